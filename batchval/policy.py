@@ -1,0 +1,95 @@
+"""What a topic allows: the configuration that Kafka's LogValidator is built with.
+
+Names are Kafka's topic configuration keys with dots as underscores; YAML and ``from_kafka_config`` use the dots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from batchval.errors import BatchvalError
+
+__all__ = ["TopicPolicy"]
+
+_LONG_MAX = 2**63 - 1
+_INT_MAX = 2**31 - 1
+
+#: Kafka's own defaults (TopicConfig, LogConfig; 4.4.0).
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+DEFAULT_MAX_DECOMPRESSED_MESSAGE_BYTES = 2_147_483_639
+DEFAULT_MESSAGE_TIMESTAMP_AFTER_MAX_MS = 3_600_000
+
+COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+CLEANUP_POLICIES = ("delete", "compact", "compact,delete", "")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicy:
+    """The rules of one topic. Immutable, hashable; the defaults are Kafka's.
+
+    Times are milliseconds, sizes are bytes.
+
+    ``compression_type`` is the target codec: ``producer`` keeps the batch's own, ``uncompressed`` is Kafka's word
+    for none. ``cleanup_policy`` with ``compact`` in it makes keys mandatory (rule 35).
+    ``max_decompressed_message_bytes`` bounds the body of one compressed record (KAFKA 4.4.0); what bounds a whole
+    batch is the validator's ``max_decompressed_bytes``. ``accept_claims_header`` admits batches of magic 3, which
+    no stock broker does.
+    """
+
+    message_timestamp_before_max_ms: int = _LONG_MAX
+    message_timestamp_after_max_ms: int = DEFAULT_MESSAGE_TIMESTAMP_AFTER_MAX_MS
+    message_timestamp_type: str = "CreateTime"
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    max_decompressed_message_bytes: int = DEFAULT_MAX_DECOMPRESSED_MESSAGE_BYTES
+    compression_type: str = "producer"
+    cleanup_policy: str = "delete"
+    accept_claims_header: bool = False
+
+    def __post_init__(self) -> None:
+        for name, top in (
+            ("message_timestamp_before_max_ms", _LONG_MAX),
+            ("message_timestamp_after_max_ms", _LONG_MAX),
+            ("max_message_bytes", _INT_MAX),
+            ("max_decompressed_message_bytes", _INT_MAX),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= top:
+                raise BatchvalError(f"{name} must be a whole number from 0 to {top}, not {value!r}")
+        for name, words in (("message_timestamp_type", TIMESTAMP_TYPES), ("compression_type", COMPRESSION_TYPES)):
+            if getattr(self, name) not in words:
+                raise BatchvalError(f"{name} must be one of {', '.join(words)}, not {getattr(self, name)!r}")
+        cleanup = ",".join(sorted(part.strip() for part in str(self.cleanup_policy).split(",")))
+        if cleanup not in CLEANUP_POLICIES:
+            raise BatchvalError(f"cleanup_policy must be delete, compact or both, not {self.cleanup_policy!r}")
+        object.__setattr__(self, "cleanup_policy", cleanup)
+        if not isinstance(self.accept_claims_header, bool):
+            raise BatchvalError(f"accept_claims_header must be true or false, not {self.accept_claims_header!r}")
+
+    @property
+    def is_compacted(self) -> bool:
+        """True where the cleaner may drop records by key, so that each needs one."""
+        return "compact" in self.cleanup_policy
+
+    @classmethod
+    def from_kafka_config(cls, config: Mapping[str, object]) -> TopicPolicy:
+        """A policy from a topic's configuration (``max.message.bytes=…``); keys it does not know are passed over.
+
+        Values may be strings, as DescribeConfigs answers them. A value of the wrong kind raises BatchvalError.
+        """
+        values: dict[str, object] = {}
+        for field in fields(cls):
+            given = config.get(field.name.replace("_", "."))
+            if given is None:
+                continue
+            if isinstance(field.default, bool):
+                values[field.name] = given if isinstance(given, bool) else str(given).lower() == "true"
+            elif isinstance(field.default, int):
+                try:
+                    values[field.name] = int(str(given))
+                except ValueError as error:
+                    raise BatchvalError(f"{field.name.replace('_', '.')} must be a whole number, not {given!r}") from error
+            else:
+                values[field.name] = str(given)
+        return cls(**values)  # type: ignore[arg-type]

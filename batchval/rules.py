@@ -1,0 +1,155 @@
+"""Every reason to refuse or to report a batch, by one name.
+
+Golden folders, command line, logs, metrics and Spark rows all speak of these members.
+
+Three families:
+
+* ``1`` to ``40``: what an Apache Kafka 4.4.0 broker refuses, in the order in which the broker asks
+  (ProduceRequest, UnifiedLog.analyzeAndValidateRecords, LogValidator).
+* ``S1`` to ``S10``: the extras of ``strict`` mode, for batches that Kafka itself would accept, or would
+  answer with UNKNOWN_SERVER_ERROR.
+* ``L1`` to ``L7``: findings in a log segment at rest.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from batchval.errors import ErrorCode
+
+__all__ = ["EXTRAS", "Rule", "by_number"]
+
+
+class _Fact(NamedTuple):
+    id: str
+    slug: str
+    error_code: ErrorCode | None
+    profiles: str  # "p", "l" or "pl"
+    summary: str
+
+
+_E = ErrorCode
+
+
+class Rule(Enum):
+    """One rule. ``number`` is what columns hold: 1-40 as they are, S1-S10 as 51-60, L1-L7 as 71-77."""
+
+    BATCH_INCOMPLETE = _Fact("1", "batch-incomplete", None, "p", "fewer bytes left than the batch states: the iteration ends here, the tail is trimmed")
+    BATCH_SIZE_TOO_SMALL = _Fact("2", "batch-size-too-small", _E.CORRUPT_MESSAGE, "pl", "size field below 14")
+    BATCH_SIZE_OVERFLOW = _Fact("3", "batch-size-overflow", _E.UNKNOWN_SERVER_ERROR, "p", "size field of 2^31 - 12 or more: adding 12 overflows in Kafka")
+    MAGIC_UNKNOWN = _Fact("4", "magic-unknown", _E.CORRUPT_MESSAGE, "pl", "magic is not 0, 1 or 2")
+    REQUEST_WITHOUT_BATCH = _Fact("5", "request-without-batch", _E.INVALID_RECORD, "p", "a partition of a produce request holds no batch")
+    REQUEST_MAGIC_NOT_2 = _Fact("6", "request-magic-not-2", _E.INVALID_RECORD, "p", "the first batch of a produce request is not of magic 2")
+    REQUEST_ZSTD_TOO_OLD = _Fact("7", "request-zstd-too-old", _E.UNSUPPORTED_COMPRESSION_TYPE, "p", "zstd in a produce request before version 7")
+    REQUEST_MORE_THAN_ONE_BATCH = _Fact("8", "request-more-than-one-batch", _E.INVALID_RECORD, "p", "a partition of a produce request holds more than one batch")
+    RAFT_LEADER_EPOCH_DIFFERS = _Fact("9", "raft-leader-epoch-differs", _E.INVALID_RECORD, "p", "append by a raft leader: the batch has another partition leader epoch")
+    BASE_OFFSET_NOT_ZERO = _Fact("10", "base-offset-not-zero", _E.INVALID_RECORD, "p", "a client's batch does not start at base offset 0")
+    REPLICA_EPOCH_AHEAD = _Fact("11", "replica-epoch-ahead", None, "p", "replication: the batch's leader epoch is above the replica's; it and all behind it are skipped")
+    FIELDS_OUT_OF_BOUNDS = _Fact("12", "fields-out-of-bounds", _E.UNKNOWN_SERVER_ERROR, "p", "the batch is too small for the fields that Kafka reads")
+    BATCH_TOO_LARGE = _Fact("13", "batch-too-large", _E.MESSAGE_TOO_LARGE, "p", "the batch is larger than max.message.bytes")
+    CRC_MISMATCH = _Fact("14", "crc-mismatch", _E.CORRUPT_MESSAGE, "pl", "the checksum is wrong, or the batch is smaller than its own header")
+    CODEC_ID_UNKNOWN = _Fact("15", "codec-id-unknown", _E.UNKNOWN_SERVER_ERROR, "pl", "compression codec 5, 6 or 7")
+    OFFSETS_OUT_OF_ORDER = _Fact("16", "offsets-out-of-order", _E.UNKNOWN_SERVER_ERROR, "p", "append by a follower: last offsets do not increase")
+    VALID_BYTES_NEGATIVE = _Fact("17", "valid-bytes-negative", _E.CORRUPT_MESSAGE, "p", "the valid bytes of the records are below 0 (no input reaches this)")
+    VALIDATOR_WITHOUT_BATCH = _Fact("18", "validator-without-batch", _E.INVALID_RECORD, "p", "LogValidator was given no batch")
+    VALIDATOR_MORE_THAN_ONE_BATCH = _Fact("19", "validator-more-than-one-batch", _E.INVALID_RECORD, "p", "LogValidator was given more than one batch of magic 2, or of compressed records")
+    ZSTD_BEFORE_IBP_2_1 = _Fact("20", "zstd-before-ibp-2-1", _E.UNSUPPORTED_COMPRESSION_TYPE, "p", "zstd under an inter-broker protocol before 2.1 (gone in Kafka 4)")
+    BATCH_MAGIC_DIFFERS = _Fact("21", "batch-magic-differs", _E.INVALID_RECORD, "p", "the batch's magic is not that of the first batch")
+    OFFSET_RANGE_EMPTY = _Fact("22", "offset-range-empty", _E.INVALID_RECORD, "p", "last offset minus base offset plus 1 is not positive")
+    RECORDS_COUNT_NOT_POSITIVE = _Fact("23", "records-count-not-positive", _E.INVALID_RECORD, "p", "the records count of a client's batch is 0 or negative")
+    RECORDS_COUNT_UNLIKE_OFFSETS = _Fact("24", "records-count-unlike-offsets", _E.INVALID_RECORD, "p", "last offset delta plus 1 is not the records count")
+    CONTROL_BATCH_BY_CLIENT = _Fact("25", "control-batch-by-client", _E.INVALID_RECORD, "p", "a client set the control bit")
+    BASE_SEQUENCE_NEGATIVE = _Fact("26", "base-sequence-negative", _E.INVALID_RECORD, "p", "a producer id without a base sequence")
+    TRANSACTION_BEFORE_MAGIC_2 = _Fact("27", "transaction-before-magic-2", _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, "p", "the transactional bit, and a target magic below 2")
+    PRODUCER_ID_BEFORE_MAGIC_2 = _Fact("28", "producer-id-before-magic-2", _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, "p", "a producer id, and a target magic below 2")
+    RECORD_MALFORMED = _Fact("29", "record-malformed", _E.INVALID_RECORD, "pl", "a record does not parse, or the batch holds more or fewer than it states")
+    WRAPPER_MALFORMED = _Fact("30", "wrapper-malformed", _E.INVALID_RECORD, "pl", "a compressed message of magic 0 or 1 that holds no readable message set")
+    INNER_SIZE_TOO_SMALL = _Fact("31", "inner-size-too-small", _E.CORRUPT_MESSAGE, "pl", "an inner message of magic 0 or 1 states a size below 14")
+    INNER_CODEC_SET = _Fact("32", "inner-codec-set", _E.INVALID_RECORD, "pl", "an inner message of magic 0 or 1 has a codec set")
+    RECORD_MAGIC_DIFFERS = _Fact("33", "record-magic-differs", _E.INVALID_RECORD, "pl", "an inner message's magic is not its wrapper's")
+    INNER_CRC_MISMATCH = _Fact("34", "inner-crc-mismatch", _E.CORRUPT_MESSAGE, "pl", "the checksum of an inner message of magic 0 or 1 is wrong")
+    KEY_MISSING = _Fact("35", "key-missing", _E.INVALID_RECORD, "p", "a record without a key for a compacted topic")
+    TIMESTAMP_OUT_OF_RANGE = _Fact("36", "timestamp-out-of-range", _E.INVALID_TIMESTAMP, "p", "a record's timestamp is outside what the topic allows around now")
+    TIMESTAMP_TYPE_BY_PRODUCER = _Fact("37", "timestamp-type-by-producer", _E.INVALID_TIMESTAMP, "p", "the producer set the LogAppendTime bit")
+    RECORD_ERRORS = _Fact("38", "record-errors", _E.INVALID_RECORD, "p", "records were refused for more than one reason")
+    REBUILD_IMPOSSIBLE = _Fact("39", "rebuild-impossible", _E.UNKNOWN_SERVER_ERROR, "p", "the batch would have to be rebuilt, and Kafka's builder refuses its content")
+    REBUILT_BATCH_TOO_LARGE = _Fact("40", "rebuilt-batch-too-large", _E.MESSAGE_TOO_LARGE, "p", "the rebuilt batch is larger than max.message.bytes")
+
+    S1 = _Fact("S1", "unused-attribute-bits", _E.INVALID_RECORD, "p", "a client set one of the attribute bits 6-15")
+    S2 = _Fact("S2", "bytes-behind-batch", _E.INVALID_RECORD, "p", "bytes behind the last batch, which Kafka trims in silence")
+    S3 = _Fact("S3", "offset-deltas-not-sequential", _E.INVALID_RECORD, "pl", "offset deltas are not 0 to n - 1 (at rest: not ascending within last_offset_delta)")
+    S4 = _Fact("S4", "record-length-unlike-record", _E.INVALID_RECORD, "pl", "a record's stated length is not its length")
+    S5 = _Fact("S5", "record-fields-outside-format", _E.INVALID_RECORD, "pl", "a length below -1, record attribute bits, or a header key that is not UTF-8")
+    S6 = _Fact("S6", "codec-not-defined", _E.UNSUPPORTED_COMPRESSION_TYPE, "pl", "compression codec 5, 6 or 7")
+    S7 = _Fact("S7", "compressed-stream-damaged", _E.INVALID_RECORD, "pl", "the compressed stream is damaged, mislabelled or overlong, or asks for a zstd window above 2^27")
+    S8 = _Fact("S8", "decompressed-too-large", _E.INVALID_RECORD, "pl", "the batch decompresses to more than max_decompressed_bytes")
+    S9 = _Fact("S9", "broker-would-fail", _E.INVALID_RECORD, "p", "whatever else Kafka answers with UNKNOWN_SERVER_ERROR")
+    S10 = _Fact("S10", "timestamp-below-minus-one", _E.INVALID_TIMESTAMP, "pl", "a record's timestamp is below -1")
+
+    L1 = _Fact("L1", "partial-batch", _E.CORRUPT_MESSAGE, "l", "a batch that the segment does not hold whole, or zeros to the end")
+    L2 = _Fact("L2", "offsets-going-back", _E.KAFKA_STORAGE_ERROR, "l", "a batch's offsets overlap the batch before, or go back")
+    L3 = _Fact("L3", "offset-gap", _E.KAFKA_STORAGE_ERROR, "l", "offsets are missing between two batches of a topic that is not compacted")
+    L4 = _Fact("L4", "leader-epoch-going-back", _E.KAFKA_STORAGE_ERROR, "l", "the partition leader epoch is below that of the batch before")
+    L5 = _Fact("L5", "sequence-gap", _E.KAFKA_STORAGE_ERROR, "l", "a producer's base sequence does not follow its last one")
+    L6 = _Fact("L6", "lying-index", _E.KAFKA_STORAGE_ERROR, "l", "an index entry does not point at the batch that it names")
+    L7 = _Fact("L7", "lying-claims", _E.INVALID_RECORD, "l", "a batch-level claim is not what the records say")
+
+    @property
+    def id(self) -> str:
+        """The rule's name in the tables of the documentation: ``14``, ``S3``, ``L2``."""
+        return self.value.id
+
+    @property
+    def slug(self) -> str:
+        """The rule's name in file names and metrics: ``crc-mismatch``."""
+        return self.value.slug
+
+    @property
+    def error_code(self) -> ErrorCode | None:
+        """Kafka's error for it, None where Kafka refuses nothing (rules 1 and 11).
+
+        Rules 29, 30, 33 and 38 have a second code for some inputs; a result holds the one that applies.
+        """
+        return self.value.error_code
+
+    @property
+    def profiles(self) -> frozenset[str]:
+        """Where it is asked: ``produce`` (the broker's door), ``log`` (a segment at rest), or both."""
+        return frozenset({"p": "produce", "l": "log"}[letter] for letter in self.value.profiles)
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        return self.value.summary
+
+    @property
+    def number(self) -> int:
+        """The rule as a small integer, as columns and the core hold it."""
+        letter, digits = self.id[0], self.id[1:]
+        if letter == "S":
+            return 50 + int(digits)
+        if letter == "L":
+            return 70 + int(digits)
+        return int(self.id)
+
+    @property
+    def is_extra(self) -> bool:
+        """True for S1 to S10."""
+        return self.id[0] == "S"
+
+    def __repr__(self) -> str:
+        return f"<Rule {self.id} {self.slug}>"
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.slug}"
+
+
+EXTRAS: tuple[Rule, ...] = tuple(rule for rule in Rule if rule.is_extra)
+
+_BY_NUMBER = {rule.number: rule for rule in Rule}
+
+
+def by_number(number: int) -> Rule | None:
+    """The rule behind a column's number; None for 0, which is no rule."""
+    return _BY_NUMBER.get(number)

@@ -1,0 +1,47 @@
+"""The small enumerations of Kafka's record format, by Kafka's names and numbers.
+
+Sources: CompressionType, TimestampType (kafka-clients) and AppendOrigin (kafka-storage).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["AppendOrigin", "CompressionType", "TimestampType"]
+
+
+class CompressionType(IntEnum):
+    """The codec of a batch: bits 0-2 of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def kafka_name(self) -> str:
+        """Kafka's configuration word: none, gzip, snappy, lz4, zstd."""
+        return self.name.lower()
+
+
+class TimestampType(IntEnum):
+    """Who gave the timestamps: bit 3 of the attributes; magic 0 has none at all."""
+
+    NO_TIMESTAMP_TYPE = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def kafka_name(self) -> str:
+        """Kafka's configuration word: NoTimestampType, CreateTime, LogAppendTime."""
+        return {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}[self.value]
+
+
+class AppendOrigin(IntEnum):
+    """Who appends. Some rules hold for clients alone, one for a raft leader, two for followers."""
+
+    REPLICATION = 0
+    COORDINATOR = 1
+    CLIENT = 2
+    RAFT_LEADER = 3

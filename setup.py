@@ -1,0 +1,57 @@
+"""Builds the Cython core. All metadata is in pyproject.toml.
+
+BATCHVAL_BUILD=release   (default) -O3
+BATCHVAL_BUILD=trace     line tracing, for coverage of the .pyx files (never benched)
+BATCHVAL_BUILD=asan      AddressSanitizer; run Python with LD_PRELOAD=$(cc -print-file-name=libasan.so)
+BATCHVAL_BUILD=ubsan     UndefinedBehaviorSanitizer, each finding aborts
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+BUILD = os.environ.get("BATCHVAL_BUILD", "release")
+FLAGS = {
+    "release": ["-O3", "-fno-semantic-interposition", "-fstack-protector-strong"],
+    "trace": ["-O1", "-DCYTHON_TRACE=1", "-DCYTHON_TRACE_NOGIL=1"],
+    "asan": ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"],
+    "ubsan": ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all", "-fno-sanitize=alignment"],
+}
+LINK = {"asan": ["-fsanitize=address"], "ubsan": ["-fsanitize=undefined"]}
+if BUILD not in FLAGS:
+    raise SystemExit(f"BATCHVAL_BUILD must be one of {', '.join(FLAGS)}, not {BUILD!r}")
+
+# own C beside a .pyx of the same name is compiled into that extension
+OWN_C = {"batchval/core/crc32c.pyx": ["batchval/core/crc_kernels.c"]}
+
+
+def extension(path: str) -> Extension:
+    return Extension(
+        path.removesuffix(".pyx").replace("/", "."),
+        [path, *OWN_C.get(path, [])],
+        extra_compile_args=FLAGS[BUILD],
+        extra_link_args=LINK.get(BUILD, []),
+        depends=[str(p) for p in Path("batchval").rglob("*.[ph]*") if p.suffix in {".pxd", ".h"}],
+    )
+
+
+setup(
+    ext_modules=cythonize(
+        [extension(str(path)) for path in sorted(Path("batchval").rglob("*.pyx"))],
+        # no build_dir: with one, Cython.Coverage drops every .pyx in silence
+        language_level=3,
+        emit_linenums=BUILD in {"asan", "ubsan"},
+        compiler_directives={
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "embedsignature": True,
+            "linetrace": BUILD == "trace",
+        },
+        force=bool(os.environ.get("BATCHVAL_FORCE")),
+        nthreads=os.cpu_count() or 1,
+    )
+)
