@@ -1,0 +1,348 @@
+"""A real Apache Kafka 4.4.0 broker (KRaft, broker and controller in one process) for tests, benches and fixtures.
+
+    with KafkaBroker() as broker:
+        ... broker.bootstrap ...
+
+or from a shell, until interrupted:  python -m tests.interop.kafka_broker --port 0 --dir DIR
+
+Needs Java 17 or newer, and Maven once: the class path is resolved through kafka/pom.xml and kept in kafka/target/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import base64
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+KAFKA_VERSION = "4.4.0"
+TOOLS_VERSION = "4.3.1"
+MIN_JAVA = 17
+POM = Path(__file__).resolve().parent / "kafka" / "pom.xml"
+TARGET = POM.parent / "target"
+
+
+class BrokerError(RuntimeError):
+    """The broker could not be started or stopped; the first line says why, the broker's last log lines follow."""
+
+
+class ToolMissing(BrokerError):
+    """Java or Maven is not on this machine: a reason to skip, where a test may be skipped."""
+
+
+@functools.cache
+def find_java() -> str:
+    """JAVA_HOME, else PATH, else the newest installed JDK: the first that is new enough for Kafka."""
+    first = [str(Path(home) / "bin" / "java")] if (home := os.environ.get("JAVA_HOME")) else []
+    first += [java] if (java := shutil.which("java")) else []
+    installed = [str(path) for path in Path("/usr/lib/jvm").glob("*/bin/java")]
+    for java in [*first, *sorted(installed, key=java_version, reverse=True)]:
+        if java_version(java) >= MIN_JAVA:
+            return java
+    seen = ", ".join(f"{java} is {java_version(java)}" for java in [*first, *installed])
+    raise ToolMissing(f"Kafka {KAFKA_VERSION} needs Java {MIN_JAVA} or newer: {seen or 'no java found'}")
+
+
+@functools.cache
+def java_version(java: str) -> int:
+    """The feature release (17, 25) of this java, 0 if it does not run."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', answer)
+    return int(match[1]) if match else 0
+
+
+def classpath(profile: str = "broker") -> str:
+    """The jars of a broker with the Java clients, or of Kafka's own command line tools (profile "tools")."""
+    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    kept = TARGET / f"{profile}-{digest}.classpath"
+    TARGET.mkdir(exist_ok=True)
+    with _locked(TARGET / "lock"):
+        if not kept.exists() or not all(os.path.exists(jar) for jar in kept.read_text().split(os.pathsep)):
+            _resolve(profile, kept)
+        return kept.read_text()
+
+
+def _resolve(profile: str, kept: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ToolMissing("Maven (mvn) is needed once, to fetch Kafka's jars: not found on PATH")
+    java_home = Path(find_java()).resolve().parent.parent
+    fresh = kept.with_suffix(".new")
+    command = [maven, "-q", "-B", "-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
+    command += [] if profile == "broker" else ["-P", profile]
+    environment = {**os.environ, "JAVA_HOME": str(java_home)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=900)
+    if done.returncode or not fresh.exists():
+        said = (done.stdout + done.stderr).splitlines()
+        reason = next((line for line in said if "[ERROR]" in line), said[-1] if said else "no output")
+        raise BrokerError(f"Maven could not resolve {POM.name}: {reason.replace('[ERROR]', '').strip()}")
+    fresh.replace(kept)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def java_command(
+    main: str, *args: str, profile: str = "broker", heap: str = "384m", jvm: Sequence[str] = ()
+) -> list[str]:
+    """A command line of this class path: short-lived by its flags, so it starts fast and stays small."""
+    log = ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
+    quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    fast = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    return [find_java(), f"-Xmx{heap}", *fast, *quiet, *log, *jvm, "-cp", classpath(profile), main, *args]
+
+
+class KafkaBroker:
+    """One broker on the loopback, its data in `directory` (a temporary one that goes away, if none is given).
+
+    Data and ports stay through stop, kill and restart. `config` is read at every start, so a restart can change it.
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        port: int = 0,
+        config: Mapping[str, object] | None = None,
+        heap: str = "384m",
+        jvm: Sequence[str] = (),
+        timeout: float = 90.0,
+    ) -> None:
+        self._temporary = directory is None
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="batchval-kafka-")).resolve()
+        self.data = self.directory / "data"
+        self.log = self.directory / "broker.log"
+        self._log_start = 0
+        self.config = dict(config or {})
+        self.heap, self.jvm, self.timeout = heap, tuple(jvm), timeout
+        self._wanted_port = port
+        self._choose_ports()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self._forget()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stop()
+        finally:
+            self._forget()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> Self:
+        """Returns when the broker answers and takes part in its cluster: topics can be made at once."""
+        if self.running:
+            raise BrokerError(f"the broker at {self.bootstrap} runs already")
+        for attempt in range(3):
+            try:
+                self._start_once()
+                return self
+            except BrokerError as error:
+                self.kill()
+                if "Address already in use" not in str(error) or self._wanted_port or attempt == 2:
+                    raise
+                self._choose_ports()
+        raise AssertionError("unreachable")
+
+    def stop(self, timeout: float = 60.0) -> None:
+        """A clean shutdown: indexes are trimmed, producer snapshots written, checkpoints flushed."""
+        if self.process is None:
+            return
+        process = self.process
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerError(f"the broker did not stop within {timeout:g} s and was killed{self._tail()}") from None
+        self._reaped()
+
+    def kill(self) -> None:
+        """kill -9: whatever was not written is lost, nothing is trimmed or flushed."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self._reaped()
+
+    def restart(self) -> Self:
+        """The same data behind the same address; after kill() or a clean stop."""
+        self.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Returns when it takes part again; after a long pause its own controller has shut it out for a moment."""
+        self._signal(signal.SIGCONT)
+        self._await_ready(time.monotonic() + self.timeout)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is None or not self.running:
+            raise BrokerError(f"the broker at {self.bootstrap} does not run{self._tail()}")
+        self.process.send_signal(number)
+
+    def _choose_ports(self) -> None:
+        self.port = self._wanted_port or free_port()
+        self.controller_port = free_port(but=self.port)
+
+    def _start_once(self) -> None:
+        deadline = time.monotonic() + self.timeout
+        self.directory.mkdir(parents=True, exist_ok=True)
+        properties = self.directory / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            if not (self.data / "meta.properties").exists():
+                cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes)[:22].decode()  # never a leading dash
+                arguments = ["format", "--cluster-id", cluster, "--config", str(properties)]
+                command = java_command("kafka.tools.StorageTool", *arguments, heap="128m")
+                if subprocess.run(command, stdout=log, stderr=log, check=False, timeout=self.timeout).returncode:
+                    raise BrokerError(f"formatting the storage directory failed{self._tail()}")
+            command = java_command("kafka.Kafka", str(properties), heap=self.heap, jvm=self.jvm)
+            # a session of its own: an interrupt at the terminal is for the tests, which then stop the broker in order
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True
+            )
+        atexit.register(self.kill)
+        self._await_ready(deadline)
+
+    def _await_ready(self, deadline: float) -> None:
+        while not is_ready(self.host, self.port):
+            if self.process is None or self.process.poll() is not None:
+                raise BrokerError(f"the broker ended before it was ready{self._tail()}")
+            if time.monotonic() > deadline:
+                raise BrokerError(f"the broker was not ready within {self.timeout:g} s{self._tail()}")
+            time.sleep(0.05)
+
+    def _properties(self) -> dict[str, object]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{self.host}:{self.controller_port}",
+            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": self.data,
+            # internal topics for one broker, and none of their waits
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "broker.session.timeout.ms": 3000,  # after a kill the next start waits this long; the default is 9 s
+            "broker.heartbeat.interval.ms": 500,
+            "log.cleaner.dedupe.buffer.size": 4 << 20,  # its default, 128 MiB, is a third of the heap
+            "socket.receive.buffer.bytes": -1,  # the default, 100 KiB, caps every producer on a long path
+            "socket.send.buffer.bytes": -1,
+            **self.config,
+        }
+
+    def _tail(self, lines: int = 15) -> str:
+        if not self.log.exists():
+            return ""
+        said = self.log.read_bytes()[self._log_start :].decode(errors="replace").splitlines()
+        return "".join(f"\n    {line}" for line in said[-lines:])
+
+    def _reaped(self) -> None:
+        self.process = None
+        atexit.unregister(self.kill)
+
+    def _forget(self) -> None:
+        self.kill()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def free_port(but: int = 0) -> int:
+    """Below the range that the kernel gives to outgoing connections, so it stays free while a broker is down."""
+    for port in random.sample(range(20_000, 32_000), 200):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((KafkaBroker.host, port))
+            if port != but:
+                return port
+    raise BrokerError("no free port between 20000 and 32000")
+
+
+def is_ready(host: str, port: int) -> bool:
+    """Metadata v1 for no topics: the broker answers, and names itself once the controller lets it take part."""
+    request = struct.pack(">hhih5si", 3, 1, 7, 5, b"ready", 0)
+    try:
+        with socket.create_connection((host, port), 2) as connection, connection.makefile("rb") as answer:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            head = answer.read(12)
+            correlation, brokers = struct.unpack(">4xii", head)
+            return bool(correlation == 7 and brokers > 0)
+    except (OSError, struct.error):  # struct.error: closed before the answer was there
+        return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run a Kafka broker until interrupted; its address goes to stdout.")
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--dir", help="data, configuration and log; a temporary directory if not given")
+    parser.add_argument("--heap", default="384m")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    try:
+        settings = dict(setting.split("=", 1) for setting in options.set)
+        with KafkaBroker(options.dir, port=options.port, heap=options.heap, config=settings) as broker:
+            print(broker.bootstrap, flush=True)
+            if broker.process is not None:
+                broker.process.wait()
+            raise BrokerError(f"the broker ended by itself{broker._tail()}")
+    except KeyboardInterrupt:
+        return 0
+    except (BrokerError, ValueError) as error:
+        print(f"kafka_broker: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
