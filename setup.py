@@ -23,8 +23,11 @@ LINK = {"asan": ["-fsanitize=address"], "ubsan": ["-fsanitize=undefined"]}
 if BUILD not in FLAGS:
     raise SystemExit(f"BATCHVAL_BUILD must be one of {', '.join(FLAGS)}, not {BUILD!r}")
 
-# own C beside a .pyx of the same name is compiled into that extension
-OWN_C = {"batchval/core/crc32c.pyx": ["batchval/core/crc_kernels.c"]}
+# own C is compiled into the extension of the .pyx that declares it
+OWN_C = {
+    "batchval/core/crc32c.pyx": ["batchval/core/crc_kernels.c"],
+    "batchval/core/gzip.pyx": ["batchval/core/inflate.c"],
+}
 
 
 def extension(path: str) -> Extension:

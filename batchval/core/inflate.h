@@ -7,7 +7,8 @@
 enum {
     INFLATE_DONE,        /* the last block has ended; `in` stands behind it */
     INFLATE_FULL,        /* the window is full: make room, call again */
-    INFLATE_SHORT,       /* the input ends inside the stream */
+    INFLATE_SHORT,       /* the input ends inside the stream: all that its bits allow has come out; with a later
+                            in_end, call again */
     INFLATE_BAD          /* zlib would say Z_DATA_ERROR */
 };
 enum { INFLATE_HISTORY = 32768 }; /* bytes behind `at` that must stay in the window between calls */

@@ -1,0 +1,62 @@
+"""Which code decompresses and compresses: two providers, one answer.
+
+``native``    lz4 and zstd as C functions called by pointer, without the GIL (batchval.compression.native)
+``packages``  the Python packages lz4 and zstandard (batchval.compression.packages)
+
+gzip and snappy are core's own under both. The environment variable ``BATCHVAL_CODECS`` forces one; without it
+``native`` is taken where it works.
+"""
+
+from __future__ import annotations
+
+import os
+
+from batchval.compression import blocks, native
+from batchval.errors import BatchvalError
+
+__all__ = ["PROVIDERS", "describe", "provider", "use"]
+
+PROVIDERS = ("native", "packages")
+
+_found = native.Found()
+_provider = ""
+
+
+def use(name: str | None = None) -> str:
+    """Switches to a provider by name, or to the best there is; returns its name.
+
+    Raises BatchvalError where ``native`` is asked for and no working library is found.
+    """
+    global _found, _provider  # noqa: PLW0603
+    if name not in (None, *PROVIDERS):
+        raise BatchvalError(f"BATCHVAL_CODECS must be one of {', '.join(PROVIDERS)}, not {name!r}")
+    if name != "packages":
+        _found = native.find()
+        if _found.addresses:
+            blocks.bind(_found.addresses)
+            _provider = "native"
+            return _provider
+        if name == "native":
+            raise BatchvalError("no working lz4 and zstd library found for the native codecs")
+    blocks.bind({})
+    _provider = "packages"
+    return _provider
+
+
+def provider() -> str:
+    """The provider in use."""
+    return _provider
+
+
+def describe() -> dict[str, str]:
+    """Per codec, what decompresses it: for ``batchval --version`` and for bench tables."""
+    own = {"gzip": "batchval inflate", "snappy": "batchval snappy"}
+    if _provider == "native":
+        return own | _found.origins
+    import lz4
+    import zstandard
+
+    return own | {"lz4": f"lz4 {lz4.__version__} for Python", "zstd": f"zstandard {zstandard.__version__} for Python"}
+
+
+use(os.environ.get("BATCHVAL_CODECS") or None)

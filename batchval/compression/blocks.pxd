@@ -1,0 +1,25 @@
+"""The block decompressors, as C functions called by pointer; all NULL while the provider is ``packages``."""
+
+from libc.stddef cimport size_t
+
+ctypedef int (*Lz4DecompressSafe)(const char *source, char *to, int size, int capacity) noexcept nogil
+ctypedef void *(*ZstdCreateDCtx)() noexcept nogil
+ctypedef size_t (*ZstdFreeDCtx)(void *dctx) noexcept nogil
+ctypedef size_t (*ZstdDecompressBegin)(void *dctx) noexcept nogil
+ctypedef size_t (*ZstdNextSrcSize)(void *dctx) noexcept nogil
+ctypedef size_t (*ZstdDecompressContinue)(void *dctx, void *to, size_t capacity, const void *source, size_t size) noexcept nogil
+ctypedef size_t (*ZstdDecompressDCtx)(void *dctx, void *to, size_t capacity, const void *source, size_t size) noexcept nogil
+ctypedef unsigned int (*ZstdIsError)(size_t code) noexcept nogil
+
+cdef struct Blocks:
+    Lz4DecompressSafe lz4_decompress_safe
+    ZstdCreateDCtx zstd_create_dctx
+    ZstdFreeDCtx zstd_free_dctx
+    ZstdDecompressBegin zstd_decompress_begin
+    ZstdNextSrcSize zstd_next_src_size
+    ZstdDecompressContinue zstd_decompress_continue
+    ZstdDecompressDCtx zstd_decompress_dctx
+    ZstdIsError zstd_is_error
+
+cdef Blocks BLOCKS
+cdef bint native() noexcept nogil

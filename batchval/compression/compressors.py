@@ -1,0 +1,104 @@
+"""Kafka's compressed payloads, written as Kafka's producer writes them: its levels, its framing.
+
+gzip level 6; snappy in xerial's framing with 32 KiB blocks; lz4 frames of independent 64 KiB blocks; zstd level 3 without
+a stated content size. Sources: GzipCompression, SnappyOutputStream, Lz4BlockOutputStream, ZstdCompression.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import lz4.block
+import snappy
+import zstandard
+
+from batchval.types import CompressionType
+
+__all__ = ["compress"]
+
+_GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
+_XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 * 1024
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_DESCRIPTOR = b"\x60\x40"  # version 1, independent blocks, no checksums; blocks of 64 KiB
+_LZ4_BLOCK = 64 * 1024
+_LZ4_STORED = 0x80000000
+
+
+def _gzip(data: bytes, magic: int) -> bytes:
+    deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
+    body = deflate.compress(data) + deflate.flush()
+    return _GZIP_HEADER + body + struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
+
+
+def _blocks(data: bytes, size: int) -> Iterator[bytes]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+def _snappy(data: bytes, magic: int) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for block in _blocks(data, _XERIAL_BLOCK):
+        packed = bytes(snappy.compress(block))
+        parts += (struct.pack(">i", len(packed)), packed)
+    return b"".join(parts)
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash32 of fewer than 16 bytes: enough for a frame descriptor."""
+    mask = 0xFFFFFFFF
+
+    def rotate(value: int, by: int) -> int:
+        return ((value << by) | (value >> (32 - by))) & mask
+
+    h = (0x165667B1 + len(data)) & mask
+    whole = len(data) & ~3
+    for start in range(0, whole, 4):
+        word = int.from_bytes(data[start : start + 4], "little")
+        h = rotate((h + word * 0xC2B2AE3D) & mask, 17) * 0x27D4EB2F & mask
+    for byte in data[whole:]:
+        h = rotate((h + byte * 0x165667B1) & mask, 11) * 0x9E3779B1 & mask
+    h = (h ^ (h >> 15)) * 0x85EBCA77 & mask
+    h = (h ^ (h >> 13)) * 0xC2B2AE3D & mask
+    return h ^ (h >> 16)
+
+
+@cache
+def _lz4_header(magic: int) -> bytes:
+    # clients of magic 0 took the frame's magic number into the checksum too, and Kafka keeps writing it so for them
+    covered = _LZ4_MAGIC + _LZ4_DESCRIPTOR if magic == 0 else _LZ4_DESCRIPTOR
+    return _LZ4_MAGIC + _LZ4_DESCRIPTOR + bytes([_xxh32(covered) >> 8 & 0xFF])
+
+
+def _lz4(data: bytes, magic: int) -> bytes:
+    parts = [_lz4_header(magic)]
+    for block in _blocks(data, _LZ4_BLOCK):
+        packed = lz4.block.compress(block, store_size=False)
+        if len(packed) < len(block):
+            parts += (struct.pack("<I", len(packed)), packed)
+        else:
+            parts += (struct.pack("<I", len(block) | _LZ4_STORED), block)
+    parts.append(b"\0\0\0\0")
+    return b"".join(parts)
+
+
+def _zstd(data: bytes, magic: int) -> bytes:
+    return zstandard.ZstdCompressor(level=3, write_content_size=False, write_checksum=False).compress(data)
+
+
+_COMPRESSORS: dict[int, Callable[[bytes, int], bytes]] = {
+    CompressionType.GZIP: _gzip,
+    CompressionType.SNAPPY: _snappy,
+    CompressionType.LZ4: _lz4,
+    CompressionType.ZSTD: _zstd,
+}
+
+
+def compress(codec: int, data: bytes, magic: int = 2) -> bytes:
+    """The payload of a batch (or the value of a wrapper of magic 0 or 1) that holds ``data``."""
+    if codec == CompressionType.NONE:
+        return bytes(data)
+    return _COMPRESSORS[codec](bytes(data), magic)

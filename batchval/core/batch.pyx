@@ -1,0 +1,330 @@
+"""One batch by Kafka's names: RecordBatch, and its records when somebody asks for them."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from collections import namedtuple
+
+from batchval.core.bytes cimport be16, be32, be64
+from batchval.core.fields cimport Record, java_string, read_int, read_record
+from batchval.core.frames cimport LIMIT_HIT, Stream, open_stream, refill
+from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
+from batchval.core.layout cimport *
+from batchval.core.legacy cimport LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
+from batchval.core.records cimport BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, walk
+from batchval.core.scratch cimport Scratch, borrow, give_back
+
+from batchval.core.reasons import sentence
+from batchval.errors import BatchvalError
+from batchval.types import CompressionType, TimestampType
+
+DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
+
+
+class NotABatch(BatchvalError, ValueError):
+    """The bytes hold no whole batch, or records that cannot be read."""
+
+
+DecodedRecord = namedtuple("DecodedRecord", "offset timestamp sequence key value headers attributes size_in_bytes")
+DecodedRecord.__doc__ = """One record. Keys and values are memoryviews into the batch (None for null), valid as long as
+they are held; header keys are str. ``size_in_bytes`` counts the length field. ``sequence`` is -1 without a producer."""
+
+
+@cython.final
+cdef class RecordBatch:
+    """The batch at ``position`` of a contiguous buffer, which is held, not copied.
+
+    Raises NotABatch where there is no whole batch of magic 0, 1 or 2. The checksum is not asked: see ``is_valid``.
+    Fields that a message of magic 0 or 1 does not have are None, or what Kafka says of it (-1).
+    """
+    cdef Py_buffer view
+    cdef bint held
+    cdef Entry entry
+    cdef BatchHeader header
+    cdef object owner
+
+    def __cinit__(self, buffer, Py_ssize_t position=0):
+        cdef int found
+        self.held = False
+        try:
+            PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        except (BufferError, TypeError) as error:
+            raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+        self.held = True
+        self.owner = buffer
+        if position < 0 or position > self.view.len:
+            raise NotABatch(f"position {position} is outside the buffer")
+        found = next_batch(<const uint8_t *>self.view.buf + position, self.view.len - position, &self.entry)
+        if found != BATCH:
+            raise NotABatch(f"no whole batch at position {position}")
+        if self.entry.magic == 2:
+            if self.entry.size < RECORDS:
+                raise NotABatch(f"{self.entry.size} bytes are fewer than a batch's header")
+            read_header(self.entry.p, &self.header)
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+    @property
+    def magic(self):
+        return self.entry.magic
+
+    @property
+    def size_in_bytes(self):
+        """Bytes of the whole batch, with its 12 bytes of log overhead."""
+        return self.entry.size
+
+    @property
+    def batch_length(self):
+        return self.entry.size_field
+
+    @property
+    def base_offset(self):
+        """The first record's offset; of a wrapper of magic 0 or 1 that takes decompressing it."""
+        if self.entry.magic == 2:
+            return self.header.base_offset
+        for record in self.records():
+            return record.offset
+
+    @property
+    def last_offset(self):
+        if self.entry.magic == 2:
+            return self.header.base_offset + self.header.last_offset_delta
+        return be64(self.entry.p)
+
+    @property
+    def partition_leader_epoch(self):
+        return self.header.partition_leader_epoch if self.entry.magic == 2 else -1
+
+    @property
+    def crc(self):
+        return stored_crc(&self.entry)
+
+    @property
+    def is_valid(self):
+        """Whether the checksum is right."""
+        return stored_crc(&self.entry) == computed_crc(&self.entry)
+
+    cdef int flags(self):
+        return self.entry.p[ATTRIBUTES + 1] if self.entry.magic == 2 else self.entry.p[LEGACY_ATTRIBUTES]
+
+    @property
+    def attributes(self):
+        return self.header.attributes if self.entry.magic == 2 else self.entry.p[LEGACY_ATTRIBUTES]
+
+    @property
+    def last_offset_delta(self):
+        return self.header.last_offset_delta if self.entry.magic == 2 else None
+
+    @property
+    def base_timestamp(self):
+        return self.header.base_timestamp if self.entry.magic == 2 else None
+
+    @property
+    def max_timestamp(self):
+        if self.entry.magic == 2:
+            return self.header.max_timestamp
+        return be64(self.entry.p + LEGACY_TIMESTAMP) if self.entry.magic == 1 else -1
+
+    @property
+    def producer_id(self):
+        return self.header.producer_id if self.entry.magic == 2 else -1
+
+    @property
+    def producer_epoch(self):
+        return self.header.producer_epoch if self.entry.magic == 2 else -1
+
+    @property
+    def base_sequence(self):
+        return self.header.base_sequence if self.entry.magic == 2 else -1
+
+    @property
+    def last_sequence(self):
+        """Kafka's sequences wrap from 2^31 - 1 to 0."""
+        if self.entry.magic < 2 or self.header.base_sequence == -1:
+            return -1
+        return incremented(self.header.base_sequence, self.header.last_offset_delta)
+
+    @property
+    def records_count(self):
+        """As the header says; None for magic 0 and 1, which do not say."""
+        return self.header.records_count if self.entry.magic == 2 else None
+
+    @property
+    def compression_type(self):
+        """A CompressionType, or the bare number where Kafka knows no such codec."""
+        codec = self.flags() & CODEC_MASK
+        return CompressionType(codec) if codec <= ZSTD else codec
+
+    @property
+    def timestamp_type(self):
+        if self.entry.magic == 0:
+            return TimestampType.NO_TIMESTAMP_TYPE
+        return TimestampType.LOG_APPEND_TIME if self.flags() & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self):
+        return self.entry.magic == 2 and bool(self.flags() & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control_batch(self):
+        return self.entry.magic == 2 and bool(self.flags() & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self):
+        """The time from which the cleaner may drop tombstones or markers of this batch; None where none is set."""
+        if self.entry.magic == 2 and self.flags() & DELETE_HORIZON_BIT:
+            return self.header.base_timestamp
+        return None
+
+    @property
+    def batch_min_timestamp(self):
+        """The claim of KAFKA-8364; None without claims."""
+        return None
+
+    @property
+    def records_number(self):
+        """The claim of KAFKA-8364; None without claims."""
+        return None
+
+    @property
+    def all_key_is_null(self):
+        """The claim of KAFKA-8364; None without claims."""
+        return None
+
+    def records(self, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
+        """Yields a DecodedRecord for each record, in order.
+
+        Raises NotABatch, before the first record, where records cannot be read or decompress to more than
+        ``max_decompressed_bytes``. Keys and values of an uncompressed batch are views of the buffer itself.
+        """
+        if self.entry.magic == 2:
+            return self.default_records(max_decompressed_bytes)
+        return iter(self.legacy_records(max_decompressed_bytes))
+
+    def default_records(self, uint64_t limit):
+        cdef const uint8_t *p
+        cdef Record r
+        cdef int32_t i, sequence
+        cdef const uint8_t *base
+        content, size = self.plain(limit)
+        view = memoryview(content).cast("B") if content is not None else memoryview(self.owner).cast("B")
+        base = <const uint8_t *>PyBytes_AS_STRING(content) if content is not None else <const uint8_t *>self.view.buf
+        p = base if content is not None else self.entry.p + RECORDS
+        for i in range(self.header.records_count):
+            p = read_record(p, self.entry.p, &r)
+            sequence = -1
+            if self.header.base_sequence >= 0:
+                sequence = incremented(self.header.base_sequence, <int32_t>(r.offset - self.header.base_offset))
+            key = view[r.key - base:r.key - base + r.key_length] if r.key_length >= 0 else None
+            value = view[r.value - base:r.value - base + r.value_length] if r.value_length >= 0 else None
+            yield DecodedRecord(r.offset, r.timestamp, sequence, key, value, headers_of(&r) if r.headers_count else (), r.attributes, r.size)
+
+    cdef tuple plain(self, uint64_t limit):
+        """(the decompressed records or None where they are not compressed, their size); they have been walked."""
+        cdef Scratch *scratch = borrow()
+        cdef Stream s
+        cdef Checks c
+        cdef Facts f
+        cdef int codec = self.flags() & CODEC_MASK, answer
+        content = None
+        try:
+            if codec > ZSTD:
+                raise NotABatch(f"compression codec {codec}")
+            if codec != NONE and self.header.records_count != 0:
+                open_stream(&s, scratch, codec, 2, self.entry.p + RECORDS, self.entry.size - RECORDS, limit, True)
+                while True:
+                    s.at = s.end
+                    if not refill(&s) and not s.soft_end:
+                        break
+                if s.status == LIMIT_HIT:
+                    raise NotABatch(f"more than {limit} bytes decompressed")
+                content = PyBytes_FromStringAndSize(<const char *>scratch.arena, s.delivered)
+                open_stream(&s, scratch, NONE, 2, <const uint8_t *>PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content), limit, False)
+            else:
+                open_stream(&s, scratch, NONE, 2, self.entry.p + RECORDS, self.entry.size - RECORDS, limit, False)
+            c.max_body = 0x7FFFFFFF
+            c.check_records = False
+            c.extras = False
+            clear_facts(&f)
+            if self.header.records_count:
+                answer = walk(&s, &self.header, &c, &f, BUFFER_PARSER)
+                if answer != WALKED:
+                    raise NotABatch(sentence(f.reason, f.record, f.a, f.b))
+            return content, s.delivered
+        finally:
+            give_back(scratch)
+
+    cdef list legacy_records(self, uint64_t limit):
+        cdef Scratch *scratch = borrow()
+        cdef Messages m
+        cdef Message message
+        cdef Checks c
+        cdef Facts f
+        cdef int answer
+        cdef int32_t key_length = 0, value_length = 0
+        cdef int64_t key, value
+        records = []
+        try:
+            c.max_body = 0x7FFFFFFF
+            clear_facts(&f)
+            answer = open_messages(&m, &self.entry, scratch, &c, limit, &f)
+            while answer == WALKED:
+                answer = next_message(&m, &message, <int32_t>len(records), &f)
+                if answer == NO_MESSAGE:
+                    return records
+                if answer != MESSAGE:
+                    break
+                key = legacy_key(message.p, message.size, &key_length)
+                value = legacy_value(message.p, message.size, &value_length)
+                if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
+                    raise NotABatch(f"message {len(records)}: its key or value runs past its end")
+                records.append(DecodedRecord(
+                    message.offset, message.timestamp, -1,
+                    None if key == LEGACY_NULL else memoryview(PyBytes_FromStringAndSize(<const char *>message.p + key, key_length)),
+                    None if value == LEGACY_NULL else memoryview(PyBytes_FromStringAndSize(<const char *>message.p + value, value_length)),
+                    (), message.p[5], message.size + LOG_OVERHEAD))
+                answer = WALKED
+            raise NotABatch(sentence(f.reason, f.record, f.a, f.b))
+        finally:
+            give_back(scratch)
+
+    def __repr__(self):
+        return f"<RecordBatch magic={self.magic} last_offset={self.last_offset} records_count={self.records_count} {self.compression_type!s} size={self.size_in_bytes}>"
+
+
+cdef int32_t incremented(int64_t sequence, int64_t by) noexcept:
+    """DefaultRecordBatch.incrementSequence, whose ints wrap."""
+    if sequence > <int32_t>(0x7FFFFFFF - by):
+        return <int32_t>(by - (0x7FFFFFFF - sequence) - 1)
+    return <int32_t>(sequence + by)
+
+
+cdef tuple headers_of(const Record *r):
+    cdef const uint8_t *p = r.headers
+    cdef int32_t i, size = 0
+    headers = []
+    for i in range(r.headers_count):
+        p = read_int(p, &size)
+        key = java_string(p, size).decode("utf-8")
+        p += size
+        p = read_int(p, &size)
+        headers.append((key, None if size < 0 else PyBytes_FromStringAndSize(<const char *>p, size)))
+        p += size if size > 0 else 0
+    return tuple(headers)
+
+
+def batches(buffer):
+    """Yields a RecordBatch for each whole batch of a buffer, from its start to the first bytes that are none."""
+    cdef Py_ssize_t position = 0
+    size = memoryview(buffer).nbytes
+    while position < size:
+        try:
+            batch = RecordBatch(buffer, position)
+        except NotABatch:
+            return
+        yield batch
+        position += batch.size_in_bytes

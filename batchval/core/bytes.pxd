@@ -1,0 +1,72 @@
+"""Fixed-width fields: big-endian as Kafka writes them, little-endian as lz4 and zstd do. The caller has checked the room."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    #error "batchval reads and writes wire formats on little-endian machines only"
+    #endif
+    """
+    uint16_t bswap16 "__builtin_bswap16"(uint16_t) noexcept nogil
+    uint32_t bswap32 "__builtin_bswap32"(uint32_t) noexcept nogil
+    uint64_t bswap64 "__builtin_bswap64"(uint64_t) noexcept nogil
+
+
+cdef inline int16_t be16(const uint8_t *p) noexcept nogil:
+    cdef uint16_t v
+    memcpy(&v, p, 2)
+    return <int16_t>bswap16(v)
+
+
+cdef inline int32_t be32(const uint8_t *p) noexcept nogil:
+    cdef uint32_t v
+    memcpy(&v, p, 4)
+    return <int32_t>bswap32(v)
+
+
+cdef inline int64_t be64(const uint8_t *p) noexcept nogil:
+    cdef uint64_t v
+    memcpy(&v, p, 8)
+    return <int64_t>bswap64(v)
+
+
+cdef inline uint32_t le16(const uint8_t *p) noexcept nogil:
+    return p[0] | (<uint32_t>p[1] << 8)
+
+
+cdef inline uint32_t le24(const uint8_t *p) noexcept nogil:
+    return p[0] | (<uint32_t>p[1] << 8) | (<uint32_t>p[2] << 16)
+
+
+cdef inline uint32_t le32(const uint8_t *p) noexcept nogil:
+    cdef uint32_t v
+    memcpy(&v, p, 4)
+    return v
+
+
+cdef inline uint64_t le64(const uint8_t *p) noexcept nogil:
+    cdef uint64_t v
+    memcpy(&v, p, 8)
+    return v
+
+
+cdef inline void put_be16(uint8_t *p, int16_t value) noexcept nogil:
+    cdef uint16_t v = bswap16(<uint16_t>value)
+    memcpy(p, &v, 2)
+
+
+cdef inline void put_be32(uint8_t *p, int32_t value) noexcept nogil:
+    cdef uint32_t v = bswap32(<uint32_t>value)
+    memcpy(p, &v, 4)
+
+
+cdef inline void put_be64(uint8_t *p, int64_t value) noexcept nogil:
+    cdef uint64_t v = bswap64(<uint64_t>value)
+    memcpy(p, &v, 8)
+
+
+cdef inline uint64_t room(const uint8_t *at, const uint8_t *end) noexcept nogil:
+    """How many bytes there are; lengths from the wire are compared with it unsigned, so that negative is too long."""
+    return <uint64_t>(end - at)

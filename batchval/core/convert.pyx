@@ -1,0 +1,373 @@
+"""New bytes for a batch that was accepted: written over the old ones, or built anew.
+
+    assign_in_place   base offset, leader epoch, timestamp type, max timestamp: what a broker writes into a batch
+    rebuild           MemoryRecordsBuilder: other magic, other codec, or inner offsets that have to be counted anew
+
+judge_messages has found that neither can fail: every record parses and can be written.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from batchval.compression.compressors import compress
+
+from batchval.core.bytes cimport be16, be32, be64, put_be16, put_be32, put_be64, room
+from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
+from batchval.core.fields cimport Record, java_string, read_int, read_record
+from batchval.core.frames cimport UNLIMITED, Stream, open_stream, refill
+from batchval.core.header cimport BATCH, Entry, next_batch
+from batchval.core.judge cimport Door, Policy, Verdict
+from batchval.core.layout cimport *
+from batchval.core.legacy cimport LEGACY_NULL, MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
+from batchval.core.records cimport WALKED, Checks, Facts, clear_facts
+from batchval.core.scratch cimport Scratch
+
+cdef enum:
+    NO_TIMESTAMP = -1
+    NO_PRODUCER_ID = -1
+    PATCH_FROM = 2048  # bytes behind the header from which patching the crc beats computing it
+
+
+# ---- in place ------------------------------------------------------------------------------------------------------
+
+cdef void set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp, bint crc_is_right) noexcept:
+    """DefaultRecordBatch.setMaxTimestamp. Writing the attributes loses their unused bits, as it does in Kafka."""
+    cdef uint8_t flags = p[ATTRIBUTES + 1]
+    cdef uint32_t before, crc
+    cdef uint64_t tail = size - RECORDS
+    if (flags & LOG_APPEND_TIME_BIT != 0) == log_append_time and be64(p + MAX_TIMESTAMP) == timestamp:
+        return
+    before = crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES)
+    flags &= CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+    put_be16(p + ATTRIBUTES, flags | (LOG_APPEND_TIME_BIT if log_append_time else 0))
+    put_be64(p + MAX_TIMESTAMP, timestamp)
+    if crc_is_right and tail >= PATCH_FROM:
+        crc = <uint32_t>be32(p + CRC) ^ crc32c_moved(before ^ crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES), tail)
+    else:
+        crc = crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES)
+    put_be32(p + CRC, <int32_t>crc)
+
+
+cdef void set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp) noexcept:
+    """ByteBufferLegacyRecordBatch.setMaxTimestamp, for magic 1."""
+    cdef uint8_t attributes = p[LEGACY_ATTRIBUTES]
+    if (attributes & LOG_APPEND_TIME_BIT != 0) == log_append_time and be64(p + LEGACY_TIMESTAMP) == timestamp:
+        return
+    p[LEGACY_ATTRIBUTES] = (attributes & CODEC_MASK) | (LOG_APPEND_TIME_BIT if log_append_time else 0)
+    put_be64(p + LEGACY_TIMESTAMP, timestamp)
+    put_be32(p + LEGACY_CRC, <int32_t>crc32_of(0, p + LEGACY_MAGIC, size - LEGACY_MAGIC))
+
+
+cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, const Verdict *v, bint crc_is_right) noexcept:
+    """Offsets from d.first_offset on. crc_is_right: the checksum has been verified, so it may be patched."""
+    cdef Entry b
+    cdef size_t at = 0
+    cdef int64_t offset = d.first_offset, timestamp
+    cdef bint by_message
+    while next_batch(p + at, n - at, &b) == BATCH:
+        if b.magic == 2:
+            offset += v.records_count
+            put_be64(p + at, offset - 1 - be32(p + at + LAST_OFFSET_DELTA))
+            if d.to_magic == 2:
+                put_be32(p + at + PARTITION_LEADER_EPOCH, d.leader_epoch)
+            if d.to_magic > 0:
+                set_max_timestamp(p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right)
+            return
+        by_message = v.source == NONE and v.target == NONE  # each message or wrapper of the set for itself
+        if by_message:
+            offset += count_and_max(&b, scratch, &timestamp)
+        else:
+            offset += v.records_count
+            timestamp = v.max_timestamp
+        put_be64(p + at, offset - 1)
+        if b.magic == 1 and d.to_magic > 0:
+            set_legacy_timestamp(p + at, b.size, policy.log_append_time, d.now if policy.log_append_time else timestamp)
+        at += b.size
+
+
+cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp) noexcept:
+    cdef Messages m
+    cdef Message message
+    cdef Checks c
+    cdef Facts f
+    cdef int64_t count = 0
+    c.max_body = 0x7FFFFFFF
+    timestamp[0] = NO_TIMESTAMP
+    clear_facts(&f)
+    if open_messages(&m, b, scratch, &c, <uint64_t>UNLIMITED, &f) != WALKED:
+        return 0
+    while next_message(&m, &message, 0, &f) == MESSAGE:
+        count += 1
+        if message.timestamp > timestamp[0]:
+            timestamp[0] = message.timestamp
+    return count
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------
+
+cdef class Out:
+    """Bytes that grow."""
+    cdef bytearray data
+    cdef size_t size
+
+    def __cinit__(self):
+        self.data = bytearray(4096)
+        self.size = 0
+
+    cdef uint8_t *more(self, size_t n) except NULL:
+        """Room for n bytes behind what there is, which the caller then fills."""
+        cdef size_t wanted = self.size + n
+        if wanted > <size_t>len(self.data):
+            PyByteArray_Resize(self.data, max(wanted, 2 * <size_t>len(self.data)))
+        self.size = wanted
+        return <uint8_t *>PyByteArray_AS_STRING(self.data) + wanted - n
+
+    cdef int put(self, const uint8_t *p, size_t n) except -1:
+        if n:
+            memcpy(self.more(n), p, n)
+        return 0
+
+    cdef int varint(self, int32_t value) except -1:
+        return self.unsigned_varint((<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
+
+    cdef int varlong(self, int64_t value) except -1:
+        return self.unsigned_varint((<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
+
+    cdef int unsigned_varint(self, uint64_t v) except -1:
+        while v >= 0x80:
+            self.more(1)[0] = <uint8_t>(v | 0x80)
+            v >>= 7
+        self.more(1)[0] = <uint8_t>v
+        return 0
+
+    cdef int nullable(self, const uint8_t *p, int32_t length) except -1:
+        """Length as a varint, -1 for null; then the bytes."""
+        self.varint(length if length >= 0 else -1)
+        return self.put(p, length if length > 0 else 0)
+
+    cdef int legacy_nullable(self, const uint8_t *p, int32_t length) except -1:
+        put_be32(self.more(4), length if length >= 0 else -1)
+        return self.put(p, length if length > 0 else 0)
+
+    cdef bytes value(self):
+        return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(self.data), self.size)
+
+
+cdef inline int size_of_unsigned(uint64_t v) noexcept:
+    cdef int n = 1
+    while v >= 0x80:
+        v >>= 7
+        n += 1
+    return n
+
+
+cdef inline int size_of_varint(int32_t value) noexcept:
+    return size_of_unsigned((<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
+
+
+cdef inline int size_of_varlong(int64_t value) noexcept:
+    return size_of_unsigned((<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
+
+
+# ---- the builder ---------------------------------------------------------------------------------------------------
+
+cdef bytes canonical_headers(const Record *r):
+    """The headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded."""
+    cdef Out out = Out()
+    cdef const uint8_t *p = r.headers
+    cdef int32_t i, size = 0
+    for i in range(r.headers_count):
+        p = read_int(p, &size)
+        key = java_string(p, size)
+        p += size
+        out.varint(<int32_t>PyBytes_GET_SIZE(key))
+        out.put(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+        p = read_int(p, &size)
+        out.nullable(p, size)
+        p += size if size > 0 else 0
+    return out.value()
+
+
+# ---- the builder ---------------------------------------------------------------------------------------------------
+
+cdef class Builder:
+    """MemoryRecordsBuilder for one batch, or for a set of uncompressed messages."""
+    cdef Out out  # records, without batch header or wrapper
+    cdef int magic, codec
+    cdef bint log_append_time
+    cdef int64_t base_offset, now, base_timestamp, max_timestamp
+    cdef int32_t count, sizes
+
+    cdef int append(self, const Record *r) except -1:
+        cdef size_t before = self.out.size
+        cdef int64_t timestamp = r.timestamp
+        if self.count == 0:
+            self.base_timestamp = timestamp
+        if self.magic == 2:
+            self.append_record(r)
+        else:
+            if self.log_append_time:
+                timestamp = self.now
+            self.append_message(r, timestamp)
+        if self.magic > 0 and timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        self.count += 1
+        self.sizes = <int32_t>(<uint32_t>self.sizes + <uint32_t>(self.out.size - before))
+        return 0
+
+    cdef int append_record(self, const Record *r) except -1:
+        cdef int64_t delta = <int64_t>(<uint64_t>r.timestamp - <uint64_t>self.base_timestamp)
+        cdef int32_t key = r.key_length if r.key_length >= 0 else -1, value = r.value_length if r.value_length >= 0 else -1
+        cdef int32_t body
+        headers = canonical_headers(r) if r.headers_count else b""
+        body = 1 + size_of_varlong(delta) + size_of_varint(self.count) + size_of_varint(key) + size_of_varint(value)
+        body += max(key, 0) + max(value, 0) + size_of_varint(r.headers_count) + <int32_t>PyBytes_GET_SIZE(headers)
+        self.out.varint(body)
+        self.out.more(1)[0] = 0
+        self.out.varlong(delta)
+        self.out.varint(self.count)
+        self.out.nullable(r.key, key)
+        self.out.nullable(r.value, value)
+        self.out.varint(r.headers_count)
+        return self.out.put(<const uint8_t *>PyBytes_AS_STRING(headers), PyBytes_GET_SIZE(headers))
+
+    cdef int append_message(self, const Record *r, int64_t timestamp) except -1:
+        cdef bint relative = self.magic > 0 and self.codec != NONE
+        start_message(self.out, self.count + (0 if relative else self.base_offset), self.magic, LOG_APPEND_TIME_BIT if self.magic > 0 and self.log_append_time else 0, timestamp)
+        cdef size_t start = self.out.size - (18 if self.magic == 0 else 26)
+        self.out.legacy_nullable(r.key, r.key_length)
+        self.out.legacy_nullable(r.value, r.value_length)
+        end_message(self.out, start)
+        return 0
+
+    cdef bytes build(self, const uint8_t *first, int first_magic, int32_t leader_epoch):
+        """The finished bytes. Producer state is the first batch's."""
+        if self.count == 0:
+            return b""
+        if self.magic < 2:
+            return self.out.value() if self.codec == NONE else self.build_wrapper()
+        payload = compress(self.codec, self.out.value(), 2)
+        cdef bytearray batch = bytearray(RECORDS) + payload
+        cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(batch)
+        cdef size_t size = len(batch)
+        cdef int16_t attributes = self.codec | (LOG_APPEND_TIME_BIT if self.log_append_time else 0)
+        if first_magic == 2:
+            attributes |= first[ATTRIBUTES + 1] & TRANSACTIONAL_BIT
+            memcpy(p + PRODUCER_ID, first + PRODUCER_ID, RECORDS_COUNT - PRODUCER_ID)
+        else:
+            memset_ones(p + PRODUCER_ID, RECORDS_COUNT - PRODUCER_ID)
+        put_be64(p + BASE_OFFSET, self.base_offset)
+        put_be32(p + BATCH_LENGTH, <int32_t>(size - LOG_OVERHEAD))
+        put_be32(p + PARTITION_LEADER_EPOCH, leader_epoch)
+        p[MAGIC] = 2
+        put_be16(p + ATTRIBUTES, attributes)
+        put_be32(p + LAST_OFFSET_DELTA, self.count - 1)
+        put_be64(p + BASE_TIMESTAMP, self.base_timestamp)
+        put_be64(p + MAX_TIMESTAMP, self.now if self.log_append_time else self.max_timestamp)
+        put_be32(p + RECORDS_COUNT, self.count)
+        put_be32(p + CRC, <int32_t>crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES))
+        return bytes(batch)
+
+    cdef bytes build_wrapper(self):
+        cdef Out wrapper = Out()
+        payload = compress(self.codec, self.out.value(), self.magic)
+        start_message(wrapper, self.base_offset + self.count - 1, self.magic,
+                      self.codec | (LOG_APPEND_TIME_BIT if self.magic > 0 and self.log_append_time else 0),
+                      self.now if self.log_append_time else self.max_timestamp)
+        wrapper.legacy_nullable(NULL, -1)
+        wrapper.legacy_nullable(<const uint8_t *>PyBytes_AS_STRING(payload), <int32_t>PyBytes_GET_SIZE(payload))
+        end_message(wrapper, 0)
+        return wrapper.value()
+
+
+cdef inline void memset_ones(uint8_t *p, size_t n) noexcept:
+    cdef size_t i
+    for i in range(n):
+        p[i] = 0xFF
+
+
+cdef int start_message(Out out, int64_t offset, int magic, int attributes, int64_t timestamp) except -1:
+    """Offset, size and crc (both still 0), magic, attributes, timestamp."""
+    cdef uint8_t *p = out.more(18 if magic == 0 else 26)
+    put_be64(p, offset)
+    put_be64(p + 8, 0)
+    p[LEGACY_MAGIC] = magic
+    p[LEGACY_ATTRIBUTES] = attributes
+    if magic > 0:
+        put_be64(p + LEGACY_TIMESTAMP, timestamp)
+    return 0
+
+
+cdef void end_message(Out out, size_t start) noexcept:
+    cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(out.data) + start
+    cdef size_t size = out.size - start
+    put_be32(p + 8, <int32_t>(size - LOG_OVERHEAD))
+    put_be32(p + LEGACY_CRC, <int32_t>crc32_of(0, p + LEGACY_MAGIC, size - LEGACY_MAGIC))
+
+
+cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except -1:
+    cdef Record r
+    cdef Stream s
+    cdef Messages m
+    cdef Message message
+    cdef Checks c
+    cdef Facts f
+    cdef const uint8_t *p
+    cdef int32_t i
+    if b.magic == 2:
+        open_stream(&s, scratch, b.p[ATTRIBUTES + 1] & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS, <uint64_t>UNLIMITED, True)
+        p = s.at
+        if b.p[ATTRIBUTES + 1] & CODEC_MASK:
+            while True:
+                s.at = s.end
+                if not refill(&s) and not s.soft_end:
+                    break
+            p = scratch.arena
+        for i in range(be32(b.p + RECORDS_COUNT)):
+            p = read_record(p, b.p, &r)
+            builder.append(&r)
+        return 0
+    c.max_body = 0x7FFFFFFF
+    clear_facts(&f)
+    if open_messages(&m, b, scratch, &c, <uint64_t>UNLIMITED, &f) != WALKED:
+        raise MemoryError()
+    r.headers_count = 0
+    while next_message(&m, &message, 0, &f) == MESSAGE:
+        r.timestamp = message.timestamp
+        r.key = message.p + legacy_key(message.p, message.size, &r.key_length)
+        r.value = message.p + legacy_value(message.p, message.size, &r.value_length)
+        builder.append(&r)
+    return 0
+
+
+cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v):
+    """All accepted records in new bytes; completes the verdict's statistics and asks rule 40."""
+    cdef Builder builder = Builder()
+    cdef Entry b, first
+    cdef size_t at = 0
+    builder.out = Out()
+    builder.magic = d.to_magic
+    builder.codec = v.target
+    builder.log_append_time = policy.log_append_time
+    builder.base_offset = d.first_offset
+    builder.now = d.now
+    builder.base_timestamp = NO_TIMESTAMP
+    builder.max_timestamp = NO_TIMESTAMP
+    next_batch(p, n, &first)
+    while next_batch(p + at, n - at, &b) == BATCH:
+        append_batch(builder, &b, scratch)
+        at += b.size
+    result = builder.build(first.p, first.magic, d.leader_epoch)
+    v.temporary_bytes = <int32_t>(<uint32_t>v.temporary_bytes + <uint32_t>builder.sizes + <uint32_t>header_size(d.to_magic, v.target))
+    return result
+
+
+cdef inline int32_t header_size(int magic, int codec) noexcept:
+    if magic == 2:
+        return RECORDS
+    if codec == NONE:
+        return 0
+    return LEGACY_OVERHEAD_V0 if magic == 0 else LEGACY_OVERHEAD_V1

@@ -1,0 +1,20 @@
+"""A record of magic 2 that has been walked: its fields, without a bound to ask."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef struct Record:
+    int64_t offset
+    int32_t attributes
+    int32_t size  # with its length field
+    int64_t timestamp
+    const uint8_t *key
+    const uint8_t *value
+    const uint8_t *headers
+    int32_t key_length  # negative: null
+    int32_t value_length
+    int32_t headers_count
+    int32_t headers_size
+
+cdef const uint8_t *read_int(const uint8_t *p, int32_t *value) noexcept
+cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *header, Record *r) noexcept
+cdef bytes java_string(const uint8_t *p, int32_t n)

@@ -1,0 +1,76 @@
+"""A compressed payload as its reader meets it: block after block, in memory that is used again."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from batchval.core.scratch cimport Scratch
+from batchval.core.xxh32 cimport Xxh32
+
+cdef enum:  # Stream.status
+    MORE
+    ENDED  # Kafka's stream classes would say -1: end of stream
+    DAMAGED  # they would throw
+    LIMIT_HIT  # more than `limit` bytes
+    NO_MEMORY
+
+cdef enum:  # what Kafka's stream classes throw on damage
+    THROWS_KAFKA_EXCEPTION
+    THROWS_BUFFER_UNDERFLOW  # which DefaultRecord takes for a malformed record
+
+cdef enum:  # how many of the good bytes before the damage Kafka gets to see (batchval.core.replay)
+    ALL_BEFORE
+    LOST_ABRUPTLY
+
+cdef enum:
+    UNLIMITED = 0x7FFFFFFFFFFFFFFF
+
+cdef struct GzipState:
+    uint64_t produced  # by this member
+    uint32_t crc
+    size_t at  # where in the arena the next bytes go
+
+cdef struct Lz4State:
+    uint32_t block_maximum
+    uint8_t flags
+    int64_t content_size  # -1: not stated
+    Xxh32 content
+
+cdef struct ZstdState:
+    bint in_frame
+    uint8_t *ring_at
+    uint64_t frame_start  # position in the stream of the frame's first byte
+
+cdef union CodecState:
+    GzipState gzip
+    Lz4State lz4
+    ZstdState zstd
+    bint xerial
+
+cdef struct Stream:
+    const uint8_t *at  # the next byte for the reader
+    const uint8_t *end  # behind the last one that is there
+    uint64_t delivered  # bytes up to `end`, from the stream's start
+    int32_t status
+    int32_t pending  # status to take when `at` has reached `end`
+    int32_t reason  # batchval.core.reasons, with its number in detail
+    int64_t detail
+    uint8_t throws
+    uint8_t delivery
+    uint8_t codec
+    uint8_t magic
+    bint keep  # the arena keeps everything; else bytes behind `at` are forgotten
+    bint soft_end  # Kafka would see one -1 here and then go on
+    bint overlong  # bytes behind the end, which Kafka never reads
+    bint mislabelled  # something that Kafka does not check is wrong
+    const uint8_t *source
+    const uint8_t *source_end
+    uint64_t limit
+    Scratch *scratch
+    CodecState state
+
+cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n, uint64_t limit, bint keep) noexcept nogil
+cdef bint refill(Stream *s) noexcept nogil
+
+cdef inline uint64_t position(const Stream *s) noexcept nogil:
+    """How many bytes the reader has taken."""
+    return s.delivered - <uint64_t>(s.end - s.at)

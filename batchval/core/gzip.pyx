@@ -1,0 +1,88 @@
+"""gzip members (RFC 1952), as java.util.zip.GZIPInputStream reads them.
+
+    1F 8B 8 flags:1 mtime:4 xfl:1 os:1 [extra: length:2, bytes] [name 0] [comment 0] [crc-16 of all that:2]
+    deflate data
+    crc-32 of the content:4 LE, its size modulo 2^32:4 LE
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+from batchval.core.bytes cimport le16, room
+from batchval.core.crc32c cimport crc32_of
+
+cdef extern from "inflate.h" nogil:
+    void c_inflate_init "inflate_init"() noexcept
+    void c_inflate_start "inflate_start"(Inflate *s, const uint8_t *p, const uint8_t *end) noexcept
+    int c_inflate_run "inflate_run"(Inflate *s, uint8_t *window, size_t *at, size_t end) noexcept
+
+c_inflate_init()
+
+cdef enum:
+    FLAG_HEADER_CRC = 2
+    FLAG_EXTRA = 4
+    FLAG_NAME = 8
+    FLAG_COMMENT = 16
+
+
+cdef const uint8_t *behind_zero(const uint8_t *p, const uint8_t *end) noexcept nogil:
+    while p < end and p[0] != 0:
+        p += 1
+    return p + 1 if p < end else NULL
+
+
+cdef const uint8_t *gzip_header(const uint8_t *p, const uint8_t *end) noexcept nogil:
+    """Behind the header of a member; NULL where GZIPInputStream would throw."""
+    cdef const uint8_t *start = p
+    cdef uint8_t flags
+    if room(p, end) < 10 or p[0] != 0x1F or p[1] != 0x8B or p[2] != 8:
+        return NULL
+    flags = p[3]
+    p += 10
+    if flags & FLAG_EXTRA:
+        if room(p, end) < 2 or room(p + 2, end) < le16(p):
+            return NULL
+        p += 2 + le16(p)
+    if flags & FLAG_NAME:
+        p = behind_zero(p, end)
+    if p is not NULL and flags & FLAG_COMMENT:
+        p = behind_zero(p, end)
+    if p is NULL:
+        return NULL
+    if flags & FLAG_HEADER_CRC:
+        if room(p, end) < 2 or le16(p) != crc32_of(0, start, p - start) & 0xFFFF:
+            return NULL
+        p += 2
+    return p
+
+
+cdef void inflate_open(Inflate *s, const uint8_t *p, const uint8_t *end) noexcept nogil:
+    c_inflate_start(s, p, end)
+
+
+cdef int inflate_on(Inflate *s, uint8_t *window, size_t *at, size_t end) noexcept nogil:
+    return c_inflate_run(s, window, at, end)
+
+
+cdef size_t inflate_size() noexcept nogil:
+    return sizeof(Inflate)
+
+
+def inflate(bytes data, size_t limit=1 << 30):
+    """Raw deflate data to bytes: (status, content so far, bytes of input used); for tests beside zlib.
+
+    The status is ``done``, ``full`` (more than ``limit`` bytes), ``short`` or ``bad``.
+    """
+    cdef Inflate s
+    cdef const uint8_t *p = data
+    cdef size_t at = 0, size = 1 << 16
+    cdef int status
+    out = bytearray(size)
+    c_inflate_start(&s, p, p + len(data))
+    while True:
+        status = c_inflate_run(&s, out, &at, size)
+        if status != INFLATE_FULL or size >= limit:
+            break
+        size = min(2 * size, limit)
+        out.extend(bytes(size - len(out)))
+    return ("done", "full", "short", "bad")[status], bytes(out[:at]), s.at - p

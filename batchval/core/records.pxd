@@ -1,0 +1,56 @@
+"""The records of a magic 2 batch, walked once."""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from batchval.core.frames cimport Stream
+from batchval.core.header cimport BatchHeader
+from batchval.core.scratch cimport Scratch
+
+cdef enum:  # walk's answer
+    WALKED
+    MALFORMED  # Kafka: InvalidRecordException
+    BROKER_FAILS  # Kafka: an exception that is no API error; the extra that names its cause is in Facts.cause
+    OVER_LIMIT
+    OUT_OF_MEMORY
+
+cdef enum:  # Kafka's record parsers
+    SKIP_PARSER  # compressed and in place: DefaultRecord.readPartiallyFrom
+    STREAM_PARSER  # compressed and to be rebuilt: DefaultRecord.readFrom(InputStream)
+    BUFFER_PARSER  # uncompressed: DefaultRecord.readFrom(ByteBuffer)
+
+cdef struct Checks:
+    int64_t now
+    int64_t before_max
+    int64_t after_max
+    int32_t max_body  # of a compressed record
+    bint compacted
+    bint create_time  # the topic's timestamp type
+    bint check_records  # key and timestamp rules are asked (not at rest)
+    bint extras  # S3 to S5 and S10 are looked for
+
+cdef struct Facts:
+    int64_t min_timestamp
+    int64_t max_timestamp  # -1 where no record has a greater one
+    int32_t records
+    int32_t null_keys
+    int32_t sizes  # sum of Record.sizeInBytes(), wrapped as Kafka's int
+    uint32_t found  # bit n: extra Sn
+    bint in_order  # every record.offset() is its index
+    bint deltas_ascend  # within last_offset_delta
+    int32_t previous_delta  # once one was odd
+    int32_t record  # the record that `reason` is about
+    int32_t reason
+    int32_t cause  # an extra's number, with BROKER_FAILS
+    int64_t a
+    int64_t b
+    int32_t odd_record  # the first record whose offset is not its index
+    int64_t odd_delta
+    int32_t negative_record  # the first with a timestamp below -1, which no builder writes
+    int64_t negative_timestamp
+    int32_t headers_record  # the first with headers, which magic 0 and 1 cannot hold
+    int32_t broken_record  # the first message whose key or value cannot be read
+    uint64_t needed  # bytes of the stream that Kafka would have read before it found a record malformed
+
+cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil
+cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp, bint has_key) noexcept nogil
+cdef void clear_facts(Facts *f) noexcept nogil

@@ -1,0 +1,481 @@
+"""The records of a magic 2 batch, field by field, with Kafka's idea of what is malformed.
+
+    length attributes:1 timestamp_delta offset_delta key_length key value_length value
+    headers_count (key_length key value_length value)*                                 lengths: zigzag varints
+
+Kafka has three parsers which do not agree. The skip parser reads a record's length and never uses it; the stream and
+buffer parsers hold the record against it. All three take a negative length for null, and neither asks whether varints
+are padded. One walk serves them: what differs is asked at the record's two ends.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from batchval.core cimport reasons
+from batchval.core.bytes cimport room
+from batchval.core.frames cimport ENDED, LIMIT_HIT, MORE, NO_MEMORY, THROWS_BUFFER_UNDERFLOW, UNLIMITED, Stream, position, refill
+from batchval.core.header cimport BatchHeader
+from batchval.core.layout cimport KEY_MISSING, LOG_APPEND_TIME_BIT, S3, S7, S9, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER
+from batchval.core.scratch cimport Scratch, add_error
+from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
+
+cdef extern from *:
+    """
+    /* The next record starts where the length said; not to derive it from the fields' ends lets the processor run
+     * ahead into it while these are still being read. */
+    static inline const uint8_t *batchval_hidden(const uint8_t *p) { __asm__("" : "+r"(p)); return p; }
+    """
+    bint likely "__builtin_expect"(bint, long) noexcept nogil
+    const uint8_t *hidden "batchval_hidden"(const uint8_t *p) noexcept nogil
+
+cdef enum:
+    FOUND
+    CUT_OFF  # the stream does not go on; its status says why
+    TOO_LONG  # an IllegalArgumentException in Kafka
+    PAST_BODY  # the field is longer than the record
+
+cdef enum:
+    NO_TIMESTAMP = -1
+
+cdef struct Reader:
+    const uint8_t *p
+    const uint8_t *end
+    uint64_t body_end  # where in the stream the record ends, if the parser keeps to that
+
+
+# ---- fields --------------------------------------------------------------------------------------------------------
+
+cdef int pull(Stream *s, int64_t *byte) noexcept nogil:
+    """One byte, from the next block if need be. A soft end is read as the -1 that Kafka would read there."""
+    if s.at == s.end and not refill(s):
+        if not s.soft_end:
+            return CUT_OFF
+        byte[0] = 0xFF
+        return FOUND
+    byte[0] = s.at[0]
+    s.at += 1
+    return FOUND
+
+
+cdef int varint_across(Stream *s, int32_t *value) noexcept nogil:
+    """ByteUtils.readVarint: at most 5 bytes, of which the last gives 4 bits and may not go on."""
+    cdef uint32_t v = 0
+    cdef int64_t b = 0
+    cdef int i
+    for i in range(5):
+        if pull(s, &b) != FOUND:
+            return CUT_OFF
+        v |= <uint32_t>(b & 0x7F) << (7 * i)
+        if b < 0x80:
+            value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
+            return FOUND
+    return TOO_LONG
+
+
+cdef int varlong_across(Stream *s, int64_t *value) noexcept nogil:
+    """ByteUtils.readVarlong: at most 10 bytes, of which the last gives 1 bit and may not go on."""
+    cdef uint64_t v = 0
+    cdef int64_t b = 0
+    cdef int i
+    for i in range(10):
+        if pull(s, &b) != FOUND:
+            return CUT_OFF
+        v |= <uint64_t>(b & 0x7F) << (7 * i)
+        if b < 0x80:
+            value[0] = <int64_t>(v >> 1) ^ -<int64_t>(v & 1)
+            return FOUND
+    return TOO_LONG
+
+
+cdef inline int varint(Stream *s, Reader *r, int32_t *value) noexcept nogil:
+    cdef uint32_t v
+    cdef int found
+    if likely(r.p < r.end, 1):
+        v = r.p[0]
+        if likely(v < 0x80, 1):
+            r.p += 1
+            value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
+            return FOUND
+        if r.end - r.p > 1 and r.p[1] < 0x80:
+            v = (v & 0x7F) | (<uint32_t>r.p[1] << 7)
+            r.p += 2
+            value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
+            return FOUND
+    s.at = r.p
+    found = varint_across(s, value)
+    r.p = s.at
+    r.end = s.end
+    return found
+
+
+cdef inline int varlong(Stream *s, Reader *r, int64_t *value) noexcept nogil:
+    cdef uint64_t v
+    cdef int found
+    if likely(r.p < r.end, 1):
+        v = r.p[0]
+        if likely(v < 0x80, 1):
+            r.p += 1
+            value[0] = <int64_t>(v >> 1) ^ -<int64_t>(v & 1)
+            return FOUND
+        if r.end - r.p > 1 and r.p[1] < 0x80:
+            v = (v & 0x7F) | (<uint64_t>r.p[1] << 7)
+            r.p += 2
+            value[0] = <int64_t>(v >> 1) ^ -<int64_t>(v & 1)
+            return FOUND
+    s.at = r.p
+    found = varlong_across(s, value)
+    r.p = s.at
+    r.end = s.end
+    return found
+
+
+cdef int skip_across(Stream *s, uint64_t n) noexcept nogil:
+    while n > room(s.at, s.end):
+        n -= room(s.at, s.end)
+        s.at = s.end
+        if not refill(s):
+            return CUT_OFF
+    s.at += n
+    return FOUND
+
+
+cdef inline int skip(Stream *s, Reader *r, int32_t n) noexcept nogil:
+    """DefaultRecord.skipBytes: nothing for a length of 0 or below."""
+    cdef int found
+    if n <= 0:
+        return FOUND
+    if likely(room(r.p, r.end) >= <uint64_t>n, 1):
+        r.p += n
+        return FOUND
+    if <uint64_t>n > r.body_end - (s.delivered - room(r.p, r.end)):
+        return PAST_BODY
+    s.at = r.p
+    found = skip_across(s, n)
+    r.p = s.at
+    r.end = s.end
+    return found
+
+
+cdef int skip_utf8(Stream *s, Reader *r, int32_t n, bint *is_utf8) noexcept nogil:
+    """As skip, and looks at the bytes."""
+    cdef Utf8 u
+    cdef uint64_t left = n, part
+    is_utf8[0] = True
+    if left > r.body_end - (s.delivered - room(r.p, r.end)):
+        return PAST_BODY
+    utf8_start(&u)
+    s.at = r.p
+    while left:
+        if s.at == s.end and not refill(s):
+            return CUT_OFF
+        part = room(s.at, s.end)
+        if part > left:
+            part = left
+        if is_utf8[0]:
+            is_utf8[0] = utf8_add(&u, s.at, part)
+        s.at += part
+        left -= part
+    if u.left:
+        is_utf8[0] = False
+    r.p = s.at
+    r.end = s.end
+    return FOUND
+
+
+# ---- one record's rules --------------------------------------------------------------------------------------------
+
+cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp, bint has_key) noexcept nogil:
+    """LogValidator.validateKey, then validateTimestamp; the first error of a record is the one that counts.
+
+    The arithmetic wraps at 64 bits, as Java's. False: no memory.
+    """
+    cdef int64_t difference
+    if c.compacted and not has_key:
+        return add_error(scratch, index, KEY_MISSING, timestamp)
+    if c.create_time and timestamp != NO_TIMESTAMP:
+        difference = <int64_t>(<uint64_t>c.now - <uint64_t>timestamp)
+        if difference > c.before_max or <int64_t>(0 - <uint64_t>difference) > c.after_max:
+            return add_error(scratch, index, TIMESTAMP_OUT_OF_RANGE, timestamp)
+    elif log_append_time:
+        return add_error(scratch, index, TIMESTAMP_TYPE_BY_PRODUCER, timestamp)
+    return True
+
+
+# ---- the walk ------------------------------------------------------------------------------------------------------
+
+cdef void clear_facts(Facts *f) noexcept nogil:
+    f.min_timestamp = 0x7FFFFFFFFFFFFFFF
+    f.max_timestamp = NO_TIMESTAMP
+    f.records = 0
+    f.null_keys = 0
+    f.sizes = 0
+    f.found = 0
+    f.in_order = True
+    f.deltas_ascend = True
+    f.previous_delta = -1
+    f.record = -1
+    f.reason = reasons.NO_REASON
+    f.cause = 0
+    f.a = 0
+    f.b = 0
+    f.odd_record = -1
+    f.odd_delta = 0
+    f.negative_record = -1
+    f.negative_timestamp = 0
+    f.headers_record = -1
+    f.broken_record = -1
+    f.needed = 0
+
+
+cdef inline int32_t size_of_varint(int32_t value) noexcept nogil:
+    cdef uint32_t v = (<uint32_t>value << 1) ^ <uint32_t>(value >> 31)
+    cdef int32_t n = 1
+    while v >= 0x80:
+        v >>= 7
+        n += 1
+    return n
+
+
+cdef int stopped(Stream *s, Facts *f, int32_t record, bint in_record) noexcept nogil:
+    """The stream does not go on, and the parser wanted more."""
+    f.record = record
+    if s.status == ENDED or s.status == MORE:  # MORE: a soft end
+        f.reason = reasons.RECORD_CUT_OFF
+        f.needed = 0
+        return MALFORMED
+    if s.status == LIMIT_HIT:
+        f.reason = reasons.DECOMPRESSED_LIMIT
+        f.a = <int64_t>s.limit
+        return OVER_LIMIT
+    if s.status == NO_MEMORY:
+        return OUT_OF_MEMORY
+    f.reason = s.reason
+    f.a = s.detail
+    if s.throws == THROWS_BUFFER_UNDERFLOW and in_record:
+        return MALFORMED  # readPartiallyFrom catches it and says "invalid record structure"
+    f.cause = S7
+    return BROKER_FAILS
+
+
+cdef inline int malformed(Stream *s, const Reader *r, Facts *f, int32_t record, int reason, int64_t a=0, int64_t b=0) noexcept nogil:
+    f.record = record
+    f.reason = reason
+    f.a = a
+    f.b = b
+    f.needed = s.delivered - room(r.p, r.end)
+    return MALFORMED
+
+
+cdef int field_failed(Stream *s, const Reader *r, Facts *f, int32_t record, int found, int parser) noexcept nogil:
+    if found == TOO_LONG:
+        return malformed(s, r, f, record, reasons.RECORD_VARINT)
+    if found == PAST_BODY or (parser == STREAM_PARSER and s.delivered >= r.body_end):
+        return malformed(s, r, f, record, reasons.RECORD_FIELD_PAST_END)
+    return stopped(s, f, record, parser == SKIP_PARSER)
+
+
+cdef int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t record, int32_t headers, int parser) noexcept nogil:
+    """WALKED, or why not."""
+    cdef int32_t length = 0
+    cdef int32_t i = 0
+    cdef int found
+    cdef bint is_utf8 = True
+    while i < headers:
+        found = varint(s, r, &length)
+        if found != FOUND:
+            return field_failed(s, r, f, record, found, parser)
+        if length < 0:
+            return malformed(s, r, f, record, reasons.HEADER_KEY_LENGTH, length)
+        if c.extras and length > 0:
+            found = skip_utf8(s, r, length, &is_utf8)
+            if not is_utf8:
+                f.found |= 1 << 5
+        else:
+            found = skip(s, r, length)
+        if found != FOUND:
+            return field_failed(s, r, f, record, found, parser)
+        found = varint(s, r, &length)
+        if found != FOUND:
+            return field_failed(s, r, f, record, found, parser)
+        if length < -1:
+            f.found |= 1 << 5
+        found = skip(s, r, length)
+        if found != FOUND:
+            return field_failed(s, r, f, record, found, parser)
+        i += 1
+    return WALKED
+
+
+cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i, int32_t offset_delta) noexcept nogil:
+    """Deltas are not 0 to n - 1. Do they at least ascend, as the cleaner leaves them?"""
+    if not f.found & (1 << 3):
+        f.found |= 1 << 3
+        f.previous_delta = i - 1
+    if offset_delta <= f.previous_delta or offset_delta > h.last_offset_delta:
+        f.deltas_ascend = False
+    f.previous_delta = offset_delta
+
+
+cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Checks *c, Facts *f, int32_t i, int parser) noexcept nogil:
+    cdef int32_t length = 0, offset_delta = 0, key_length = 0, value_length = 0, headers = 0
+    cdef int64_t timestamp_delta = 0, timestamp, body = 0
+    cdef uint64_t start, taken
+    cdef const uint8_t *next_record
+    cdef int found, answer
+    cdef uint8_t attributes
+    found = varint(s, r, &length)
+    if found != FOUND:
+        if found == TOO_LONG and parser == BUFFER_PARSER:
+            # outside the parser's try block: the IllegalArgumentException reaches the client as -1
+            f.record = i
+            f.reason = reasons.RECORD_LENGTH_VARINT
+            f.cause = S9
+            return BROKER_FAILS
+        if found == TOO_LONG:
+            return malformed(s, r, f, i, reasons.RECORD_LENGTH_VARINT)
+        return stopped(s, f, i, False)
+    if parser != BUFFER_PARSER:
+        if length < 0:
+            return malformed(s, r, f, i, reasons.RECORD_LENGTH_NEGATIVE, length)
+        if length > c.max_body:
+            return malformed(s, r, f, i, reasons.RECORD_LENGTH_ABOVE_MAX, length, c.max_body)
+    elif length > 0 and room(r.p, r.end) < <uint64_t>length:
+        return malformed(s, r, f, i, reasons.RECORD_LENGTH_PAST_END, length)
+    start = s.delivered - room(r.p, r.end)
+    if parser == STREAM_PARSER:
+        r.body_end = start + <uint64_t>length
+    next_record = hidden(r.p + length) if length >= 0 and room(r.p, r.end) >= <uint64_t>length else NULL
+
+    if likely(r.p < r.end, 1):
+        attributes = r.p[0]
+        r.p += 1
+    else:
+        s.at = r.p
+        found = pull(s, &body)
+        r.p = s.at
+        r.end = s.end
+        if found != FOUND:
+            return field_failed(s, r, f, i, found, parser)
+        attributes = <uint8_t>body
+    if attributes:
+        f.found |= 1 << 5
+    found = varlong(s, r, &timestamp_delta)
+    if found != FOUND:
+        return field_failed(s, r, f, i, found, parser)
+    found = varint(s, r, &offset_delta)
+    if found != FOUND:
+        return field_failed(s, r, f, i, found, parser)
+    found = varint(s, r, &key_length)
+    if found != FOUND:
+        return field_failed(s, r, f, i, found, parser)
+    found = skip(s, r, key_length)
+    if found != FOUND:
+        return field_failed(s, r, f, i, found, parser)
+    found = varint(s, r, &value_length)
+    if found != FOUND:
+        return field_failed(s, r, f, i, found, parser)
+    found = skip(s, r, value_length)
+    if found != FOUND:
+        return field_failed(s, r, f, i, found, parser)
+    found = varint(s, r, &headers)
+    if found != FOUND:
+        return field_failed(s, r, f, i, found, parser)
+    if headers:
+        if headers < 0:
+            return malformed(s, r, f, i, reasons.HEADERS_COUNT, headers)
+        if f.headers_record < 0:
+            f.headers_record = i
+        answer = walk_headers(s, r, c, f, i, headers, parser)
+        if answer != WALKED:
+            return answer
+
+    if likely(r.p == next_record, 1):
+        r.p = next_record
+    else:
+        taken = s.delivered - room(r.p, r.end) - start
+        if <int64_t>taken != length:
+            if parser != SKIP_PARSER:
+                return malformed(s, r, f, i, reasons.RECORD_LENGTH_WRONG, length, <int64_t>taken)
+            f.found |= 1 << 4
+    if key_length < 0:
+        f.null_keys += 1
+        if key_length < -1:
+            f.found |= 1 << 5
+    if value_length < -1:
+        f.found |= 1 << 5
+    if offset_delta != i or f.found & (1 << 3):
+        note_odd_delta(h, f, i, offset_delta)
+    if <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>offset_delta) != i and f.in_order:
+        f.in_order = False
+        f.odd_record = i
+        f.odd_delta = offset_delta
+    if h.attributes & LOG_APPEND_TIME_BIT:
+        timestamp = h.max_timestamp
+    else:
+        timestamp = <int64_t>(<uint64_t>h.base_timestamp + <uint64_t>timestamp_delta)
+    if timestamp < NO_TIMESTAMP:
+        f.found |= 1 << 10
+        if f.negative_record < 0:
+            f.negative_record = i
+            f.negative_timestamp = timestamp
+    if timestamp < f.min_timestamp:
+        f.min_timestamp = timestamp
+    if timestamp > f.max_timestamp:
+        f.max_timestamp = timestamp
+    f.sizes = <int32_t>(<uint32_t>f.sizes + <uint32_t>length + <uint32_t>size_of_varint(length))
+    f.records += 1
+    if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i, timestamp, key_length >= 0):
+        return OUT_OF_MEMORY
+    return WALKED
+
+
+cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil:
+    cdef Reader r
+    cdef int32_t i = 0
+    cdef int answer
+    r.p = s.at
+    r.end = s.end
+    r.body_end = <uint64_t>UNLIMITED
+    while i < h.records_count:
+        answer = walk_one(s, &r, h, c, f, i, parser)
+        if answer != WALKED:
+            s.at = r.p
+            if parser == STREAM_PARSER and f.needed < r.body_end < <uint64_t>UNLIMITED:
+                f.needed = r.body_end  # Kafka has the whole body before it looks into it
+            return answer
+        r.body_end = <uint64_t>UNLIMITED
+        i += 1
+    s.at = r.p
+    # Kafka probes for one byte more; an empty batch is not opened at all
+    if h.records_count > 0:
+        if s.at < s.end or refill(s):
+            return malformed_behind(s, f, h.records_count)
+        if s.status != ENDED and not s.soft_end:
+            return stopped(s, f, h.records_count, False)
+    if h.records_count - 1 > h.last_offset_delta:
+        f.found |= 1 << 3
+        f.deltas_ascend = False
+    return WALKED
+
+
+cdef int malformed_behind(Stream *s, Facts *f, int32_t records) noexcept nogil:
+    f.record = records
+    f.reason = reasons.BYTES_BEHIND_RECORDS
+    f.a = records
+    f.needed = position(s) + 1
+    return MALFORMED
+
+
+cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil:
+    """All records that the header counts. Facts must have been cleared; errors of single records go to the scratch."""
+    cdef int answer
+    if h.records_count < 0:
+        f.reason = reasons.RECORDS_COUNT_NEGATIVE
+        f.a = h.records_count
+        return MALFORMED
+    if parser == SKIP_PARSER:
+        answer = walk_all(s, h, c, f, SKIP_PARSER)
+    elif parser == BUFFER_PARSER:
+        answer = walk_all(s, h, c, f, BUFFER_PARSER)
+    else:
+        answer = walk_all(s, h, c, f, STREAM_PARSER)
+    return answer

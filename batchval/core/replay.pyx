@@ -1,0 +1,273 @@
+"""Which comes first, the malformed record or the damaged stream?
+
+Kafka reads a payload in chunks, and a read that reaches damage delivers nothing, not even the good bytes before it.
+So a record that does not parse is answered with INVALID_RECORD if its bytes had arrived, and with
+UNKNOWN_SERVER_ERROR if the chunk that held them also held the damage. Only for a batch with both faults does it
+matter how large the chunks were; this module then replays the reads, by position alone:
+
+    ChunkedBytesStream   fills 16384 bytes (gzip, zstd) or 2048 (snappy); larger wishes go past it, straight down
+    GZIPInputStream      inflates from 8192 bytes of input at a time, and stops there or at the end of a member
+    SnappyInputStream    goes on into the next chunk until the wish is filled
+    ZstdInputStream      stops at the end of a frame; decodes the block behind the wish if its bytes are there
+    Lz4BlockInputStream  stops at the end of a block, so damage never comes first
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memmove
+
+from batchval.core.bytes cimport be32, room
+from batchval.core.frames cimport DAMAGED, LOST_ABRUPTLY, UNLIMITED, Stream, open_stream, refill
+from batchval.core.gzip cimport (INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, Inflate, gzip_header, inflate_on,
+                                 inflate_open)
+from batchval.core.header cimport Entry
+from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, GZIP, LEGACY_ATTRIBUTES, LOG_OVERHEAD, LZ4, NONE, RECORDS, SNAPPY, ZSTD
+from batchval.core.legacy cimport legacy_value
+from batchval.core.records cimport STREAM_PARSER, Checks, Facts
+from batchval.core.scratch cimport Scratch
+
+cdef enum:
+    LARGEST_FILL = 16384
+    SNAPPY_FILL = 2048
+
+    JAVA_INPUT = 8192  # what GZIPInputStream reads of the compressed bytes at a time
+    AHEAD_WINDOW = 65536
+
+cdef struct GzipAhead:  # inflates as far as the input allows that Java has read
+    Inflate *inflate
+    uint8_t *window
+    size_t window_at
+    const uint8_t *input_end  # behind what Java has read
+    uint64_t produced  # all members together
+    int status  # INFLATE_SHORT: more input is wanted; INFLATE_DONE: the member's end; INFLATE_BAD
+
+cdef struct Replay:
+    int codec
+    uint64_t damage  # position of the first byte that never comes
+    bint abrupt  # good bytes of the failing read are lost
+    uint64_t frame_start  # zstd: the damaged frame's first byte
+    const uint8_t *payload
+    const uint8_t *payload_end
+    GzipAhead *gzip
+    uint64_t fill  # ChunkedBytesStream's buffer
+    uint64_t source_at  # what the codec's stream has delivered
+    uint64_t buffered  # of that, what ChunkedBytesStream still holds
+
+
+cdef void look_ahead(GzipAhead *g) noexcept nogil:
+    """Inflates until the input that Java holds is used up, or the member ends."""
+    cdef size_t before
+    g.inflate.end = g.input_end
+    while True:
+        before = g.window_at
+        g.status = inflate_on(g.inflate, g.window, &g.window_at, AHEAD_WINDOW)
+        g.produced += g.window_at - before
+        if g.status != INFLATE_FULL:
+            return
+        memmove(g.window, g.window + g.window_at - INFLATE_HISTORY, INFLATE_HISTORY)
+        g.window_at = INFLATE_HISTORY
+
+
+cdef bint next_member(Replay *r) noexcept nogil:
+    """Behind a member's end: its trailer, and the next header. False: Java throws or ends here."""
+    cdef GzipAhead *g = r.gzip
+    cdef const uint8_t *behind
+    if r.damage == g.produced or room(g.inflate.at, r.payload_end) < 8:
+        return False
+    behind = gzip_header(g.inflate.at + 8, r.payload_end)
+    if behind is NULL:
+        return False
+    if behind > g.input_end:
+        g.input_end = behind  # header bytes behind the buffer are read one by one
+    inflate_open(g.inflate, behind, g.input_end)
+    g.window_at = 0
+    return True
+
+
+cdef uint64_t read_gzip(Replay *r, uint64_t wish) noexcept nogil:
+    cdef GzipAhead *g = r.gzip
+    cdef uint64_t at = r.source_at
+    while True:
+        if g.status == INFLATE_BAD:
+            # zlib goes on to the next symbol even when the output is full
+            return 0 if at + wish >= g.produced else wish
+        if at < g.produced:
+            return wish if wish < g.produced - at else g.produced - at
+        if g.status == INFLATE_DONE:
+            if not next_member(r):
+                return 0
+        elif g.input_end == r.payload_end:
+            return 0
+        else:
+            g.input_end = g.input_end + JAVA_INPUT if room(g.input_end, r.payload_end) > JAVA_INPUT else r.payload_end
+        look_ahead(g)
+
+
+cdef bint start_gzip(Replay *r, GzipAhead *g, Scratch *scratch) noexcept nogil:
+    cdef const uint8_t *behind = gzip_header(r.payload, r.payload_end)
+    g.window = <uint8_t *>malloc(AHEAD_WINDOW)
+    if g.window is NULL:
+        return False
+    g.inflate = <Inflate *>scratch.inflate
+    g.window_at = 0
+    g.input_end = behind
+    g.produced = 0
+    inflate_open(g.inflate, behind, behind)
+    look_ahead(g)
+    r.gzip = g
+    return True
+
+
+cdef uint64_t read_down(Replay *r, uint64_t wish) noexcept nogil:
+    """One read of the codec's stream: how many bytes it delivers, 0 where it throws."""
+    cdef uint64_t at = r.source_at, n = wish
+    if r.codec == GZIP:
+        n = read_gzip(r, wish)
+    elif r.codec == ZSTD:
+        if at < r.frame_start:
+            # Frames before the damaged one are whole. Where exactly each ends only shifts where fills begin.
+            n = wish if wish < r.frame_start - at else r.frame_start - at
+        elif r.abrupt:
+            n = 0 if at + wish >= r.damage else wish
+        else:
+            n = wish if wish < r.damage - at else r.damage - at
+    else:
+        n = 0 if at + wish > r.damage else wish
+    r.source_at += n
+    return n
+
+
+cdef bint take_byte(Replay *r) noexcept nogil:
+    cdef uint64_t n
+    if r.buffered == 0:
+        n = read_down(r, r.fill)
+        if n == 0:
+            return False
+        r.buffered = n
+    r.buffered -= 1
+    return True
+
+
+cdef bint take_bulk(Replay *r, uint64_t n) noexcept nogil:
+    """Utils.readFully over ChunkedBytesStream.read."""
+    cdef uint64_t got
+    while n:
+        if r.buffered == 0:
+            got = read_down(r, n if n >= r.fill else r.fill)
+            if got == 0:
+                return False
+            if n >= r.fill:
+                n -= got
+                continue
+            r.buffered = got
+        got = n if n < r.buffered else r.buffered
+        r.buffered -= got
+        n -= got
+    return True
+
+
+cdef bint find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, bint keep) noexcept nogil:
+    """Decodes as far as one chunk behind what was needed. True: there is damage by then, and r says where."""
+    cdef Stream s
+    open_stream(&s, scratch, r.codec, magic, r.payload, room(r.payload, r.payload_end), <uint64_t>UNLIMITED, keep)
+    while s.delivered <= needed + LARGEST_FILL:
+        s.at = s.end
+        if not refill(&s) and not s.soft_end:
+            break
+    r.damage = s.delivered
+    r.abrupt = s.delivery == LOST_ABRUPTLY
+    r.frame_start = s.state.zstd.frame_start if r.codec == ZSTD else 0
+    return s.status == DAMAGED
+
+
+cdef bint bytes_arrive(Replay *r, uint64_t needed) noexcept nogil:
+    """The skip parser: every byte comes through the buffer."""
+    cdef uint64_t at = 0
+    while at < needed:
+        if not take_byte(r):
+            return False
+        at += 1 + r.buffered
+        r.buffered = 0
+    return True
+
+
+cdef bint records_arrive(Replay *r, const uint8_t *data, uint64_t needed) noexcept nogil:
+    """The stream parser: a length byte by byte, then the body in bulk. The records before the last are whole."""
+    cdef uint64_t at = 0, v
+    cdef int shift
+    while at < needed:
+        v = 0
+        shift = 0
+        while True:
+            if not take_byte(r):
+                return False
+            v |= <uint64_t>(data[at] & 0x7F) << shift
+            shift += 7
+            at += 1
+            if data[at - 1] < 0x80 or shift > 28 or at >= needed:
+                break
+        v >>= 1  # lengths of whole records are positive
+        if at >= needed:
+            return True
+        if not take_bulk(r, v if v < needed - at else needed - at):
+            return False
+        at += v
+    return True
+
+
+cdef bint entries_arrive(Replay *r, const uint8_t *data, uint64_t needed) noexcept nogil:
+    """Entries of a wrapper: offset and size in bulk, then the message."""
+    cdef uint64_t at = 0
+    while at < needed:
+        if not take_bulk(r, LOG_OVERHEAD):
+            return False
+        at += LOG_OVERHEAD
+        if at >= needed:
+            return True
+        if not take_bulk(r, be32(data + at - 4)):
+            return False
+        at += be32(data + at - 4)
+    return True
+
+
+cdef bint arrives(Replay *r, const Entry *b, const uint8_t *data, uint64_t needed, int parser) noexcept nogil:
+    if b.magic < 2:
+        return entries_arrive(r, data, needed)
+    if parser == STREAM_PARSER:
+        return records_arrive(r, data, needed)
+    return bytes_arrive(r, needed)
+
+
+cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser) noexcept nogil:
+    """True: Kafka throws over the stream before it has the `needed` bytes that show a record or entry as malformed."""
+    cdef Replay r
+    cdef GzipAhead ahead
+    cdef int32_t length = 0
+    cdef int64_t value
+    cdef bint arrived
+    if f.needed == 0:
+        return False
+    if b.magic == 2:
+        r.codec = b.p[ATTRIBUTES + 1] & CODEC_MASK
+        r.payload = b.p + RECORDS
+        r.payload_end = b.p + b.size
+    else:
+        r.codec = b.p[LEGACY_ATTRIBUTES] & CODEC_MASK
+        value = legacy_value(b.p + LOG_OVERHEAD, b.size - LOG_OVERHEAD, &length)
+        r.payload = b.p + LOG_OVERHEAD + value
+        r.payload_end = r.payload + length
+    if r.codec == NONE or r.codec == LZ4:
+        return False
+    if not find_damage(&r, scratch, b.magic, f.needed, b.magic < 2 or parser == STREAM_PARSER):
+        return False
+    r.fill = SNAPPY_FILL if r.codec == SNAPPY else LARGEST_FILL
+    r.source_at = 0
+    r.buffered = 0
+    r.gzip = NULL
+    if r.codec == GZIP and not start_gzip(&r, &ahead, scratch):
+        return False
+    arrived = arrives(&r, b, scratch.arena, f.needed, parser)
+    if r.gzip is not NULL:
+        free(ahead.window)
+    return not arrived

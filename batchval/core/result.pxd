@@ -1,0 +1,17 @@
+from libc.stdint cimport int32_t, int64_t
+
+from batchval.core.judge cimport Verdict
+from batchval.core.scratch cimport RecordError, Scratch
+
+cdef class ValidationResult:
+    cdef Verdict v
+    cdef RecordError *errors
+    cdef int32_t errors_count
+    cdef bint judged_messages  # LogValidator's stage has run and accepted
+    cdef bint wrote  # offsets were assigned
+    cdef int64_t now
+    cdef int64_t first_offset
+    cdef object new_bytes
+    cdef object conversion_time
+
+    cdef int keep_errors(self, const Scratch *scratch) except -1

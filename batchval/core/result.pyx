@@ -1,0 +1,212 @@
+"""What a call of the validator answers. Numbers stay as they are in the core until somebody looks."""
+
+cimport cython
+from libc.stdint cimport int32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from typing import NamedTuple
+
+from batchval.core.judge cimport METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, METER_OFFSET, METER_SEQUENCE
+from batchval.core.layout cimport KEY_MISSING, PATH_UNKNOWN, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER
+from batchval.core.scratch cimport RecordError, Scratch
+
+from batchval.core.reasons import sentence
+from batchval.errors import BatchvalError, ErrorCode
+from batchval.rules import by_number
+from batchval.types import CompressionType
+
+PATHS = (None, "claims", "shallow", "full", "rebuilt")
+
+_CODES = {int(code): code for code in ErrorCode}
+_METERS = {"magic": METER_MAGIC, "offset": METER_OFFSET, "sequence": METER_SEQUENCE, "checksum": METER_CHECKSUM, "nokey": METER_NO_KEY}
+
+
+class RejectedBatch(BatchvalError):
+    """Raised by ``result.raise_for_error()``, and by nothing else."""
+
+    def __init__(self, result):
+        super().__init__(f"{result.error_code.name} by rule {result.rule}: {result.reason}")
+        self.result = result
+
+
+class RecordValidationStats(NamedTuple):
+    """Kafka's class of this name.
+
+    ``temporary_memory_bytes``: what Kafka would hold beside the input. ``num_records_converted``: records in rebuilt
+    batches. ``conversion_time_nanos``: None unless the validator was given a clock.
+    """
+
+    temporary_memory_bytes: int
+    num_records_converted: int
+    conversion_time_nanos: int | None
+
+
+def message_of(int rule, int timestamp_known, long long timestamp):
+    """The text beside a refused record's index, in Kafka's sense if not in its words."""
+    if rule == KEY_MISSING:
+        return "Compacted topic cannot accept message without key"
+    if rule == TIMESTAMP_OUT_OF_RANGE:
+        return f"Timestamp {timestamp} is out of range"
+    if rule == TIMESTAMP_TYPE_BY_PRODUCER:
+        return "Producer should not set timestamp type to LogAppendTime"
+    if rule == RECORD_MAGIC_DIFFERS:
+        return "Record's magic does not match the batch's"
+    return "Invalid record"
+
+
+@cython.final
+@cython.freelist(64)
+cdef class ValidationResult:
+    """The answer for one buffer. Refusals are results; ``raise_for_error`` makes an exception of one."""
+
+    def __cinit__(self):
+        self.errors = NULL
+        self.errors_count = 0
+        self.judged_messages = False
+        self.wrote = False
+        self.new_bytes = None
+        self.conversion_time = None
+
+    def __dealloc__(self):
+        free(self.errors)
+
+    cdef int keep_errors(self, const Scratch *scratch) except -1:
+        cdef size_t size = scratch.errors_count * sizeof(RecordError)
+        if scratch.errors_count == 0:
+            return 0
+        self.errors = <RecordError *>malloc(size)
+        if self.errors is NULL:
+            raise MemoryError()
+        memcpy(self.errors, scratch.errors, size)
+        self.errors_count = scratch.errors_count
+        return 0
+
+    @property
+    def ok(self):
+        """Whether the batch may enter."""
+        return self.v.rule == 0
+
+    def __bool__(self):
+        return self.v.rule == 0
+
+    @property
+    def error_code(self):
+        """Kafka's error; NONE where the batch may enter."""
+        return _CODES[self.v.error_code]
+
+    @property
+    def rule(self):
+        """The rule that refused, None where none did."""
+        return by_number(self.v.rule)
+
+    @property
+    def reports(self):
+        """Extras that apply to an accepted batch and were set to ``report``."""
+        return [by_number(50 + n) for n in range(1, 11) if self.v.reports & (1 << n)]
+
+    @property
+    def reason(self):
+        """Precisely what is wrong, as one line; empty where nothing is."""
+        if self.v.rule == 0:
+            return ""
+        return sentence(self.v.reason, self.v.record, self.v.a, self.v.b) or by_number(self.v.rule).summary
+
+    @property
+    def record_errors(self):
+        """[(batch_index, message)] as a ProduceResponse v8 carries them."""
+        cdef int32_t i
+        return [(self.errors[i].index, message_of(self.errors[i].rule, True, self.errors[i].timestamp)) for i in range(self.errors_count)]
+
+    @property
+    def record_error_rules(self):
+        """[(batch_index, Rule)] for the same records."""
+        cdef int32_t i
+        return [(self.errors[i].index, by_number(self.errors[i].rule)) for i in range(self.errors_count)]
+
+    @property
+    def path(self):
+        """How the records were looked at: ``claims``, ``shallow``, ``full`` or ``rebuilt``; None before that stage."""
+        return PATHS[self.v.path]
+
+    @property
+    def records_count(self):
+        """Records in accepted batches."""
+        return self.v.records_count if self.v.rule == 0 else 0
+
+    @property
+    def max_timestamp(self):
+        """The greatest timestamp that the log would note; None where LogValidator's stage did not accept."""
+        return self.v.max_timestamp if self.judged_messages else None
+
+    @property
+    def append_time(self):
+        """The time of the append, ms; None where LogValidator's stage did not accept."""
+        return self.now if self.judged_messages else None
+
+    @property
+    def next_offset(self):
+        """The offset behind the last record; None where LogValidator's stage did not accept."""
+        return self.first_offset + self.v.records_count if self.judged_messages else None
+
+    @property
+    def size_maybe_changed(self):
+        """Whether the batch was, or would be, built anew."""
+        return self.v.rebuild if self.judged_messages else None
+
+    @property
+    def in_place(self):
+        """Whether the batch keeps its bytes but for assigned fields."""
+        return (not self.v.rebuild) if self.judged_messages else None
+
+    @property
+    def converted(self):
+        """How many records went into rebuilt batches."""
+        return self.v.records_count if self.judged_messages and self.v.rebuild else 0
+
+    @property
+    def output(self):
+        """The bytes for the log, with offsets assigned; None unless ``validate`` accepted."""
+        return self.new_bytes
+
+    @property
+    def stats(self):
+        """Kafka's RecordValidationStats; None where LogValidator's stage did not accept."""
+        if not self.judged_messages:
+            return None
+        return RecordValidationStats(self.v.temporary_bytes, self.converted, self.conversion_time)
+
+    @property
+    def meters(self):
+        """Which of Kafka's validator meters the batch would have marked, and how often."""
+        return {name: self.v.meters[meter] for name, meter in _METERS.items() if self.v.meters[meter]}
+
+    @property
+    def valid_bytes(self):
+        """Bytes of whole batches; what is behind them is trimmed."""
+        return self.v.valid_bytes
+
+    @property
+    def source(self):
+        """The codec that the batch loop found."""
+        return CompressionType(self.v.source)
+
+    @property
+    def skipped_batches(self):
+        """Batches that a follower does not take because their leader epoch is ahead (rule 11)."""
+        return self.v.skipped_batches
+
+    @property
+    def position(self):
+        """Where in the buffer the refused batch starts; None where none was refused."""
+        return self.v.error_batch if self.v.rule and self.v.error_batch >= 0 else None
+
+    def raise_for_error(self):
+        """Raises RejectedBatch where the batch may not enter."""
+        if self.v.rule:
+            raise RejectedBatch(self)
+
+    def __repr__(self):
+        if self.v.rule == 0:
+            return f"<ValidationResult ok path={self.path} records={self.v.records_count} reports={[r.id for r in self.reports]}>"
+        return f"<ValidationResult {self.error_code.name} rule={self.rule}: {self.reason}>"

@@ -1,0 +1,125 @@
+"""A raw snappy block: its length as a varint, then elements.
+
+    literal       tag & 3 == 0: length - 1 in the tag's upper 6 bits, or 60-63: in 1-4 bytes behind it; then the bytes
+    copy, near    tag & 3 == 1: length 4-11 in 3 bits, offset in the tag's upper 3 bits and a byte
+    copy, far     tag & 3 == 2: length 1-64 in 6 bits, offset in 2 bytes; tag & 3 == 3: offset in 4 bytes
+
+Accepts what snappy's own decoder accepts: the elements make exactly the stated length, and nothing follows.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from batchval.core.bytes cimport le16, le32, room
+
+cdef extern from *:
+    bint unlikely "__builtin_expect"(bint, bint) noexcept nogil
+
+
+cdef int64_t snappy_length(const uint8_t *p, size_t n, int *header) noexcept nogil:
+    """The stated length, -1 where the varint is broken; header: how many bytes it takes."""
+    cdef int64_t length = 0
+    cdef int i
+    cdef uint8_t b
+    for i in range(5):
+        if <size_t>i >= n:
+            return -1
+        b = p[i]
+        if i == 4 and b >= 16:
+            return -1
+        length |= <int64_t>(b & 0x7F) << (7 * i)
+        if b < 0x80:
+            header[0] = i + 1
+            return length
+    return -1
+
+
+cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) noexcept nogil:
+    """The elements behind the stated length. ``to`` has room for ``length + SNAPPY_SLACK`` bytes."""
+    cdef const uint8_t *end = p + n
+    cdef uint8_t *start = to
+    cdef uint8_t *stop = to + length
+    cdef const uint8_t *source
+    cdef uint8_t *target
+    cdef uint32_t tag, offset, extra
+    cdef size_t size
+    while p < end:
+        tag = p[0]
+        p += 1
+        if tag & 3 == 0:
+            size = (tag >> 2) + 1
+            if size <= 16 and room(p, end) >= 16 and room(to, stop) >= size:
+                memcpy(to, p, 16)
+                to += size
+                p += size
+                continue
+            if size > 60:
+                extra = <uint32_t>size - 60
+                if room(p, end) < 4:
+                    return False  # more than 60 bytes would have to follow
+                size = <size_t>(le32(p) & (0xFFFFFFFFU >> (8 * (4 - extra)))) + 1
+                p += extra
+            if room(p, end) < size or room(to, stop) < size:
+                return False
+            memcpy(to, p, size)
+            to += size
+            p += size
+            continue
+        if tag & 3 == 1:
+            if p == end:
+                return False
+            size = ((tag >> 2) & 7) + 4
+            offset = ((tag >> 5) << 8) | p[0]
+            p += 1
+        elif tag & 3 == 2:
+            if room(p, end) < 2:
+                return False
+            size = (tag >> 2) + 1
+            offset = le16(p)
+            p += 2
+        else:
+            if room(p, end) < 4:
+                return False
+            size = (tag >> 2) + 1
+            offset = le32(p)
+            p += 4
+        if offset == 0 or offset > room(start, to) or room(to, stop) < size:
+            return False
+        source = to - offset
+        target = to
+        to += size
+        if offset >= 16:
+            memcpy(target, source, 16)
+            if size > 16:
+                memcpy(target + 16, source + 16, 16)
+                if size > 32:
+                    memcpy(target + 32, source + 32, 16)
+                    memcpy(target + 48, source + 48, 16)
+        elif offset >= 8:
+            while target < to:
+                memcpy(target, source, 8)
+                target += 8
+                source += 8
+        elif offset == 1:
+            memset(target, source[0], size)
+        else:
+            while target < to:
+                target[0] = source[0]
+                target += 1
+                source += 1
+    return to == stop
+
+
+def decode(bytes block, size_t limit=1 << 31):
+    """The content of one raw block; ValueError where it is malformed or longer than ``limit``."""
+    cdef const uint8_t *p = block
+    cdef int header = 0
+    cdef int64_t length = snappy_length(p, len(block), &header)
+    if length < 0 or <size_t>length > limit or length > 22 * <int64_t>len(block):
+        raise ValueError("malformed snappy block")
+    out = bytearray(length + SNAPPY_SLACK)
+    cdef uint8_t *to = out
+    if not snappy_decode(p + header, len(block) - header, to, length):
+        raise ValueError("malformed snappy block")
+    return bytes(out[:length])
