@@ -9,6 +9,7 @@ ctypedef size_t (*ZstdDecompressBegin)(void *dctx) noexcept nogil
 ctypedef size_t (*ZstdNextSrcSize)(void *dctx) noexcept nogil
 ctypedef size_t (*ZstdDecompressContinue)(void *dctx, void *to, size_t capacity, const void *source, size_t size) noexcept nogil
 ctypedef size_t (*ZstdDecompressDCtx)(void *dctx, void *to, size_t capacity, const void *source, size_t size) noexcept nogil
+ctypedef int (*ZstdNextInputType)(void *dctx) noexcept nogil
 ctypedef unsigned int (*ZstdIsError)(size_t code) noexcept nogil
 
 cdef struct Blocks:
@@ -17,6 +18,7 @@ cdef struct Blocks:
     ZstdFreeDCtx zstd_free_dctx
     ZstdDecompressBegin zstd_decompress_begin
     ZstdNextSrcSize zstd_next_src_size
+    ZstdNextInputType zstd_next_input_type
     ZstdDecompressContinue zstd_decompress_continue
     ZstdDecompressDCtx zstd_decompress_dctx
     ZstdIsError zstd_is_error

@@ -15,6 +15,7 @@ def bind(dict addresses):
     BLOCKS.zstd_free_dctx = <ZstdFreeDCtx><size_t>addresses["ZSTD_freeDCtx"]
     BLOCKS.zstd_decompress_begin = <ZstdDecompressBegin><size_t>addresses["ZSTD_decompressBegin"]
     BLOCKS.zstd_next_src_size = <ZstdNextSrcSize><size_t>addresses["ZSTD_nextSrcSizeToDecompress"]
+    BLOCKS.zstd_next_input_type = <ZstdNextInputType><size_t>addresses["ZSTD_nextInputType"]
     BLOCKS.zstd_decompress_continue = <ZstdDecompressContinue><size_t>addresses["ZSTD_decompressContinue"]
     BLOCKS.zstd_decompress_dctx = <ZstdDecompressDCtx><size_t>addresses["ZSTD_decompressDCtx"]
     BLOCKS.zstd_is_error = <ZstdIsError><size_t>addresses["ZSTD_isError"]

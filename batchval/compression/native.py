@@ -20,6 +20,7 @@ _ZSTD = (
     "ZSTD_freeDCtx",
     "ZSTD_decompressBegin",
     "ZSTD_nextSrcSizeToDecompress",
+    "ZSTD_nextInputType",
     "ZSTD_decompressContinue",
     "ZSTD_decompressDCtx",
     "ZSTD_isError",

@@ -38,6 +38,7 @@ cdef struct Lz4State:
 cdef struct ZstdState:
     bint in_frame
     uint8_t *ring_at
+    bint raw_block  # whose bytes Kafka's library hands on as they come, even if the end is missing
     uint64_t frame_start  # position in the stream of the frame's first byte
 
 cdef union CodecState:

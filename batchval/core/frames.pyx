@@ -47,6 +47,7 @@ cdef enum:
     ZSTD_MAGIC = 0xFD2FB528
     ZSTD_SKIPPABLE = 0x184D2A50
     ZSTD_BLOCK_MAXIMUM = 1 << 17
+    ZSTD_BLOCK_HEADER = 1  # ZSTD_nextInputType_e
     ZSTD_WINDOW_MAXIMUM = (1 << 27) + 1
     ZSTD_JAVA_SOURCE = 131075  # what Kafka's stream class holds of the input at a time
     ZSTD_JAVA_CHUNK = 16384  # and what it asks for
@@ -500,7 +501,7 @@ cdef bint open_zstd_frame(Stream *s, FrameHeader *h) noexcept nogil:
 cdef bint refill_zstd(Stream *s) noexcept nogil:
     """One block. The ring is both output and window, so the frame's window size costs nothing by itself."""
     cdef FrameHeader h
-    cdef uint64_t size, reserve, history
+    cdef uint64_t size, reserve, history, here
     cdef size_t n, need
     cdef uint8_t *to
     if s.scratch.zstd_dctx is NULL:
@@ -534,13 +535,19 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
             return no_memory(s)
         s.state.zstd.ring_at = s.scratch.ring
         s.state.zstd.in_frame = True
+        s.state.zstd.raw_block = False
         BLOCKS.zstd_decompress_begin(s.scratch.zstd_dctx)
     while True:
         need = BLOCKS.zstd_next_src_size(s.scratch.zstd_dctx)
         if need == 0:
             s.state.zstd.in_frame = False
             return False
-        if room(s.source, s.source_end) < need:
+        here = room(s.source, s.source_end)
+        if BLOCKS.zstd_next_input_type(s.scratch.zstd_dctx) == ZSTD_BLOCK_HEADER:
+            s.state.zstd.raw_block = here > 0 and s.source[0] & 6 == 0
+        elif s.state.zstd.raw_block and 0 < here < need:
+            need = here
+        if here < need:
             return damaged(s, reasons.ZSTD_CUT_OFF, ALL_BEFORE)
         if s.state.zstd.ring_at + ZSTD_BLOCK_MAXIMUM + 64 > s.scratch.ring + s.scratch.ring_size:
             s.state.zstd.ring_at = s.scratch.ring

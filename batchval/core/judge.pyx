@@ -172,8 +172,15 @@ cdef inline bint judge_checksum(const Entry *b, Verdict *v) noexcept nogil:
 
 cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
     """v.source says which codec the batch loop found. On acceptance the verdict holds all but the new bytes."""
+    cdef bint accepted
     v.target = v.source if policy.target == PRODUCER else policy.target
     scratch.errors_count = 0
+    accepted = validate_messages(p, n, d, policy, scratch, v)
+    mark_meters(scratch, v)
+    return accepted
+
+
+cdef bint validate_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
     if v.source != NONE or v.target != NONE:
         return compressed(p, n, d, policy, scratch, v)
     if all_have_magic(p, n, d.to_magic, v):
@@ -331,6 +338,16 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
     return take(answer, f, 2, v)
 
 
+cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil:
+    """Kafka marks them record by record, also when the batch then fails for another reason."""
+    cdef int32_t i
+    for i in range(scratch.errors_count):
+        if scratch.errors[i].rule == KEY_MISSING:
+            v.meters[METER_NO_KEY] += 1
+        elif scratch.errors[i].rule == RECORD_MAGIC_DIFFERS:
+            v.meters[METER_MAGIC] += 1
+
+
 cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
     """processRecordErrors: True if there are none."""
     cdef int32_t i
@@ -338,10 +355,6 @@ cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
     for i in range(scratch.errors_count):
         if scratch.errors[i].rule == TIMESTAMP_OUT_OF_RANGE or scratch.errors[i].rule == TIMESTAMP_TYPE_BY_PRODUCER:
             code = INVALID_TIMESTAMP
-        elif scratch.errors[i].rule == KEY_MISSING:
-            v.meters[METER_NO_KEY] += 1
-        else:
-            v.meters[METER_MAGIC] += 1
         if rule == 0:
             rule = scratch.errors[i].rule
         elif rule != scratch.errors[i].rule:

@@ -225,10 +225,10 @@ cdef int check_message(const Messages *m, const Message *message, Scratch *scrat
     cdef int32_t errors = scratch.errors_count
     refused[0] = False
     if message.p[RECORD_MAGIC] != <uint8_t>m.magic:
-        if not is_readable(message):
-            return fails(f, i, reasons.MESSAGE_FIELDS, S9)
         refused[0] = True
-        return WALKED if add_error(scratch, i, RECORD_MAGIC_DIFFERS, message.timestamp) else OUT_OF_MEMORY
+        if not add_error(scratch, i, RECORD_MAGIC_DIFFERS, message.timestamp):
+            return OUT_OF_MEMORY
+        return WALKED if is_readable(message) else fails(f, i, reasons.MESSAGE_FIELDS, S9)
     if m.deep:
         stored = <uint32_t>be32(message.p)
         computed = crc32_of(0, message.p + RECORD_MAGIC, message.size - RECORD_MAGIC)

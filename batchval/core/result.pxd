@@ -12,6 +12,7 @@ cdef class ValidationResult:
     cdef int64_t now
     cdef int64_t first_offset
     cdef object new_bytes
+    cdef object text  # a reason that did not come from the core
     cdef object conversion_time
 
     cdef int keep_errors(self, const Scratch *scratch) except -1

@@ -66,6 +66,7 @@ cdef class ValidationResult:
         self.judged_messages = False
         self.wrote = False
         self.new_bytes = None
+        self.text = None
         self.conversion_time = None
 
     def __dealloc__(self):
@@ -110,6 +111,8 @@ cdef class ValidationResult:
         """Precisely what is wrong, as one line; empty where nothing is."""
         if self.v.rule == 0:
             return ""
+        if self.text is not None:
+            return self.text
         return sentence(self.v.reason, self.v.record, self.v.a, self.v.b) or by_number(self.v.rule).summary
 
     @property

@@ -6,21 +6,26 @@
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 
 from batchval.compression.blocks cimport native
 from batchval.core cimport reasons
+from batchval.core.columns cimport BatchColumns, put_empty_row, put_row, put_verdict
 from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.frames cimport UNLIMITED
-from batchval.core.header cimport BATCH, Entry, next_batch
-from batchval.core.judge cimport Door, Policy, Verdict, clear, conclude, judge, judge_batches, judge_messages, judge_request
+from batchval.core.header cimport BATCH, Entry, computed_crc, next_batch, stored_crc
+from batchval.core.judge cimport (Door, Policy, Verdict, clear, conclude, judge, judge_at_rest, judge_batches, judge_messages,
+                                  judge_request)
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
 from batchval.core.scratch cimport Scratch, borrow, give_back
 
+from batchval.core.columns import scan_batches
+from batchval.core.continuity import Continuity
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 from batchval.rules import EXTRAS, Rule
@@ -32,6 +37,20 @@ cdef enum:
     NOGIL_UNCOMPRESSED = 131072
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
+
+# how a stretch of a segment may end before its buffer does: rule, reason, code
+TAILS = {
+    "partial": (L1, reasons.PARTIAL_BATCH, CORRUPT_MESSAGE),
+    "zeros": (L1, reasons.ZEROS_TO_THE_END, CORRUPT_MESSAGE),
+    "size": (BATCH_SIZE_TOO_SMALL, reasons.SIZE_BELOW_14, CORRUPT_MESSAGE),
+    "magic": (MAGIC_UNKNOWN, reasons.MAGIC_NOT_0_1_2, CORRUPT_MESSAGE),
+}
+TAIL_TEXTS = {
+    "partial": "{} bytes of a batch that is not whole",
+    "zeros": "{} zero bytes to the end",
+    "size": "an impossible batch size, {} bytes before the end",
+    "magic": "an unknown magic, {} bytes before the end",
+}
 
 _ORIGINS = {origin.name: int(origin) for origin in AppendOrigin} | {int(origin): int(origin) for origin in AppendOrigin}
 _CODECS = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD, "producer": PRODUCER}
@@ -96,6 +115,85 @@ cdef inline bint is_long(const uint8_t *p, size_t n) noexcept:
 
 
 @cython.final
+cdef class CompiledPolicy:
+    """A TopicPolicy as the core reads it, made once for each object."""
+    cdef Policy policy
+    cdef object source
+
+
+cdef dict COMPILED = {}  # id of a TopicPolicy, which is kept alive by its entry
+
+
+class RejudgeAtRest:
+    """Makes the ValidationResult of one row of check_batches, when somebody looks."""
+
+    def __init__(self, validator, buffer):
+        self.validator = validator
+        self.buffer = buffer
+
+    def __call__(self, position, length, i):
+        return self.validator.rejudge_at_rest(self.buffer, position)
+
+
+class Rejudge:
+    """Makes the ValidationResult of one row of check_ranges, when somebody looks."""
+
+    def __init__(self, validator, buffer, policies, arguments):
+        self.validator = validator
+        self.buffer = buffer
+        self.policies = policies
+        self.arguments = arguments
+
+    def __call__(self, start, length, i):
+        validator = self.validator
+        if self.policies is not None:
+            policy = self.policies if isinstance(self.policies, TopicPolicy) else self.policies[i]
+            validator = validator.with_policy(policy)
+        return validator.check(memoryview(self.buffer).cast("B")[start:start + length], **self.arguments)
+
+
+cdef int64_t *every_batch(const uint8_t *p, size_t n, size_t *count) except NULL:
+    """(start, length) of every whole batch, to be freed by the caller."""
+    cdef Entry b
+    cdef size_t at = 0, i = 0
+    cdef int64_t *pairs
+    while next_batch(p + at, n - at, &b) == BATCH:
+        at += b.size
+        i += 1
+    count[0] = i
+    pairs = <int64_t *>malloc((2 * i + 1) * sizeof(int64_t))
+    if pairs is NULL:
+        raise MemoryError()
+    at = 0
+    i = 0
+    while next_batch(p + at, n - at, &b) == BATCH:
+        pairs[2 * i] = at
+        pairs[2 * i + 1] = b.size
+        at += b.size
+        i += 1
+    return pairs
+
+
+cdef int take_pairs(ranges, Py_buffer *pairs) except -1:
+    try:
+        PyObject_GetBuffer(ranges, pairs, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
+    except (BufferError, TypeError, ValueError) as error:
+        raise BatchvalError(f"ranges must be (start, length) pairs: {error}") from None
+    if pairs.itemsize != 8 or pairs.len % 16 or pairs.format is NULL or pairs.format[0] not in b"lq" or pairs.format[1] != 0:
+        PyBuffer_Release(pairs)
+        raise BatchvalError("ranges must be (start, length) pairs of int64")
+    return 0
+
+
+cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size) except -1:
+    cdef size_t i
+    for i in range(count):
+        if pairs[2 * i] < 0 or pairs[2 * i + 1] < 0 or pairs[2 * i] > size or pairs[2 * i + 1] > size - pairs[2 * i]:
+            raise BatchvalError(f"range {i}, {pairs[2 * i + 1]} bytes from {pairs[2 * i]}, is not inside the buffer of {size} bytes")
+    return 0
+
+
+@cython.final
 cdef class LogValidator:
     """Kafka 4.4.0's LogValidator with the checks around it, for one topic's policy.
 
@@ -138,6 +236,12 @@ cdef class LogValidator:
         self.door.produce_version = 9
         self.door.origin = CLIENT
 
+    def with_policy(self, policy):
+        """The same validator for another topic."""
+        extras = {f"S{n}": "report" for n in range(1, 11) if not self.door.refuse & (1 << n)}
+        return LogValidator(policy, mode=self.mode, profile=self.profile, extras=extras,
+                            max_decompressed_bytes=self.max_decompressed_bytes, clock_ns=self.clock_ns)
+
     cdef int open_door(self, Door *d, now_ms, origin, int produce_version, first_offset, int leader_epoch, int to_magic) except -1:
         d[0] = self.door
         if now_ms is None:
@@ -157,7 +261,7 @@ cdef class LogValidator:
         return 0
 
     def check(self, buffer, *, now_ms=None, origin="CLIENT", int produce_version=9, first_offset=0, int leader_epoch=0, int to_magic=2):
-        """Judges the records of one partition and writes nothing.
+        """Judges the records of one partition, or with the log profile a stretch of a segment, and writes nothing.
 
         Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with rules 1 to 39 and
         says ``rebuilt``; rule 40 on the rebuilt size is left to whoever appends.
@@ -167,6 +271,8 @@ cdef class LogValidator:
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
+        if d.profile == LOG_PROFILE:
+            return self.check_log(buffer)
         take_buffer(buffer, &view, PyBUF_SIMPLE)
         try:
             scratch = borrow()
@@ -177,6 +283,243 @@ cdef class LogValidator:
         finally:
             PyBuffer_Release(&view)
         return result
+
+    cdef ValidationResult check_log(self, buffer):
+        """The first finding of a stretch of a segment: of single batches, of its end, or between batches."""
+        cdef BatchColumns columns = self.check_batches(buffer)
+        cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
+        cdef int64_t left
+        clear(&result.v)
+        result.v.path = PATH_FULL
+        result.v.valid_bytes = columns.end
+        result.v.records_count = int(columns["records_count"][columns["is_valid"]].sum())
+        first = None
+        bad = columns["rule"].nonzero()[0]
+        if len(bad):
+            first = (int(columns["position"][bad[0]]), int(bad[0]), None)
+        for finding in Continuity(compacted=self.policy.is_compacted).feed(columns):
+            if first is None or finding.position < first[0]:
+                first = (finding.position, -1, finding)
+            break
+        if first is None and columns.tail is not None:
+            left = memoryview(buffer).nbytes - columns.end
+            result.v.error_batch = columns.end
+            result.v.rule, reason, code = TAILS[columns.tail]
+            result.v.reason = reason
+            result.v.error_code = code
+            result.v.a = left
+            result.text = TAIL_TEXTS[columns.tail].format(left)
+        elif first is not None and first[2] is None:
+            return columns.result(first[1])
+        elif first is not None:
+            result.v.rule = first[2].rule.number
+            result.v.error_code = first[2].rule.error_code
+            result.v.error_batch = first[0]
+            result.text = first[2].reason
+        else:
+            reports = 0
+            for row_reports in columns["reports"]:
+                reports |= int(row_reports)
+            result.v.reports = reports
+        return result
+
+    def check_batches(self, buffer, Py_ssize_t position=0):
+        """With the log profile: every whole batch of a stretch of a segment from ``position`` on, one row each.
+
+        Each batch is judged for itself; what one batch says about the next is batchval.core.continuity's matter.
+        ``columns.end`` and ``columns.tail`` say where and why the walk stopped, as with ``scan_batches``.
+        """
+        cdef BatchColumns columns
+        cdef Door d = self.door
+        cdef Py_buffer view
+        cdef Scratch *scratch
+        if self.door.profile != LOG_PROFILE:
+            raise BatchvalError("check_batches is for the log profile; check_ranges judges produce requests")
+        scanned = scan_batches(buffer, position)
+        columns = BatchColumns(True)
+        columns.end = scanned.end
+        columns.tail = scanned.tail
+        if not columns.reserve(max(scanned.count, 1)):
+            raise MemoryError()
+        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            scratch = borrow()
+            try:
+                if native():
+                    with nogil:
+                        self.judge_each(<const uint8_t *>view.buf, view.len, position, &d, scratch, columns)
+                else:
+                    self.judge_each(<const uint8_t *>view.buf, view.len, position, &d, scratch, columns)
+            finally:
+                give_back(scratch)
+        finally:
+            PyBuffer_Release(&view)
+        if columns.count < scanned.count:
+            raise MemoryError()
+        columns.rejudge = RejudgeAtRest(self, buffer)
+        return columns
+
+    cdef void judge_each(self, const uint8_t *p, size_t n, size_t at, const Door *d, Scratch *scratch, BatchColumns columns) noexcept nogil:
+        cdef Entry b
+        cdef Verdict v
+        while next_batch(p + at, n - at, &b) == BATCH:
+            clear(&v)
+            judge_at_rest(&b, d, &self.compiled, scratch, &v)
+            conclude(d, &v)
+            if v.out_of_memory:
+                return
+            put_row(&columns.runs, columns.count, &b, at, v.rule != CRC_MISMATCH)
+            put_verdict(&columns.runs, columns.count, &v)
+            columns.runs.length[columns.count] = b.size
+            columns.count += 1
+            at += b.size
+
+    def rejudge_at_rest(self, buffer, Py_ssize_t position):
+        """The ValidationResult of the batch at ``position``, with the log profile."""
+        cdef Door d = self.door
+        cdef Py_buffer view
+        cdef Scratch *scratch
+        cdef Entry b
+        cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
+        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            clear(&result.v)
+            if not 0 <= position <= view.len or next_batch(<const uint8_t *>view.buf + position, view.len - position, &b) != BATCH:
+                raise BatchvalError(f"no whole batch at position {position}: has the buffer changed?")
+            scratch = borrow()
+            try:
+                judge_at_rest(&b, &d, &self.compiled, scratch, &result.v)
+                conclude(&d, &result.v)
+                result.v.error_batch = position
+                result.v.valid_bytes = b.size
+                self.finish(result, scratch)
+                result.judged_messages = False
+            finally:
+                give_back(scratch)
+        finally:
+            PyBuffer_Release(&view)
+        return result
+
+    def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT", int produce_version=9, int leader_epoch=0, int to_magic=2):
+        """A whole produce request in one call: ``check`` for each range of the buffer, one row each.
+
+        ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64 (numpy, array);
+                      None takes every whole batch of the buffer as a range of its own.
+        ``policies``  None (the validator's own), one TopicPolicy for all, or one a range.
+
+        Columns hold numbers; ``columns.result(i)`` makes the whole ValidationResult of a row that somebody looks at.
+        """
+        cdef Door d
+        cdef Py_buffer view, pairs
+        cdef Scratch *scratch
+        cdef BatchColumns columns = BatchColumns(True)
+        cdef int64_t *range_of = NULL
+        cdef int64_t *own = NULL
+        cdef const Policy **policy_of = NULL
+        cdef size_t count, i
+        cdef bint have_pairs = False, long_work
+        cdef CompiledPolicy one
+        self.open_door(&d, now_ms, origin, produce_version, 0, leader_epoch, to_magic)
+        if d.profile == LOG_PROFILE:
+            if ranges is not None:
+                raise BatchvalError("with the log profile every batch is judged: check_batches, or no ranges")
+            return self.check_batches(buffer)
+        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if ranges is None:
+                own = every_batch(<const uint8_t *>view.buf, view.len, &count)
+                range_of = own
+            elif isinstance(ranges, (list, tuple)):
+                count = len(ranges)
+                own = <int64_t *>malloc((2 * count + 1) * sizeof(int64_t))
+                if own is NULL:
+                    raise MemoryError()
+                range_of = own
+                for i in range(count):
+                    pair = ranges[i]
+                    try:
+                        own[2 * i] = pair[0]
+                        own[2 * i + 1] = pair[1]
+                    except (TypeError, IndexError, KeyError, OverflowError):
+                        raise BatchvalError(f"range {i} must be a pair (start, length), not {pair!r}") from None
+            else:
+                take_pairs(ranges, &pairs)
+                have_pairs = True
+                count = pairs.len // (2 * sizeof(int64_t))
+                range_of = <int64_t *>pairs.buf
+            check_pairs(range_of, count, view.len)
+            kept = None
+            if policies is None:
+                pass
+            elif isinstance(policies, TopicPolicy):
+                one = self.compiled_policy(policies)
+                kept = one
+            else:
+                if len(policies) != <Py_ssize_t>count:
+                    raise BatchvalError(f"{len(policies)} policies for {count} ranges")
+                policy_of = <const Policy **>malloc((count + 1) * sizeof(Policy *))
+                if policy_of is NULL:
+                    raise MemoryError()
+                kept = []
+                for i in range(count):
+                    one = self.compiled_policy(policies[i])
+                    kept.append(one)
+                    policy_of[i] = &one.policy
+            if not columns.reserve(max(count, 1)):
+                raise MemoryError()
+            scratch = borrow()
+            try:
+                long_work = native() and view.len >= NOGIL_COMPRESSED
+                if long_work:
+                    with nogil:
+                        self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None and policy_of is NULL else &self.compiled, count, &d, scratch, columns)
+                else:
+                    self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None and policy_of is NULL else &self.compiled, count, &d, scratch, columns)
+            finally:
+                give_back(scratch)
+            if <size_t>columns.count < count:
+                raise MemoryError()
+            columns.end = view.len
+            columns.rejudge = Rejudge(self, buffer, policies, dict(
+                now_ms=now_ms, origin=origin, produce_version=produce_version, leader_epoch=leader_epoch, to_magic=to_magic))
+        finally:
+            free(own)
+            free(policy_of)
+            if have_pairs:
+                PyBuffer_Release(&pairs)
+            PyBuffer_Release(&view)
+        return columns
+
+    cdef void judge_ranges(self, const uint8_t *p, const int64_t *range_of, const Policy **policy_of, const Policy *policy, size_t count, const Door *d, Scratch *scratch, BatchColumns columns) noexcept nogil:
+        cdef Entry b
+        cdef Verdict v
+        cdef size_t i
+        cdef int64_t start, length
+        for i in range(count):
+            start = range_of[2 * i]
+            length = range_of[2 * i + 1]
+            clear(&v)
+            judge(p + start, length, d, policy_of[i] if policy_of is not NULL else policy, scratch, &v)
+            if v.out_of_memory:
+                return
+            if next_batch(p + start, length, &b) == BATCH:
+                put_row(&columns.runs, i, &b, start, v.rule != CRC_MISMATCH)
+            else:
+                put_empty_row(&columns.runs, i, start)
+            put_verdict(&columns.runs, i, &v)
+            columns.runs.length[i] = length
+            columns.count = i + 1
+
+    cdef CompiledPolicy compiled_policy(self, policy):
+        cdef CompiledPolicy compiled = COMPILED.get(id(policy))
+        if compiled is None or compiled.source is not policy:
+            compiled = CompiledPolicy()
+            compile_policy(&compiled.policy, policy)
+            compiled.source = policy
+            if len(COMPILED) > 10000:
+                COMPILED.clear()
+            COMPILED[id(policy)] = compiled
+        return compiled
 
     cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d, Scratch *scratch) except -1:
         clear(&result.v)
@@ -193,7 +536,7 @@ cdef class LogValidator:
         if result.v.out_of_memory:
             raise MemoryError()
         result.judged_messages = result.v.rule == 0
-        if result.v.rule:
+        if result.v.reason == reasons.RECORDS_REFUSED:
             result.keep_errors(scratch)
         return 0
 

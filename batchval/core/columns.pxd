@@ -1,0 +1,55 @@
+"""Rows of batches as columns: one block of memory, one run in it for each column."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from batchval.core.header cimport Entry
+from batchval.core.judge cimport Verdict
+
+cdef struct Rows:
+    int64_t *position
+    int64_t *base_offset
+    int64_t *base_timestamp
+    int64_t *max_timestamp
+    int64_t *producer_id
+    int32_t *size_in_bytes
+    int32_t *partition_leader_epoch
+    uint32_t *crc
+    int32_t *last_offset_delta
+    int32_t *base_sequence
+    int32_t *records_count
+    int16_t *attributes
+    int16_t *producer_epoch
+    int8_t *magic
+    uint8_t *is_valid
+    # of a check alone
+    int64_t *length  # of the range
+    int64_t *reason_a
+    int64_t *reason_b
+    int32_t *reason_record
+    int16_t *reason
+    int16_t *rule
+    int16_t *error_code
+    uint32_t *reports
+    uint8_t *path
+
+cdef class BatchColumns:
+    cdef Rows runs
+    cdef uint8_t *block
+    cdef size_t capacity
+    cdef readonly Py_ssize_t count
+    cdef readonly bint checked
+    cdef public object end
+    cdef public object tail
+    cdef Py_ssize_t shape[1]
+    cdef Py_ssize_t strides[1]
+    cdef object rejudge
+    cdef object cache
+
+    cdef bint reserve(self, size_t count) noexcept nogil
+    cdef object stored(self, str name)
+    cdef object derived(self, str name)
+
+cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil
+cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil
+cdef void put_verdict(Rows *rows, size_t i, const Verdict *v) noexcept nogil

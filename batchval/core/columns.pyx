@@ -1,0 +1,368 @@
+"""Many batches at once: scan_batches, and the columns that scans and checks answer with.
+
+A scan reads each header and checks each CRC; it looks at no record. Its row is the base row of the whole project:
+``batchval dump --json`` and Spark show it, checks add ``rule``, ``error_code``, ``path`` and ``reports``.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+import numpy
+
+from batchval.core.bytes cimport be32, be64
+from batchval.core.header cimport BATCH, NO_MORE, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
+from batchval.core.judge cimport Verdict
+from batchval.core.layout cimport *
+
+from batchval.core.reasons import sentence
+from batchval.errors import BatchvalError
+from batchval.rules import by_number
+
+#: Raised with every change of the base row's columns or their meaning.
+SCHEMA_VERSION = 1
+
+cdef enum:
+    NOGIL_ABOVE = 131072  # bytes
+    COLUMNS = 24
+    SCAN_COLUMNS = 15
+
+# name, type, as in Rows: widest first, so that each run is aligned if the first is
+_LAYOUT = (
+    ("position", "<i8"), ("base_offset", "<i8"), ("base_timestamp", "<i8"), ("max_timestamp", "<i8"), ("producer_id", "<i8"),
+    ("size_in_bytes", "<i4"), ("partition_leader_epoch", "<i4"), ("crc", "<u4"), ("last_offset_delta", "<i4"),
+    ("base_sequence", "<i4"), ("records_count", "<i4"), ("attributes", "<i2"), ("producer_epoch", "<i2"), ("magic", "i1"),
+    ("is_valid", "?"),
+    ("length", "<i8"), ("reason_a", "<i8"), ("reason_b", "<i8"), ("reason_record", "<i4"), ("reason", "<i2"), ("rule", "<i2"), ("error_code", "<i2"),
+    ("reports", "<u4"), ("path", "u1"),
+)
+_DTYPES = {name: numpy.dtype(kind) for name, kind in _LAYOUT}
+cdef size_t[COLUMNS] WIDTH
+cdef int _i
+for _i in range(COLUMNS):
+    WIDTH[_i] = numpy.dtype(_LAYOUT[_i][1]).itemsize
+
+#: The base row, in order: what a scan knows, and what follows from it.
+BASE_COLUMNS = (
+    "position", "size_in_bytes", "magic", "base_offset", "last_offset", "records_count", "partition_leader_epoch",
+    "compression_type", "timestamp_type", "base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence",
+    "last_sequence", "is_transactional", "is_control_batch", "delete_horizon_ms", "attributes", "last_offset_delta", "crc", "is_valid",
+)
+CHECK_COLUMNS = ("rule", "error_code", "path", "reports")
+NO_DELETE_HORIZON = -1
+
+
+@cython.final
+cdef class BatchColumns:
+    """One row a batch. ``columns["base_offset"]`` is a numpy array over the block itself; derived columns are computed.
+
+    ``end`` is where the walk stopped, ``tail`` why (None: at the buffer's end): ``partial``, ``zeros``, ``size`` or
+    ``magic``. Rules, paths and codecs are numbers; ``rows()`` gives names.
+    """
+
+    def __cinit__(self, bint checked=False):
+        self.block = NULL
+        self.capacity = 0
+        self.count = 0
+        self.checked = checked
+        self.end = 0
+        self.tail = None
+        self.rejudge = None
+        self.cache = {}
+
+    def __dealloc__(self):
+        free(self.block)
+
+    cdef bint reserve(self, size_t count) noexcept nogil:
+        """Room for `count` rows. False: no memory."""
+        cdef size_t columns = COLUMNS if self.checked else SCAN_COLUMNS
+        cdef size_t size = 0, i, old, new, capacity = self.capacity * 2
+        cdef uint8_t *block
+        cdef uint8_t **pointer = <uint8_t **>&self.runs
+        if count <= self.capacity:
+            return True
+        if capacity < count:
+            capacity = count
+        capacity = (capacity + 7) & ~<size_t>7  # runs stay aligned
+        for i in range(columns):
+            size += WIDTH[i]
+        block = <uint8_t *>malloc(size * capacity)
+        if block is NULL:
+            return False
+        old = 0
+        new = 0
+        for i in range(columns):
+            if self.count:
+                memcpy(block + new, self.block + old, self.count * WIDTH[i])
+            pointer[i] = block + new
+            old += WIDTH[i] * self.capacity
+            new += WIDTH[i] * capacity
+        free(self.block)
+        self.block = block
+        self.capacity = capacity
+        return True
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        """The whole block, read-only: columns are runs of it."""
+        cdef size_t columns = COLUMNS if self.checked else SCAN_COLUMNS
+        cdef size_t size = 0, i
+        for i in range(columns):
+            size += WIDTH[i] * self.capacity
+        PyBuffer_FillInfo(view, self, self.block if self.block is not NULL else <uint8_t *>&self.capacity, size, 1, flags)
+
+    def __len__(self):
+        return self.count
+
+    @property
+    def schema_version(self):
+        return SCHEMA_VERSION
+
+    @property
+    def names(self):
+        """The columns' names, base row first."""
+        return BASE_COLUMNS + CHECK_COLUMNS if self.checked else BASE_COLUMNS
+
+    cdef object stored(self, str name):
+        cdef size_t offset = 0, i
+        for i in range(COLUMNS if self.checked else SCAN_COLUMNS):
+            if _LAYOUT[i][0] == name:
+                if self.count == 0:
+                    return numpy.empty(0, _DTYPES[name])
+                return numpy.frombuffer(self, _DTYPES[name], self.count, offset)
+            offset += WIDTH[i] * self.capacity
+        return None
+
+    def __getitem__(self, str name):
+        """A column as a numpy array; KeyError for a name that is none."""
+        if name in self.cache:
+            return self.cache[name]
+        column = self.stored(name)
+        if column is None:
+            column = self.derived(name)
+        self.cache[name] = column
+        return column
+
+    cdef object derived(self, str name):
+        attributes = self["attributes"] if name != "attributes" else None
+        is_v2 = self["magic"] == 2
+        if name == "last_offset":
+            return self["base_offset"] + self["last_offset_delta"]
+        if name == "compression_type":
+            return (attributes & CODEC_MASK).astype("i1")
+        if name == "timestamp_type":
+            kind = ((attributes & LOG_APPEND_TIME_BIT) != 0).astype("i1")
+            kind[self["magic"] == 0] = -1
+            return kind
+        if name == "is_transactional":
+            return is_v2 & ((attributes & TRANSACTIONAL_BIT) != 0)
+        if name == "is_control_batch":
+            return is_v2 & ((attributes & CONTROL_BIT) != 0)
+        if name == "delete_horizon_ms":
+            return numpy.where(is_v2 & ((attributes & DELETE_HORIZON_BIT) != 0), self["base_timestamp"], NO_DELETE_HORIZON)
+        if name == "last_sequence":
+            base = self["base_sequence"].astype("<i8")
+            last = base + self["last_offset_delta"]
+            last = numpy.where(last > 0x7FFFFFFF, last - 0x80000000, last)
+            return numpy.where(base == -1, -1, last).astype("<i4")
+        raise KeyError(name)
+
+    def ok(self):
+        """Of a check: which rows were accepted."""
+        return self["rule"] == 0
+
+    def reason_of(self, Py_ssize_t i):
+        """Of a check: precisely what is wrong with row i, as one line."""
+        if self["rule"][i] == 0:
+            return ""
+        text = sentence(int(self.stored("reason")[i]), int(self.stored("reason_record")[i]), int(self.stored("reason_a")[i]), int(self.stored("reason_b")[i]))
+        return text or by_number(int(self["rule"][i])).summary
+
+    def result(self, Py_ssize_t i):
+        """Of a check: the whole ValidationResult of row i, judged again; the buffer must not have changed."""
+        if self.rejudge is None:
+            raise BatchvalError("a scan has no results: it looks at no record")
+        if not 0 <= i < self.count:
+            raise IndexError(i)
+        return self.rejudge(self.runs.position[i], self.runs.length[i], i)
+
+    def to_arrow(self):
+        """A pyarrow RecordBatch; stored columns share this object's memory."""
+        import pyarrow
+
+        arrays = []
+        for name in self.names:
+            column = self[name]
+            if column.dtype == bool:
+                arrays.append(pyarrow.array(column))
+            else:
+                arrays.append(pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(column.dtype), len(column), [None, pyarrow.py_buffer(column)]))
+        schema = pyarrow.schema([pyarrow.field(n, a.type) for n, a in zip(self.names, arrays)], {"schema_version": str(SCHEMA_VERSION)})
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def rows(self):
+        """Yields a dict a row: Python numbers, and names for codecs, rules and paths."""
+        from batchval.core.result import PATHS
+        from batchval.types import CompressionType, TimestampType
+
+        columns = {name: self[name].tolist() for name in self.names}
+        codecs = {int(c): c.kafka_name for c in CompressionType}
+        types = {int(t): t.kafka_name for t in TimestampType}
+        for i in range(self.count):
+            row = {name: column[i] for name, column in columns.items()}
+            row["compression_type"] = codecs.get(row["compression_type"], row["compression_type"])
+            row["timestamp_type"] = types[row["timestamp_type"]]
+            if row["delete_horizon_ms"] == NO_DELETE_HORIZON:
+                row["delete_horizon_ms"] = None
+            if self.checked:
+                rule = by_number(row["rule"])
+                row["rule"] = None if rule is None else rule.id
+                row["path"] = PATHS[row["path"]]
+                row["reports"] = [by_number(50 + n).id for n in range(1, 11) if row["reports"] & (1 << n)]
+                row["reason"] = self.reason_of(i)
+            yield row
+
+    def __repr__(self):
+        return f"<BatchColumns {self.count} batches, {'checked' if self.checked else 'scanned'}>"
+
+
+cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil:
+    cdef BatchHeader h
+    rows.position[i] = position
+    rows.size_in_bytes[i] = <int32_t>b.size
+    rows.magic[i] = b.magic
+    rows.is_valid[i] = is_valid
+    if b.magic == 2 and b.size >= RECORDS:
+        read_header(b.p, &h)
+        rows.base_offset[i] = h.base_offset
+        rows.base_timestamp[i] = h.base_timestamp
+        rows.max_timestamp[i] = h.max_timestamp
+        rows.producer_id[i] = h.producer_id
+        rows.partition_leader_epoch[i] = h.partition_leader_epoch
+        rows.crc[i] = h.crc
+        rows.last_offset_delta[i] = h.last_offset_delta
+        rows.base_sequence[i] = h.base_sequence
+        rows.records_count[i] = h.records_count
+        rows.attributes[i] = h.attributes
+        rows.producer_epoch[i] = h.producer_epoch
+        return
+    # magic 0 and 1 (or a magic 2 stump): the offset is the last one, and counts are not known without decompressing
+    rows.base_offset[i] = be64(b.p)
+    rows.base_timestamp[i] = be64(b.p + LEGACY_TIMESTAMP) if b.magic == 1 else -1
+    rows.max_timestamp[i] = rows.base_timestamp[i]
+    rows.producer_id[i] = -1
+    rows.partition_leader_epoch[i] = -1
+    rows.crc[i] = stored_crc(b)
+    rows.last_offset_delta[i] = 0
+    rows.base_sequence[i] = -1
+    rows.records_count[i] = -1
+    rows.attributes[i] = b.p[LEGACY_ATTRIBUTES] if b.magic < 2 else 0
+    rows.producer_epoch[i] = -1
+
+
+cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil:
+    """A range that holds no whole batch."""
+    rows.position[i] = position
+    rows.size_in_bytes[i] = 0
+    rows.magic[i] = -1
+    rows.is_valid[i] = False
+    rows.base_offset[i] = -1
+    rows.base_timestamp[i] = -1
+    rows.max_timestamp[i] = -1
+    rows.producer_id[i] = -1
+    rows.partition_leader_epoch[i] = -1
+    rows.crc[i] = 0
+    rows.last_offset_delta[i] = 0
+    rows.base_sequence[i] = -1
+    rows.records_count[i] = -1
+    rows.attributes[i] = 0
+    rows.producer_epoch[i] = -1
+
+
+cdef void put_verdict(Rows *rows, size_t i, const Verdict *v) noexcept nogil:
+    rows.reason_a[i] = v.a
+    rows.reason_b[i] = v.b
+    rows.reason_record[i] = v.record
+    rows.reason[i] = v.reason
+    rows.rule[i] = v.rule
+    rows.error_code[i] = v.error_code
+    rows.reports[i] = v.reports
+    rows.path[i] = v.path
+
+
+cdef object tail_of(const uint8_t *p, size_t left, int found):
+    """Why the walk stopped before the buffer's end."""
+    if left == 0:
+        return None
+    if found == MAGIC_UNKNOWN:
+        return "magic"
+    if found == BATCH_SIZE_OVERFLOW or found == BATCH_SIZE_TOO_SMALL:
+        return "zeros" if all_zero(p, left) else "size"
+    return "zeros" if all_zero(p, left) else "partial"
+
+
+cdef bint all_zero(const uint8_t *p, size_t n) noexcept nogil:
+    cdef size_t i
+    for i in range(n):
+        if p[i]:
+            return False
+    return True
+
+
+cdef int scan(const uint8_t *p, size_t n, BatchColumns columns, size_t *end) noexcept nogil:
+    """next_batch's last answer; -1: no memory."""
+    cdef Entry b
+    cdef size_t at = 0, count = 0
+    cdef int found
+    while True:
+        found = next_batch(p + at, n - at, &b)
+        if found != BATCH:
+            break
+        if count == columns.capacity:
+            columns.count = count
+            if not columns.reserve(2 * count if count else 64):
+                return -1
+        put_row(&columns.runs, count, &b, at, (b.magic < 2 or b.size >= RECORDS) and stored_crc(&b) == computed_crc(&b))
+        count += 1
+        at += b.size
+    columns.count = count
+    end[0] = at
+    return found
+
+
+def scan_batches(buffer, Py_ssize_t position=0):
+    """Header and CRC of every whole batch from ``position`` on; no record is looked at.
+
+    Stops at the buffer's end, at a batch that is not whole, and at bytes that are none; ``columns.end`` and
+    ``columns.tail`` say where and why. Positions are counted from the buffer's start.
+    """
+    cdef Py_buffer view
+    cdef BatchColumns columns = BatchColumns(False)
+    cdef size_t end = 0
+    cdef int found
+    cdef const uint8_t *p
+    try:
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    except (BufferError, TypeError) as error:
+        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    try:
+        if not 0 <= position <= view.len:
+            raise BatchvalError(f"position {position} is outside the buffer of {view.len} bytes")
+        p = <const uint8_t *>view.buf + position
+        if view.len - position > NOGIL_ABOVE:
+            with nogil:
+                found = scan(p, view.len - position, columns, &end)
+        else:
+            found = scan(p, view.len - position, columns, &end)
+        if found < 0:
+            raise MemoryError()
+        if position:
+            for i in range(columns.count):
+                columns.runs.position[i] += position
+        columns.end = position + end
+        columns.tail = tail_of(p + end, view.len - position - end, found)
+    finally:
+        PyBuffer_Release(&view)
+    return columns
