@@ -1,0 +1,93 @@
+"""The command line: ``batchval check | dump | conformance``.
+
+Exit codes of every command: 0 clean, 1 findings or disagreements, 2 wrong usage, 3 something could not be read, 4 an error
+of batchval itself, 130 interrupted. Where several apply: 130, 4, 2, 3, 1, in this order. Errors are one line on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from batchval.errors import BatchvalError
+
+__all__ = ["cli", "main"]
+
+INTERRUPTED = 130
+INTERNAL = 4
+USAGE = 2
+UNREADABLE = 3
+FINDINGS = 1
+
+
+class _Commands(click.Group):
+    """Loads a command's module when the command is called, so that none pays for another's imports."""
+
+    _MODULES = {"check": "check", "conformance": "conformance", "dump": "dump"}  # noqa: RUF012
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self._MODULES)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self._MODULES:
+            return None
+        from importlib import import_module
+
+        command: click.Command = import_module(f"batchval.cli.{self._MODULES[name]}").command
+        return command
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    import platform
+
+    import batchval
+    from batchval import compression
+    from batchval.core import crc32c
+
+    click.echo(f"batchval {batchval.__version__}")
+    click.echo(f"Python {platform.python_version()}, {platform.machine()}")
+    click.echo(f"CRC-32C kernel: {crc32c.kernel()} (usable: {', '.join(crc32c.usable_kernels())})")
+    click.echo(f"codec provider: {compression.provider()}")
+    for codec, origin in compression.describe().items():
+        click.echo(f"  {codec:<7} {origin}")
+    ctx.exit()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Versions, codecs and CRC kernel.")
+def cli() -> None:
+    """Decides whether Kafka record batches may enter a log: Apache Kafka's own verdict, and stricter ones."""
+
+
+def main() -> None:
+    """The console script: every end is a documented exit code, and no user sees a stack trace."""
+    try:
+        code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Abort:
+        click.echo("batchval: interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except click.ClickException as error:
+        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "batchval"
+        click.echo(f"{command}: {error.format_message()}", err=True)
+        sys.exit(USAGE)
+    except BatchvalError as error:
+        click.echo(f"batchval: {error}", err=True)
+        sys.exit(USAGE)
+    except BrokenPipeError:
+        # the reader of our output is gone: nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        click.echo(f"batchval: {error.filename or ''}: {error.strerror or error}".replace(": :", ":"), err=True)
+        sys.exit(UNREADABLE)
+    except Exception as error:
+        if os.environ.get("BATCHVAL_TRACEBACK"):
+            raise
+        click.echo(f"batchval: internal error: {type(error).__name__}: {error} (BATCHVAL_TRACEBACK=1 shows where)", err=True)
+        sys.exit(INTERNAL)

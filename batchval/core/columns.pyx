@@ -366,3 +366,41 @@ def scan_batches(buffer, Py_ssize_t position=0):
     finally:
         PyBuffer_Release(&view)
     return columns
+
+
+def resynchronise(buffer, Py_ssize_t position=0):
+    """Where the next batch starts, at or behind ``position``, as its own CRC proves; -1 where there is none.
+
+    For going on behind damage: a size field that lies leaves the reader nowhere.
+    """
+    cdef Py_buffer view
+    cdef Entry b
+    cdef const uint8_t *p
+    cdef Py_ssize_t at, found = -1
+    try:
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    except (BufferError, TypeError) as error:
+        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    try:
+        p = <const uint8_t *>view.buf
+        with nogil:
+            at = position if position > 0 else 0
+            while at + MAGIC < view.len:
+                if looks_like_a_batch(p + at, view.len - at, &b) and stored_crc(&b) == computed_crc(&b):
+                    found = at
+                    break
+                at += 1
+    finally:
+        PyBuffer_Release(&view)
+    return found
+
+
+cdef inline bint looks_like_a_batch(const uint8_t *p, size_t left, Entry *b) noexcept nogil:
+    """Cheap questions first: a checksum over megabytes is only worth a likely place."""
+    if p[MAGIC] > 2 or next_batch(p, left, b) != BATCH:
+        return False
+    if b.magic == 2:
+        if b.size < RECORDS or p[ATTRIBUTES] != 0 or p[ATTRIBUTES + 1] & CODEC_MASK > ZSTD or p[ATTRIBUTES + 1] & 0x80:
+            return False
+        return be32(p + LAST_OFFSET_DELTA) >= 0 and be32(p + RECORDS_COUNT) >= 0
+    return p[LEGACY_ATTRIBUTES] & 0xF0 == 0 and p[LEGACY_ATTRIBUTES] & CODEC_MASK <= LZ4

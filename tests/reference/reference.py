@@ -104,13 +104,13 @@ class _Analysis:
         self.origin = origin
         self.leader_epoch = leader_epoch
         self.max_message_bytes = max_message_bytes
+        # appends by a follower or a raft leader keep their offsets, which must then increase
+        self.keeps_offsets = origin in (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
         self.source = CompressionType.NONE
         self.valid_bytes = 0
         self.whole_bytes = 0
 
     def run(self, buffer: bytes) -> None:
-        # appends by a follower or a raft leader keep their offsets, which must then increase
-        keeps_offsets = self.origin in (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
         skipping = False
         last_offset = -1
         for batch in batches(buffer):
@@ -132,7 +132,7 @@ class _Analysis:
             self.valid_bytes += batch.size
             if batch.codec is not CompressionType.NONE:
                 self.source = batch.codec
-            if keeps_offsets and not is_monotonic:
+            if self.keeps_offsets and not is_monotonic:
                 self._print_offsets(buffer)
                 raise JavaError("offsets out of order", rule=Rule.OFFSETS_OUT_OF_ORDER)
 

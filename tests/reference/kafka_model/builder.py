@@ -74,8 +74,14 @@ class Builder:
 
     @property
     def max_timestamp(self) -> int:
-        """What the validator reports: the append time where the topic has that."""
-        return self.append_time if self.timestamp_type is TimestampType.LOG_APPEND_TIME else self._max_timestamp
+        """What the validator reports: the append time where the topic has that.
+
+        Kafka also asks for the last offset then, and fails if there is none; but not below magic 2 without codec.
+        """
+        by_append = self.timestamp_type is TimestampType.LOG_APPEND_TIME
+        if by_append and self.count == 0 and (self.magic > 1 or self.codec is not CompressionType.NONE):
+            raise _impossible("no last offset")
+        return self.append_time if by_append else self._max_timestamp
 
     def append(self, offset: int, record: Record) -> None:
         """``appendWithOffset``."""

@@ -103,21 +103,24 @@ class Lz4Source:
         if self._notes:
             self._notes.produced(len(self._block))
 
-    def _advance(self) -> bool:
-        """Make a block current if none is; False at the end mark. An empty block may be current."""
+    def _piece(self, size: int) -> bytes | None:
+        """From the current block, or from the next one if there is nothing left; None at the end mark.
+
+        No bytes at all from an empty block.
+        """
         if not self._finished and self.available() == 0:
             self._read_block()
-        return not self._finished
-
-    def read(self, size: int) -> bytes | None:
-        return self.skip(size) if self._advance() else None
-
-    def skip(self, size: int) -> bytes:
-        if not self._advance():
-            return b""
+        if self._finished:
+            return None
         piece = self._block[self._cursor : self._cursor + size]
         self._cursor += len(piece)
         return piece
+
+    def read(self, size: int) -> bytes | None:
+        return self._piece(size)
+
+    def skip(self, size: int) -> bytes:
+        return self._piece(size) or b""
 
     def available(self) -> int:
         return len(self._block) - self._cursor

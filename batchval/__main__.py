@@ -1,0 +1,5 @@
+"""``python -m batchval``."""
+
+from batchval.cli import main
+
+main()

@@ -1,0 +1,146 @@
+"""``batchval check``: judges segments, folders of them, and raw dumps of batches."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from batchval.cli.options import json_option, parse_extras, paths_argument, policy_from
+from batchval.report.tables import findings_table, human_bytes
+from batchval.segment.check import FileFinding, Options, Summary, check_paths
+
+_SHOWN = 200  # findings in the table; --json has all
+
+
+def _as_json(finding: FileFinding) -> str:
+    return json.dumps(
+        {
+            "type": "report" if finding.reported else "finding",
+            "file": str(finding.file),
+            "position": finding.position,
+            "offset": finding.offset,
+            "rule": finding.rule.id,
+            "slug": finding.rule.slug,
+            "error_code": finding.rule.error_code.name if finding.rule.error_code else None,
+            "reason": finding.reason,
+        }
+    )
+
+
+def _summary_line(summary: Summary) -> str:
+    paths = ", ".join(f"{count:,} {path}" for path, count in sorted(summary.paths.items()) if path)
+    line = f"{summary.files:,} files, {summary.batches:,} batches, {summary.records:,} records, {human_bytes(summary.bytes)}"
+    line += f" ({paths})" if paths else ""
+    return f"{line}: {summary.findings:,} findings" + (f", {summary.reports:,} reports" if summary.reports else "")
+
+
+def _progress(wanted: bool, total: int):  # type: ignore[no-untyped-def]
+    """A bar on stderr where somebody watches, else nothing."""
+    if not wanted or not sys.stderr.isatty():
+        return nullcontext(lambda _: None)
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    bar = Progress(BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), console=Console(stderr=True), transient=True)
+
+    class Bar:
+        def __enter__(self) -> Callable[[int], None]:
+            bar.start()
+            task = bar.add_task("check", total=total)
+            return lambda n: bar.advance(task, n)
+
+        def __exit__(self, *_: object) -> None:
+            bar.stop()
+
+    return Bar()
+
+
+def _total(paths: tuple[Path, ...]) -> int:
+    from batchval.segment.check import find_files
+
+    total = 0
+    for file, error in find_files(list(paths)):
+        if error is None:
+            try:
+                total += file.stat().st_size
+            except OSError:
+                continue
+    return total
+
+
+@click.command("check")
+@paths_argument
+@click.option("--as", "profile", type=click.Choice(["log", "produce"]), help="Profile for all files. Default: log for .log files, produce for others.")
+@click.option("--mode", type=click.Choice(["strict", "kafka"]), default="strict", show_default=True, help="Kafka's rules and the extras, or Kafka's answers alone.")
+@click.option("--extra", "extras", multiple=True, metavar="S1=report", help="Only report an extra of strict mode (again for each).")
+@click.option("--config", "config", multiple=True, metavar="KEY=VALUE", help="A topic configuration, such as max.message.bytes=2097152 (again for each).")
+@click.option("--cleanup-policy", type=click.Choice(["auto", "delete", "compact"]), default="auto", show_default=True, help="For segments: which gaps are legal.")
+@click.option("--max-decompressed-bytes", type=click.IntRange(0, 1 << 40), default=64 << 20, show_default=True, help="Limit a batch, in strict mode.")
+@click.option("--now", "now_ms", type=int, metavar="MS", help="The time to judge timestamps by, with the produce profile. Default: the clock.")
+@json_option
+def command(
+    paths: tuple[Path, ...],
+    profile: str | None,
+    mode: str,
+    extras: tuple[str, ...],
+    config: tuple[str, ...],
+    cleanup_policy: str,
+    max_decompressed_bytes: int,
+    now_ms: int | None,
+    as_json: bool,
+) -> int:
+    """Judges every batch of PATH…: segments (.log), folders of segments, files of batches back to back.
+
+    Prints each finding with file, position, offset, rule and reason. Exit code 1 if there is one, 3 if something could not
+    be read, 0 if all is clean.
+    """
+    policy = policy_from(config, **({} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}))
+    options = Options(
+        mode=mode,
+        profile=profile,
+        policy=policy,
+        cleanup_policy=cleanup_policy,
+        extras=parse_extras(extras),
+        max_decompressed_bytes=max_decompressed_bytes,
+        now_ms=now_ms,
+    )
+    options.validator("produce")  # wrong settings are refused before the first file
+    summary = Summary()
+    findings: list[FileFinding] = []
+    with _progress(not as_json, _total(paths) if sys.stderr.isatty() else 0) as advance:
+        for finding in check_paths(list(paths), options, summary, advance):
+            if as_json:
+                click.echo(_as_json(finding))
+            elif len(findings) < _SHOWN:
+                findings.append(finding)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "type": "summary",
+                    "files": summary.files,
+                    "batches": summary.batches,
+                    "records": summary.records,
+                    "bytes": summary.bytes,
+                    "paths": dict(summary.paths),
+                    "findings": summary.findings,
+                    "reports": summary.reports,
+                    "unreadable": summary.unreadable,
+                }
+            )
+        )
+    else:
+        if findings:
+            click.echo(findings_table(findings), nl=False)
+        hidden = summary.findings + summary.reports - len(findings)
+        if hidden > 0:
+            click.echo(f"… and {hidden:,} more (--json shows all)")
+        click.echo(_summary_line(summary))
+    for line in summary.unreadable:
+        click.echo(f"batchval check: {line}", err=True)
+    return 3 if summary.unreadable else 1 if summary.findings else 0

@@ -1,0 +1,99 @@
+"""``batchval dump``: the base row of every batch, and records when asked for."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from batchval.cli.options import json_option
+from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch
+from batchval.core.columns import SCHEMA_VERSION, scan_batches
+from batchval.segment.reader import Damage, SegmentFile
+
+_CONTROL_TYPES = {0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER", 5: "KRAFT_VERSION", 6: "KRAFT_VOTERS"}
+_CONTROL_KEY_SIZE = 4
+
+
+def _value(data: memoryview | bytes | None) -> str | dict[str, str] | None:
+    """Text where it is text; else base64 that says so."""
+    if data is None:
+        return None
+    try:
+        return bytes(data).decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def _record(record: DecodedRecord, control: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "sequence": record.sequence,
+        "key_size": -1 if record.key is None else len(record.key),
+        "value_size": -1 if record.value is None else len(record.value),
+        "key": _value(record.key),
+        "value": _value(record.value),
+        "headers": [[key, _value(value)] for key, value in record.headers],
+    }
+    if control and record.key is not None and len(record.key) >= _CONTROL_KEY_SIZE:
+        number = int.from_bytes(bytes(record.key)[2:4], "big", signed=True)
+        row["control_type"] = _CONTROL_TYPES.get(number, number)
+    return row
+
+
+def rows(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
+    """A dict a batch, in order; damage shows as a row of its own."""
+    with SegmentFile(path) as segment:
+        for part in segment.stretches():
+            if isinstance(part, Damage):
+                yield {"position": part.position, "size_in_bytes": part.size, "damage": part.kind}
+                continue
+            for row in scan_batches(part.data).rows():
+                if with_records:
+                    try:
+                        batch = RecordBatch(part.data, row["position"])
+                        row["records"] = [_record(r, row["is_control_batch"]) for r in batch.records()]
+                    except NotABatch as error:
+                        row["records"] = None
+                        row["records_error"] = str(error)
+                row["position"] += part.position
+                yield row
+
+
+def _text(row: dict[str, Any]) -> Iterator[str]:
+    records = row.pop("records", None) or []
+    yield " ".join(f"{name}={_plain(value)}" for name, value in row.items())
+    for record in records:
+        yield "| " + " ".join(f"{name}={_plain(value)}" for name, value in record.items())
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False) if not isinstance(value, str) or " " in value else value
+
+
+@click.command("dump")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--records", "with_records", is_flag=True, help="Show every record of every batch.")
+@json_option
+def command(file: Path, with_records: bool, as_json: bool) -> int:
+    """Shows every batch of FILE (a segment, or batches back to back): all header fields, by Kafka's names."""
+    if file.is_dir():
+        raise click.UsageError(f"{file} is a folder; dump takes one file")
+    damaged = False
+    for row in rows(file, with_records):
+        damaged = damaged or "damage" in row
+        if as_json:
+            click.echo(json.dumps({"schema_version": SCHEMA_VERSION, "file": str(file), **row}, ensure_ascii=False))
+        else:
+            for line in _text(row):
+                click.echo(line)
+    return 1 if damaged else 0

@@ -1,0 +1,52 @@
+"""Options and columns that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from batchval.errors import BatchvalError
+from batchval.policy import TopicPolicy
+
+__all__ = ["json_option", "parse_extras", "paths_argument", "policy_from"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def paths_argument(command: F) -> F:
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=click.Path(path_type=Path))(command)
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="JSON lines instead of text.")(command)
+
+
+def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
+    """``S1=report`` words."""
+    extras = {}
+    for value in values:
+        name, equals, setting = value.partition("=")
+        if not equals:
+            raise click.UsageError(f"--extra takes S1=report or S1=refuse, not {value!r}")
+        extras[name.strip().upper()] = setting.strip()
+    return extras
+
+
+def policy_from(values: tuple[str, ...], **more: object) -> TopicPolicy:
+    """``max.message.bytes=2097152`` words, as topic configurations are written."""
+    config: dict[str, object] = {key: value for key, value in more.items() if value is not None}
+    known = {name.replace("_", ".") for name in TopicPolicy.__slots__}
+    for value in values:
+        key, equals, setting = value.partition("=")
+        if not equals:
+            raise click.UsageError(f"--config takes key=value, not {value!r}")
+        if key not in known:
+            raise click.UsageError(f"--config: {key!r} is not one of {', '.join(sorted(known))}")
+        config[key] = setting
+    try:
+        return TopicPolicy.from_kafka_config(config)
+    except BatchvalError as error:
+        raise click.UsageError(str(error)) from None
