@@ -1,0 +1,14 @@
+"""What the tests of this folder share: the oracle, where there is a JDK."""
+
+import oracle
+import pytest
+
+
+@pytest.fixture(scope="session")
+def kafka():
+    """The oracle, built; skips where it cannot be (a build that fails is an error, not a skip)."""
+    try:
+        oracle.jar()
+    except oracle.OracleUnavailable as error:
+        pytest.skip(str(error))
+    return oracle

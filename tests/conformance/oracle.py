@@ -1,0 +1,122 @@
+"""Builds and runs the oracle: a Java program in ``oracle/`` that asks Apache Kafka's own classes.
+
+Built once for each state of its sources, by Maven, into a cache folder outside the repository
+(``$BATCHVAL_ORACLE_CACHE``, else ``$XDG_CACHE_HOME/batchval``, else ``~/.cache/batchval``).
+``JAVA_HOME`` chooses the JDK, else ``java`` on the path; 17 or newer.
+
+    python tests/conformance/oracle.py COMMAND ...      builds if needed, then runs the oracle's own command
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["OracleFailed", "OracleUnavailable", "answer", "jar", "java", "run"]
+
+SOURCES = Path(__file__).resolve().parent / "oracle"
+HEAP = "-Xmx2g"
+
+
+class OracleUnavailable(RuntimeError):
+    """There is no JDK or no Maven here."""
+
+
+class OracleFailed(RuntimeError):
+    """The oracle was not built, or one of its commands ended with an error."""
+
+
+def java() -> str:
+    """The java command. Raises OracleUnavailable where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        return str(Path(home) / "bin" / "java")
+    found = shutil.which("java")
+    if found is None:
+        raise OracleUnavailable("the oracle needs a JDK, 17 or newer: no java on the path, and JAVA_HOME names none")
+    return found
+
+
+def cache_folder() -> Path:
+    """Where built oracles lie, one folder for each state of the sources."""
+    if "BATCHVAL_ORACLE_CACHE" in os.environ:
+        return Path(os.environ["BATCHVAL_ORACLE_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batchval"
+
+
+def _source_files() -> list[Path]:
+    return [SOURCES / "pom.xml", *sorted(p for p in (SOURCES / "src").rglob("*") if p.is_file())]
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256()
+    for file in _source_files():
+        digest.update(str(file.relative_to(SOURCES)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def jar() -> Path:
+    """The runnable jar, built where this state of the sources has not been built before."""
+    built = cache_folder() / f"oracle-{_fingerprint()}.jar"
+    if not built.is_file():
+        _build(built)
+    return built
+
+
+def _build(to: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise OracleUnavailable("the oracle is built by Maven: no mvn on the path")
+    java()
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=to.parent) as folder:
+        for file in _source_files():
+            copy = Path(folder) / file.relative_to(SOURCES)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        done = subprocess.run([maven, "-q", "-B", "package"], cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OracleFailed(f"mvn package failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
+        # whoever builds at the same time builds the same: the last one to arrive replaces the file
+        (Path(folder) / "target" / "oracle.jar").replace(to)
+
+
+def command(*arguments: str) -> list[str]:
+    """The whole command line for one of the oracle's commands."""
+    return [java(), HEAP, "-XX:+UseSerialGC", "-jar", str(jar()), *arguments]
+
+
+def run(*arguments: str, stdin: bytes | None = None) -> bytes:
+    """Runs a command of the oracle and returns what it printed. Raises OracleFailed with its errors if it fails."""
+    done = subprocess.run(command(*arguments), input=stdin, capture_output=True, check=False)
+    if done.returncode:
+        raise OracleFailed(f"oracle {' '.join(arguments)}: {done.stderr.decode(errors='replace')[-2000:]}")
+    return done.stdout
+
+
+def answer(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Kafka's answers to cases with ``batch_hex`` and ``cfg``: the same cases, each with ``expect``."""
+    lines = "".join(json.dumps(case) + "\n" for case in cases)
+    return [json.loads(line) for line in run("answer", "-", "-", stdin=lines.encode()).splitlines()]
+
+
+def main() -> int:
+    try:
+        return subprocess.run(command(*sys.argv[1:]), check=False).returncode
+    except (OracleUnavailable, OracleFailed) as error:
+        print(f"oracle: {error}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+package batchval.oracle;
+
+import org.apache.kafka.common.InvalidRecordException;
+import org.apache.kafka.common.errors.CorruptRecordException;
+import org.apache.kafka.common.errors.RecordTooLargeException;
+import org.apache.kafka.common.record.internal.CompressionType;
+import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.record.internal.MutableRecordBatch;
+import org.apache.kafka.common.record.internal.Record;
+import org.apache.kafka.common.record.internal.RecordBatch;
+import org.apache.kafka.storage.internals.log.AppendOrigin;
+import org.apache.kafka.storage.internals.log.OffsetsOutOfOrderException;
+
+import java.util.stream.Collectors;
+import java.util.stream.StreamSupport;
+
+/**
+ * The broker's loop over the batches before validation: UnifiedLog.analyzeAndValidateRecords of Kafka 4.4.0, which is
+ * private there. The order of questions is restated here; each question is asked of Kafka's own MutableRecordBatch.
+ */
+public final class BatchLoop {
+    private final AppendOrigin origin;
+    private final int leaderEpoch;
+    private final int maxMessageBytes;
+    private final boolean ignoreRecordSize;
+    private final boolean requireOffsetsInOrder;
+
+    /** Bytes of the batches that were looked at and not skipped; the broker trims what is behind them. */
+    public int validBytes = 0;
+    /** The last codec seen. */
+    public CompressionType source = CompressionType.NONE;
+
+    public BatchLoop(AppendOrigin origin, int leaderEpoch, int maxMessageBytes, boolean ignoreRecordSize, boolean requireOffsetsInOrder) {
+        this.origin = origin;
+        this.leaderEpoch = leaderEpoch;
+        this.maxMessageBytes = maxMessageBytes;
+        this.ignoreRecordSize = ignoreRecordSize;
+        this.requireOffsetsInOrder = requireOffsetsInOrder;
+    }
+
+    static BatchLoop of(Settings s) {
+        return new BatchLoop(s.origin(), s.leaderEpoch(), s.maxMessageBytes(), s.ignoresRecordSize(), s.requiresOffsetsInOrder());
+    }
+
+    /** Throws what the broker throws. */
+    public void run(MemoryRecords records) {
+        boolean skipRemaining = false;
+        boolean inOrder = true;
+        long lastOffset = -1;
+        for (MutableRecordBatch batch : records.batches()) {
+            if (origin == AppendOrigin.RAFT_LEADER && batch.partitionLeaderEpoch() != leaderEpoch)
+                throw new InvalidRecordException("batch epoch " + batch.partitionLeaderEpoch() + ", the raft leader's is " + leaderEpoch);
+            if (batch.magic() >= RecordBatch.MAGIC_VALUE_V2 && origin == AppendOrigin.CLIENT && batch.baseOffset() != 0)
+                throw new InvalidRecordException("base offset " + batch.baseOffset());
+            skipRemaining = skipRemaining || isAheadOfReplica(batch);
+            if (!skipRemaining) {
+                if (lastOffset >= batch.lastOffset())
+                    inOrder = false;
+                lastOffset = batch.lastOffset();
+                look(batch);
+            }
+            if (requireOffsetsInOrder && !inOrder)
+                throw new OffsetsOutOfOrderException("offsets " + offsets(records));
+        }
+    }
+
+    private void look(MutableRecordBatch batch) {
+        int size = batch.sizeInBytes();
+        if (!ignoreRecordSize && size > maxMessageBytes)
+            throw new RecordTooLargeException(size + " bytes, max.message.bytes is " + maxMessageBytes);
+        if (!batch.isValid())
+            throw new CorruptRecordException("stored crc " + batch.checksum());
+        batch.maxTimestamp();
+        validBytes += size;
+        CompressionType codec = CompressionType.forId(batch.compressionType().id);
+        if (codec != CompressionType.NONE)
+            source = codec;
+    }
+
+    /** UnifiedLog.hasHigherPartitionLeaderEpoch. */
+    private boolean isAheadOfReplica(RecordBatch batch) {
+        return origin == AppendOrigin.REPLICATION && batch.partitionLeaderEpoch() != RecordBatch.NO_PARTITION_LEADER_EPOCH
+            && batch.partitionLeaderEpoch() > leaderEpoch;
+    }
+
+    /** The message names every record's offset: Kafka parses all records for it, and what fails there is the answer. */
+    private static String offsets(MemoryRecords records) {
+        return StreamSupport.stream(records.records().spliterator(), false).map(Record::offset).map(String::valueOf)
+            .collect(Collectors.joining(","));
+    }
+}

@@ -1,0 +1,28 @@
+package batchval.oracle;
+
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.requests.ProduceResponse;
+import org.apache.kafka.storage.internals.log.RecordValidationException;
+
+/** A stage's exception as the broker would answer it: Errors.forException, so -1 for what is no API exception. */
+final class Failure {
+    static void put(ObjectNode to, Throwable thrown) {
+        Throwable main = thrown;
+        if (thrown instanceof RecordValidationException refused) {
+            main = refused.invalidException();
+            ArrayNode indexes = to.putArray("record_errors");
+            for (ProduceResponse.RecordError e : refused.recordErrors())
+                indexes.add(e.batchIndex);
+        }
+        Errors error = thrown instanceof Error ? Errors.UNKNOWN_SERVER_ERROR : Errors.forException(main);
+        to.put("error", main.getClass().getSimpleName());
+        to.put("code", error.code());
+        to.put("code_name", error.name());
+        if (main.getCause() != null && main.getCause() != main)
+            to.put("cause", main.getCause().getClass().getSimpleName());
+    }
+
+    private Failure() { }
+}

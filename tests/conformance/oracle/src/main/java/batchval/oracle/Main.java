@@ -1,0 +1,37 @@
+package batchval.oracle;
+
+import java.util.Arrays;
+
+/** The oracle's commands; README.md describes them. */
+public final class Main {
+    private static final String USAGE = """
+        usage: java -jar oracle.jar COMMAND
+          answer IN OUT                        adds Kafka's answers to cases (JSON lines; .gz by suffix; - standard streams)
+          errors [OUT]                         Kafka's Errors: name, code, retriable, message
+        """;
+
+    public static void main(String[] args) throws Exception {
+        String command = args.length == 0 ? "" : args[0];
+        String[] rest = args.length == 0 ? args : Arrays.copyOfRange(args, 1, args.length);
+        switch (command) {
+            case "answer" -> {
+                need(rest.length == 2);
+                AnswerCommand.run(rest[0], rest[1]);
+            }
+            case "errors" -> {
+                need(rest.length <= 1);
+                ErrorsCommand.run(rest.length == 1 ? rest[0] : "-");
+            }
+            default -> need(false);
+        }
+    }
+
+    private static void need(boolean asked) {
+        if (!asked) {
+            System.err.print(USAGE);
+            System.exit(2);
+        }
+    }
+
+    private Main() { }
+}
