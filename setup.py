@@ -4,6 +4,7 @@ BATCHVAL_BUILD=release   (default) -O3
 BATCHVAL_BUILD=trace     line tracing, for coverage of the .pyx files (never benched)
 BATCHVAL_BUILD=asan      AddressSanitizer; run Python with LD_PRELOAD=$(cc -print-file-name=libasan.so)
 BATCHVAL_BUILD=ubsan     UndefinedBehaviorSanitizer, each finding aborts
+BATCHVAL_BUILD=none      the Python files alone (make installs them so, and builds the modules in place itself)
 """
 
 import os
@@ -20,8 +21,8 @@ FLAGS = {
     "ubsan": ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all", "-fno-sanitize=alignment"],
 }
 LINK = {"asan": ["-fsanitize=address"], "ubsan": ["-fsanitize=undefined"]}
-if BUILD not in FLAGS:
-    raise SystemExit(f"BATCHVAL_BUILD must be one of {', '.join(FLAGS)}, not {BUILD!r}")
+if BUILD not in {*FLAGS, "none"}:
+    raise SystemExit(f"BATCHVAL_BUILD must be one of {', '.join(FLAGS)} or none, not {BUILD!r}")
 
 # own C is compiled into the extension of the .pyx that declares it
 OWN_C = {
@@ -34,14 +35,16 @@ def extension(path: str) -> Extension:
     return Extension(
         path.removesuffix(".pyx").replace("/", "."),
         [path, *OWN_C.get(path, [])],
-        extra_compile_args=FLAGS[BUILD],
+        extra_compile_args=FLAGS.get(BUILD, []),
         extra_link_args=LINK.get(BUILD, []),
         depends=[str(p) for p in Path("batchval").rglob("*.[ph]*") if p.suffix in {".pxd", ".h"}],
     )
 
 
 setup(
-    ext_modules=cythonize(
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+    ext_modules=BUILD != "none"
+    and cythonize(
         [extension(str(path)) for path in sorted(Path("batchval").rglob("*.pyx"))],
         # no build_dir: with one, Cython.Coverage drops every .pyx in silence
         language_level=3,
@@ -56,5 +59,5 @@ setup(
         },
         force=bool(os.environ.get("BATCHVAL_FORCE")),
         nthreads=os.cpu_count() or 1,
-    )
+    ),
 )

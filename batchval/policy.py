@@ -89,7 +89,9 @@ class TopicPolicy:
                 try:
                     values[field.name] = int(str(given))
                 except ValueError as error:
-                    raise BatchvalError(f"{field.name.replace('_', '.')} must be a whole number, not {given!r}") from error
+                    raise BatchvalError(
+                        f"{field.name.replace('_', '.')} must be a whole number, not {given!r}"
+                    ) from error
             else:
                 values[field.name] = str(given)
         return cls(**values)  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ _E = ErrorCode
 class Rule(Enum):
     """One rule. ``number`` is what columns hold: 1-40 as they are, S1-S10 as 51-60, L1-L7 as 71-77."""
 
+    # fmt: off
     BATCH_INCOMPLETE = _Fact("1", "batch-incomplete", None, "p", "fewer bytes left than the batch states: the iteration ends here, the tail is trimmed")
     BATCH_SIZE_TOO_SMALL = _Fact("2", "batch-size-too-small", _E.CORRUPT_MESSAGE, "pl", "size field below 14")
     BATCH_SIZE_OVERFLOW = _Fact("3", "batch-size-overflow", _E.UNKNOWN_SERVER_ERROR, "p", "size field of 2^31 - 12 or more: adding 12 overflows in Kafka")
@@ -94,6 +95,7 @@ class Rule(Enum):
     L5 = _Fact("L5", "sequence-gap", _E.KAFKA_STORAGE_ERROR, "l", "a producer's base sequence does not follow its last one")
     L6 = _Fact("L6", "lying-index", _E.KAFKA_STORAGE_ERROR, "l", "an index entry does not point at the batch that it names")
     L7 = _Fact("L7", "lying-claims", _E.INVALID_RECORD, "l", "a batch-level claim is not what the records say")
+    # fmt: on
 
     @property
     def id(self) -> str:

@@ -1,7 +1,8 @@
 """The command line: ``batchval check | dump | conformance``.
 
-Exit codes of every command: 0 clean, 1 findings or disagreements, 2 wrong usage, 3 something could not be read, 4 an error
-of batchval itself, 130 interrupted. Where several apply: 130, 4, 2, 3, 1, in this order. Errors are one line on stderr.
+Exit codes of every command: 0 clean, 1 findings or disagreements, 2 wrong usage, 3 something could not be read, 4 an
+error of batchval itself, 130 interrupted. Where several apply: 130, 4, 2, 3, 1, in this order. Errors are one line on
+stderr.
 """
 
 from __future__ import annotations
@@ -58,7 +59,14 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Versions, codecs and CRC kernel.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Versions, codecs and CRC kernel.",
+)
 def cli() -> None:
     """Decides whether Kafka record batches may enter a log: Apache Kafka's own verdict, and stricter ones."""
 
@@ -89,5 +97,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("BATCHVAL_TRACEBACK"):
             raise
-        click.echo(f"batchval: internal error: {type(error).__name__}: {error} (BATCHVAL_TRACEBACK=1 shows where)", err=True)
+        click.echo(
+            f"batchval: internal error: {type(error).__name__}: {error} (BATCHVAL_TRACEBACK=1 shows where)", err=True
+        )
         sys.exit(INTERNAL)

@@ -1,8 +1,8 @@
 """``batchval conformance``: are our answers Apache Kafka's?
 
-Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``, ``cfg``, ``batch_hex`` and
-``expect``, Kafka's own answer to three independent stages; golden lines also ``profile`` and, where strict mode has an
-answer of its own, ``expect_strict``.
+Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``, ``cfg``, ``batch_hex``
+and ``expect``, Kafka's own answer to three independent stages; golden lines also ``profile`` and, where strict mode
+has an answer of its own, ``expect_strict``.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def read_cases(paths: list[Path]) -> Iterator[Case]:
 
 
 def _lines(path: Path) -> Iterator[Case]:
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.name.endswith(".gz") else path.open(encoding="utf-8")
-    with opened as lines:
+    unpack = gzip.open if path.name.endswith(".gz") else open
+    with unpack(path, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -161,7 +161,9 @@ def _compare_stage(case_id: str, stage: str, expected: Answer, got: Answer) -> I
         yield Disagreement(case_id, stage, "code", expected.get("code", 0), got.get("code", 0))
         return
     if expected.get("record_errors", []) != got.get("record_errors", []):
-        yield Disagreement(case_id, stage, "record_errors", expected.get("record_errors", []), got.get("record_errors", []))
+        yield Disagreement(
+            case_id, stage, "record_errors", expected.get("record_errors", []), got.get("record_errors", [])
+        )
     if stage != "validate" or not expected.get("ok"):
         return
     for name in VALIDATED:

@@ -34,7 +34,8 @@ def _as_json(finding: FileFinding) -> str:
 
 def _summary_line(summary: Summary) -> str:
     paths = ", ".join(f"{count:,} {path}" for path, count in sorted(summary.paths.items()) if path)
-    line = f"{summary.files:,} files, {summary.batches:,} batches, {summary.records:,} records, {human_bytes(summary.bytes)}"
+    line = f"{summary.files:,} files, {summary.batches:,} batches, {summary.records:,} records"
+    line += f", {human_bytes(summary.bytes)}"
     line += f" ({paths})" if paths else ""
     return f"{line}: {summary.findings:,} findings" + (f", {summary.reports:,} reports" if summary.reports else "")
 
@@ -46,7 +47,13 @@ def _progress(wanted: bool, total: int):  # type: ignore[no-untyped-def]
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
-    bar = Progress(BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), console=Console(stderr=True), transient=True)
+    bar = Progress(
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
 
     class Bar:
         def __enter__(self) -> Callable[[int], None]:
@@ -75,13 +82,54 @@ def _total(paths: tuple[Path, ...]) -> int:
 
 @click.command("check")
 @paths_argument
-@click.option("--as", "profile", type=click.Choice(["log", "produce"]), help="Profile for all files. Default: log for .log files, produce for others.")
-@click.option("--mode", type=click.Choice(["strict", "kafka"]), default="strict", show_default=True, help="Kafka's rules and the extras, or Kafka's answers alone.")
-@click.option("--extra", "extras", multiple=True, metavar="S1=report", help="Only report an extra of strict mode (again for each).")
-@click.option("--config", "config", multiple=True, metavar="KEY=VALUE", help="A topic configuration, such as max.message.bytes=2097152 (again for each).")
-@click.option("--cleanup-policy", type=click.Choice(["auto", "delete", "compact"]), default="auto", show_default=True, help="For segments: which gaps are legal.")
-@click.option("--max-decompressed-bytes", type=click.IntRange(0, 1 << 40), default=64 << 20, show_default=True, help="Limit a batch, in strict mode.")
-@click.option("--now", "now_ms", type=int, metavar="MS", help="The time to judge timestamps by, with the produce profile. Default: the clock.")
+@click.option(
+    "--as",
+    "profile",
+    type=click.Choice(["log", "produce"]),
+    help="Profile for all files. Default: log for .log files, produce for others.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["strict", "kafka"]),
+    default="strict",
+    show_default=True,
+    help="Kafka's rules and the extras, or Kafka's answers alone.",
+)
+@click.option(
+    "--extra",
+    "extras",
+    multiple=True,
+    metavar="S1=report",
+    help="Only report an extra of strict mode (again for each).",
+)
+@click.option(
+    "--config",
+    "config",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A topic configuration, such as max.message.bytes=2097152 (again for each).",
+)
+@click.option(
+    "--cleanup-policy",
+    type=click.Choice(["auto", "delete", "compact"]),
+    default="auto",
+    show_default=True,
+    help="For segments: which gaps are legal.",
+)
+@click.option(
+    "--max-decompressed-bytes",
+    type=click.IntRange(0, 1 << 40),
+    default=64 << 20,
+    show_default=True,
+    help="Limit a batch, in strict mode.",
+)
+@click.option(
+    "--now",
+    "now_ms",
+    type=int,
+    metavar="MS",
+    help="The time to judge timestamps by, with the produce profile. Default: the clock.",
+)
 @json_option
 def command(
     paths: tuple[Path, ...],
@@ -96,8 +144,8 @@ def command(
 ) -> int:
     """Judges every batch of PATH…: segments (.log), folders of segments, files of batches back to back.
 
-    Prints each finding with file, position, offset, rule and reason. Exit code 1 if there is one, 3 if something could not
-    be read, 0 if all is clean.
+    Prints each finding with file, position, offset, rule and reason. Exit code 1 if there is one, 3 if something could
+    not be read, 0 if all is clean.
     """
     policy = policy_from(config, **({} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}))
     options = Options(

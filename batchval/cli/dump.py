@@ -15,7 +15,15 @@ from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch
 from batchval.core.columns import SCHEMA_VERSION, scan_batches
 from batchval.segment.reader import Damage, SegmentFile
 
-_CONTROL_TYPES = {0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER", 5: "KRAFT_VERSION", 6: "KRAFT_VOTERS"}
+_CONTROL_TYPES = {
+    0: "ABORT",
+    1: "COMMIT",
+    2: "LEADER_CHANGE",
+    3: "SNAPSHOT_HEADER",
+    4: "SNAPSHOT_FOOTER",
+    5: "KRAFT_VERSION",
+    6: "KRAFT_VOTERS",
+}
 _CONTROL_KEY_SIZE = 4
 
 
@@ -77,7 +85,11 @@ def _plain(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False) if not isinstance(value, str) or " " in value else value
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str) and " " not in value:
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 @click.command("dump")

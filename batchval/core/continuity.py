@@ -76,7 +76,7 @@ class Continuity:
             yield self._finding(columns, rows[i], Rule.L2, "OFFSETS_BACK", base[i], before[i])
         if not self.compacted:
             # of a compressed set of magic 0 or 1 only the last offset is known here
-            for i in np.flatnonzero((base > before + 1) & (columns["magic"][rows] == 2)):  # noqa: PLR2004
+            for i in np.flatnonzero((base > before + 1) & (columns["magic"][rows] == 2)):
                 yield self._finding(columns, rows[i], Rule.L3, "OFFSETS_MISSING", base[i], before[i])
         self.last_offset = int(last[-1])
 

@@ -126,7 +126,9 @@ def check_paths(
         if error is not None:
             summary.unreadable.append(_one_line(file, error))
             continue
-        if options.profile_of(file) == "log" and (partition is None or file.parent != partition or not _SEGMENT_NAME.search(file.name)):
+        if options.profile_of(file) == "log" and (
+            partition is None or file.parent != partition or not _SEGMENT_NAME.search(file.name)
+        ):
             yield from state.finish(summary)
             partition = file.parent
             state = _Partition(options, partition)
@@ -191,7 +193,11 @@ def check_file(
                 yield _counted(_damage_finding(file, part, segment.size), summary)
                 progress(part.size)
                 continue
-            columns = validator.check_batches(part.data) if profile == "log" else validator.check_ranges(part.data, now_ms=now_ms)
+            columns = (
+                validator.check_batches(part.data)
+                if profile == "log"
+                else validator.check_ranges(part.data, now_ms=now_ms)
+            )
             summary.add(columns)
             starts.append(columns["position"] + part.position)
             offsets.append(columns["base_offset"])
@@ -251,8 +257,14 @@ def _index_findings(file: Path, starts: list[np.ndarray], offsets: list[np.ndarr
     for offset, position in read_index(index, int(file.stem)):
         row = int(np.searchsorted(positions, position))
         if row == len(positions) or positions[row] != position:
-            yield FileFinding(index, position, offset, Rule.L6, f"offset {offset}: no batch starts at position {position}")
+            yield FileFinding(
+                index, position, offset, Rule.L6, f"offset {offset}: no batch starts at position {position}"
+            )
         elif bases[row] > offset:
             yield FileFinding(
-                index, position, offset, Rule.L6, f"offset {offset}: the batch at position {position} begins at {bases[row]}"
+                index,
+                position,
+                offset,
+                Rule.L6,
+                f"offset {offset}: the batch at position {position} begins at {bases[row]}",
             )

@@ -56,7 +56,9 @@ class SegmentFile:
     def __enter__(self) -> SegmentFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.close(self._fd)
 
     def read(self, position: int, size: int) -> memoryview:
@@ -128,7 +130,10 @@ def read_index(path: Path, base_offset: int) -> list[IndexEntry]:
     data = path.read_bytes()
     entries = []
     for start in range(0, len(data) - len(data) % _INDEX_ENTRY, _INDEX_ENTRY):
-        relative, position = int.from_bytes(data[start : start + 4], "big"), int.from_bytes(data[start + 4 : start + 8], "big")
+        relative, position = (
+            int.from_bytes(data[start : start + 4], "big"),
+            int.from_bytes(data[start + 4 : start + 8], "big"),
+        )
         if relative == 0 and position == 0:
             continue
         entries.append(IndexEntry(base_offset + relative, position))

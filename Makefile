@@ -1,0 +1,108 @@
+# The doors of this house. Each sets itself up: Python 3.11 or newer, a C compiler and make are enough.
+# A JDK (17 or newer) and Maven add the tests against Apache Kafka itself.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# another interpreter: make clean, then make PYTHON=python3.13 test
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# release, trace, asan or ubsan: see setup.py
+BATCHVAL_BUILD ?= release
+export BATCHVAL_BUILD
+SEED ?= 1
+
+VENV := .venv
+DEMO := .venv-demo
+ENV ?= $(VENV)
+PY := $(ENV)/bin/python
+PIP := -m pip --quiet --disable-pip-version-check install
+
+PYX := $(shell find batchval -name '*.pyx')
+OWN_C := batchval/core/crc_kernels.c batchval/core/inflate.c
+SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') setup.py
+# an extension that somebody deleted must come back, whatever the stamp says
+MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
+BUILT := build/.built-$(BATCHVAL_BUILD)
+
+.PHONY: help build demo test test-full check hostile bench bench-compare conformance clean python missing
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+		while IFS='|' read -r door text; do printf '%-20s %s\n' "$$door" "$$text"; done
+
+build: $(VENV)/.packages $(BUILT)  ## .venv with all extras, the extension modules built in place
+
+demo:  ## judges real and damaged segments in front of you: under two minutes from the clone
+	@$(MAKE) ENV=$(DEMO) $(BUILT)
+	@$(DEMO)/bin/python demo/run.py
+
+test: build  ## all tests this machine can run, in at most ten minutes; says what was skipped and why
+	@$(PY) -m pytest -m 'not slow'
+
+test-full: build  ## the long tests too
+	@$(PY) -m pytest
+
+check: build  ## ruff, cython-lint, mypy (strict), the import contract
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/cython-lint batchval
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --no-cache
+	$(PY) -m pytest -q tests/contract
+
+hostile: build  ## fuzzers, sanitizers and bombs: 60 seconds a target
+	$(PY) tests/hostile/run.py --seconds 60
+
+bench: build  ## measures, beside Kafka and the peers where they are; writes the tables of the README
+	$(PY) bench/validation/run.py
+
+bench-compare: build  ## measures again and compares with the saved baseline
+	$(PY) bench/validation/compare.py
+
+conformance: build  ## fresh cases, judged by Apache Kafka and by batchval: make conformance SEED=7
+	$(PY) tests/conformance/fresh.py --seed $(SEED)
+
+clean:  ## removes what was built, and the environments
+	rm -rf $(VENV) $(DEMO) build .mypy_cache .ruff_cache .pytest_cache batchval.egg-info
+	find batchval -name '*.so' -delete
+	for pyx in $(PYX); do rm -f "$${pyx%.pyx}.c"; done
+
+# what a bare machine may lack, each said in one line
+python:
+	@test -n "$(PYTHON)" || { echo 'batchval needs Python 3.11 or newer: install it, or name it with make PYTHON=…' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make environments: apt-get install python3-venv (or your system's package of that name)" >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' || \
+		{ echo "Python.h is missing for $(PYTHON): apt-get install python3-dev (or your system's package of that name)" >&2; exit 1; }
+	@command -v "$${CC:-cc}" >/dev/null || \
+		{ echo 'a C compiler is needed: apt-get install gcc libc6-dev (or set CC)' >&2; exit 1; }
+
+# Both environments see the package in this folder, so one build of the modules serves them.
+define environment
+	@$(MAKE) python
+	@echo 'setting up $(1)'
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+	@$(1)/bin/python $(PIP) 'setuptools>=77' 'cython>=3.3.1,<3.4'
+	@BATCHVAL_BUILD=none $(1)/bin/python $(PIP) --no-build-isolation --editable '.[$(2)]'
+	@touch $@
+endef
+comma := ,
+
+$(VENV)/.packages: pyproject.toml
+	$(call environment,$(VENV),test$(comma)check$(comma)bench$(comma)arrow)
+
+$(DEMO)/.packages: pyproject.toml
+	$(call environment,$(DEMO),demo)
+
+# setuptools does not see that flags have changed: another kind of build starts from nothing
+$(BUILT): $(SOURCES) $(MISSING) | $(ENV)/.packages
+	@mkdir -p build
+	@echo 'building the extension modules ($(BATCHVAL_BUILD))'
+	@force=; if ls build/.built-* 2>/dev/null | grep -qv -- '-$(BATCHVAL_BUILD)$$'; then force=--force; fi; \
+	BATCHVAL_FORCE=$$force $(PY) setup.py --quiet build_ext --inplace $$force >build/log 2>&1 || { cat build/log >&2; exit 1; }
+	@rm -f build/.built-*
+	@touch $@
