@@ -13,7 +13,7 @@ from batchval.core.frames cimport LIMIT_HIT, Stream, open_stream, refill
 from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
-from batchval.core.records cimport BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, walk
+from batchval.core.records cimport BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk
 from batchval.core.scratch cimport Scratch, borrow, give_back
 
 from batchval.core.reasons import sentence
@@ -246,8 +246,7 @@ cdef class RecordBatch:
                 open_stream(&s, scratch, NONE, 2, <const uint8_t *>PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content), limit, False)
             else:
                 open_stream(&s, scratch, NONE, 2, self.entry.p + RECORDS, self.entry.size - RECORDS, limit, False)
-            c.max_body = 0x7FFFFFFF
-            c.check_records = False
+            structure_alone(&c)
             c.extras = False
             clear_facts(&f)
             if self.header.records_count:
@@ -269,7 +268,7 @@ cdef class RecordBatch:
         cdef int64_t key, value
         records = []
         try:
-            c.max_body = 0x7FFFFFFF
+            structure_alone(&c)
             clear_facts(&f)
             answer = open_messages(&m, &self.entry, scratch, &c, limit, &f)
             while answer == WALKED:

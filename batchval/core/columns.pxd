@@ -3,8 +3,9 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from batchval.core.header cimport Entry
+from batchval.core.header cimport BatchHeader, Entry
 from batchval.core.judge cimport Verdict
+from batchval.core.layout cimport LOG_OVERHEAD
 
 cdef struct Rows:
     int64_t *position
@@ -52,4 +53,33 @@ cdef class BatchColumns:
 
 cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil
 cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil
-cdef void put_verdict(Rows *rows, size_t i, const Verdict *v) noexcept nogil
+
+
+cdef inline void put_header_row(Rows *rows, size_t i, const BatchHeader *h, int64_t position, bint is_valid) noexcept nogil:
+    rows.position[i] = position
+    rows.size_in_bytes[i] = h.batch_length + LOG_OVERHEAD
+    rows.magic[i] = 2
+    rows.is_valid[i] = is_valid
+    rows.base_offset[i] = h.base_offset
+    rows.base_timestamp[i] = h.base_timestamp
+    rows.max_timestamp[i] = h.max_timestamp
+    rows.producer_id[i] = h.producer_id
+    rows.partition_leader_epoch[i] = h.partition_leader_epoch
+    rows.crc[i] = h.crc
+    rows.last_offset_delta[i] = h.last_offset_delta
+    rows.base_sequence[i] = h.base_sequence
+    rows.records_count[i] = h.records_count
+    rows.attributes[i] = h.attributes
+    rows.producer_epoch[i] = h.producer_epoch
+
+
+cdef inline void put_verdict(Rows *rows, size_t i, const Verdict *v) noexcept nogil:
+    rows.rule[i] = v.rule
+    rows.error_code[i] = v.error_code
+    rows.reports[i] = v.reports
+    rows.path[i] = v.path
+    if v.rule:  # of an accepted batch nobody asks why
+        rows.reason_a[i] = v.a
+        rows.reason_b[i] = v.b
+        rows.reason_record[i] = v.record
+        rows.reason[i] = v.reason

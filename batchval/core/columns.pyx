@@ -71,7 +71,7 @@ cdef class BatchColumns:
         self.end = 0
         self.tail = None
         self.rejudge = None
-        self.cache = {}
+        self.cache = None  # a dict once a column was asked for
 
     def __dealloc__(self):
         free(self.block)
@@ -137,7 +137,9 @@ cdef class BatchColumns:
 
     def __getitem__(self, str name):
         """A column as a numpy array; KeyError for a name that is none."""
-        if name in self.cache:
+        if self.cache is None:
+            self.cache = {}
+        elif name in self.cache:
             return self.cache[name]
         column = self.stored(name)
         if column is None:
@@ -230,24 +232,14 @@ cdef class BatchColumns:
 
 cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil:
     cdef BatchHeader h
+    if b.magic == 2 and b.size >= RECORDS:
+        read_header(b.p, &h)
+        put_header_row(rows, i, &h, position, is_valid)
+        return
     rows.position[i] = position
     rows.size_in_bytes[i] = <int32_t>b.size
     rows.magic[i] = b.magic
     rows.is_valid[i] = is_valid
-    if b.magic == 2 and b.size >= RECORDS:
-        read_header(b.p, &h)
-        rows.base_offset[i] = h.base_offset
-        rows.base_timestamp[i] = h.base_timestamp
-        rows.max_timestamp[i] = h.max_timestamp
-        rows.producer_id[i] = h.producer_id
-        rows.partition_leader_epoch[i] = h.partition_leader_epoch
-        rows.crc[i] = h.crc
-        rows.last_offset_delta[i] = h.last_offset_delta
-        rows.base_sequence[i] = h.base_sequence
-        rows.records_count[i] = h.records_count
-        rows.attributes[i] = h.attributes
-        rows.producer_epoch[i] = h.producer_epoch
-        return
     # magic 0 and 1 (or a magic 2 stump): the offset is the last one, and counts are not known without decompressing
     rows.base_offset[i] = be64(b.p)
     rows.base_timestamp[i] = be64(b.p + LEGACY_TIMESTAMP) if b.magic == 1 else -1
@@ -279,17 +271,6 @@ cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil:
     rows.records_count[i] = -1
     rows.attributes[i] = 0
     rows.producer_epoch[i] = -1
-
-
-cdef void put_verdict(Rows *rows, size_t i, const Verdict *v) noexcept nogil:
-    rows.reason_a[i] = v.a
-    rows.reason_b[i] = v.b
-    rows.reason_record[i] = v.record
-    rows.reason[i] = v.reason
-    rows.rule[i] = v.rule
-    rows.error_code[i] = v.error_code
-    rows.reports[i] = v.reports
-    rows.path[i] = v.path
 
 
 cdef object tail_of(const uint8_t *p, size_t left, int found):

@@ -22,7 +22,7 @@ from batchval.core.header cimport BATCH, Entry, next_batch
 from batchval.core.judge cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport LEGACY_NULL, MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
-from batchval.core.records cimport WALKED, Checks, Facts, clear_facts
+from batchval.core.records cimport WALKED, Checks, Facts, clear_facts, structure_alone
 from batchval.core.scratch cimport Scratch
 
 cdef enum:
@@ -94,7 +94,7 @@ cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp)
     cdef Checks c
     cdef Facts f
     cdef int64_t count = 0
-    c.max_body = 0x7FFFFFFF
+    structure_alone(&c)
     timestamp[0] = NO_TIMESTAMP
     clear_facts(&f)
     if open_messages(&m, b, scratch, &c, <uint64_t>UNLIMITED, &f) != WALKED:
@@ -330,7 +330,7 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
             p = read_record(p, b.p, &r)
             builder.append(&r)
         return 0
-    c.max_body = 0x7FFFFFFF
+    structure_alone(&c)
     clear_facts(&f)
     if open_messages(&m, b, scratch, &c, <uint64_t>UNLIMITED, &f) != WALKED:
         raise MemoryError()

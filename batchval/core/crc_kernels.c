@@ -135,7 +135,7 @@ SSE static inline __m128i factors(const uint64_t k[2]) { return _mm_set_epi64x((
  * Layout of the rounds * 136 bytes: lanes' 64-byte parts first, then three equal runs of 24 bytes a round. */
 SSE static uint32_t by_fusion(uint32_t crc, const uint8_t *p, size_t n)
 {
-    if (n < 1024) return by_sse42(crc, p, n);
+    if (n < 2560) return by_sse42(crc, p, n);
     size_t rounds = n / 136, run = 24 * rounds;
     const uint8_t *a = p + 64 * rounds, *b = a + run, *c = b + run, *end = c + run;
     size_t rest = n - 136 * rounds;

@@ -3,7 +3,8 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from batchval.core.header cimport Entry
+from batchval.core.header cimport BatchHeader, Entry
+from batchval.core.records cimport Checks
 from batchval.core.scratch cimport Scratch
 
 cdef struct Policy:  # a TopicPolicy, compiled
@@ -65,5 +66,6 @@ cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) n
 cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Verdict *v) noexcept nogil
 cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint judge_at_rest(const Entry *entry, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
-cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
+cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept nogil
+cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy, const Checks *c, Scratch *scratch, Verdict *v, BatchHeader *h) noexcept nogil
 cdef void conclude(const Door *d, Verdict *v) noexcept nogil

@@ -1,7 +1,8 @@
 """The records of a magic 2 batch, walked once."""
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from batchval.core cimport reasons
 from batchval.core.frames cimport Stream
 from batchval.core.header cimport BatchHeader
 from batchval.core.scratch cimport Scratch
@@ -27,6 +28,9 @@ cdef struct Checks:
     bint create_time  # the topic's timestamp type
     bint check_records  # key and timestamp rules are asked (not at rest)
     bint extras  # S3 to S5 and S10 are looked for
+    bint all_plain  # the two below speak for check_record
+    int64_t plain_least  # timestamps in which check_record finds nothing, 0 or above
+    int64_t plain_most
 
 cdef struct Facts:
     int64_t min_timestamp
@@ -53,4 +57,57 @@ cdef struct Facts:
 
 cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil
 cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp, bint has_key) noexcept nogil
-cdef void clear_facts(Facts *f) noexcept nogil
+cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h, const Checks *c, int64_t *max_timestamp) noexcept nogil
+
+
+cdef inline void clear_facts(Facts *f) noexcept nogil:
+    f.min_timestamp = 0x7FFFFFFFFFFFFFFF
+    f.max_timestamp = -1
+    f.records = 0
+    f.null_keys = 0
+    f.sizes = 0
+    f.found = 0
+    f.in_order = True
+    f.deltas_ascend = True
+    f.previous_delta = -1
+    f.record = -1
+    f.reason = reasons.NO_REASON
+    f.cause = 0
+    f.a = 0
+    f.b = 0
+    f.odd_record = -1
+    f.odd_delta = 0
+    f.negative_record = -1
+    f.negative_timestamp = 0
+    f.headers_record = -1
+    f.broken_record = -1
+    f.needed = 0
+
+
+cdef inline void plain_range(Checks *c) noexcept nogil:
+    """Fills in what walk_plain asks instead of check_record. No timestamp is negative there, so nothing overflows."""
+    c.all_plain = True
+    c.plain_least = 0
+    c.plain_most = 0x7FFFFFFFFFFFFFFF
+    if not c.check_records or not c.create_time:
+        return
+    if c.now < 0 or c.before_max < 0 or c.after_max < 0:
+        c.all_plain = False
+        return
+    if c.before_max < c.now:
+        c.plain_least = c.now - c.before_max
+    if c.after_max < c.plain_most - c.now:
+        c.plain_most = c.now + c.after_max
+
+
+cdef inline void structure_alone(Checks *c) noexcept nogil:
+    """For walks that ask no record for anything but its fields."""
+    c.now = 0
+    c.before_max = 0
+    c.after_max = 0
+    c.max_body = 0x7FFFFFFF
+    c.compacted = False
+    c.create_time = False
+    c.check_records = False
+    c.extras = False
+    plain_range(c)

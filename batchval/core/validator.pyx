@@ -14,13 +14,14 @@ from libc.stdlib cimport free, malloc
 
 from batchval.compression.blocks cimport native
 from batchval.core cimport reasons
-from batchval.core.columns cimport BatchColumns, put_empty_row, put_row, put_verdict
+from batchval.core.columns cimport BatchColumns, put_empty_row, put_header_row, put_row, put_verdict
 from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.frames cimport UNLIMITED
-from batchval.core.header cimport BATCH, Entry, computed_crc, next_batch, stored_crc
-from batchval.core.judge cimport (Door, Policy, Verdict, clear, conclude, judge, judge_at_rest, judge_batches, judge_messages,
+from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, stored_crc
+from batchval.core.judge cimport (Door, Policy, Verdict, clear, conclude, fill_checks, judge, judge_at_rest, judge_batches, judge_messages,
                                   judge_request)
 from batchval.core.layout cimport *
+from batchval.core.records cimport Checks
 from batchval.core.result cimport ValidationResult
 from batchval.core.scratch cimport Scratch, borrow, give_back
 
@@ -124,32 +125,36 @@ cdef class CompiledPolicy:
 cdef dict COMPILED = {}  # id of a TopicPolicy, which is kept alive by its entry
 
 
-class RejudgeAtRest:
+@cython.final
+cdef class RejudgeAtRest:
     """Makes the ValidationResult of one row of check_batches, when somebody looks."""
-
-    def __init__(self, validator, buffer):
-        self.validator = validator
-        self.buffer = buffer
+    cdef object validator
+    cdef object buffer
 
     def __call__(self, position, length, i):
         return self.validator.rejudge_at_rest(self.buffer, position)
 
 
-class Rejudge:
+@cython.final
+cdef class Rejudge:
     """Makes the ValidationResult of one row of check_ranges, when somebody looks."""
-
-    def __init__(self, validator, buffer, policies, arguments):
-        self.validator = validator
-        self.buffer = buffer
-        self.policies = policies
-        self.arguments = arguments
+    cdef object validator
+    cdef object buffer
+    cdef object policies
+    cdef object now_ms
+    cdef object origin
+    cdef int produce_version
+    cdef int leader_epoch
+    cdef int to_magic
 
     def __call__(self, start, length, i):
         validator = self.validator
         if self.policies is not None:
             policy = self.policies if isinstance(self.policies, TopicPolicy) else self.policies[i]
             validator = validator.with_policy(policy)
-        return validator.check(memoryview(self.buffer).cast("B")[start:start + length], **self.arguments)
+        return validator.check(
+            memoryview(self.buffer).cast("B")[start:start + length], now_ms=self.now_ms, origin=self.origin,
+            produce_version=self.produce_version, leader_epoch=self.leader_epoch, to_magic=self.to_magic)
 
 
 cdef int64_t *every_batch(const uint8_t *p, size_t n, size_t *count) except NULL:
@@ -335,6 +340,7 @@ cdef class LogValidator:
         cdef Scratch *scratch
         if self.door.profile != LOG_PROFILE:
             raise BatchvalError("check_batches is for the log profile; check_ranges judges produce requests")
+        cdef RejudgeAtRest again
         scanned = scan_batches(buffer, position)
         columns = BatchColumns(True)
         columns.end = scanned.end
@@ -356,7 +362,10 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         if columns.count < scanned.count:
             raise MemoryError()
-        columns.rejudge = RejudgeAtRest(self, buffer)
+        again = RejudgeAtRest.__new__(RejudgeAtRest)
+        again.validator = self
+        again.buffer = buffer
+        columns.rejudge = again
         return columns
 
     cdef void judge_each(self, const uint8_t *p, size_t n, size_t at, const Door *d, Scratch *scratch, BatchColumns columns) noexcept nogil:
@@ -419,6 +428,7 @@ cdef class LogValidator:
         cdef size_t count, i
         cdef bint have_pairs = False, long_work
         cdef CompiledPolicy one
+        cdef Rejudge again
         self.open_door(&d, now_ms, origin, produce_version, 0, leader_epoch, to_magic)
         if d.profile == LOG_PROFILE:
             if ranges is not None:
@@ -465,7 +475,7 @@ cdef class LogValidator:
                     one = self.compiled_policy(policies[i])
                     kept.append(one)
                     policy_of[i] = &one.policy
-            if not columns.reserve(max(count, 1)):
+            if not columns.reserve(count + 1):
                 raise MemoryError()
             scratch = borrow()
             try:
@@ -480,8 +490,16 @@ cdef class LogValidator:
             if <size_t>columns.count < count:
                 raise MemoryError()
             columns.end = view.len
-            columns.rejudge = Rejudge(self, buffer, policies, dict(
-                now_ms=now_ms, origin=origin, produce_version=produce_version, leader_epoch=leader_epoch, to_magic=to_magic))
+            again = Rejudge.__new__(Rejudge)
+            again.validator = self
+            again.buffer = buffer
+            again.policies = policies
+            again.now_ms = now_ms
+            again.origin = origin
+            again.produce_version = produce_version
+            again.leader_epoch = leader_epoch
+            again.to_magic = to_magic
+            columns.rejudge = again
         finally:
             free(own)
             free(policy_of)
@@ -492,17 +510,25 @@ cdef class LogValidator:
 
     cdef void judge_ranges(self, const uint8_t *p, const int64_t *range_of, const Policy **policy_of, const Policy *policy, size_t count, const Door *d, Scratch *scratch, BatchColumns columns) noexcept nogil:
         cdef Entry b
+        cdef BatchHeader h
+        cdef Checks c
         cdef Verdict v
         cdef size_t i
         cdef int64_t start, length
+        fill_checks(&c, d, policy)
         for i in range(count):
             start = range_of[2 * i]
             length = range_of[2 * i + 1]
+            if policy_of is not NULL and policy is not policy_of[i]:
+                policy = policy_of[i]
+                fill_checks(&c, d, policy)
             clear(&v)
-            judge(p + start, length, d, policy_of[i] if policy_of is not NULL else policy, scratch, &v)
+            judge(p + start, length, d, policy, &c, scratch, &v, &h)
             if v.out_of_memory:
                 return
-            if next_batch(p + start, length, &b) == BATCH:
+            if v.batches and length >= RECORDS and h.magic == 2:
+                put_header_row(&columns.runs, i, &h, start, v.rule != CRC_MISMATCH)
+            elif next_batch(p + start, length, &b) == BATCH:
                 put_row(&columns.runs, i, &b, start, v.rule != CRC_MISMATCH)
             else:
                 put_empty_row(&columns.runs, i, start)
@@ -522,14 +548,17 @@ cdef class LogValidator:
         return compiled
 
     cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d, Scratch *scratch) except -1:
+        cdef Checks c
+        cdef BatchHeader h
+        fill_checks(&c, d, &self.compiled)
         clear(&result.v)
         result.now = d.now
         result.first_offset = d.first_offset
         if is_long(p, n):
             with nogil:
-                judge(p, n, d, &self.compiled, scratch, &result.v)
+                judge(p, n, d, &self.compiled, &c, scratch, &result.v, &h)
         else:
-            judge(p, n, d, &self.compiled, scratch, &result.v)
+            judge(p, n, d, &self.compiled, &c, scratch, &result.v, &h)
         return self.finish(result, scratch)
 
     cdef int finish(self, ValidationResult result, const Scratch *scratch) except -1:
