@@ -1,5 +1,7 @@
 package batchval.oracle;
 
+import batchval.oracle.generate.GenerateCommand;
+
 import java.util.Arrays;
 
 /** The oracle's commands; README.md describes them. */
@@ -7,6 +9,7 @@ public final class Main {
     private static final String USAGE = """
         usage: java -jar oracle.jar COMMAND
           answer IN OUT                        adds Kafka's answers to cases (JSON lines; .gz by suffix; - standard streams)
+          generate --seed N [--cases N] OUT    makes cases, without answers
           errors [OUT]                         Kafka's Errors: name, code, retriable, message
         """;
 
@@ -17,6 +20,11 @@ public final class Main {
             case "answer" -> {
                 need(rest.length == 2);
                 AnswerCommand.run(rest[0], rest[1]);
+            }
+            case "generate" -> {
+                Options o = Options.parse(rest, "--seed", "--cases");
+                need(o.has("--seed") && o.rest().size() == 1);
+                GenerateCommand.run(o.number("--seed", 0), (int) o.number("--cases", -1), o.rest().get(0));
             }
             case "errors" -> {
                 need(rest.length <= 1);
