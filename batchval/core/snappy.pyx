@@ -8,7 +8,7 @@ Accepts what snappy's own decoder accepts: the elements make exactly the stated 
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from batchval.core.bytes cimport le16, le32, room
@@ -35,6 +35,64 @@ cdef int64_t snappy_length(const uint8_t *p, size_t n, int *header) noexcept nog
     return -1
 
 
+# An element by its tag: its length in bits 0-7, the upper part of its offset in bits 8-23, its own size above. A literal
+# counts as a copy from 16 back, which is always valid. Rare elements have length 0: long literals, and copies with
+# offsets of four bytes.
+cdef uint32_t ELEMENTS[256]
+cdef uint32_t OFFSET_MASKS[4]
+OFFSET_MASKS[:] = [0, 0xFF, 0xFFFF, 0]
+
+cdef enum:
+    NEAR = 16  # copies from nearer may overlap within 16 bytes
+    LAST_IN = 72  # bytes that an element's tag, and 64 behind it, may read
+    LAST_OUT = 64
+
+
+cdef uint32_t element(uint32_t tag):
+    cdef uint32_t size = (tag >> 2) + 1
+    if tag & 3 == 0:
+        return (size if size <= 60 else 0) | NEAR << 8 | (size + 1) << 24
+    if tag & 3 == 1:
+        return (4 + (tag >> 2 & 7)) | (tag >> 5) << 16 | 2 << 24
+    return size | 3 << 24 if tag & 3 == 2 else NEAR << 8
+
+
+cdef int _tag
+for _tag in range(256):
+    ELEMENTS[_tag] = element(_tag)
+
+
+cdef inline void take_ordinary(const uint8_t **from_, const uint8_t *last, const uint8_t *start, uint8_t **into, uint8_t *brim) noexcept nogil:
+    """As many elements as need no second look: no long literal, no copy from nearer than 16 bytes or from before the start.
+
+    Which kind an element is cannot be foreseen, so nothing here branches on it: a literal is a copy from the input.
+    """
+    cdef const uint8_t *p = from_[0]
+    cdef const uint8_t *source
+    cdef uint8_t *to = into[0]
+    cdef uint64_t offset, is_copy
+    cdef uint32_t tag = p[0], about, ahead
+    while p < last and to < brim:
+        about = ELEMENTS[tag]
+        offset = (le32(p + 1) & OFFSET_MASKS[tag & 3]) + (about >> 8 & 0xFFFF)
+        ahead = about >> 24
+        about &= 0xFF
+        if unlikely(offset - NEAR > room(start, to) - NEAR or about == 0, 0):
+            break
+        is_copy = <uint64_t>(tag & 3 == 0) - 1
+        source = <const uint8_t *>((<uintptr_t>(p + 1) & ~is_copy) | ((<uintptr_t>to - offset) & is_copy))
+        memcpy(to, source, 16)
+        memcpy(to + 16, source + 16, 16)
+        if unlikely(about > 32, 0):
+            memcpy(to + 32, source + 32, 16)
+            memcpy(to + 48, source + 48, 16)
+        to += about
+        p += ahead
+        tag = p[0]
+    from_[0] = p
+    into[0] = to
+
+
 cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) noexcept nogil:
     """The elements behind the stated length. ``to`` has room for ``length + SNAPPY_SLACK`` bytes."""
     cdef const uint8_t *end = p + n
@@ -45,6 +103,8 @@ cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) 
     cdef uint32_t tag, offset, extra
     cdef size_t size
     while p < end:
+        if room(p, end) > LAST_IN and room(to, stop) > LAST_OUT and room(start, to) >= NEAR:
+            take_ordinary(&p, end - LAST_IN, start, &to, stop - LAST_OUT)
         tag = p[0]
         p += 1
         if tag & 3 == 0:
