@@ -3,6 +3,7 @@
 Exit codes of every command: 0 clean, 1 findings or disagreements, 2 wrong usage, 3 something could not be read, 4 an
 error of batchval itself, 130 interrupted. Where several apply: 130, 4, 2, 3, 1, in this order. Errors are one line on
 stderr.
+An output that nobody reads to its end (``| head``) counts as 3: the answer was not delivered.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ UNREADABLE = 3
 FINDINGS = 1
 
 
+class _ReaderGone(Exception):
+    """Whoever read our output has closed it. (click would make 1 of a BrokenPipeError, which means findings.)"""
+
+
 class _Commands(click.Group):
     """Loads a command's module when the command is called, so that none pays for another's imports."""
 
@@ -38,6 +43,12 @@ class _Commands(click.Group):
 
         command: click.Command = import_module(f"batchval.cli.{self._MODULES[name]}").command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderGone from None
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -73,31 +84,44 @@ def cli() -> None:
 
 def main() -> None:
     """The console script: every end is a documented exit code, and no user sees a stack trace."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a file name or a value must not break the output
     try:
         code = cli.main(standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
-    except click.exceptions.Abort:
-        click.echo("batchval: interrupted", err=True)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _last_words("batchval: interrupted")
         sys.exit(INTERRUPTED)
     except click.ClickException as error:
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "batchval"
-        click.echo(f"{command}: {error.format_message()}", err=True)
+        _last_words(f"{command}: {error.format_message()}")
         sys.exit(USAGE)
     except BatchvalError as error:
-        click.echo(f"batchval: {error}", err=True)
+        _last_words(f"batchval: {error}")
         sys.exit(USAGE)
-    except BrokenPipeError:
-        # the reader of our output is gone: nobody is left to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except (_ReaderGone, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would complain at its end
+        sys.exit(UNREADABLE)
     except OSError as error:
-        click.echo(f"batchval: {error.filename or ''}: {error.strerror or error}".replace(": :", ":"), err=True)
+        _last_words(
+            f"batchval: {error.filename}: {error.strerror}"
+            if error.filename
+            else f"batchval: {error.strerror or error}"
+        )
         sys.exit(UNREADABLE)
     except Exception as error:
         if os.environ.get("BATCHVAL_TRACEBACK"):
             raise
-        click.echo(
-            f"batchval: internal error: {type(error).__name__}: {error} (BATCHVAL_TRACEBACK=1 shows where)", err=True
-        )
+        _last_words(f"batchval: internal error: {type(error).__name__}: {error} (BATCHVAL_TRACEBACK=1 shows where)")
         sys.exit(INTERNAL)
+
+
+def _last_words(line: str) -> None:
+    """One line on stderr, whatever is in it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    click.echo(" ".join(line.split()), err=True)

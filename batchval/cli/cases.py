@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +20,14 @@ from batchval.core.batch import batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
+from batchval.types import AppendOrigin, CompressionType
 
-__all__ = ["Disagreement", "compare", "read_cases"]
+__all__ = ["Disagreement", "NotACase", "compare", "read_cases"]
 
 Case = dict[str, Any]
 Answer = dict[str, Any]
 
+STAGES = ("request", "analyze", "validate")
 #: compared on success of the validate stage, beside the bytes
 VALIDATED = ("next_offset", "max_timestamp", "size_maybe_changed", "in_place", "converted")
 
@@ -42,34 +45,94 @@ class Disagreement(NamedTuple):
         return f"{self.case_id} {self.stage}: {self.what} expected {self.expected!r}, got {self.got!r}"
 
 
-def read_cases(paths: list[Path]) -> Iterator[Case]:
-    """Every case of the files, and of the .jsonl files below the folders, in order of their names."""
+class NotACase(Exception):
+    """A line, or a file, that holds no case. The text names it."""
+
+
+def read_cases(paths: list[Path]) -> Iterator[Case | NotACase]:
+    """Every case of the files, and of the .jsonl files below the folders, in order of their names.
+
+    What is no case comes as a NotACase in its place: one bad line does not hide the others.
+    """
     for path in paths:
         if path.is_dir():
             files = sorted(p for p in path.rglob("*") if p.name.endswith((".jsonl", ".jsonl.gz")))
             if not files:
-                raise BatchvalError(f"{path}: no .jsonl files in this folder")
+                yield NotACase(f"{path}: no .jsonl files in this folder")
         else:
             files = [path]
         for file in files:
-            yield from _lines(file)
+            try:
+                yield from _cases(file)
+            except (OSError, EOFError, zlib.error) as error:  # EOFError: a .gz that is cut off
+                yield NotACase(f"{file}: {getattr(error, 'strerror', None) or error}")
 
 
-def _lines(path: Path) -> Iterator[Case]:
-    unpack = gzip.open if path.name.endswith(".gz") else open
-    with unpack(path, "rt", encoding="utf-8") as lines:
+def _cases(path: Path) -> Iterator[Case | NotACase]:
+    if path.exists() and not path.is_file():
+        yield NotACase(f"{path}: not a regular file")  # opening a pipe would wait for ever
+        return
+    with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                case = json.loads(line)
-                case["batch"] = bytes.fromhex(case["batch_hex"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise BatchvalError(f"{path}:{number}: not a case: {error}") from None
-            if not isinstance(case.get("expect"), dict) or not isinstance(case.get("cfg", {}), dict):
-                raise BatchvalError(f"{path}:{number}: not a case: no expect or cfg")
-            case.setdefault("id", f"{path.name}:{number}")
-            yield case
+                yield _case(json.loads(line), f"{path.name}:{number}")
+            except (ValueError, RecursionError) as error:
+                yield NotACase(f"{path}:{number}: not a case: {error}")
+
+
+_NUMBERS = ("now", "first_offset", "leader_epoch", "produce_version", "to_magic", "before_max_ms", "after_max_ms")
+_CFG: dict[str, type | tuple[type, ...]] = (
+    dict.fromkeys((*_NUMBERS, "max_message_bytes", "max_record_body", "max_decompressed_bytes"), int)
+    | dict.fromkeys(("origin", "source", "target", "ts_type"), str)
+    | {"compact": bool, "extras": dict}
+)
+_INT_RANGES = {"leader_epoch": 31, "produce_version": 15, "to_magic": 2}  # bits
+
+
+def _case(case: object, default_id: str) -> Case:
+    """A case that has been looked at; ValueError says what is wrong with it."""
+    if not isinstance(case, dict):
+        raise ValueError("no object")
+    if not isinstance(case.get("batch_hex"), str):
+        raise ValueError("no batch_hex")
+    case["batch"] = bytes.fromhex(case["batch_hex"])
+    cfg = case.setdefault("cfg", {})
+    if not isinstance(cfg, dict):
+        raise ValueError("cfg is no object")
+    for name, kind in _CFG.items():
+        if name in cfg and (not isinstance(cfg[name], kind) or (kind is int and isinstance(cfg[name], bool))):
+            raise ValueError(f"cfg.{name} is {cfg[name]!r}")
+        bits = _INT_RANGES.get(name, 63)
+        if kind is int and not -(1 << bits) <= cfg.get(name, 0) < 1 << bits:
+            raise ValueError(f"cfg.{name} is {cfg[name]!r}")
+    expect = case.get("expect")
+    if not isinstance(expect, dict) or not any(isinstance(expect.get(stage), dict) for stage in STAGES):
+        raise ValueError("no expect with a stage request, analyze or validate")
+    for name in (*STAGES, "strict"):
+        answer = case.get("expect_strict", {}) if name == "strict" else expect.get(name, {})
+        if not isinstance(answer, dict):
+            raise ValueError(f"the expected answer to {name} is no object")
+    if case.get("profile", "produce") not in ("produce", "log"):
+        raise ValueError(f"profile is {case['profile']!r}")
+    case["id"] = str(case.get("id", default_id))
+    try:  # the remaining words are the policy's and the validator's to know
+        LogValidator(policy_of(cfg), mode="kafka", **strict_settings(cfg))
+        if cfg.get("origin", "CLIENT") not in AppendOrigin.__members__:
+            raise ValueError(f"cfg.origin is {cfg['origin']!r}")
+        if cfg.get("source", "auto") not in ("auto", *(codec.kafka_name for codec in CompressionType)):
+            raise ValueError(f"cfg.source is {cfg['source']!r}")
+        if not 0 <= cfg.get("to_magic", 2) <= 2:
+            raise ValueError(f"cfg.to_magic is {cfg['to_magic']!r}")
+    except BatchvalError as error:
+        raise ValueError(str(error)) from None
+    return case
+
+
+def strict_settings(cfg: dict[str, Any]) -> dict[str, Any]:
+    """The validator's own settings, of golden lines alone."""
+    return {name: cfg[name] for name in ("extras", "max_decompressed_bytes") if name in cfg}
 
 
 def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
@@ -182,7 +245,7 @@ def _compare_stage(case_id: str, stage: str, expected: Answer, got: Answer) -> I
 def compare_kafka(case: Case) -> Iterator[Disagreement]:
     """Kafka mode against Kafka's own answers."""
     answers = kafka_answers(case)
-    for stage in ("request", "analyze", "validate"):
+    for stage in STAGES:
         if stage in case["expect"]:
             yield from _compare_stage(case["id"], stage, case["expect"][stage], answers[stage])
 
@@ -190,10 +253,9 @@ def compare_kafka(case: Case) -> Iterator[Disagreement]:
 def compare_strict(case: Case) -> Iterator[Disagreement]:
     """Strict mode against the line's own expectation."""
     cfg, expected = case.get("cfg", {}), case["expect_strict"]
-    settings = {"extras": cfg["extras"]} if "extras" in cfg else {}
-    if "max_decompressed_bytes" in cfg:
-        settings["max_decompressed_bytes"] = cfg["max_decompressed_bytes"]
-    validator = LogValidator(policy_of(cfg), mode="strict", profile=case.get("profile", "produce"), **settings)
+    validator = LogValidator(
+        policy_of(cfg), mode="strict", profile=case.get("profile", "produce"), **strict_settings(cfg)
+    )
     result = validator.check(
         case["batch"],
         now_ms=cfg.get("now", 0),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from batchval.cli.options import json_option, parse_extras, paths_argument, policy_from
-from batchval.report.tables import findings_table, human_bytes
-from batchval.segment.check import FileFinding, Options, Summary, check_paths
+from batchval.report.tables import findings_table
+from batchval.report.words import human_bytes, plural, printable
+from batchval.segment.check import FileFinding, Options, Summary, check_paths, find_files
 
 _SHOWN = 200  # findings in the table; --json has all
 
@@ -34,42 +35,29 @@ def _as_json(finding: FileFinding) -> str:
 
 def _summary_line(summary: Summary) -> str:
     paths = ", ".join(f"{count:,} {path}" for path, count in sorted(summary.paths.items()) if path)
-    line = f"{summary.files:,} files, {summary.batches:,} batches, {summary.records:,} records"
-    line += f", {human_bytes(summary.bytes)}"
-    line += f" ({paths})" if paths else ""
-    return f"{line}: {summary.findings:,} findings" + (f", {summary.reports:,} reports" if summary.reports else "")
+    line = f"{plural(summary.files, 'file')}, {plural(summary.batches, 'batch')}, {plural(summary.records, 'record')}"
+    line += f", {human_bytes(summary.bytes)}" + (f" ({paths})" if paths else "")
+    return f"{line}: {plural(summary.findings, 'finding')}" + (
+        f", {plural(summary.reports, 'report')}" if summary.reports else ""
+    )
 
 
-def _progress(wanted: bool, total: int):  # type: ignore[no-untyped-def]
-    """A bar on stderr where somebody watches, else nothing."""
-    if not wanted or not sys.stderr.isatty():
-        return nullcontext(lambda _: None)
+@contextmanager
+def _progress(as_json: bool, total: Callable[[], int]) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr where somebody watches it, and no JSON lines run through it; else nothing."""
+    if not sys.stderr.isatty() or (as_json and sys.stdout.isatty()):
+        yield lambda _: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
-    bar = Progress(
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-
-    class Bar:
-        def __enter__(self) -> Callable[[int], None]:
-            bar.start()
-            task = bar.add_task("check", total=total)
-            return lambda n: bar.advance(task, n)
-
-        def __exit__(self, *_: object) -> None:
-            bar.stop()
-
-    return Bar()
+    columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("check", total=total())
+        yield lambda n: bar.advance(task, n)
 
 
 def _total(paths: tuple[Path, ...]) -> int:
-    from batchval.segment.check import find_files
-
     total = 0
     for file, error in find_files(list(paths)):
         if error is None:
@@ -148,6 +136,8 @@ def command(
     not be read, 0 if all is clean.
     """
     policy = policy_from(config, **({} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}))
+    if cleanup_policy == "auto" and any(word.startswith("cleanup.policy=") for word in config):
+        cleanup_policy = policy.cleanup_policy
     options = Options(
         mode=mode,
         profile=profile,
@@ -160,7 +150,7 @@ def command(
     options.validator("produce")  # wrong settings are refused before the first file
     summary = Summary()
     findings: list[FileFinding] = []
-    with _progress(not as_json, _total(paths) if sys.stderr.isatty() else 0) as advance:
+    with _progress(as_json, lambda: _total(paths)) as advance:
         for finding in check_paths(list(paths), options, summary, advance):
             if as_json:
                 click.echo(_as_json(finding))
@@ -190,5 +180,5 @@ def command(
             click.echo(f"… and {hidden:,} more (--json shows all)")
         click.echo(_summary_line(summary))
     for line in summary.unreadable:
-        click.echo(f"batchval check: {line}", err=True)
+        click.echo(f"batchval check: {printable(line)}", err=True)
     return 3 if summary.unreadable else 1 if summary.findings else 0

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import click
 
-from batchval.cli.cases import compare, read_cases
+from batchval.cli.cases import NotACase, compare, read_cases
 from batchval.cli.options import json_option, paths_argument
+from batchval.report.words import printable
+
+_UNREADABLE = 3
+_SHOWN = 20  # lines that are no case
 
 
 @click.command("conformance")
@@ -17,19 +21,29 @@ from batchval.cli.options import json_option, paths_argument
 def command(paths: tuple[Path, ...], as_json: bool) -> int:
     """Holds batchval against Apache Kafka's own answers: .jsonl and .jsonl.gz files of cases, or folders of them.
 
-    Prints each disagreement; the last line is ``conformance: N of M agree``. Exit code 0 only if all agree.
+    Prints each disagreement; the last line is ``conformance: N of M agree`` (with --json on stderr, behind the summary
+    on stdout). Exit code 0 only if all agree; 3 if there was no case, or a line that is none.
     """
-    total = agree = 0
-    for case in read_cases(list(paths)):
-        total += 1
-        found = compare(case)
-        agree += not found
-        for disagreement in found:
-            if as_json:
-                click.echo(json.dumps({"type": "disagreement", **disagreement._asdict()}, default=str))
-            else:
-                click.echo(str(disagreement))
-    if as_json:
-        click.echo(json.dumps({"type": "summary", "agree": agree, "total": total}))
-    click.echo(f"conformance: {agree} of {total} agree")
-    return 0 if agree == total else 1
+    total = agree = unreadable = 0
+    try:
+        for case in read_cases(list(paths)):
+            if isinstance(case, NotACase):
+                unreadable += 1
+                if unreadable <= _SHOWN:
+                    click.echo(f"batchval conformance: {printable(str(case))}", err=True)
+                continue
+            total += 1
+            found = compare(case)
+            agree += not found
+            for disagreement in found:
+                if as_json:
+                    click.echo(json.dumps({"type": "disagreement", **disagreement._asdict()}, default=str))
+                else:
+                    click.echo(printable(str(disagreement)))
+        if unreadable > _SHOWN:
+            click.echo(f"batchval conformance: … and {unreadable - _SHOWN:,} more", err=True)
+    finally:
+        if as_json:
+            click.echo(json.dumps({"type": "summary", "agree": agree, "total": total, "unreadable": unreadable}))
+        click.echo(f"conformance: {agree} of {total} agree", err=as_json)
+    return _UNREADABLE if unreadable or not total else 0 if agree == total else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ _CONTROL_TYPES = {
     5: "KRAFT_VERSION",
     6: "KRAFT_VOTERS",
 }
-_CONTROL_KEY_SIZE = 4
+_CONTROL_KEY_SIZE = 4  # version:2 type:2
+_MARKER_SIZE = 6  # version:2 coordinator epoch:4
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
 
 def _value(data: memoryview | bytes | None) -> str | dict[str, str] | None:
@@ -35,6 +38,20 @@ def _value(data: memoryview | bytes | None) -> str | dict[str, str] | None:
         return bytes(data).decode("utf-8")
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def _marker(key: bytes, value: bytes | None) -> dict[str, Any]:
+    """Of a control record: its type, and the coordinator's epoch where it ends a transaction (EndTransactionMarker)."""
+    if len(key) < _CONTROL_KEY_SIZE:
+        return {"control_type": None}
+    number = int.from_bytes(key[2:4], "big", signed=True)
+    row: dict[str, Any] = {"control_type": _CONTROL_TYPES.get(number, number)}
+    if row["control_type"] in ("ABORT", "COMMIT"):
+        whole = value is not None and len(value) >= _MARKER_SIZE
+        row["coordinator_epoch"] = (
+            int.from_bytes(value[2:6], "big", signed=True) if value is not None and whole else None
+        )
+    return row
 
 
 def _record(record: DecodedRecord, control: bool) -> dict[str, Any]:
@@ -48,9 +65,8 @@ def _record(record: DecodedRecord, control: bool) -> dict[str, Any]:
         "value": _value(record.value),
         "headers": [[key, _value(value)] for key, value in record.headers],
     }
-    if control and record.key is not None and len(record.key) >= _CONTROL_KEY_SIZE:
-        number = int.from_bytes(bytes(record.key)[2:4], "big", signed=True)
-        row["control_type"] = _CONTROL_TYPES.get(number, number)
+    if control and record.key is not None:
+        row |= _marker(bytes(record.key), None if record.value is None else bytes(record.value))
     return row
 
 
@@ -81,15 +97,15 @@ def _text(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str:
+    """One word, or JSON that no terminal takes for a command."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, str) and " " not in value:
+    if isinstance(value, str) and _PLAIN_WORD.fullmatch(value):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
 
 
 @click.command("dump")
@@ -97,15 +113,16 @@ def _plain(value: Any) -> str:
 @click.option("--records", "with_records", is_flag=True, help="Show every record of every batch.")
 @json_option
 def command(file: Path, with_records: bool, as_json: bool) -> int:
-    """Shows every batch of FILE (a segment, or batches back to back): all header fields, by Kafka's names."""
-    if file.is_dir():
-        raise click.UsageError(f"{file} is a folder; dump takes one file")
-    damaged = False
+    """Shows every batch of FILE (a segment, or batches back to back): all header fields, by Kafka's names.
+
+    Exit code 1 if bytes are no batch, a checksum is wrong, or records that were asked for cannot be read.
+    """
+    failed = False
     for row in rows(file, with_records):
-        damaged = damaged or "damage" in row
+        failed = failed or not row.get("is_valid", False) or "records_error" in row
         if as_json:
-            click.echo(json.dumps({"schema_version": SCHEMA_VERSION, "file": str(file), **row}, ensure_ascii=False))
+            click.echo(json.dumps({"schema_version": SCHEMA_VERSION, "file": str(file), **row}))
         else:
             for line in _text(row):
                 click.echo(line)
-    return 1 if damaged else 0
+    return 1 if failed else 0

@@ -49,17 +49,30 @@ class Continuity:
         self.last_offset: int | None = None
         self.leader_epoch = -1
         self._producers: dict[int, _Producer] = {}
+        self._after_damage = False
+
+    def damaged(self) -> None:
+        """Batches may be missing here, as somebody else reports: what is gone is not reported again as a gap."""
+        self._after_damage = True
 
     def feed(self, columns: BatchColumns) -> Iterator[Finding]:
-        """Findings of the next stretch, in order of their positions. Rows with a wrong CRC are not believed."""
+        """Findings of the next stretch, in order of their positions.
+
+        Rows with a wrong CRC are not believed, and what is missing in their place is not reported a second time.
+        """
         if not len(columns):
             return
         believed = np.flatnonzero(columns["is_valid"])
         if not len(believed):
+            self._after_damage = True
             return
-        found = [*self._offsets(columns, believed), *self._epochs(columns, believed)]
+        gap_is_known = np.empty(len(believed), bool)
+        gap_is_known[0] = self._after_damage or believed[0] > 0
+        gap_is_known[1:] = np.diff(believed) > 1
+        self._after_damage = bool(believed[-1] < len(columns) - 1)
+        found = [*self._offsets(columns, believed, gap_is_known), *self._epochs(columns, believed)]
         if not self.compacted:
-            found += self._sequences(columns, believed)
+            found += self._sequences(columns, believed, gap_is_known)
         yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
 
     def _finding(self, columns: BatchColumns, row: int, rule: Rule, reason: str, a: int, b: int) -> Finding:
@@ -67,16 +80,17 @@ class Continuity:
             int(columns["position"][row]), int(columns["base_offset"][row]), rule, _reason(reason, int(a), int(b))
         )
 
-    def _offsets(self, columns: BatchColumns, rows: np.ndarray) -> Iterator[Finding]:
+    def _offsets(self, columns: BatchColumns, rows: np.ndarray, gap_is_known: np.ndarray) -> Iterator[Finding]:
         base, last = columns["base_offset"][rows], columns["last_offset"][rows]
         before = np.empty_like(last)
         before[1:] = last[:-1]
-        before[0] = base[0] - 1 if self.last_offset is None else self.last_offset
+        before[0] = max(int(base[0]) - 1, -(2**63)) if self.last_offset is None else self.last_offset
         for i in np.flatnonzero(base <= before):
             yield self._finding(columns, rows[i], Rule.L2, "OFFSETS_BACK", base[i], before[i])
         if not self.compacted:
             # of a compressed set of magic 0 or 1 only the last offset is known here
-            for i in np.flatnonzero((base > before + 1) & (columns["magic"][rows] == 2)):
+            apart = (base > before) & (base - before != 1)  # a difference that wraps is not 1 either
+            for i in np.flatnonzero(apart & (columns["magic"][rows] == 2) & ~gap_is_known):
                 yield self._finding(columns, rows[i], Rule.L3, "OFFSETS_MISSING", base[i], before[i])
         self.last_offset = int(last[-1])
 
@@ -93,10 +107,16 @@ class Continuity:
             yield self._finding(columns, rows[i], Rule.L4, "EPOCH_BACK", epochs[i], before[i])
         self.leader_epoch = int(epochs[-1])
 
-    def _sequences(self, columns: BatchColumns, rows: np.ndarray) -> Iterator[Finding]:
+    def _sequences(self, columns: BatchColumns, rows: np.ndarray, gap_is_known: np.ndarray) -> Iterator[Finding]:
         # transaction markers carry no sequence, and raise the epoch
         idempotent = (columns["producer_id"][rows] >= 0) & (columns["base_sequence"][rows] >= 0)
-        for row in rows[idempotent & ~columns["is_control_batch"][rows]]:
+        asked = idempotent & ~columns["is_control_batch"][rows]
+        for i in np.flatnonzero(asked | gap_is_known):
+            row = rows[i]
+            if gap_is_known[i]:
+                self._producers.clear()  # anybody's batches may have been there
+            if not asked[i]:
+                continue
             producer_id = int(columns["producer_id"][row])
             epoch = int(columns["producer_epoch"][row])
             sequence = int(columns["base_sequence"][row])

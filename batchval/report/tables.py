@@ -10,47 +10,68 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-__all__ = ["findings_table", "human_bytes", "render"]
+from batchval.report.words import printable
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_STEP = 1024
+__all__ = ["findings_table", "render"]
+
+_UNFOLDED = 100_000  # columns: a file has no width, and lines that are not folded can be searched
+_NARROW = 120  # below this a rule's slug gives way to the reason
 
 
-def human_bytes(count: float) -> str:
-    """``12.3 MiB``; powers of 1024."""
-    for unit in _UNITS:
-        if count < _STEP or unit == _UNITS[-1]:
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= _STEP
-    return ""
+def _terminal_width() -> int | None:
+    """None where the output is no terminal."""
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else None
 
 
 def render(table: Table) -> str:
-    """As text: in colour and as wide as the window on a terminal, plain and wide elsewhere."""
-    on_terminal = sys.stdout.isatty()
+    """As text: in colour and as wide as the window on a terminal, plain and unfolded elsewhere."""
+    width = _terminal_width()
     out = StringIO()
-    width = shutil.get_terminal_size((160, 24)).columns if on_terminal else 240
-    Console(file=out, force_terminal=on_terminal, width=width, highlight=False).print(table)
+    # legacy: rich would leave the window's last column free on some terminals; markup in file names is no markup
+    Console(file=out, force_terminal=width is not None, width=width or _UNFOLDED, highlight=False, markup=False).print(
+        table
+    )
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 def findings_table(findings: Iterable[Any]) -> str:
-    """File, position, offset, rule and reason of each."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("file", overflow="fold")
+    """File, position, offset, rule and reason of each; in a narrow window the file stands on a line of its own."""
+    width = _terminal_width()
+    narrow = width is not None and width < _NARROW
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    if not narrow:
+        table.add_column("file", overflow="fold")
     table.add_column("position", justify="right", no_wrap=True)
     table.add_column("offset", justify="right", no_wrap=True)
     table.add_column("rule", no_wrap=True)
     table.add_column("reason", overflow="fold")
+    parts: list[str] = []
+    last = None
     for finding in findings:
-        name = str(finding.rule) + (" (report)" if finding.reported else "")
-        table.add_row(
-            str(finding.file),
+        rule = finding.rule.id if narrow else str(finding.rule)
+        row = [
             f"{finding.position}",
             "" if finding.offset is None else f"{finding.offset}",
-            name,
-            finding.reason,
-            style="yellow" if finding.reported else None,
-        )
-    return render(table)
+            rule + (" (report)" if finding.reported else ""),
+            printable(finding.reason),
+        ]
+        if narrow and finding.file != last:
+            if last is not None:
+                parts.append(render(table))
+                table = _like(table)
+            parts.append(printable(finding.file) + "\n")
+            last = finding.file
+        if not narrow:
+            row.insert(0, printable(finding.file))
+        table.add_row(*map(Text, row), style="yellow" if finding.reported else None)
+    return "".join([*parts, render(table)])
+
+
+def _like(table: Table) -> Table:
+    """An empty table of the same columns, without their heads."""
+    copy = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for column in table.columns:
+        copy.add_column(justify=column.justify, no_wrap=column.no_wrap, overflow=column.overflow)
+    return copy

@@ -6,7 +6,10 @@ of its index. Whether a partition is compacted decides which gaps are legal.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,12 +23,13 @@ from batchval.core.columns import BatchColumns
 from batchval.core.continuity import Continuity
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
+from batchval.report.words import plural
 from batchval.rules import Rule, by_number
-from batchval.segment.reader import Damage, SegmentFile, Stretch, read_index
+from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentFile, Stretch, read_index
 
 __all__ = ["FileFinding", "Options", "Summary", "check_file", "check_paths", "find_files"]
 
-_SEGMENT_NAME = re.compile(r"\d{20}\.log$")
+_SEGMENT_NAME = re.compile(r"\d{20}\.log")
 _PATHS = ("", "claims", "shallow", "full", "rebuilt")
 #: a gap that is legal once the cleaner has been at the partition
 _LEGAL_IF_COMPACTED = (Rule.L3, Rule.L5)
@@ -82,28 +86,53 @@ class Summary:
 
     def add(self, columns: BatchColumns) -> None:
         self.batches += len(columns)
-        counts = columns["records_count"]
+        counts = columns["records_count"]  # -1 where magic 0 or 1 does not say
         self.records += int(counts[(counts > 0) & columns["is_valid"]].sum())
         for path, count in zip(*np.unique(columns["path"], return_counts=True), strict=True):
             self.paths[_PATHS[int(path)]] += int(count)
 
 
-def find_files(paths: list[Path]) -> Iterator[tuple[Path, Exception | None]]:
-    """Files as they are named; below folders, segments by the names that Kafka gives them (and raw .bin dumps)."""
+def is_segment(file: Path) -> bool:
+    """Has the file the name that Kafka gives a segment: its base offset in 20 digits?"""
+    return _SEGMENT_NAME.fullmatch(file.name) is not None
+
+
+def find_files(paths: list[Path]) -> Iterator[tuple[Path, OSError | None]]:
+    """Files as they are named; below folders, segments by the names that Kafka gives them (and raw .bin dumps).
+
+    Files of one folder come together and in the order of their names, each once, however they were named: a partition
+    can only be judged from its start. What cannot be read comes with its error.
+    """
+    folders: dict[Path, int] = {}
+    found: dict[str, tuple[Path, OSError | None]] = {}
     for path in paths:
-        try:
-            if not path.is_dir():
-                path.stat()
-                yield path, None
-                continue
-            found = sorted(p for p in path.rglob("*") if _SEGMENT_NAME.search(p.name) or p.suffix == ".bin")
-        except OSError as error:
-            yield path, error
-            continue
-        if not found:
-            yield path, FileNotFoundError("no segments in this folder")
-        for file in found:
-            yield file, None
+        for file, error in _below(path):
+            found.setdefault(os.path.abspath(file), (file, error))
+            folders.setdefault(file.parent, len(folders))
+    yield from sorted(found.values(), key=lambda entry: (folders[entry[0].parent], entry[0].name))
+
+
+def _below(path: Path) -> Iterator[tuple[Path, OSError | None]]:
+    try:
+        if not stat.S_ISDIR(path.stat().st_mode):
+            yield path, None
+            return
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        yield path, error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
+        return
+    problems: list[OSError] = []
+    empty = True
+    for folder, below, names in os.walk(path, onerror=problems.append):
+        below.sort()
+        for name in sorted(names):
+            file = Path(folder, name)
+            if is_segment(file) or file.suffix == ".bin":
+                empty = False
+                yield file, None
+    for problem in problems:
+        yield Path(problem.filename), problem
+    if empty and not problems:
+        yield path, FileNotFoundError(errno.ENOENT, "no segments in this folder")
 
 
 def _cleaned(partition: Path) -> bool:
@@ -127,29 +156,29 @@ def check_paths(
             summary.unreadable.append(_one_line(file, error))
             continue
         if options.profile_of(file) == "log" and (
-            partition is None or file.parent != partition or not _SEGMENT_NAME.search(file.name)
+            partition is None or file.parent != partition or not is_segment(file)
         ):
             yield from state.finish(summary)
-            partition = file.parent
-            state = _Partition(options, partition)
+            partition = file.parent if is_segment(file) else None
+            state = _Partition(options, file.parent)
         try:
             yield from check_file(file, options, summary, state, progress)
         except OSError as failure:
             summary.unreadable.append(_one_line(file, failure))
+            state.continuity.damaged()
     yield from state.finish(summary)
 
 
-def _one_line(file: Path, error: Exception) -> str:
-    return f"{file}: {getattr(error, 'strerror', None) or error}"
+def _one_line(file: Path, error: OSError) -> str:
+    return f"{error.filename or file}: {error.strerror or error}"
 
 
 class _Partition:
     """What segments of one partition share."""
 
     def __init__(self, options: Options, folder: Path) -> None:
-        compacted = "compact" in options.cleanup_policy or (options.cleanup_policy == "auto" and _cleaned(folder))
-        self.continuity = Continuity(compacted=compacted)
         self._auto = options.cleanup_policy == "auto"
+        self.continuity = Continuity(compacted=_cleaned(folder) if self._auto else "compact" in options.cleanup_policy)
         self._held: list[FileFinding] = []
 
     def feed(self, file: Path, base: int, columns: BatchColumns) -> Iterator[FileFinding]:
@@ -159,7 +188,7 @@ class _Partition:
             self._held.clear()
         for found in self.continuity.feed(columns):
             finding = FileFinding(file, base + found.position, found.offset, found.rule, found.reason)
-            if found.rule in _LEGAL_IF_COMPACTED:
+            if self._auto and found.rule in _LEGAL_IF_COMPACTED:
                 self._held.append(finding)
             else:
                 yield finding
@@ -168,7 +197,9 @@ class _Partition:
     def _thinned(columns: BatchColumns) -> bool:
         """A batch with fewer records than offsets: only the cleaner writes that."""
         counted = columns["is_valid"] & (columns["records_count"] >= 0)
-        return bool((counted & (columns["records_count"] < columns["last_offset_delta"] + 1)).any())
+        return bool(
+            (counted & (columns["records_count"].astype("<i8") <= columns["last_offset_delta"].astype("<i8"))).any()
+        )
 
     def finish(self, summary: Summary) -> Iterator[FileFinding]:
         summary.findings += len(self._held)
@@ -183,13 +214,15 @@ def check_file(
     profile = options.profile_of(file)
     validator = options.validator(profile)
     now_ms = options.now_ms if options.now_ms is not None else int(time.time() * 1000)
-    starts: list[np.ndarray] = []
-    offsets: list[np.ndarray] = []
+    places = _Places()
     with SegmentFile(file) as segment:
         summary.files += 1
-        summary.bytes += segment.size
         for part in segment.stretches():
             if isinstance(part, Damage):
+                summary.bytes += part.size
+                places.damaged.append(part)
+                if state is not None:
+                    state.continuity.damaged()
                 yield _counted(_damage_finding(file, part, segment.size), summary)
                 progress(part.size)
                 continue
@@ -198,17 +231,18 @@ def check_file(
                 if profile == "log"
                 else validator.check_ranges(part.data, now_ms=now_ms)
             )
+            summary.bytes += len(part.data)
             summary.add(columns)
-            starts.append(columns["position"] + part.position)
-            offsets.append(columns["base_offset"])
-            for finding in _batch_findings(file, part, columns):
+            findings = list(_batch_findings(file, part, columns))
+            if profile == "log":
+                places.add(part.position, columns)
+                if state is not None:
+                    findings += state.feed(file, part.position, columns)
+            for finding in sorted(findings, key=lambda f: (f.position, f.rule.number)):
                 yield _counted(finding, summary)
-            if profile == "log" and state is not None:
-                for finding in state.feed(file, part.position, columns):
-                    yield _counted(finding, summary)
             progress(len(part.data))
-    if profile == "log" and _SEGMENT_NAME.search(file.name):
-        for finding in _index_findings(file, starts, offsets):
+    if profile == "log" and is_segment(file):
+        for finding in _index_findings(file, places):
             yield _counted(finding, summary)
 
 
@@ -220,16 +254,27 @@ def _counted(finding: FileFinding, summary: Summary) -> FileFinding:
     return finding
 
 
+_DAMAGES = {
+    "partial": (Rule.L1, "a size field that runs past the end of the file"),
+    "zeros": (Rule.L1, "zero bytes"),
+    "size": (Rule.BATCH_SIZE_TOO_SMALL, "an impossible size field"),
+    "magic": (Rule.MAGIC_UNKNOWN, "an unknown magic"),
+    "crc": (Rule.CRC_MISMATCH, "a wrong checksum, and no batch where the size field points"),
+}
+
+
 def _damage_finding(file: Path, damage: Damage, size: int) -> FileFinding:
-    to_the_end = damage.position + damage.size == size
-    if damage.kind == "zeros" and to_the_end:
-        return FileFinding(file, damage.position, None, Rule.L1, f"{damage.size} zero bytes to the end")
-    if damage.kind == "partial" and to_the_end:
-        return FileFinding(file, damage.position, None, Rule.L1, f"{damage.size} bytes of a batch that is not whole")
-    rule = Rule.MAGIC_UNKNOWN if damage.kind == "magic" else Rule.BATCH_SIZE_TOO_SMALL
-    what = "an unknown magic" if damage.kind == "magic" else "a size field that leads nowhere"
-    where = "no batch follows" if to_the_end else f"the next batch that can be proven is {damage.size} bytes on"
-    return FileFinding(file, damage.position, None, rule, f"{what}; {where}")
+    to_the_end = damage.position + damage.size >= size
+    rule, reason = _DAMAGES[damage.kind]
+    if to_the_end and damage.kind == "zeros":
+        reason = f"{plural(damage.size, 'zero byte')} to the end"
+    elif to_the_end and damage.kind == "partial":
+        reason = f"{plural(damage.size, 'byte')} of a batch that is not whole"
+    elif to_the_end:
+        reason += f"; no batch follows in the {plural(damage.size, 'byte')} to the end"
+    else:
+        reason += f"; the next batch that can be proven is {plural(damage.size, 'byte')} on"
+    return FileFinding(file, damage.position, None, rule, reason)
 
 
 def _batch_findings(file: Path, part: Stretch, columns: BatchColumns) -> Iterator[FileFinding]:
@@ -247,24 +292,46 @@ def _batch_findings(file: Path, part: Stretch, columns: BatchColumns) -> Iterato
                 yield FileFinding(file, position, offset, extra, extra.summary, reported=True)
 
 
-def _index_findings(file: Path, starts: list[np.ndarray], offsets: list[np.ndarray]) -> Iterator[FileFinding]:
+class _Places:
+    """Where a segment's batches start, to hold its index against."""
+
+    def __init__(self) -> None:
+        self._starts: list[np.ndarray] = [np.empty(0, "<i8")]
+        self._offsets: list[np.ndarray] = [np.empty(0, "<i8")]
+        self.damaged: list[Damage] = []
+
+    def add(self, base: int, columns: BatchColumns) -> None:
+        first = columns["base_offset"].copy()
+        # what is not believed, or holds its last offset alone (magic 0 and 1), says nothing about an entry's offset
+        first[~columns["is_valid"] | (columns["magic"] != 2)] = -(2**63)
+        self._starts.append(columns["position"] + base)
+        self._offsets.append(first)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.concatenate(self._starts), np.concatenate(self._offsets)
+
+    def lost(self, position: int) -> bool:
+        return any(d.position <= position < d.position + d.size for d in self.damaged)
+
+
+def _index_findings(file: Path, places: _Places) -> Iterator[FileFinding]:
     """L6: an entry must point at the start of a batch that does not begin behind the entry's offset."""
     index = file.with_suffix(".index")
     if not index.is_file():
         return
-    positions = np.concatenate(starts) if starts else np.empty(0, "<i8")
-    bases = np.concatenate(offsets) if offsets else np.empty(0, "<i8")
+    rest = index.stat().st_size % INDEX_ENTRY
+    if rest:
+        yield FileFinding(
+            index, index.stat().st_size - rest, None, Rule.L6, f"{plural(rest, 'byte')} behind the last whole entry"
+        )
+    starts, bases = places.arrays()
     for offset, position in read_index(index, int(file.stem)):
-        row = int(np.searchsorted(positions, position))
-        if row == len(positions) or positions[row] != position:
+        row = int(np.searchsorted(starts, position))
+        if row < len(starts) and starts[row] == position:
+            if bases[row] > offset:
+                reason = f"offset {offset}: the batch at position {position} begins at {bases[row]}"
+                yield FileFinding(index, position, offset, Rule.L6, reason)
+        elif not places.lost(position):
             yield FileFinding(
                 index, position, offset, Rule.L6, f"offset {offset}: no batch starts at position {position}"
-            )
-        elif bases[row] > offset:
-            yield FileFinding(
-                index,
-                position,
-                offset,
-                Rule.L6,
-                f"offset {offset}: the batch at position {position} begins at {bases[row]}",
             )
