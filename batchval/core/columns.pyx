@@ -137,14 +137,14 @@ cdef class BatchColumns:
 
     def __getitem__(self, str name):
         """A column as a numpy array; KeyError for a name that is none."""
+        column = self.stored(name)
+        if column is not None:
+            return column  # not kept: it holds this object, and numpy arrays take no part in garbage collection
         if self.cache is None:
             self.cache = {}
-        elif name in self.cache:
-            return self.cache[name]
-        column = self.stored(name)
+        column = self.cache.get(name)
         if column is None:
-            column = self.derived(name)
-        self.cache[name] = column
+            column = self.cache[name] = self.derived(name)
         return column
 
     cdef object derived(self, str name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def test_cut_off(tmp_path: Path, cut: int) -> None:
     found, summary = check(write(tmp_path, *parts[:7], parts[7][:cut]))
     assert places(found) == [(Rule.L1, starts(parts)[7])]
     assert found[0].offset is None
-    assert f"{cut} byte" in found[0].reason
+    # an offset's leading zeros are zeros too
+    assert re.match(rf"{cut} (zero )?bytes? ", found[0].reason)
     assert summary.batches == 7
 
 
@@ -79,7 +81,9 @@ def test_zeros_to_the_end(tmp_path: Path, size: int) -> None:
 def test_zeros_in_the_middle(tmp_path: Path, size: int) -> None:
     parts = series()
     found, summary = check(write(tmp_path, *parts[:4], bytes(size), *parts[4:]))
-    assert [(f.rule, f.position) for f in found] == [(Rule.BATCH_SIZE_TOO_SMALL, starts(parts)[4])]
+    # one stray byte shifts the next batch's magic to where its neighbour is expected
+    rule = Rule.MAGIC_UNKNOWN if size == 1 else Rule.BATCH_SIZE_TOO_SMALL
+    assert places(found) == [(rule, starts(parts)[4])]
     assert f"{size:,} byte" in found[0].reason
     assert summary.batches == 8
 
@@ -249,7 +253,7 @@ def test_sequences_of_another_epoch_producer_or_day_start_anew(tmp_path: Path) -
 def test_what_damage_took_is_not_reported_again_as_a_gap(tmp_path: Path) -> None:
     parts = [producer(i, 3 * i) for i in range(8)]
     lost = [*parts[:3], b"\xff" * len(parts[3]), *parts[4:]]
-    assert [f.rule for f in check(write(tmp_path, *lost))[0]] == [Rule.MAGIC_UNKNOWN]
+    assert [f.rule for f in check(write(tmp_path, *lost))[0]] == [Rule.BATCH_SIZE_TOO_SMALL]
     lost[3] = parts[3][:-1] + b"\xff"
     assert [f.rule for f in check(write(tmp_path, *lost))[0]] == [Rule.CRC_MISMATCH]
 
@@ -355,7 +359,7 @@ def test_an_index_that_is_cut_off_or_of_another_base(tmp_path: Path) -> None:
 def test_an_index_entry_for_a_damaged_batch_does_not_lie(tmp_path: Path) -> None:
     write(tmp_path, *PARTS[:2], b"\xff" * len(PARTS[2]), *PARTS[3:])
     write(tmp_path, struct.pack(">ii", 8, AT[2]), name="00000000000000000000.index")
-    assert [f.rule for f in check(tmp_path)[0]] == [Rule.MAGIC_UNKNOWN]
+    assert [f.rule for f in check(tmp_path)[0]] == [Rule.BATCH_SIZE_TOO_SMALL]
 
 
 # ---- which files ---------------------------------------------------------------------------------------------------
@@ -370,7 +374,14 @@ def test_segments_come_in_the_order_of_their_offsets_and_once(tmp_path: Path) ->
 
 
 def test_folders(tmp_path: Path) -> None:
-    for name in (NAME, "00000000000000000003.log.deleted", "123.log", "x00000000000000000000.log", "notes.txt", "a.bin"):
+    for name in (
+        NAME,
+        "00000000000000000003.log.deleted",
+        "123.log",
+        "x00000000000000000000.log",
+        "notes.txt",
+        "a.bin",
+    ):
         write(tmp_path / "t-0", name=name)
     (tmp_path / "loop").symlink_to(tmp_path)
     assert [file.name for file, _ in find_files([tmp_path])] == [NAME, "a.bin"]
@@ -382,9 +393,9 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_judged(tmp_path: Path) -> N
     found, summary = check(tmp_path / "none.log", tmp_path / "empty", good)
     assert found == []
     assert summary.batches == 8
-    assert [line.rsplit(": ", 1)[1] for line in summary.unreadable] == [
-        "No such file or directory",
-        "no segments in this folder",
+    assert sorted(summary.unreadable) == [
+        f"{tmp_path / 'empty'}: no segments in this folder",
+        f"{tmp_path / 'none.log'}: No such file or directory",
     ]
 
 
