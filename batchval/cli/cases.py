@@ -205,7 +205,7 @@ def kafka_answers(case: Case) -> dict[str, Answer]:
         to_magic=cfg.get("to_magic", 2),
     )
     answers["validate"] = _stage(result)
-    if result.ok:
+    if result.output is not None:
         answers["validate"] |= {name: getattr(result, name) for name in VALIDATED}
         answers["validate"]["output"] = result.output
         answers["validate"]["recompressed"] = result.size_maybe_changed and any(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -121,8 +122,8 @@ def _total(paths: tuple[Path, ...]) -> int:
 @json_option
 def command(
     paths: tuple[Path, ...],
-    profile: str | None,
-    mode: str,
+    profile: Literal["produce", "log"] | None,
+    mode: Literal["strict", "kafka"],
     extras: tuple[str, ...],
     config: tuple[str, ...],
     cleanup_policy: str,

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -50,18 +50,18 @@ class FileFinding(NamedTuple):
 class Options:
     """How to judge. ``profile`` None: ``log`` for .log files, ``produce`` for others."""
 
-    mode: str = "strict"
-    profile: str | None = None
+    mode: Literal["strict", "kafka"] = "strict"
+    profile: Literal["produce", "log"] | None = None
     policy: TopicPolicy = field(default_factory=TopicPolicy)
     cleanup_policy: str = "auto"
     extras: dict[str, str] = field(default_factory=dict)
     max_decompressed_bytes: int = 64 << 20
     now_ms: int | None = None
 
-    def profile_of(self, path: Path) -> str:
+    def profile_of(self, path: Path) -> Literal["produce", "log"]:
         return self.profile or ("log" if path.suffix == ".log" else "produce")
 
-    def validator(self, profile: str) -> LogValidator:
+    def validator(self, profile: Literal["produce", "log"]) -> LogValidator:
         return LogValidator(
             self.policy,
             mode=self.mode,

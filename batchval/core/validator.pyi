@@ -1,0 +1,117 @@
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, final
+
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from batchval.core.columns import BatchColumns
+from batchval.core.result import ValidationResult
+from batchval.policy import TopicPolicy
+from batchval.rules import Rule
+from batchval.types import AppendOrigin
+
+# on Python 3.11 numpy's own types do not say that an array is a buffer
+_Buffer: TypeAlias = Buffer | NDArray[Any]
+_Mode: TypeAlias = Literal["strict", "kafka"]
+_Profile: TypeAlias = Literal["produce", "log"]
+_Origin: TypeAlias = AppendOrigin | Literal["REPLICATION", "COORDINATOR", "CLIENT", "RAFT_LEADER"]
+_Extras: TypeAlias = Mapping[str, str] | Mapping[Rule, str] | Mapping[str | Rule, str]
+
+DEFAULT_MAX_DECOMPRESSED_BYTES: Final[int]
+TAILS: Final[dict[str, tuple[int, int, int]]]
+TAIL_TEXTS: Final[dict[str, str]]
+
+@final
+class CompiledPolicy: ...
+
+class RejudgeAtRest:
+    validator: LogValidator
+    buffer: _Buffer
+    def __init__(self, validator: LogValidator, buffer: _Buffer) -> None: ...
+    def __call__(self, position: int, length: int, i: int) -> ValidationResult: ...
+
+class Rejudge:
+    validator: LogValidator
+    buffer: _Buffer
+    policies: TopicPolicy | Sequence[TopicPolicy] | None
+    arguments: dict[str, Any]
+    def __init__(
+        self,
+        validator: LogValidator,
+        buffer: _Buffer,
+        policies: TopicPolicy | Sequence[TopicPolicy] | None,
+        arguments: dict[str, Any],
+    ) -> None: ...
+    def __call__(self, start: int, length: int, i: int) -> ValidationResult: ...
+
+@final
+class LogValidator:
+    def __init__(
+        self,
+        policy: TopicPolicy | None = None,
+        *,
+        mode: _Mode = "strict",
+        profile: _Profile = "produce",
+        extras: _Extras | None = None,
+        max_decompressed_bytes: int = 67108864,
+        clock_ns: Callable[[], int] | None = None,
+    ) -> None: ...
+    @property
+    def policy(self) -> TopicPolicy: ...
+    @property
+    def mode(self) -> _Mode: ...
+    @property
+    def profile(self) -> _Profile: ...
+    @property
+    def max_decompressed_bytes(self) -> int: ...
+    def with_policy(self, policy: TopicPolicy) -> LogValidator: ...
+    def check(
+        self,
+        buffer: _Buffer,
+        *,
+        now_ms: int | None = None,
+        origin: _Origin = "CLIENT",
+        produce_version: int = 9,
+        first_offset: int = 0,
+        leader_epoch: int = 0,
+        to_magic: int = 2,
+    ) -> ValidationResult: ...
+    def check_batches(self, buffer: _Buffer, position: int = 0) -> BatchColumns: ...
+    def rejudge_at_rest(self, buffer: _Buffer, position: int) -> ValidationResult: ...
+    def check_ranges(
+        self,
+        buffer: _Buffer,
+        ranges: Sequence[tuple[int, int]] | _Buffer | None = None,
+        policies: TopicPolicy | Sequence[TopicPolicy] | None = None,
+        *,
+        now_ms: int | None = None,
+        origin: _Origin = "CLIENT",
+        produce_version: int = 9,
+        leader_epoch: int = 0,
+        to_magic: int = 2,
+    ) -> BatchColumns: ...
+    def validate(
+        self,
+        buffer: _Buffer,
+        *,
+        now_ms: int | None = None,
+        first_offset: int = 0,
+        leader_epoch: int = 0,
+        in_place: bool = False,
+        origin: _Origin = "CLIENT",
+        produce_version: int = 9,
+        to_magic: int = 2,
+    ) -> ValidationResult: ...
+    def check_request(self, buffer: _Buffer, *, produce_version: int = 9) -> ValidationResult: ...
+    def analyze(self, buffer: _Buffer, *, origin: _Origin = "CLIENT", leader_epoch: int = 0) -> ValidationResult: ...
+    def validate_messages_and_assign_offsets(
+        self,
+        buffer: _Buffer,
+        *,
+        now_ms: int | None = None,
+        source: str | None = None,
+        first_offset: int = 0,
+        leader_epoch: int = 0,
+        origin: _Origin = "CLIENT",
+        to_magic: int = 2,
+    ) -> ValidationResult: ...

@@ -1,0 +1,83 @@
+"""Reads what Python and Cython files import, as text: no linter looks into .pyx and .pxd files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "batchval"
+
+_FROM = re.compile(r"^\s*from\s+([.\w]+)\s+c?import\s+\(?(.*)")
+_IMPORT = re.compile(r"^\s*c?import\s+(.*)")
+_EXTERN = re.compile(r"^\s*cdef\s+extern\s+from\s+[\"<]*([^\">]+)")
+_STRINGS = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
+
+
+class Import(NamedTuple):
+    """One module (or a name inside it) that a line of a file asks for."""
+
+    line: int
+    module: str
+    name: str  # empty for a plain import
+
+    @property
+    def whole(self) -> str:
+        return f"{self.module}.{self.name}" if self.name else self.module
+
+
+def _blank(match: re.Match[str]) -> str:
+    return "\n" * match.group().count("\n")
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments and docstrings, those in brackets or behind a backslash joined."""
+    text = _STRINGS.sub(_blank, text)
+    joined, start = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.split("#", 1)[0].rstrip()
+        start = start or number
+        joined += line.removesuffix("\\") + " "
+        if line.endswith("\\") or joined.count("(") > joined.count(")"):
+            continue
+        yield start, joined
+        joined, start = "", 0
+    if joined:
+        yield start, joined
+
+
+def _names(text: str) -> Iterator[str]:
+    for part in text.strip(" ()").split(","):
+        name = part.split(" as ")[0].strip(" ()")
+        if name:
+            yield name
+
+
+def imports(path: Path, package: Path = PACKAGE) -> Iterator[Import]:
+    """Every import and cimport of a file, wherever it stands; relative ones made absolute."""
+    folder = [package.name, *path.relative_to(package).parts[:-1]]
+    for number, line in _logical_lines(path.read_text("utf-8")):
+        for statement in line.split(";"):
+            if found := _FROM.match(statement):
+                module, names = found.groups()
+                dots = len(module) - len(module.lstrip("."))
+                if dots:
+                    module = ".".join([*folder[: len(folder) - dots + 1], *filter(None, [module.lstrip(".")])])
+                for name in _names(names):
+                    yield Import(number, module, name)
+            elif found := _IMPORT.match(statement):
+                for name in _names(found.group(1)):
+                    yield Import(number, name, "")
+
+
+def externs(path: Path) -> Iterator[tuple[int, str]]:
+    """The headers that a .pyx or .pxd takes C declarations from."""
+    for number, line in _logical_lines(path.read_text("utf-8")):
+        if found := _EXTERN.match(line):
+            yield number, found.group(1)
+
+
+def files(package: Path, *suffixes: str) -> list[Path]:
+    return sorted(p for p in package.rglob("*") if p.suffix in suffixes)

@@ -1,0 +1,97 @@
+"""What ``import batchval`` offers, and what it does not load."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import batchval
+from tests.contract.sources import PACKAGE, ROOT
+
+#: rooms and packages that a program which only asks for a verdict never pays for
+NEVER = ("batchval.cli", "batchval.proxy", "batchval.perf", "batchval.spark", "batchval.network", "batchval.report")
+NEVER += ("click", "rich", "pyarrow", "pyspark", "yaml", "pydantic", "asyncio")
+
+PROMISED = {
+    "AppendOrigin",
+    "BatchColumns",
+    "BatchvalError",
+    "CompressionType",
+    "DecodedRecord",
+    "ErrorCode",
+    "LogValidator",
+    "NotABatch",
+    "RecordBatch",
+    "RecordValidationStats",
+    "RejectedBatch",
+    "Rule",
+    "TimestampType",
+    "TopicPolicy",
+    "ValidationResult",
+    "__version__",
+    "batches",
+    "scan_batches",
+}
+
+
+def loaded_after(statement: str) -> set[str]:
+    """All modules that a fresh interpreter has loaded after a statement."""
+    command = [sys.executable, "-c", f"{statement}\nimport sys\nprint(*sys.modules)"]
+    return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_the_public_names() -> None:
+    assert sorted(PROMISED) == sorted(batchval.__all__)
+    assert set(dir(batchval)) >= PROMISED
+    for name in PROMISED:
+        assert getattr(batchval, name) is not None
+
+
+def test_type_checkers_see_the_same_names_in_the_same_homes() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        statement.module: tuple(alias.name for alias in statement.names)
+        for statement in guarded.body
+        if isinstance(statement, ast.ImportFrom)
+    }
+    assert seen == batchval._HOMES
+
+
+def test_each_name_is_the_one_of_its_home() -> None:
+    for home, names in batchval._HOMES.items():
+        for name in names:
+            assert getattr(batchval, name) is getattr(import_module(home), name)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'LogValidater'"):
+        batchval.LogValidater  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ImportError):
+        from batchval import nothing  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_import_batchval_loads_next_to_nothing() -> None:
+    modules = loaded_after("import batchval")
+    assert {name for name in modules if name.startswith("batchval")} == {"batchval"}
+    assert "numpy" not in modules
+
+
+def test_an_error_code_costs_no_numpy() -> None:
+    assert "numpy" not in loaded_after("import batchval; batchval.ErrorCode, batchval.TopicPolicy, batchval.Rule")
+
+
+def test_a_verdict_loads_nothing_of_the_upper_floors() -> None:
+    modules = loaded_after("import batchval; batchval.LogValidator().check(b'', now_ms=0); batchval.scan_batches(b'')")
+    assert "batchval.core.validator" in modules
+    unwanted = {name for name in modules if name.startswith(NEVER)}
+    assert unwanted == set()
+
+
+def test_the_example_in_the_docstring() -> None:
+    assert doctest.testmod(batchval) == doctest.TestResults(failed=0, attempted=3)
