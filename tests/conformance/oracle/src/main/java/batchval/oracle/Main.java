@@ -1,7 +1,10 @@
 package batchval.oracle;
 
+import batchval.oracle.bench.BenchBatches;
+import batchval.oracle.bench.BenchCommand;
 import batchval.oracle.generate.GenerateCommand;
 
+import java.nio.file.Path;
 import java.util.Arrays;
 
 /** The oracle's commands; README.md describes them. */
@@ -10,6 +13,8 @@ public final class Main {
         usage: java -jar oracle.jar COMMAND
           answer IN OUT                        adds Kafka's answers to cases (JSON lines; .gz by suffix; - standard streams)
           generate --seed N [--cases N] OUT    makes cases, without answers
+          bench-batches [--seed N] DIR         writes the batches that are timed
+          bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
           errors [OUT]                         Kafka's Errors: name, code, retriable, message
         """;
 
@@ -25,6 +30,18 @@ public final class Main {
                 Options o = Options.parse(rest, "--seed", "--cases");
                 need(o.has("--seed") && o.rest().size() == 1);
                 GenerateCommand.run(o.number("--seed", 0), (int) o.number("--cases", -1), o.rest().get(0));
+            }
+            case "bench-batches" -> {
+                Options o = Options.parse(rest, "--seed");
+                need(o.rest().size() == 1);
+                BenchBatches.run(o.number("--seed", 0), Path.of(o.rest().get(0)));
+            }
+            case "bench" -> {
+                Options o = Options.parse(rest, "--benchmark", "--files", "--forks", "--warmups", "--iterations", "--ms");
+                need(o.rest().size() == 2);
+                BenchCommand.Plan plan = new BenchCommand.Plan(o.text("--benchmark", "brokerPath"), o.text("--files", "v2-*.bin"),
+                    (int) o.number("--forks", 1), (int) o.number("--warmups", 3), (int) o.number("--iterations", 3), o.number("--ms", 400));
+                BenchCommand.run(plan, Path.of(o.rest().get(0)), Path.of(o.rest().get(1)));
             }
             case "errors" -> {
                 need(rest.length <= 1);
