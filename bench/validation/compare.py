@@ -1,0 +1,77 @@
+"""Measures again and compares the ratios with a saved baseline. Ends with 1 where one got worse beyond the spread.
+
+    python bench/validation/compare.py [--baseline FILE] [--new FILE] [run.py's options]
+
+A ratio is worse when it has lost more than both runs' spreads together, and at least ``--tolerance`` (10 %): ratios of
+one run carry from machine to machine better than times, but not perfectly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import report
+
+
+def loss(old: dict[str, Any], new: dict[str, Any]) -> float:
+    """By which share the new value is worse than the old; negative: better."""
+    if old["value"] == 0 or new["value"] == 0:
+        worse = new["value"] - old["value"]
+        return worse if old["better"] == "lower" else -worse
+    return (old["value"] / new["value"] if old["better"] == "higher" else new["value"] / old["value"]) - 1
+
+
+def compare(
+    old: list[dict[str, Any]], new: list[dict[str, Any]], tolerance: float
+) -> list[tuple[dict[str, Any], dict[str, Any], float, bool]]:
+    before = {(row["group"], row["name"]): row for row in old}
+    out = []
+    for row in new:
+        was = before.get((row["group"], row["name"]))
+        if was is None or row["unit"] == "ns":
+            continue
+        lost = loss(was, row)
+        out.append((was, row, lost, lost > max(tolerance, was["spread"] + row["spread"])))
+    return out
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Compares with a saved baseline; other options go to run.py.")
+    parser.add_argument("--baseline", type=Path, default=report.BASELINE)
+    parser.add_argument("--new", type=Path, help="a result to compare (default: measures now)")
+    parser.add_argument("--tolerance", type=float, default=0.10)
+    options, others = parser.parse_known_args(argv)
+    if not options.baseline.exists():
+        print(f"no baseline at {options.baseline}: run.py --write-readme saves one", file=sys.stderr)
+        return 2
+    old = json.loads(options.baseline.read_text())
+    if options.new is not None:
+        new = json.loads(options.new.read_text())
+    else:
+        import run
+
+        measured = run.Bench(run.arguments(others)).run()
+        new = report.judge(measured)
+    found = compare(old["rows"], new["rows"], options.tolerance)
+    if not found:
+        print("nothing to compare: no row is in both", file=sys.stderr)
+        return 2
+    print(f"baseline {old['machine']['commit']} of {old['machine']['date'][:10]}, now {new['machine']['commit']}")
+    worse = 0
+    for was, now, lost, regressed in found:
+        worse += regressed
+        if regressed or lost < -options.tolerance:
+            word = "WORSE " if regressed else "better"
+            spreads = f"spreads {was['spread']:.0%}, {now['spread']:.0%}"
+            figures = f"{was['value']:.3f} -> {now['value']:.3f} ({lost:+.0%}; {spreads})"
+            print(f"{word} {now['group']}: {now['name']}: {figures}")
+    print(f"{len(found)} rows compared, {worse} worse beyond the spread")
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

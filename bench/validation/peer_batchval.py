@@ -1,0 +1,122 @@
+"""batchval's operations, for worker.py. Every one is checked for its answer before it is timed."""
+
+from __future__ import annotations
+
+import numpy
+from batchval.core.columns import scan_batches
+from batchval.core.validator import LogValidator
+from worker import Job
+
+from batchval.core.crc32c import crc32c
+
+NOW_MS = 1_700_000_000_000
+COPIES = 100
+SMALL = (
+    1024  # copies of a batch up to this size lie one behind the other; of a larger one the same bytes are judged again
+)
+
+validator = LogValidator()
+
+
+def _records(data: bytes) -> int:
+    result = validator.check(data, now_ms=NOW_MS)
+    if not result.ok:
+        raise AssertionError(f"refused by {result.rule}")
+    return result.records_count
+
+
+def check(data: bytes) -> Job:
+    """One call a batch."""
+    return Job(
+        "check(data, now_ms=now)",
+        {"check": validator.check, "data": data, "now": NOW_MS},
+        1,
+        {"records": _records(data)},
+    )
+
+
+def validate_in_place(data: bytes) -> Job:
+    """One call a batch: check, then offsets and leader epoch written into the buffer.
+
+    The offset is 0, as in the JMH bench: a client's batch with another base offset is refused when it comes again.
+    """
+    buffer = bytearray(data)
+    for _ in range(2):
+        result = validator.validate(buffer, now_ms=NOW_MS, leader_epoch=7, in_place=True)
+        if not (result.ok and result.in_place and int.from_bytes(buffer[12:16], "big") == 7):
+            raise AssertionError(f"not assigned in place: {result.rule}")
+    names = {"validate": validator.validate, "buffer": buffer, "now": NOW_MS}
+    statement = "validate(buffer, now_ms=now, leader_epoch=7, in_place=True)"
+    return Job(statement, names, 1, {"records": result.records_count})
+
+
+def check_ranges(data: bytes) -> Job:
+    """100 batches a call."""
+    n = len(data)
+    if n <= SMALL:
+        buffer, pairs = data * COPIES, [(n * i, n) for i in range(COPIES)]
+    else:
+        buffer, pairs = data, [(0, n)] * COPIES
+    ranges = numpy.array(pairs, numpy.int64)
+    columns = validator.check_ranges(buffer, ranges, now_ms=NOW_MS)
+    if len(columns) != COPIES or columns["rule"].any():
+        raise AssertionError("check_ranges refuses")
+    names = {"check_ranges": validator.check_ranges, "buffer": buffer, "ranges": ranges, "now": NOW_MS}
+    return Job("check_ranges(buffer, ranges, now_ms=now)", names, COPIES, {"records": int(columns["records_count"][0])})
+
+
+def scan(data: bytes) -> Job:
+    """Headers and CRCs of batches one behind the other: 100, or 16 of a large one."""
+    copies = COPIES if len(data) <= SMALL else 16
+    buffer = data * copies
+    columns = scan_batches(buffer)
+    if len(columns) != copies or not columns["is_valid"].all():
+        raise AssertionError("scan_batches finds damage")
+    return Job(
+        "scan(buffer)", {"scan": scan_batches, "buffer": buffer}, copies, {"records": int(columns["records_count"][0])}
+    )
+
+
+def legacy(data: bytes) -> Job:
+    """The decompressing path of magic 0 and 1, by the only door to it."""
+    magic = data[16]
+    run = validator.validate_messages_and_assign_offsets
+    result = run(data, now_ms=NOW_MS, to_magic=magic)
+    if not result.ok:
+        raise AssertionError(f"refused by {result.rule}")
+    statement = "run(data, now_ms=now, to_magic=magic)"
+    return Job(
+        statement, {"run": run, "data": data, "now": NOW_MS, "magic": magic}, 1, {"records": result.records_count}
+    )
+
+
+def checksum(data: bytes) -> Job:
+    return Job("crc32c(data)", {"crc32c": crc32c, "data": data}, 1, {"crc": crc32c(data)})
+
+
+def kept(data: bytes) -> Job:
+    """check, each result kept: without that, a freed result's memory serves the next one and no call is seen."""
+    kept_results: list[object] = []
+    names = {"check": validator.check, "data": data, "now": NOW_MS, "kept": kept_results, "keep": kept_results.append}
+    return Job("keep(check(data, now_ms=now))", names, 1)
+
+
+def result_alone(data: bytes) -> Job:
+    """An empty result object, kept: what a check has to allocate anyway."""
+    kind = type(validator.check(data, now_ms=NOW_MS))
+    kept_results: list[object] = []
+    return Job("keep(kind.__new__(kind))", {"kind": kind, "kept": kept_results, "keep": kept_results.append})
+
+
+OPERATIONS = {
+    "check": check,
+    "validate_in_place": validate_in_place,
+    "check_ranges": check_ranges,
+    "scan_batches": scan,
+    "validate_messages": legacy,
+    "crc32c": checksum,
+    "check_kept": kept,
+    "result_alone": result_alone,
+}
+
+__all__ = ["OPERATIONS"]
