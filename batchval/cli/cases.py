@@ -12,7 +12,7 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,7 +83,7 @@ def _cases(path: Path) -> Iterator[Case | NotACase]:
 
 
 _NUMBERS = ("now", "first_offset", "leader_epoch", "produce_version", "to_magic", "before_max_ms", "after_max_ms")
-_CFG: dict[str, type | tuple[type, ...]] = (
+_CFG: Mapping[str, type | tuple[type, ...]] = (
     dict.fromkeys((*_NUMBERS, "max_message_bytes", "max_record_body", "max_decompressed_bytes"), int)
     | dict.fromkeys(("origin", "source", "target", "ts_type"), str)
     | {"compact": bool, "extras": dict}

@@ -24,24 +24,13 @@ TAIL_TEXTS: Final[dict[str, str]]
 @final
 class CompiledPolicy: ...
 
+# What BatchColumns.result calls; made by LogValidator alone.
+@final
 class RejudgeAtRest:
-    validator: LogValidator
-    buffer: _Buffer
-    def __init__(self, validator: LogValidator, buffer: _Buffer) -> None: ...
     def __call__(self, position: int, length: int, i: int) -> ValidationResult: ...
 
+@final
 class Rejudge:
-    validator: LogValidator
-    buffer: _Buffer
-    policies: TopicPolicy | Sequence[TopicPolicy] | None
-    arguments: dict[str, Any]
-    def __init__(
-        self,
-        validator: LogValidator,
-        buffer: _Buffer,
-        policies: TopicPolicy | Sequence[TopicPolicy] | None,
-        arguments: dict[str, Any],
-    ) -> None: ...
     def __call__(self, start: int, length: int, i: int) -> ValidationResult: ...
 
 @final

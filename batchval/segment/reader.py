@@ -118,7 +118,7 @@ class SegmentFile:
                 yield Stretch(position, data[:whole])
                 position += whole
                 continue
-            kind = columns.tail or "partial"
+            kind: str = columns.tail or "partial"
             if columns.end:
                 kind = "crc"
             elif kind == "partial" and not at_end:

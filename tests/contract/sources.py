@@ -76,7 +76,7 @@ def externs(path: Path) -> Iterator[tuple[int, str]]:
     """The headers that a .pyx or .pxd takes C declarations from."""
     for number, line in _logical_lines(path.read_text("utf-8")):
         if found := _EXTERN.match(line):
-            yield number, found.group(1)
+            yield number, found.group(1).strip(" :")
 
 
 def files(package: Path, *suffixes: str) -> list[Path]:

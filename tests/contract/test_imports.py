@@ -1,0 +1,198 @@
+"""Two sentences hold this house: every import runs down, and native code knows bytes, never sockets or files.
+
+import-linter reads .py files (``make check``); this reads .pyx, .pxd and own C too, which it cannot. The floors are
+those of pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.sources import PACKAGE, ROOT, externs, files, imports
+
+_CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+(_CONTRACT,) = (c for c in _CONFIG["tool"]["importlinter"]["contracts"] if c["id"] == "floors")
+LAYERS: list[str] = _CONTRACT["layers"]
+FLOORS = {room.strip(" ()"): len(LAYERS) - n for n, layer in enumerate(LAYERS) for room in layer.split("|")}
+
+#: down, and still not allowed: the core judges batches whoever sends them, the network carries bytes whatever they are
+STRANGERS = {("core", "protocol"), ("network", "policy"), ("network", "compression"), ("network", "rules")}
+
+#: what native code may ask of Python; a room below perf has no clock either (perf/histogram is the one that may)
+PYTHON = {"__future__", "collections", "enum", "functools", "numpy", "pyarrow", "re", "struct", "typing", "cython"}
+CLOCKS = {"time", "libc.time", "cpython.time", "datetime", "cpython.datetime", "posix.time"}
+LIBC = {"libc.stddef", "libc.stdint", "libc.string", "libc.limits", "libc.stdlib"}
+LIBC_STDLIB = {"malloc", "calloc", "realloc", "free", "abs", "qsort", "bsearch"}
+HEADERS = {
+    "immintrin.h",
+    "nmmintrin.h",
+    "wmmintrin.h",
+    "cpuid.h",
+    "stdbool.h",
+    "stddef.h",
+    "stdint.h",
+    "stdlib.h",
+    "string.h",
+}
+HEADERS |= {
+    "sys/mman.h"
+}  # anonymous memory for the arena; mapping a file would need a descriptor, which nothing here has
+_WORDS = re.compile(
+    r"\b(open|print|input|exec|eval|fopen|fdopen|fprintf|printf|FILE|getenv|system|socket|popen)\s*[(*]"
+)
+_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+_C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+
+
+def room_of(path: Path, package: Path) -> str:
+    return path.relative_to(package).with_suffix("").parts[0]
+
+
+def upward(package: Path) -> Iterator[str]:
+    """Each import of a room that is not on a lower floor."""
+    for path in files(package, ".py", ".pyx", ".pxd", ".pyi"):
+        room = room_of(path, package)
+        if room == "__init__":
+            continue  # the package's face shows names of all floors, and loads them when asked (test_public_names)
+        for found in imports(path, package):
+            parts = found.whole.split(".")
+            if parts[0] != package.name:
+                continue
+            where = f"{path.relative_to(package)}:{found.line}: {found.whole}"
+            target = parts[1] if len(parts) > 1 else ""
+            if target == "" or target.startswith("__"):
+                if room != "cli":
+                    yield f"{where}: the package's face is for users"
+            elif room not in FLOORS or target not in FLOORS:
+                yield f"{where}: a room that has no floor in pyproject.toml"
+            elif target != room and (FLOORS[target] >= FLOORS[room] or (room, target) in STRANGERS):
+                yield f"{where}: {room} must not know {target}"
+
+
+def reaching_out(package: Path) -> Iterator[str]:
+    """Whatever native code asks of the world outside its bytes."""
+    for path in files(package, ".pyx", ".pxd"):
+        where = path.relative_to(package)
+        allowed = PYTHON | (CLOCKS if where.parts[:1] == ("perf",) and path.stem == "histogram" else set())
+        for found in imports(path, package):
+            top = found.module.split(".")[0]
+            if top == package.name or found.module in allowed or top in allowed:
+                continue
+            if top == "cpython" and found.whole not in CLOCKS and found.module not in CLOCKS:
+                continue
+            whole = found.whole if found.whole in LIBC else found.module
+            if whole in LIBC and (whole != "libc.stdlib" or found.name in LIBC_STDLIB):
+                continue
+            yield f"{where}:{found.line}: {found.whole}"
+        own = {p.name for p in path.parent.glob("*.h")}
+        taken = [*externs(path), *((0, header) for header in _INCLUDE.findall(path.read_text("utf-8")))]
+        yield from (f"{where}:{n}: {header}" for n, header in taken if header not in HEADERS | own | {"*"})
+        for n, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            if word := _WORDS.search(line.split("#", 1)[0]):
+                yield f"{where}:{n}: {word[1]}"
+    for path in own_c(package):
+        where = path.relative_to(package)
+        text = _C_COMMENT.sub("", path.read_text("utf-8"))
+        own = {p.name for p in path.parent.glob("*.h")}
+        yield from (f"{where}: {header}" for header in _INCLUDE.findall(text) if header not in HEADERS | own)
+        yield from (f"{where}: {word[1]}" for word in _WORDS.finditer(text))
+
+
+def own_c(package: Path) -> list[Path]:
+    """C that people wrote: Cython's own has its .pyx beside it."""
+    return [path for path in files(package, ".c", ".h") if not path.with_suffix(".pyx").exists()]
+
+
+def test_every_import_runs_down() -> None:
+    assert list(upward(PACKAGE)) == []
+
+
+def test_native_code_knows_bytes_alone() -> None:
+    assert list(reaching_out(PACKAGE)) == []
+
+
+def test_all_files_were_read() -> None:
+    read = {room_of(path, PACKAGE) for path in files(PACKAGE, ".py", ".pyx", ".pxd") for _ in imports(path)}
+    assert {"core", "compression", "cli", "segment", "rules", "policy"} <= read
+    assert {path.name for path in own_c(PACKAGE)} >= {"crc_kernels.c", "inflate.c"}
+    assert sum(1 for path in files(PACKAGE, ".pyx", ".pxd") for _ in imports(path)) > 300
+
+
+PLANTED_UPWARD = [
+    ("core/a.pyx", "from batchval.segment.reader import SegmentFile", "core must not know segment"),
+    ("core/a.pyx", "def f():\n    from batchval.cli import main", "core must not know cli"),
+    ("core/a.pxd", "from batchval.network.client cimport send", "core must not know network"),
+    ("core/a.pyx", "from batchval.core.b cimport x; cimport batchval.proxy.gate", "core must not know proxy"),
+    ("core/a.pyx", "from ..segment import reader", "core must not know segment"),
+    ("core/a.pyx", "from batchval import (\n    segment,\n    rules)", "core must not know segment"),
+    ("core/a.pyx", "from batchval.protocol.frame cimport read", "core must not know protocol"),
+    ("compression/a.pyx", "from batchval.core.bytes cimport be32", "compression must not know core"),
+    ("policy.py", "import batchval.compression", "policy must not know compression"),
+    ("segment/a.py", "from batchval import LogValidator", "a room that has no floor"),
+    ("core/a.py", "from batchval.helpers import x", "a room that has no floor"),
+    ("errors.py", "import batchval", "the package's face is for users"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "complaint"), PLANTED_UPWARD)
+def test_a_planted_import_upwards_is_found(name: str, text: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "batchval" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(f'"""A module."""\n{text}\n')
+    (found,) = upward(tmp_path / "batchval")
+    assert complaint in found
+
+
+PLANTED_REACHING = [
+    ("core/a.pyx", "import os"),
+    ("core/a.pyx", "import socket, io"),
+    ("core/a.pyx", "from pathlib import Path"),
+    ("core/a.pyx", "from libc.stdio cimport FILE, fopen"),
+    ("core/a.pxd", "from libc cimport stdio"),
+    ("core/a.pyx", "from posix.unistd cimport read"),
+    ("core/a.pyx", "from libc.stdlib cimport system"),
+    ("core/a.pyx", "from libc.time cimport time"),
+    ("core/a.pyx", "import time"),
+    ("core/a.pyx", 'def f():\n    return open("/etc/passwd").read()'),
+    ("core/a.pyx", 'cdef extern from "sys/socket.h":\n    int connect(int s)'),
+    ("compression/a.pxd", 'cdef extern from "<stdio.h>":\n    pass'),
+    ("core/a.pyx", 'cdef extern from *:\n    """\n    #include <fcntl.h>\n    """'),
+    ("core/a.c", "#include <stdio.h>\nint f;"),
+    ("core/a.c", '# include "unistd.h"\nint f;'),
+    ("core/a.h", "int f(FILE *to);"),
+    ("core/a.c", 'void f() { fopen("x", "r"); }'),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), PLANTED_REACHING)
+def test_a_planted_file_or_socket_is_found(name: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "batchval" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text + "\n")
+    assert list(reaching_out(tmp_path / "batchval"))
+
+
+def test_words_in_comments_and_docstrings_are_no_imports(tmp_path: Path) -> None:
+    path = tmp_path / "batchval" / "core" / "a.pyx"
+    path.parent.mkdir(parents=True)
+    path.write_text('"""Not so:\n\nimport os\nfrom batchval.cli import main\n"""\n# import socket\nx = 1\n')
+    assert [*upward(tmp_path / "batchval"), *reaching_out(tmp_path / "batchval")] == []
+
+
+def test_import_linter_agrees(tmp_path: Path) -> None:
+    """The contract of pyproject.toml is one that the linter understands, and keeps."""
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()",
+    ]
+    ran = subprocess.run([*command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 kept, 0 broken" in ran.stdout
