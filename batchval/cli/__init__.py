@@ -88,7 +88,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a file name or a value must not break the output
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="batchval", standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except (click.exceptions.Abort, KeyboardInterrupt):

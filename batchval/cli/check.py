@@ -69,7 +69,7 @@ def _total(paths: tuple[Path, ...]) -> int:
     return total
 
 
-@click.command("check")
+@click.command("check", short_help="Judge segments, folders of them, or files of batches.")
 @paths_argument
 @click.option(
     "--as",
@@ -107,7 +107,8 @@ def _total(paths: tuple[Path, ...]) -> int:
 )
 @click.option(
     "--max-decompressed-bytes",
-    type=click.IntRange(0, 1 << 40),
+    type=int,
+    metavar="BYTES",
     default=64 << 20,
     show_default=True,
     help="Limit a batch, in strict mode.",
@@ -148,6 +149,8 @@ def command(
         max_decompressed_bytes=max_decompressed_bytes,
         now_ms=now_ms,
     )
+    if now_ms is not None and not -(1 << 63) <= now_ms < 1 << 63:
+        raise click.UsageError(f"--now takes milliseconds, not {now_ms}")
     options.validator("produce")  # wrong settings are refused before the first file
     summary = Summary()
     findings: list[FileFinding] = []

@@ -15,7 +15,7 @@ _UNREADABLE = 3
 _SHOWN = 20  # lines that are no case
 
 
-@click.command("conformance")
+@click.command("conformance", short_help="Hold our answers against Apache Kafka's own.")
 @paths_argument
 @json_option
 def command(paths: tuple[Path, ...], as_json: bool) -> int:

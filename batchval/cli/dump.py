@@ -108,7 +108,7 @@ def _plain(value: Any) -> str:
     return text if text.isprintable() else json.dumps(value)
 
 
-@click.command("dump")
+@click.command("dump", short_help="Show every batch of a file, and its records.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--records", "with_records", is_flag=True, help="Show every record of every batch.")
 @json_option

@@ -9,7 +9,7 @@ from collections import namedtuple
 
 from batchval.core.bytes cimport be16, be32, be64
 from batchval.core.fields cimport Record, java_string, read_int, read_record
-from batchval.core.frames cimport LIMIT_HIT, Stream, open_stream, refill
+from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, refill
 from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
@@ -242,6 +242,10 @@ cdef class RecordBatch:
                         break
                 if s.status == LIMIT_HIT:
                     raise NotABatch(f"more than {limit} bytes decompressed")
+                if s.status == DAMAGED:
+                    raise NotABatch(sentence(s.reason, -1, s.detail, 0))
+                if s.status == NO_MEMORY:
+                    raise MemoryError()
                 content = PyBytes_FromStringAndSize(<const char *>scratch.arena, s.delivered)
                 open_stream(&s, scratch, NONE, 2, <const uint8_t *>PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content), limit, False)
             else:

@@ -43,9 +43,10 @@ def findings_table(findings: Iterable[Any]) -> str:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     if not narrow:
         table.add_column("file", overflow="fold")
-    table.add_column("position", justify="right", no_wrap=True)
-    table.add_column("offset", justify="right", no_wrap=True)
-    table.add_column("rule", no_wrap=True)
+    least = (10, 8, 5) if narrow else (8, 6, 4)  # the tables of several files stand below each other
+    table.add_column("position", justify="right", no_wrap=True, min_width=least[0])
+    table.add_column("offset", justify="right", no_wrap=True, min_width=least[1])
+    table.add_column("rule", no_wrap=True, min_width=least[2])
     table.add_column("reason", overflow="fold")
     parts: list[str] = []
     last = None
@@ -73,5 +74,7 @@ def _like(table: Table) -> Table:
     """An empty table of the same columns, without their heads."""
     copy = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     for column in table.columns:
-        copy.add_column(justify=column.justify, no_wrap=column.no_wrap, overflow=column.overflow)
+        copy.add_column(
+            justify=column.justify, no_wrap=column.no_wrap, overflow=column.overflow, min_width=column.min_width
+        )
     return copy

@@ -117,8 +117,8 @@ def _below(path: Path) -> Iterator[tuple[Path, OSError | None]]:
         if not stat.S_ISDIR(path.stat().st_mode):
             yield path, None
             return
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        yield path, error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
+    except OSError as error:
+        yield path, error
         return
     problems: list[OSError] = []
     empty = True

@@ -111,7 +111,7 @@ class SegmentFile:
             wanted = block
             columns = scan_batches(data)
             at_end = position + len(data) >= self.size
-            whole = self._believed(columns, position, at_end)
+            whole = _believed(columns, data, at_end)
             if whole:
                 stop = self.size if end is None else min(end, self.size)
                 whole = _before(columns, min(whole, stop - position))
@@ -134,29 +134,11 @@ class SegmentFile:
             yield damage
             position += damage.size
 
-    def _believed(self, columns: BatchColumns, position: int, at_end: bool) -> int:
-        """How many bytes from the start are batches whose size fields can be believed.
-
-        A right checksum proves the size it was computed over. A wrong one may mean a wrong size: then the chain of
-        batches must lead on from there to one that is proven, or to the very end of the file.
-        """
-        valid = np.flatnonzero(columns["is_valid"])
-        sound = int(valid[-1]) + 1 if len(valid) else 0
-        if sound == len(columns):
-            return int(columns.end)
-        if at_end and columns.tail in (None, "zeros"):
-            return int(columns.end)
-        if sound:
-            return int(columns["position"][sound])
-        if not at_end and columns.tail in (None, "partial") and self._proven(position + columns.end):
-            return int(columns.end)
-        return 0
-
     def _proven(self, position: int) -> bool:
-        """Is there a batch with a right checksum? Read in small pieces, whatever size it states."""
+        """Has the batch of magic 2 a right checksum? Read in small pieces, whatever size it states."""
         header = self.read(position, _HEADER)
         if len(header) < _HEADER or header[_MAGIC_AT] != 2:
-            return bool(len(scan_batches(self.read(position, BLOCK))["is_valid"][:1].nonzero()[0]))
+            return False
         at, end = (
             position + _ATTRIBUTES_AT,
             position + int.from_bytes(header[_SIZE_AT:_LOG_OVERHEAD], "big") + _LOG_OVERHEAD,
@@ -187,6 +169,35 @@ class SegmentFile:
                 break
             at += len(data) // 2
         return Damage(position, self.size - position, kind)
+
+
+def _believed(columns: BatchColumns, data: memoryview, at_end: bool) -> int:
+    """How many bytes from the start are batches whose size fields can be believed.
+
+    A right checksum proves the size it was computed over. A wrong one may mean a wrong size: then the chain must lead
+    on from there to a batch that is proven, to the very end of the file, or to a header that goes on with the offsets.
+    """
+    valid = np.flatnonzero(columns["is_valid"])
+    sound = int(valid[-1]) + 1 if len(valid) else 0
+    end = int(columns.end)
+    if sound == len(columns):
+        return end
+    if at_end and columns.tail in (None, "zeros"):
+        return end
+    if columns.tail in (None, "partial"):
+        if not at_end and sound:
+            return int(columns["position"][sound])  # more can be seen from there
+        if not len(data) - end or _goes_on(columns, data[end:]):
+            return end
+    return int(columns["position"][sound])
+
+
+def _goes_on(columns: BatchColumns, data: memoryview) -> bool:
+    """Does a batch that is not whole start here? Its offset lies behind the last one's, and not far."""
+    if len(data) <= _MAGIC_AT:
+        return False
+    offset = int.from_bytes(data[:_SIZE_AT], "big", signed=True)
+    return bool(data[_MAGIC_AT] == columns["magic"][-1] and 0 < offset - int(columns["base_offset"][-1]) < 1 << 31)
 
 
 def _before(columns: BatchColumns, limit: int) -> int:

@@ -1,0 +1,308 @@
+"""``batchval check`` as a person or a script meets it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.batches import NOW, ZSTD, batch, record, records
+
+Run = Callable[..., tuple[int, str, str]]
+SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+NAME = "00000000000000000000.log"
+GOOD = batch(records(3), partition_leader_epoch=1)
+BAD = GOOD[:-1] + b"\xff"
+
+
+def write(folder: Path, *parts: bytes, name: str = NAME) -> Path:
+    path = folder / name
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A good batch, one with a wrong checksum, a stump."""
+    return write(tmp_path, GOOD, batch(records(3), base_offset=3, crc=1), batch(records(3), base_offset=6)[:40])
+
+
+def test_a_clean_segment(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("check", write(tmp_path, GOOD))
+    assert (code, err) == (0, "")
+    assert out == f"1 file, 1 batch, 3 records, {len(GOOD)} B (1 full): 0 findings\n"
+
+
+def test_the_table(run: Run, mixed: Path) -> None:
+    code, out, err = run("check", mixed)
+    assert (code, err) == (1, "")
+    head, *rows, last = out.splitlines()
+    assert head.split() == ["file", "position", "offset", "rule", "reason"]
+    assert [row.split()[:4] for row in rows] == [
+        [str(mixed), str(len(GOOD)), "3", "14"],
+        [str(mixed), str(2 * len(GOOD)), "L1", "partial-batch"],
+    ]
+    assert "stored crc 1, computed" in rows[0]
+    assert last.endswith(": 2 findings")
+
+
+def test_json_lines(run: Run, mixed: Path) -> None:
+    code, out, _ = run("check", "--json", mixed)
+    *findings, summary = map(json.loads, out.splitlines())
+    assert code == 1
+    assert [list(finding) for finding in findings] == [
+        ["type", "file", "position", "offset", "rule", "slug", "error_code", "reason"]
+    ] * 2
+    assert [{k: v for k, v in f.items() if k != "reason"} for f in findings] == [
+        {
+            "type": "finding",
+            "file": str(mixed),
+            "position": position,
+            "offset": offset,
+            "rule": rule,
+            "slug": slug,
+            "error_code": "CORRUPT_MESSAGE",
+        }
+        for position, offset, rule, slug in (
+            (len(GOOD), 3, "14", "crc-mismatch"),
+            (2 * len(GOOD), None, "L1", "partial-batch"),
+        )
+    ]
+    assert summary == {
+        "type": "summary",
+        "files": 1,
+        "batches": 2,
+        "records": 3,
+        "bytes": 2 * len(GOOD) + 40,
+        "paths": {"full": 2},
+        "findings": 2,
+        "reports": 0,
+        "unreadable": [],
+    }
+
+
+def test_more_findings_than_a_table_holds(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path, *([BAD] * 250), GOOD)
+    code, out, _ = run("check", path)
+    assert code == 1
+    assert "… and 50 more (--json shows all)" in out
+    assert out.count("crc-mismatch") == 200
+    _, out, _ = run("check", "--json", path)
+    assert len(out.splitlines()) == 251
+
+
+def test_real_segments(run: Run) -> None:
+    code, out, _ = run("check", SEGMENTS)
+    assert code == 1
+    assert "live-preallocated-0" in out
+    assert "24 files, 328 batches, 4,305 records" in out
+
+
+# ---- options -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "rules"),
+    [
+        ([], 1, ["S5"]),
+        (["--mode", "kafka"], 0, []),
+        (["--extra", "S5=report"], 0, ["S5"]),
+        (["--extra", "s5=report", "--extra", "S1=refuse"], 0, ["S5"]),
+        (["--extra", "S5=refuse"], 1, ["S5"]),
+        (["--as", "log"], 1, ["S5"]),
+        (["--now", "0"], 1, ["36"]),
+        (["--now", "0", "--config", "message.timestamp.after.max.ms=9223372036854775807"], 1, ["S5"]),
+        (["--config", "max.message.bytes=10"], 1, ["13"]),
+        (["--config", "cleanup.policy=compact"], 1, ["35"]),
+        (["--cleanup-policy", "compact"], 1, ["35"]),
+        (["--max-decompressed-bytes", "1"], 1, ["S5"]),
+    ],
+)
+def test_options(run: Run, tmp_path: Path, words: list[str], code: int, rules: list[str]) -> None:
+    path = write(tmp_path, batch([record(0, attributes=1)]), name="one.bin")
+    got, out, _ = run("check", "--json", "--now", NOW, *words, path)
+    assert got == code
+    assert [json.loads(line)["rule"] for line in out.splitlines()[:-1]] == rules
+
+
+def test_decompression_is_limited(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path, batch([record(0, value=bytes(5000))], codec=ZSTD))
+    assert run("check", "--max-decompressed-bytes", 5100, path)[0] == 0
+    code, out, _ = run("check", "--max-decompressed-bytes", 5000, path)
+    assert code == 1
+    assert "S8 decompressed-too-large" in out
+
+
+@pytest.mark.parametrize("words", [["--cleanup-policy", "compact"], ["--config", "cleanup.policy=compact"], []])
+def test_cleanup_policy_of_segments(run: Run, tmp_path: Path, words: list[str]) -> None:
+    path = write(tmp_path, GOOD, batch(records(3), base_offset=9, partition_leader_epoch=1))
+    assert run("check", *words, path)[0] == (0 if words else 1)
+
+
+WRONG = {
+    "no path": ["check"],
+    "unknown option": ["check", "--frobnicate", "x"],
+    "unknown command": ["chek", "x"],
+    "as": ["check", "--as", "lag", "x"],
+    "mode": ["check", "--mode", "loose", "x"],
+    "extra without setting": ["check", "--extra", "S1", "x"],
+    "extra of another name": ["check", "--extra", "S11=report", "x"],
+    "extra with another word": ["check", "--extra", "S1=ignore", "x"],
+    "S8 reported": ["check", "--extra", "S8=report", "x"],
+    "config without value": ["check", "--config", "max.message.bytes", "x"],
+    "config unknown": ["check", "--config", "max.mesage.bytes=1", "x"],
+    "config no number": ["check", "--config", "max.message.bytes=big", "x"],
+    "config negative": ["check", "--config", "max.message.bytes=-1", "x"],
+    "config word": ["check", "--config", "compression.type=brotli", "x"],
+    "cleanup policy": ["check", "--cleanup-policy", "never", "x"],
+    "now": ["check", "--now", "today", "x"],
+    "limit": ["check", "--max-decompressed-bytes", "-1", "x"],
+    "dump nothing": ["dump"],
+    "dump two": ["dump", "a", "b"],
+    "conformance nothing": ["conformance"],
+    "group option": ["--frobnicate"],
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_usage_is_one_line_and_exit_2(run: Run, what: str) -> None:
+    code, out, err = run(*WRONG[what])
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("batchval")
+
+
+def test_now_beyond_64_bits_is_wrong_usage(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("check", "--now", 2**70, write(tmp_path, GOOD, name="a.bin"))
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
+# ---- what is no segment --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["check", "dump"])
+@pytest.mark.parametrize("kind", ["missing", "pipe", "null", "loop", "under a file", "long name"])
+def test_what_cannot_be_read_is_exit_3(run: Run, tmp_path: Path, command: str, kind: str) -> None:
+    path: Path | str = tmp_path / NAME
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "null":
+        path = "/dev/null"
+    elif kind == "loop":
+        Path(path).symlink_to(path)
+    elif kind == "under a file":
+        path = write(tmp_path, GOOD) / "x"
+    elif kind == "long name":
+        path = tmp_path / ("x" * 5000)
+    code, _, err = run(command, path)
+    assert code == 3
+    assert len(err.splitlines()) == 1
+
+
+def test_dump_of_a_folder(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("dump", tmp_path)
+    assert (code, err) == (3, f"batchval: {tmp_path}: is a folder\n")
+
+
+def test_without_permission(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, GOOD)
+
+    def refused(name: object, *_: object) -> int:  # root would be let in
+        raise PermissionError(errno.EACCES, "Permission denied", str(name))
+
+    monkeypatch.setattr("batchval.segment.reader.os.open", refused)
+    code, _, err = run("check", path)
+    assert (code, err) == (3, f"batchval check: {path}: Permission denied\n")
+
+
+def test_a_folder_that_cannot_be_listed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t-0").mkdir()
+    write(tmp_path, GOOD)
+    listing = os.scandir
+
+    def refused(name: str) -> object:
+        if os.fspath(name).endswith("t-0"):
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        return listing(name)
+
+    monkeypatch.setattr("os.scandir", refused)
+    code, out, err = run("check", tmp_path)
+    assert (code, err) == (3, f"batchval check: {tmp_path / 't-0'}: Permission denied\n")
+    assert "1 batch" in out
+
+
+@pytest.mark.parametrize("command", ["check", "dump"])
+@pytest.mark.parametrize("name", ["junk.bin", NAME])
+@pytest.mark.parametrize(
+    "content",
+    [b"\x7fELF" + os.urandom(5000), b"#!/bin/sh\necho hello\n", b"\xff" * 4096, b"\0" * 4096, b"\0", os.urandom(3)],
+    ids=["elf", "text", "ones", "zeros", "zero", "three"],
+)
+def test_binary_junk_is_a_finding(run: Run, tmp_path: Path, command: str, name: str, content: bytes) -> None:
+    code, out, err = run(command, write(tmp_path, content, name=name))
+    assert (code, err) == (1, "")
+    assert out
+
+
+@pytest.mark.parametrize("command", ["check", "dump"])
+def test_an_empty_file_is_clean(run: Run, tmp_path: Path, command: str) -> None:
+    assert run(command, write(tmp_path))[0] == 0
+
+
+# ---- several at once -----------------------------------------------------------------------------------------------
+
+
+def test_unreadable_counts_more_than_findings(run: Run, mixed: Path, tmp_path: Path) -> None:
+    code, out, err = run("check", mixed, tmp_path / "none")
+    assert code == 3
+    assert "2 findings" in out
+    assert err == f"batchval check: {tmp_path / 'none'}: No such file or directory\n"
+
+
+def test_wrong_usage_counts_more_than_unreadable(run: Run, tmp_path: Path) -> None:
+    assert run("check", "--extra", "S9", tmp_path / "none")[0] == 2
+
+
+def test_an_error_of_our_own_counts_more(
+    run: Run, mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("out of\nluck")
+
+    monkeypatch.setattr("batchval.cli.check.findings_table", broken)
+    code, _, err = run("check", mixed, tmp_path / "none")
+    assert code == 4
+    assert err == "batchval: internal error: RuntimeError: out of luck (BATCHVAL_TRACEBACK=1 shows where)\n"
+
+
+def test_interrupted_counts_most(run: Run, mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("batchval.cli.check.findings_table", interrupted)
+    code, _, err = run("check", mixed, tmp_path / "none")
+    assert code == 130
+    assert err.split() == ["batchval:", "interrupted"]
+
+
+# ---- names ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["[red]x[bold].log", "[b]\\[.log", "\x1b[31mred.log", "a\nb.log", "ü – 日本.log", b"\xff\xfe.log"]
+)
+def test_any_file_name(run: Run, tmp_path: Path, name: str | bytes) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + (name if isinstance(name, bytes) else name.encode())))
+    path.write_bytes(GOOD[:50])
+    code, out, _ = run("check", path)
+    assert code == 1
+    assert "\x1b" not in out
+    assert len(out.splitlines()) == 3
+    code, out, _ = run("check", "--json", path)
+    assert os.fsencode(json.loads(out.splitlines()[0])["file"]) == os.fsencode(path)
+    assert run("dump", path)[0] == 1
+    code, out, _ = run("dump", "--json", path)
+    assert os.fsencode(json.loads(out.splitlines()[0])["file"]) == os.fsencode(path)

@@ -1,0 +1,190 @@
+"""The command as a process: pipes that close, Ctrl-C, terminals, and what --version and --help say."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.batches import batch, record
+
+import batchval
+from batchval import compression
+from batchval.core import crc32c
+
+Run = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "batchval"]
+SEGMENTS = ROOT / "fixtures" / "segments"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Half a million findings: more than any pipe holds, and some seconds of work."""
+    path = tmp_path_factory.mktemp("large") / "large.bin"
+    bad = batch([record(0, attributes=1)])
+    path.write_bytes(bad * 500_000)
+    return path
+
+
+@pytest.mark.parametrize(
+    "words", [["check", "--json"], ["dump"], ["dump", "--json", "--records"]], ids=["check", "dump", "dump-json"]
+)
+def test_a_reader_that_goes_away(large: Path, words: list[str]) -> None:
+    with subprocess.Popen(
+        [*COMMAND, *words, str(large)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert len(process.stdout.readline()) > 50
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 3
+
+
+def test_a_reader_that_is_gone_before_the_first_line() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, "check", str(SEGMENTS)], stdout=write, stderr=subprocess.PIPE, cwd=ROOT, check=False, timeout=30
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+@pytest.mark.parametrize("words", [["check", "--json"], ["check"], ["dump"]], ids=" ".join)
+def test_ctrl_c(large: Path, words: list[str]) -> None:
+    with subprocess.Popen(
+        [*COMMAND, *words, str(large)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        if words == ["check"]:
+            time.sleep(0.8)  # prints nothing before its end
+        else:
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.split() == [b"batchval:", b"interrupted"]
+
+
+def on_terminal(words: list[str], columns: int, stdout: int | None = None) -> tuple[int, str]:
+    """(exit code, what the terminal shows) with stderr, and if not said otherwise stdout, on a terminal."""
+    main, second = pty.openpty()
+    fcntl.ioctl(second, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")} | {
+        "TERM": "xterm-256color"
+    }
+    process = subprocess.Popen(
+        [*COMMAND, *words], stdout=second if stdout is None else stdout, stderr=second, stdin=second, cwd=ROOT, env=env
+    )
+    os.close(second)
+    shown = b""
+    while True:
+        try:
+            part = os.read(main, 65536)
+        except OSError:  # Linux: the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(main)
+    return process.wait(30), shown.decode()
+
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 100, 160, 250])
+def test_the_table_fits_the_terminal(columns: int) -> None:
+    code, shown = on_terminal(["check", "fixtures/segments/live-preallocated-0"], columns)
+    assert code == 1
+    assert "\x1b[" in shown  # colour or at least bold heads
+    table = ESCAPE.sub("", shown).replace("\r", "\n").splitlines()
+    lines = [line.rstrip() for line in table if line.strip() and "━" not in line]
+    assert lines[-1].startswith("1 file, 8 batches, 15 records")
+    assert all(len(line) <= columns for line in lines[:-1] if not line.startswith("fixtures"))
+    text = "".join("".join(line.split()) for line in lines)
+    assert "L1" in text
+    assert "6,539zerobytestotheend" in text
+    assert "00000000000000000000.log" in text
+
+
+def test_a_progress_bar_on_a_terminal_only(tmp_path: Path) -> None:
+    path = str(SEGMENTS / "codec-gzip-0")
+    with (tmp_path / "out").open("wb") as out:
+        code, shown = on_terminal(["check", path], 100, out.fileno())
+    assert code == 0
+    assert "━" in shown
+    assert (tmp_path / "out").read_text().startswith("1 file, 8 batches")
+    done = subprocess.run([*COMMAND, "check", path], capture_output=True, cwd=ROOT, check=True)
+    assert done.stderr == b""
+    assert b"\x1b" not in done.stdout
+    # JSON lines on the same terminal are not run through
+    code, shown = on_terminal(["check", "--json", path], 100)
+    assert "━" not in shown
+    assert shown.startswith("{")
+
+
+def test_version(run: Run) -> None:
+    code, out, err = run("--version")
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0] == f"batchval {batchval.__version__}"
+    assert f"CRC-32C kernel: {crc32c.kernel()}" in lines[2]
+    assert lines[3] == f"codec provider: {compression.provider()}"
+    assert [line.split()[0] for line in lines[4:]] == list(compression.describe())
+
+
+def test_version_names_the_provider_that_was_forced(run_apart: Run) -> None:
+    code, out, _ = run_apart("--version", env=os.environ | {"BATCHVAL_CODECS": "packages"})
+    assert code == 0
+    assert "codec provider: packages" in out
+
+
+def test_a_wrong_provider_is_one_line(run_apart: Run, tmp_path: Path) -> None:
+    code, _, err = run_apart("check", SEGMENTS, env=os.environ | {"BATCHVAL_CODECS": "fast"})
+    assert (code, err) == (2, "batchval: BATCHVAL_CODECS must be one of native, packages, not 'fast'\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["check", "-h"], ["dump", "--help"], ["conformance", "-h"]])
+def test_help(run: Run, words: list[str]) -> None:
+    code, out, err = run(*words)
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage: batchval")
+    assert all(len(line) <= 100 for line in out.splitlines())
+
+
+def test_without_a_command_the_help_is_shown(run: Run) -> None:
+    code, out, err = run()
+    assert code == 2
+    assert "check" in out + err
+    assert "conformance" in out + err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_output_encoding(run_apart: Run, tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "日本.log"
+    path.write_bytes(b"\xff" * 100)
+    env = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    assert run_apart("check", path, env=env, errors="replace")[0] == 1
+    assert run_apart("dump", path, env=env, errors="replace")[0] == 1
+
+
+def test_a_full_disk_is_exit_3(run_apart: Run) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "check", str(SEGMENTS)], stdout=full, stderr=subprocess.PIPE, cwd=ROOT, check=False, text=True
+        )
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
