@@ -1,8 +1,10 @@
 """``batchval conformance``: are our answers Apache Kafka's?
 
 Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``, ``cfg``, ``batch_hex``
-and ``expect``, Kafka's own answer to three independent stages; golden lines also ``profile`` and, where strict mode
-has an answer of its own, ``expect_strict``.
+and ``expect``, Kafka's own answer to three independent stages. Golden lines also hold ``profile`` and, asked where they
+stand: ``expect_strict``, strict mode's answer; ``rule``, what the line is there to show (id, stage, broken); ``shows``,
+the batch loop's ``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these bytes, with
+``index_hex`` as its .index file.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import gzip
 import hashlib
 import json
 import struct
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +23,7 @@ from batchval.core.batch import batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
+from batchval.segment.check import Options, Summary, check_paths
 from batchval.types import AppendOrigin, CompressionType
 
 __all__ = ["Disagreement", "NotACase", "compare", "read_cases"]
@@ -116,6 +120,7 @@ def _case(case: object, default_id: str) -> Case:
             raise ValueError(f"the expected answer to {name} is no object")
     if case.get("profile", "produce") not in ("produce", "log"):
         raise ValueError(f"profile is {case['profile']!r}")
+    _golden_case(case)
     case["id"] = str(case.get("id", default_id))
     try:  # the remaining words are the policy's and the validator's to know
         LogValidator(policy_of(cfg), mode="kafka", **strict_settings(cfg))
@@ -128,6 +133,21 @@ def _case(case: object, default_id: str) -> Case:
     except BatchvalError as error:
         raise ValueError(str(error)) from None
     return case
+
+
+def _golden_case(case: Case) -> None:
+    """What golden lines alone have; ValueError says what is wrong with it."""
+    for name in ("rule", "shows"):
+        if not isinstance(case.get(name, {}), dict):
+            raise ValueError(f"{name} is no object")
+    if "rule" in case and case["rule"].get("stage") not in (*STAGES, "append", "log"):
+        raise ValueError(f"rule.stage is {case['rule'].get('stage')!r}")
+    findings = case.get("expect_log", [])
+    if not isinstance(findings, list) or not all(isinstance(finding, dict) for finding in findings):
+        raise ValueError("expect_log is no list of findings")
+    if not isinstance(case.get("index_hex", ""), str):
+        raise ValueError("index_hex is no text")
+    case["index"] = bytes.fromhex(case.get("index_hex", ""))
 
 
 def strict_settings(cfg: dict[str, Any]) -> dict[str, Any]:
@@ -256,14 +276,9 @@ def compare_strict(case: Case) -> Iterator[Disagreement]:
     validator = LogValidator(
         policy_of(cfg), mode="strict", profile=case.get("profile", "produce"), **strict_settings(cfg)
     )
-    result = validator.check(
-        case["batch"],
-        now_ms=cfg.get("now", 0),
-        origin=cfg.get("origin", "CLIENT"),
-        produce_version=cfg.get("produce_version", 9),
-        leader_epoch=cfg.get("leader_epoch", 0),
-        to_magic=cfg.get("to_magic", 2),
-    )
+    # check leaves rule 40 to whoever appends
+    ask = validator.validate if case.get("rule", {}).get("stage") == "append" else validator.check
+    result = ask(case["batch"], **_door(cfg))
     got = {
         "ok": result.ok,
         "code": int(result.error_code),
@@ -275,9 +290,74 @@ def compare_strict(case: Case) -> Iterator[Disagreement]:
             yield Disagreement(case["id"], "strict", name, value, got[name])
 
 
+def _door(cfg: dict[str, Any]) -> dict[str, Any]:
+    """The whole door's arguments."""
+    return {
+        "now_ms": cfg.get("now", 0),
+        "origin": cfg.get("origin", "CLIENT"),
+        "produce_version": cfg.get("produce_version", 9),
+        "first_offset": cfg.get("first_offset", 0),
+        "leader_epoch": cfg.get("leader_epoch", 0),
+        "to_magic": cfg.get("to_magic", 2),
+    }
+
+
+def compare_rule(case: Case) -> Iterator[Disagreement]:
+    """Kafka mode must name the rule where a golden line breaks it, and must not where the line obeys it."""
+    cfg, rule = case["cfg"], case["rule"]
+    validator = LogValidator(policy_of(cfg), mode="kafka")
+    origin, leader_epoch = cfg.get("origin", "CLIENT"), cfg.get("leader_epoch", 0)
+    if rule["stage"] == "request":
+        result = validator.check_request(case["batch"], produce_version=cfg.get("produce_version", 9))
+    elif rule["stage"] == "analyze":
+        result = validator.analyze(case["batch"], origin=origin, leader_epoch=leader_epoch)
+        for name, value in case.get("shows", {}).items():
+            if getattr(result, name, None) != value:
+                yield Disagreement(case["id"], "analyze", name, value, getattr(result, name, None))
+    elif rule["stage"] == "validate":
+        arguments = {name: value for name, value in _door(cfg).items() if name != "produce_version"}
+        result = validator.validate_messages_and_assign_offsets(case["batch"], **arguments)
+    else:
+        result = validator.validate(case["batch"], **_door(cfg))
+        if int(result.error_code) != case["expect"].get("final_code"):
+            yield Disagreement(case["id"], "final", "code", case["expect"].get("final_code"), int(result.error_code))
+    named = result.rule.id if result.rule else None
+    # an extra is no rule of Kafka's, and rules 1 and 11 refuse nothing: their effect is in "shows"
+    silent = rule["id"].startswith("S") or (result.ok and "shows" in case)
+    if (named == rule["id"]) != bool(rule["broken"]) and not (rule["broken"] and silent):
+        yield Disagreement(case["id"], rule["stage"], "rule", rule["id"] if rule["broken"] else None, named)
+
+
+def compare_log(case: Case) -> Iterator[Disagreement]:
+    """What the log profile finds in a segment that holds the line's bytes."""
+    cfg = case["cfg"]
+    options = Options(
+        profile="log",
+        policy=policy_of(cfg),
+        cleanup_policy="compact" if cfg.get("compact", False) else "delete",
+        **strict_settings(cfg),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        segment = Path(folder) / "topic-0" / "00000000000000000000.log"
+        segment.parent.mkdir()
+        segment.write_bytes(case["batch"])
+        if case["index"]:
+            segment.with_suffix(".index").write_bytes(case["index"])
+        found = [
+            {"rule": finding.rule.id, "position": finding.position, "offset": finding.offset}
+            for finding in check_paths([segment], options, Summary())
+        ]
+    if found != case["expect_log"]:
+        yield Disagreement(case["id"], "log", "findings", case["expect_log"], found)
+
+
 def compare(case: Case) -> list[Disagreement]:
     """All ways in which our answers to a case differ from what it expects; empty: they agree."""
     found = list(compare_kafka(case))
+    if case.get("rule", {}).get("stage", "log") != "log":
+        found += compare_rule(case)
     if "expect_strict" in case:
         found += compare_strict(case)
+    if "expect_log" in case:
+        found += compare_log(case)
     return found

@@ -293,6 +293,8 @@ cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
         return True
     v.record = f.record
     if answer == MALFORMED:
+        if f.reason == reasons.INNER_COMPRESSED:
+            rule = INNER_CODEC_SET
         return refuse(v, rule, INVALID_RECORD, f.reason, f.a, f.b)
     if answer == BROKER_FAILS:
         return broker_fails(v, CODEC_ID_UNKNOWN if f.cause == S6 else rule, f.cause, f.reason, f.a, f.b)

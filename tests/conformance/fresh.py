@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 import oracle  # noqa: E402
 
 from batchval import compression  # noqa: E402
-from batchval.cli.cases import compare, read_cases  # noqa: E402
+from batchval.cli.cases import NotACase, compare, read_cases  # noqa: E402
 from batchval.errors import BatchvalError  # noqa: E402
 
 DEFAULT_CASES = 2000
@@ -65,6 +65,8 @@ def disagreements(file: Path, count: Count) -> Iterator[str]:
     names = providers()
     try:
         for case in read_cases([file]):
+            if isinstance(case, NotACase):
+                raise case
             count.total[case["family"]] += 1
             agreed = True
             for name in names:

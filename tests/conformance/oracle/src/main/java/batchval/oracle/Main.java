@@ -3,6 +3,7 @@ package batchval.oracle;
 import batchval.oracle.bench.BenchBatches;
 import batchval.oracle.bench.BenchCommand;
 import batchval.oracle.generate.GenerateCommand;
+import batchval.oracle.golden.Golden;
 
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -13,6 +14,7 @@ public final class Main {
         usage: java -jar oracle.jar COMMAND
           answer IN OUT                        adds Kafka's answers to cases (JSON lines; .gz by suffix; - standard streams)
           generate --seed N [--cases N] OUT    makes cases, without answers
+          golden DIR                           writes DIR/SLUG/cases.jsonl for each rule
           bench-batches [--seed N] DIR         writes the batches that are timed
           bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
           errors [OUT]                         Kafka's Errors: name, code, retriable, message
@@ -30,6 +32,10 @@ public final class Main {
                 Options o = Options.parse(rest, "--seed", "--cases");
                 need(o.has("--seed") && o.rest().size() == 1);
                 GenerateCommand.run(o.number("--seed", 0), (int) o.number("--cases", -1), o.rest().get(0));
+            }
+            case "golden" -> {
+                need(rest.length == 1);
+                Golden.run(Path.of(rest[0]));
             }
             case "bench-batches" -> {
                 Options o = Options.parse(rest, "--seed");

@@ -29,7 +29,7 @@ public final class BenchCommand {
         if (files.length == 0)
             throw new IOException("no file in " + folder + " matches " + plan.files());
         ChainedOptionsBuilder options = new OptionsBuilder()
-            .include("KafkaBench\\." + plan.benchmark() + "$")
+            .include("KafkaBench\\.(" + plan.benchmark() + ")$")
             .param("folder", folder.toAbsolutePath().toString())
             .param("file", files)
             .forks(plan.forks())
