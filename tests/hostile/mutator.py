@@ -1,0 +1,77 @@
+"""The mutator (mutator.c) from Python: compiled once, when it is first wanted, into a temporary folder."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from buffers import Slots
+
+__all__ = ["LARGEST_CASE", "Mutator"]
+
+LARGEST_CASE = 16384
+_SOURCE = Path(__file__).with_name("mutator.c")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    text = _SOURCE.read_bytes()
+    folder = Path(tempfile.gettempdir()) / f"batchval-mutator-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    built = folder / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
+    if not built.exists():
+        partial = built.with_suffix(f".{os.getpid()}")
+        compiler = os.environ.get("CC", "cc").split()
+        subprocess.run([*compiler, "-O2", "-shared", "-fPIC", str(_SOURCE), "-o", str(partial)], check=True)
+        partial.rename(built)
+    library = ctypes.CDLL(str(built))
+    for name in ("hostile_case", "hostile_stream", "hostile_slots"):
+        getattr(library, name).restype = ctypes.c_uint32
+    return library
+
+
+class Mutator:
+    """An endless supply of cases made from ``seeds``; the same ``state`` makes the same ones."""
+
+    def __init__(self, seeds: Sequence[bytes], state: int) -> None:
+        if not seeds:
+            raise ValueError("no seeds")
+        self._library = _library()
+        self._blob = b"".join(seeds)
+        ends = [0]
+        for seed in seeds:
+            ends.append(ends[-1] + len(seed))
+        self._offsets = (ctypes.c_uint32 * len(ends))(*ends)
+        self._seeds = ctypes.c_uint32(len(seeds))
+        self._state = ctypes.c_uint64(state & 0xFFFFFFFFFFFFFFFF)
+        self._out = ctypes.create_string_buffer(LARGEST_CASE)
+
+    @property
+    def state(self) -> int:
+        """What to start from to get the next case again."""
+        return self._state.value
+
+    def case(self) -> bytes:
+        """A hostile batch, or what is left of one."""
+        return self._call(self._library.hostile_case)
+
+    def stream(self) -> bytes:
+        """A hostile raw stream."""
+        return self._call(self._library.hostile_stream)
+
+    def _call(self, function: ctypes._NamedFuncPointer) -> bytes:  # type: ignore[name-defined]
+        size = function(ctypes.byref(self._state), self._blob, self._offsets, self._seeds, self._out, LARGEST_CASE)
+        return self._out.raw[:size] if size > 2048 else ctypes.string_at(self._out, size)
+
+    def fill(self, slots: Slots, ranges: ctypes.Array[ctypes.c_int64]) -> None:
+        """A case in every slot; ``ranges`` gets their (start, length) pairs."""
+        self._library.hostile_slots(
+            ctypes.byref(self._state), self._blob, self._offsets, self._seeds,
+            ctypes.c_void_p(slots.address), slots.slot, slots.stride, slots.count, ranges,
+        )  # fmt: skip

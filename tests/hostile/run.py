@@ -1,0 +1,132 @@
+"""``python tests/hostile/run.py --seconds 60``: every target for so long; exit 1 on findings.
+
+Each target runs in a process of its own, so that a signal is a finding too. Reproducers are JSON lines in ``--out``;
+``--replay FILE`` judges them again. ``--corpus`` adds seeds (files in the form of the conformance corpus).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+
+_REPORT_EVERY = 60.0
+_SHOWN = 5
+
+
+def _work(target: str, seconds: float, seed: int, corpus: tuple[Path, ...], executions: int | None, sender) -> None:  # type: ignore[no-untyped-def]
+    from targets import TARGETS, Run
+
+    run = Run(seconds, seed, corpus, executions)
+    last = time.monotonic()
+    looked = run.going_on
+
+    def going_on() -> bool:
+        nonlocal last
+        if time.monotonic() - last > _REPORT_EVERY:
+            last = time.monotonic()
+            sender.send(("so far", run.executions, run.findings))
+            run.findings = []
+        return looked()
+
+    run.going_on = going_on  # type: ignore[method-assign]
+    TARGETS[target](run)
+    sender.send(("done", run.executions, run.findings))
+
+
+class _Worker:
+    """One target's process."""
+
+    def __init__(self, target: str, seed: int, arguments: argparse.Namespace) -> None:
+        self.target, self.seed = target, seed
+        self.executions, self.findings = 0, []  # type: ignore[var-annotated]
+        self.done = False
+        self.started = time.monotonic()
+        self.receiver, sender = multiprocessing.Pipe(duplex=False)
+        self.process = multiprocessing.Process(
+            target=_work,
+            args=(target, arguments.seconds, seed, tuple(arguments.corpus), arguments.executions, sender),
+        )
+        self.process.start()
+        sender.close()
+
+    def listen(self, out: Path | None) -> None:
+        """Waits for the next word; an end without one is a signal or a crash."""
+        try:
+            word, self.executions, findings = self.receiver.recv()
+            self.done = word == "done"
+        except EOFError:
+            self.process.join()
+            findings = [{"target": self.target, "what": [f"the process ended with {self.process.exitcode}"], "seed": self.seed, "batch_hex": ""}]
+            self.done = True
+        self.findings += findings
+        if out and findings:
+            out.mkdir(parents=True, exist_ok=True)
+            with (out / f"{self.target}-{self.seed}.jsonl").open("a", encoding="utf-8") as lines:
+                lines.writelines(json.dumps(finding) + "\n" for finding in findings)
+        seconds = time.monotonic() - self.started
+        print(f"{self.target}: {self.executions:,} executions in {seconds:.0f} s ({self.executions / seconds:,.0f}/s), {len(self.findings)} findings", flush=True)  # fmt: skip
+
+
+def _replay(paths: list[Path]) -> int:
+    from targets import replay
+
+    left = 0
+    for path in paths:
+        for line in path.read_text("utf-8").splitlines():
+            finding = json.loads(line)
+            what = replay(finding)
+            left += bool(what)
+            if what:
+                print(finding["target"], what)
+    print(f"replay: {left} findings are left")
+    return 1 if left else 0
+
+
+def main() -> int:
+    from targets import TARGETS
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each target")
+    parser.add_argument("--executions", type=int, help="stop a target earlier, after so many")
+    parser.add_argument("--target", action="append", choices=list(TARGETS), help="again for each; default: all")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2))
+    parser.add_argument("--out", type=Path, default=Path("build/hostile"), help="folder for reproducers")
+    parser.add_argument("--corpus", type=Path, action="append", default=[])
+    parser.add_argument("--replay", type=Path, action="append", default=[])
+    arguments = parser.parse_args()
+    if arguments.replay:
+        return _replay(arguments.replay)
+    print(f"seed {arguments.seed}", flush=True)
+    waiting = list(arguments.target or TARGETS)
+    running: list[_Worker] = []
+    findings = executions = 0
+    while waiting or running:
+        while waiting and len(running) < arguments.jobs:
+            running.append(_Worker(waiting.pop(0), arguments.seed, arguments))
+        for worker in multiprocessing.connection.wait([w.receiver for w in running], 1.0):
+            one = next(w for w in running if w.receiver is worker)
+            one.listen(arguments.out)
+            if not one.done:
+                continue
+            one.process.join()
+            running.remove(one)
+            findings += len(one.findings)
+            executions += one.executions
+            for finding in one.findings[:_SHOWN]:
+                print("  ", finding["what"], finding["batch_hex"][:200], {k: v for k, v in finding.get("cfg", {}).items()})
+    print(f"hostile: {executions:,} executions, {findings} findings" + (f", reproducers in {arguments.out}" if findings else ""))
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    import multiprocessing.connection
+
+    sys.exit(main())

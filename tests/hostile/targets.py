@@ -1,0 +1,317 @@
+"""The targets: each runs for some seconds and yields what it found.
+
+A finding is a broken promise: two answers that differ, a -1 in strict mode, an exception. (A signal ends the process: the
+runner sees that, and the state it printed repeats the run.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import snappy
+from buffers import Slots, buffer_of
+from differential import Setup, compare, compare_strict, setups, strict_invariants
+from mutator import LARGEST_CASE, Mutator
+from seeds import deflate_seeds, seeds, snappy_seeds
+
+from batchval import compression
+from batchval.core.batch import NotABatch, RecordBatch, batches
+from batchval.core.columns import resynchronise, scan_batches
+from batchval.core.gzip import inflate
+from batchval.core.snappy import decode
+from batchval.core.validator import LogValidator
+from batchval.policy import TopicPolicy
+from batchval.segment.check import Options, Summary, check_paths
+from batchval.segment.reader import SegmentFile
+
+__all__ = ["TARGETS", "Finding", "Run", "replay"]
+
+Finding = dict[str, Any]
+_EVERY = 64  # cases between two looks at the clock
+_SLOTS = 128
+
+
+class Run:
+    """One target's clock, counter and findings."""
+
+    def __init__(self, seconds: float, seed: int, extra: tuple[Path, ...] = (), executions: int | None = None) -> None:
+        self.seed = seed
+        self.extra = extra
+        self.executions = 0
+        self.findings: list[Finding] = []
+        self._most = executions
+        self._end = time.monotonic() + seconds
+
+    def going_on(self) -> bool:
+        return time.monotonic() < self._end and (self._most is None or self.executions < self._most)
+
+    def found(self, target: str, data: bytes, what: list[str], cfg: dict[str, Any] | None = None) -> None:
+        self.findings.append({"target": target, "what": what, "cfg": cfg or {}, "batch_hex": bytes(data).hex()})
+
+    def mutator(self, corpus: list[bytes] | None = None) -> Mutator:
+        return Mutator(corpus or seeds(self.extra), self.seed)
+
+
+def _guard(run: Run, target: str, data: bytes, check: Callable[[], list[str]], cfg: dict[str, Any] | None = None) -> None:
+    try:
+        what = check()
+    except Exception as error:
+        what = [f"exception {type(error).__name__}: {error}"]
+    if what:
+        run.found(target, data, what, cfg)
+
+
+# ---- core beside the reference -------------------------------------------------------------------------------------
+
+
+def _differential_case(setup: Setup, data: bytes, turn: int) -> list[str]:
+    found = compare(setup, data)
+    if turn % 4 == 0:
+        found += compare_strict(setup, data)
+    return found + strict_invariants(setup, data)
+
+
+def differential(run: Run) -> None:
+    """Three stages, outputs, in-place writes and strict's promises beside tests/reference."""
+    mutator = run.mutator()
+    configured = setups(run.seed)
+    while run.going_on():
+        for _ in range(_EVERY):
+            data = mutator.case()
+            setup = configured[run.executions % len(configured)]
+            turn = run.executions
+            _guard(run, "differential", data, lambda s=setup, d=data, t=turn: _differential_case(s, d, t), setup.cfg)  # type: ignore[misc]
+            run.executions += 1
+
+
+# ---- core alone ----------------------------------------------------------------------------------------------------
+
+
+def _ranges(run: Run) -> Iterator[tuple[Slots, np.ndarray, Mutator]]:
+    mutator = run.mutator()
+    slots = Slots(_SLOTS, LARGEST_CASE)
+    pairs = (ctypes.c_int64 * (2 * _SLOTS))()
+    as_array = np.frombuffer(pairs, "<i8")
+    while run.going_on():
+        for _ in range(8):
+            mutator.fill(slots, pairs)
+            yield slots, as_array, mutator
+
+
+def _case(slots: Slots, pairs: np.ndarray, i: int) -> bytes:
+    return bytes(slots.view[int(pairs[2 * i]) : int(pairs[2 * i] + pairs[2 * i + 1])])
+
+
+def core_ranges(run: Run) -> None:
+    """check_ranges in both modes over slots that end at forbidden pages."""
+    policies = [
+        TopicPolicy(),
+        TopicPolicy(cleanup_policy="compact", message_timestamp_before_max_ms=1000),
+        TopicPolicy(compression_type="lz4", max_decompressed_message_bytes=100),
+        TopicPolicy(compression_type="uncompressed", message_timestamp_type="LogAppendTime"),
+    ]
+    pairs_of = [(LogValidator(p, max_decompressed_bytes=1 << 20), LogValidator(p, mode="kafka")) for p in policies]
+    origins = ("CLIENT", "CLIENT", "REPLICATION", "COORDINATOR", "RAFT_LEADER")
+    for turn, (slots, pairs, _) in enumerate(_ranges(run)):
+        strict, kafka = pairs_of[turn % len(pairs_of)]
+        to_magic = (2, 2, 1, 0)[turn // 7 % 4]
+        arguments = {"now_ms": 1_700_000_000_000, "origin": origins[turn % len(origins)], "to_magic": to_magic}
+        a = strict.check_ranges(slots.view, pairs, **arguments)
+        b = kafka.check_ranges(slots.view, pairs, **arguments)
+        wrong = (a["error_code"] == -1) | ((a["rule"] == 0) & (b["rule"] != 0)) | (a["rule"] < 0)
+        for i in np.flatnonzero(wrong):
+            run.found("core_ranges", _case(slots, pairs, int(i)), ["-1 in strict, or strict accepts and kafka refuses"], arguments)
+        run.executions += _SLOTS
+
+
+def _walk_alone(data: bytes) -> list[str]:
+    """The doors that look at one buffer, apart from the three stages."""
+    found = []
+    log = LogValidator(profile="log", max_decompressed_bytes=1 << 20)
+    result = log.check(buffer_of(data))
+    if int(result.error_code) == -1:
+        found.append(f"log profile answers -1: {result}")
+    log.check_batches(buffer_of(data))
+    columns = scan_batches(buffer_of(data))
+    for row in columns.rows():
+        str(row)
+    resynchronise(buffer_of(data))
+    whole = sum(batch.size_in_bytes for batch in batches(buffer_of(data)))
+    if whole > columns.end:
+        found.append(f"batches() finds {whole} bytes, scan_batches {columns.end}")
+    try:
+        for record in RecordBatch(buffer_of(data)).records(max_decompressed_bytes=1 << 20):
+            bytes(record.key or b""), bytes(record.value or b"")
+    except NotABatch:
+        pass
+    return found
+
+
+def core_doors(run: Run) -> None:
+    """log profile, scan_batches, resynchronise, RecordBatch and its records."""
+    mutator = run.mutator()
+    while run.going_on():
+        for _ in range(_EVERY):
+            data = mutator.case()
+            _guard(run, "core_doors", data, lambda d=data: _walk_alone(d))  # type: ignore[misc]
+            run.executions += 1
+
+
+# ---- providers, codecs ---------------------------------------------------------------------------------------------
+
+
+def _answers(setup: Setup, data: bytes) -> tuple[Any, ...]:
+    cfg = setup.cfg
+    result = setup.kafka.validate_messages_and_assign_offsets(buffer_of(data), now_ms=cfg["now"], to_magic=cfg["to_magic"])
+    strict = setup.strict.check(buffer_of(data), now_ms=cfg["now"])
+    return result.error_code, result.rule, result.record_errors, result.output, strict.error_code, strict.rule, strict.reports
+
+
+def providers(run: Run) -> None:
+    """The answers of the two providers, which must be the same."""
+    compressed = [s for s in seeds(run.extra) if len(s) > 22 and ((s[16] == 2 and s[22] & 7 >= 3) or (s[16] < 2 and s[17] & 7 == 3))]
+    mutator = run.mutator(compressed)
+    configured = setups(run.seed, 30)
+    before = compression.provider()
+    while run.going_on():
+        cases = [(configured[i % len(configured)], mutator.case()) for i in range(_EVERY)]
+        answers = []
+        for name in compression.PROVIDERS:
+            compression.use(name)
+            answers.append([_answers(setup, data) for setup, data in cases])
+        for (setup, data), native, packages in zip(cases, *answers, strict=True):
+            if native != packages:
+                run.found("providers", data, [f"native {native}", f"packages {packages}"], setup.cfg)
+        run.executions += 2 * _EVERY
+    compression.use(before)
+
+
+def _inflate_case(data: bytes) -> list[str]:
+    status, content, used = inflate(data, 1 << 22)
+    unpacker = zlib.decompressobj(-15)
+    try:
+        expected = unpacker.decompress(data, 1 << 22)
+        theirs = "done" if unpacker.eof else "short"
+    except zlib.error:
+        expected, theirs = b"", "bad"
+    if status != theirs:
+        return [f"inflate: {status}, zlib {theirs}"]
+    if status == "done" and (content != expected or used != len(data) - len(unpacker.unused_data)):
+        return [f"inflate: {len(content)} bytes of {used}, zlib {len(expected)} of {len(data) - len(unpacker.unused_data)}"]
+    return []
+
+
+def _snappy_case(data: bytes) -> list[str]:
+    try:
+        ours: bytes | None = decode(data, 1 << 22)
+    except ValueError:
+        ours = None
+    try:
+        theirs: bytes | None = bytes(snappy.decompress(data))
+    except Exception:
+        theirs = None
+    return [] if ours == theirs else [f"snappy: {None if ours is None else len(ours)}, package {None if theirs is None else len(theirs)}"]
+
+
+def _streams(run: Run, name: str, corpus: list[bytes], check: Callable[[bytes], list[str]]) -> None:
+    mutator = Mutator(corpus, run.seed)
+    while run.going_on():
+        for _ in range(_EVERY):
+            data = mutator.stream()
+            _guard(run, name, data, lambda d=data: check(d))  # type: ignore[misc]
+            run.executions += 1
+
+
+def inflating(run: Run) -> None:
+    """The own inflate beside zlib: status, content, bytes used."""
+    _streams(run, "inflate", deflate_seeds(), _inflate_case)
+
+
+def unsnapping(run: Run) -> None:
+    """The own snappy decoder beside the package's."""
+    _streams(run, "snappy", snappy_seeds(), _snappy_case)
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def _file_case(folder: Path, data: bytes) -> list[str]:
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(data)
+    with SegmentFile(path) as segment:
+        at = 0
+        for part in segment.stretches():
+            if part.position != at:
+                return [f"a stretch at {part.position}, expected {at}"]
+            at += part.size if hasattr(part, "size") else len(part.data)
+        if at != len(data):
+            return [f"stretches end at {at} of {len(data)}"]
+    from batchval.cli.dump import rows
+
+    for row in rows(path, True):
+        json.dumps(row)
+    for profile in ("log", "produce"):
+        for finding in check_paths([path], Options(profile=profile, now_ms=1_700_000_000_000), Summary()):
+            if finding.rule.error_code is not None and int(finding.rule.error_code) == -1 and finding.rule.number > 40:
+                return [f"finding without an API error: {finding}"]
+    return []
+
+
+def files(run: Run) -> None:
+    """Segment reader, check and dump over files of several hostile batches."""
+    mutator = run.mutator()
+    with tempfile.TemporaryDirectory() as folder:
+        while run.going_on():
+            data = b"".join(mutator.case() for _ in range(1 + run.executions % 5))
+            _guard(run, "files", data, lambda d=data: _file_case(Path(folder), d))  # type: ignore[misc]
+            run.executions += 1
+
+
+TARGETS: dict[str, Callable[[Run], None]] = {
+    "differential": differential,
+    "core_ranges": core_ranges,
+    "core_doors": core_doors,
+    "providers": providers,
+    "inflate": inflating,
+    "snappy": unsnapping,
+    "files": files,
+}
+
+
+def replay(finding: Finding) -> list[str]:
+    """A finding once more: what it is today."""
+    data = bytes.fromhex(finding["batch_hex"])
+    target = finding["target"]
+    if target == "differential":
+        return _differential_case(Setup.of(finding["cfg"]), data, 0)
+    if target == "core_doors":
+        return _walk_alone(data)
+    if target == "inflate":
+        return _inflate_case(data)
+    if target == "snappy":
+        return _snappy_case(data)
+    if target == "files":
+        with tempfile.TemporaryDirectory() as folder:
+            return _file_case(Path(folder), data)
+    if target == "providers":
+        setup, before, answers = Setup.of(finding["cfg"]), compression.provider(), []
+        for name in compression.PROVIDERS:
+            compression.use(name)
+            answers.append(_answers(setup, data))
+        compression.use(before)
+        return [] if answers[0] == answers[1] else [str(a) for a in answers]
+    setup = Setup.of({"now": 1_700_000_000_000} | {k: v for k, v in finding["cfg"].items() if k in ("origin", "to_magic")})
+    return strict_invariants(setup, data)
+
+
+if os.environ.get("BATCHVAL_BUILD") in ("asan", "ubsan"):
+    _EVERY = 8
