@@ -11,12 +11,10 @@ from typing import NamedTuple
 import lz4.block
 import zstandard
 
-__all__ = ["Decoded", "lz4_block", "zstd_frame", "zstd_frame_size"]
+__all__ = ["Decoded", "lz4_block", "zstd_frame"]
 
 _READ_SIZE = 131075  # zstd's recommended input size, which Kafka's stream class reads too
 _CHUNK = 16384  # what Kafka reads at a time
-_BLOCK_HEADER = 3
-_CHECKSUM = 4
 
 
 class Decoded(NamedTuple):
@@ -32,21 +30,6 @@ def lz4_block(source: bytes, capacity: int) -> bytes | None:
         return bytes(lz4.block.decompress(source, uncompressed_size=capacity))
     except (lz4.block.LZ4BlockError, ValueError):
         return None
-
-
-def zstd_frame_size(source: bytes, header_size: int, has_checksum: bool) -> int:
-    """Bytes of the frame at the start of ``source``, 0 where it is cut off: block headers alone are read."""
-    at = header_size
-    last = False
-    while not last:
-        if len(source) - at < _BLOCK_HEADER:
-            return 0
-        header = int.from_bytes(source[at : at + _BLOCK_HEADER], "little")
-        last = bool(header & 1)
-        size = 1 if (header >> 1) & 3 == 1 else header >> 3  # a run-length block holds one byte
-        at += _BLOCK_HEADER + size
-    at += _CHECKSUM if has_checksum else 0
-    return at if at <= len(source) else 0
 
 
 def zstd_frame(frame: bytes, limit: int) -> Decoded:

@@ -92,7 +92,7 @@ cdef class RecordBatch:
     @property
     def last_offset(self):
         if self.entry.magic == 2:
-            return self.header.base_offset + self.header.last_offset_delta
+            return <int64_t>(<uint64_t>self.header.base_offset + <uint64_t><int64_t>self.header.last_offset_delta)
         return be64(self.entry.p)
 
     @property

@@ -14,6 +14,7 @@ from libc.string cimport memcpy
 import numpy
 
 from batchval.core.bytes cimport be32, be64
+from batchval.core.crc32c cimport crc32_moved, crc32_of, crc32c_moved, crc32c_of
 from batchval.core.header cimport BATCH, NO_MORE, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
 from batchval.core.judge cimport Verdict
 from batchval.core.layout cimport *
@@ -349,29 +350,83 @@ def scan_batches(buffer, Py_ssize_t position=0):
     return columns
 
 
+cdef enum:
+    CHECKPOINT = 512  # bytes between two noted checksums
+
+
+cdef struct Prefixes:  # checksums of the beginnings of a buffer: with them that of any stretch costs the same
+    const uint8_t *p
+    uint64_t n
+    uint64_t work  # bytes that were summed up one candidate at a time
+    uint32_t *castagnoli
+    uint32_t *ieee
+
+
+cdef bint note_prefixes(Prefixes *s) noexcept nogil:
+    """False: no memory."""
+    cdef uint64_t i, count = s.n // CHECKPOINT + 1
+    s.castagnoli = <uint32_t *>malloc(2 * count * sizeof(uint32_t))
+    if s.castagnoli is NULL:
+        return False
+    s.ieee = s.castagnoli + count
+    s.castagnoli[0] = 0
+    s.ieee[0] = 0
+    for i in range(1, count):
+        s.castagnoli[i] = crc32c_of(s.castagnoli[i - 1], s.p + (i - 1) * CHECKPOINT, CHECKPOINT)
+        s.ieee[i] = crc32_of(s.ieee[i - 1], s.p + (i - 1) * CHECKPOINT, CHECKPOINT)
+    return True
+
+
+cdef uint32_t crc_of_stretch(const Prefixes *s, uint64_t start, uint64_t end, bint castagnoli) noexcept nogil:
+    cdef uint64_t a = start // CHECKPOINT, b = end // CHECKPOINT
+    if castagnoli:
+        return crc32c_of(s.castagnoli[b], s.p + b * CHECKPOINT, end - b * CHECKPOINT) ^ crc32c_moved(
+            crc32c_of(s.castagnoli[a], s.p + a * CHECKPOINT, start - a * CHECKPOINT), end - start)
+    return crc32_of(s.ieee[b], s.p + b * CHECKPOINT, end - b * CHECKPOINT) ^ crc32_moved(
+        crc32_of(s.ieee[a], s.p + a * CHECKPOINT, start - a * CHECKPOINT), end - start)
+
+
+cdef bint crc_is_right(Prefixes *s, uint64_t at, const Entry *b) noexcept nogil:
+    """Bytes may be laid so that every one of them looks like the start of a long batch. That must not cost a square."""
+    if b.size <= CHECKPOINT or (s.castagnoli is NULL and s.work <= s.n):
+        s.work += b.size
+        return stored_crc(b) == computed_crc(b)
+    if s.castagnoli is NULL and not note_prefixes(s):
+        return stored_crc(b) == computed_crc(b)
+    return stored_crc(b) == crc_of_stretch(s, at + (ATTRIBUTES if b.magic == 2 else LEGACY_MAGIC), at + b.size, b.magic == 2)
+
+
 def resynchronise(buffer, Py_ssize_t position=0):
     """Where the next batch starts, at or behind ``position``, as its own CRC proves; -1 where there is none.
 
-    For going on behind damage: a size field that lies leaves the reader nowhere.
+    For going on behind damage: a size field that lies leaves the reader nowhere. Takes time in proportion to the
+    buffer's size, whatever it holds.
     """
     cdef Py_buffer view
     cdef Entry b
+    cdef Prefixes s
     cdef const uint8_t *p
     cdef Py_ssize_t at, found = -1
     try:
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     except (BufferError, TypeError) as error:
         raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    p = <const uint8_t *>view.buf
+    s.p = p
+    s.n = view.len
+    s.work = 0
+    s.castagnoli = NULL
+    s.ieee = NULL
     try:
-        p = <const uint8_t *>view.buf
         with nogil:
             at = position if position > 0 else 0
             while at + MAGIC < view.len:
-                if looks_like_a_batch(p + at, view.len - at, &b) and stored_crc(&b) == computed_crc(&b):
+                if looks_like_a_batch(p + at, view.len - at, &b) and crc_is_right(&s, at, &b):
                     found = at
                     break
                 at += 1
     finally:
+        free(s.castagnoli)
         PyBuffer_Release(&view)
     return found
 

@@ -12,6 +12,7 @@ cdef extern from "crc_kernels.h" nogil:
     uint32_t c_crc32c_by "crc32c_by"(int kernel, uint32_t crc, const uint8_t *p, size_t n) noexcept
     uint32_t c_crc32_ieee "crc32_ieee"(uint32_t crc, const uint8_t *p, size_t n) noexcept
     uint32_t c_crc32c_shift "crc32c_shift"(uint32_t crc, uint64_t n) noexcept
+    uint32_t c_crc32_ieee_shift "crc32_ieee_shift"(uint32_t crc, uint64_t n) noexcept
     void crc_init() noexcept
     int crc_kernel() noexcept
     int crc_kernel_usable(int kernel) noexcept
@@ -34,6 +35,10 @@ cdef uint32_t crc32_of(uint32_t crc, const uint8_t *p, size_t n) noexcept nogil:
 cdef uint32_t crc32c_moved(uint32_t crc, uint64_t n) noexcept nogil:
     """The crc over n further bytes: crc(A' B) = crc(A B) ^ moved(crc(A) ^ crc(A'), len(B))."""
     return c_crc32c_shift(crc, n)
+
+
+cdef uint32_t crc32_moved(uint32_t crc, uint64_t n) noexcept nogil:
+    return c_crc32_ieee_shift(crc, n)
 
 
 def crc32c(data, uint32_t crc=0):

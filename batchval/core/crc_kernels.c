@@ -16,6 +16,7 @@
 
 static uint32_t TABLE_C[8][256], TABLE_IEEE[8][256];
 static uint32_t POWER[64];          /* x^(8 * 2^k): moves a crc over 2^k bytes */
+static uint32_t POWER_IEEE[64];     /* the same modulo the other polynomial */
 static int chosen = CRC_TABLE;
 
 /* a * b modulo the polynomial */
@@ -251,7 +252,11 @@ void crc_init(void)
     fill_table(CASTAGNOLI, TABLE_C);
     fill_table(IEEE, TABLE_IEEE);
     POWER[0] = x_to_the(CASTAGNOLI, 8);
-    for (int k = 1; k < 64; k++) POWER[k] = multiply(CASTAGNOLI, POWER[k - 1], POWER[k - 1]);
+    POWER_IEEE[0] = x_to_the(IEEE, 8);
+    for (int k = 1; k < 64; k++) {
+        POWER[k] = multiply(CASTAGNOLI, POWER[k - 1], POWER[k - 1]);
+        POWER_IEEE[k] = multiply(IEEE, POWER_IEEE[k - 1], POWER_IEEE[k - 1]);
+    }
 #if HAVE_X86
     init_x86();
     chosen = has_avx ? CRC_FOLD512 : has_sse ? CRC_FUSION : CRC_TABLE;
@@ -303,5 +308,11 @@ uint32_t crc32c_shift(uint32_t crc, uint64_t n)
     if (has_sse) return shift_hw(crc, n);
 #endif
     for (; n; n &= n - 1) crc = multiply(CASTAGNOLI, crc, POWER[__builtin_ctzll(n)]);
+    return crc;
+}
+
+uint32_t crc32_ieee_shift(uint32_t crc, uint64_t n)
+{
+    for (; n; n &= n - 1) crc = multiply(IEEE, crc, POWER_IEEE[__builtin_ctzll(n)]);
     return crc;
 }

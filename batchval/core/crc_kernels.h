@@ -19,4 +19,5 @@ uint32_t crc32_ieee(uint32_t crc, const uint8_t *p, size_t n);
 /* The crc that a buffer has when n more bytes follow: with it crc(A'B) = crc(AB) ^ shift(crc(A) ^ crc(A'), len B)
  * for A and A' of any lengths, in O(log n). */
 uint32_t crc32c_shift(uint32_t crc, uint64_t n);
+uint32_t crc32_ieee_shift(uint32_t crc, uint64_t n);
 #endif

@@ -48,6 +48,7 @@ cdef enum:
     ZSTD_SKIPPABLE = 0x184D2A50
     ZSTD_BLOCK_MAXIMUM = 1 << 17
     ZSTD_BLOCK_HEADER = 1  # ZSTD_nextInputType_e
+    ZSTD_LAST_BLOCK = 3
     ZSTD_WINDOW_MAXIMUM = (1 << 27) + 1
     ZSTD_JAVA_SOURCE = 131075  # what Kafka's stream class holds of the input at a time
     ZSTD_JAVA_CHUNK = 16384  # and what it asks for
@@ -488,13 +489,13 @@ cdef bint open_zstd_frame(Stream *s, FrameHeader *h) noexcept nogil:
     cdef int reason
     if s.source == s.source_end:
         return ended(s, s.source)
+    s.state.zstd.frame_start = s.delivered  # whatever stands here: what is before it was delivered with its frame
     reason = zstd_frame_header(s.source, room(s.source, s.source_end), h)
     if reason:
         return damaged(s, reason, ALL_BEFORE if reason == reasons.ZSTD_CUT_OFF else LOST_ABRUPTLY)
     if h.skippable:
         s.source += h.size
         return False
-    s.state.zstd.frame_start = s.delivered
     return True
 
 
@@ -503,6 +504,7 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
     cdef FrameHeader h
     cdef uint64_t size, reserve, history, here
     cdef size_t n, need
+    cdef int kind
     cdef uint8_t *to
     if s.scratch.zstd_dctx is NULL:
         s.scratch.zstd_dctx = BLOCKS.zstd_create_dctx()
@@ -543,9 +545,10 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
             s.state.zstd.in_frame = False
             return False
         here = room(s.source, s.source_end)
-        if BLOCKS.zstd_next_input_type(s.scratch.zstd_dctx) == ZSTD_BLOCK_HEADER:
+        kind = BLOCKS.zstd_next_input_type(s.scratch.zstd_dctx)
+        if kind == ZSTD_BLOCK_HEADER:
             s.state.zstd.raw_block = here > 0 and s.source[0] & 6 == 0
-        elif s.state.zstd.raw_block and 0 < here < need:
+        elif s.state.zstd.raw_block and kind <= ZSTD_LAST_BLOCK and 0 < here < need:  # but not of a checksum
             need = here
         if here < need:
             return damaged(s, reasons.ZSTD_CUT_OFF, ALL_BEFORE)
@@ -578,10 +581,10 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
         return False
     if h.window > ZSTD_WINDOW_MAXIMUM:
         return damaged(s, reasons.ZSTD_WINDOW, LOST_ABRUPTLY, <int64_t>h.window)
+    size = zstd_frame_size(s.source, s.source_end, &h)
     try:
-        rest = PyBytes_FromStringAndSize(<const char *>s.source, room(s.source, s.source_end))
-        size = packages.zstd_frame_size(rest, h.size, h.has_checksum)
-        decoded = packages.zstd_frame(rest[:size] if size else rest, limit)
+        # only this frame is copied: all that is left, for each of many small frames, would be quadratic
+        decoded = packages.zstd_frame(PyBytes_FromStringAndSize(<const char *>s.source, size if size else room(s.source, s.source_end)), limit)
     except MemoryError:
         return no_memory(s)
     n = PyBytes_GET_SIZE(decoded.data)

@@ -56,16 +56,17 @@ static int build(uint32_t *table, int bits, const uint8_t *lengths, int n, const
         left = 2 * left - count[length];
         if (left < 0) return -1;
     }
-    if (left > 0 && (!one_symbol_passes || longest > 1)) return -1;
+    if (left > 0 && longest > 0 && (!one_symbol_passes || longest > 1)) return -1;
     start[1] = 0;
     for (int length = 1; length < 15; length++) start[length + 1] = start[length] + count[length];
     for (int i = 0; i < n; i++)
         if (lengths[i]) sorted[start[lengths[i]]++] = (uint16_t)i;
     if (left > 0) {
-        uint32_t used = longest ? entry(symbols[sorted[0]], 1) : INVALID | 1;
+        /* no code at all: zlib waits for a symbol, and as the code lengths' own code it then reads zeros bit by bit */
+        uint32_t used = longest ? entry(symbols[sorted[0]], 1) : one_symbol_passes ? INVALID | 1 : entry(symbols[0], 1);
         for (int i = 0; i < 1 << bits; i += 2) {
             table[i] = used;
-            table[i + 1] = INVALID | 1;
+            table[i + 1] = longest || one_symbol_passes ? INVALID | 1 : used;
         }
         return 0;
     }

@@ -24,12 +24,11 @@ from batchval.core.legacy cimport (CORRUPT, LEGACY_BROKEN, MESSAGE, NO_MESSAGE, 
 from batchval.core.records cimport (BROKER_FAILS, BUFFER_PARSER, MALFORMED, OUT_OF_MEMORY, OVER_LIMIT, SKIP_PARSER,
                                     STREAM_PARSER, WALKED, Checks, Facts, clear_facts, plain_range, walk, walk_plain_buffer)
 from batchval.core.replay cimport damage_comes_first
-from batchval.core.scratch cimport Scratch
+from batchval.core.scratch cimport Scratch, no_errors
 
 cdef enum:
     NO_PRODUCER_ID = -1
     NO_TIMESTAMP = -1
-    ERRORS_KEPT = 65536  # in strict mode; Kafka would answer with all
 
 
 # ---- verdicts ------------------------------------------------------------------------------------------------------
@@ -179,7 +178,7 @@ cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy
     """v.source says which codec the batch loop found. On acceptance the verdict holds all but the new bytes."""
     cdef bint accepted
     v.target = v.source if policy.target == PRODUCER else policy.target
-    scratch.errors_count = 0
+    no_errors(scratch, d.strict)
     accepted = validate_messages(p, n, d, policy, scratch, v)
     mark_meters(scratch, v)
     return accepted
@@ -322,7 +321,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
             if m.overlong or m.mislabelled:
                 f.found |= 1 << 7
         elif answer == MALFORMED or answer == CORRUPT:
-            if damage_comes_first(b, scratch, c, f, parser):
+            if damage_comes_first(b, scratch, c, f, parser, d.limit):
                 v.record = f.record
                 return broker_fails(v, WRAPPER_MALFORMED, S7, f.reason)
         return take(answer, f, b.magic, v)
@@ -337,7 +336,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
     if s.status == DAMAGED:
         return broker_fails(v, RECORD_MALFORMED, S7, s.reason, s.detail)
     answer = walk(&s, &h, c, f, parser)
-    if answer == MALFORMED and codec != NONE and f.needed and damage_comes_first(b, scratch, c, f, parser):
+    if answer == MALFORMED and codec != NONE and f.needed and damage_comes_first(b, scratch, c, f, parser, d.limit):
         v.record = f.record
         return broker_fails(v, RECORD_MALFORMED, S7, f.reason)
     if s.overlong or s.mislabelled:
@@ -348,29 +347,17 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
 
 cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil:
     """Kafka marks them record by record, also when the batch then fails for another reason."""
-    cdef int32_t i
-    for i in range(scratch.errors_count):
-        if scratch.errors[i].rule == KEY_MISSING:
-            v.meters[METER_NO_KEY] += 1
-        elif scratch.errors[i].rule == RECORD_MAGIC_DIFFERS:
-            v.meters[METER_MAGIC] += 1
+    v.meters[METER_NO_KEY] += scratch.keys_missing
+    v.meters[METER_MAGIC] += scratch.magics_differing
 
 
 cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
     """processRecordErrors: True if there are none."""
-    cdef int32_t i
-    cdef int rule = 0, code = INVALID_RECORD
-    for i in range(scratch.errors_count):
-        if scratch.errors[i].rule == TIMESTAMP_OUT_OF_RANGE or scratch.errors[i].rule == TIMESTAMP_TYPE_BY_PRODUCER:
-            code = INVALID_TIMESTAMP
-        if rule == 0:
-            rule = scratch.errors[i].rule
-        elif rule != scratch.errors[i].rule:
-            rule = RECORD_ERRORS
-    if rule == 0:
+    if scratch.errors_seen == 0:
         return True
     v.record = scratch.errors[0].index
-    return refuse(v, rule, code, reasons.RECORDS_REFUSED, scratch.errors_count)
+    return refuse(v, scratch.last_rule if scratch.one_rule else RECORD_ERRORS,
+                  INVALID_TIMESTAMP if scratch.bad_timestamp else INVALID_RECORD, reasons.RECORDS_REFUSED, scratch.errors_seen)
 
 
 cdef inline void add_facts(const Facts *f, Verdict *v) noexcept nogil:
@@ -470,6 +457,14 @@ cdef bint cannot_close(const Entry *first, const Door *d, Verdict *v) noexcept n
     return False
 
 
+cdef bint cannot_tell(const Door *d, const Policy *policy, Verdict *v) noexcept nogil:
+    """MemoryRecordsBuilder.info: with LogAppendTime it unboxes the last offset, which a batch without records lacks."""
+    if v.records_count == 0 and policy.log_append_time and (d.to_magic == 2 or v.target != NONE):
+        broker_fails(v, REBUILD_IMPOSSIBLE, S9, reasons.REBUILD_NO_RECORD)
+        return True
+    return False
+
+
 cdef inline void rebuilt_max_timestamp(const Door *d, const Policy *policy, Verdict *v) noexcept nogil:
     if policy.log_append_time:
         v.max_timestamp = d.now
@@ -518,13 +513,13 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
         walked = walk_batch(&b, parser, False, &c, d, scratch, &f, &expected, v)
         # records are written as they are validated, up to the first that is refused: one that cannot be written
         # throws before a later one is looked at
-        if cannot_append(&f, d, scratch.errors[0].index if scratch.errors_count else 0x7FFFFFFF, v):
+        if cannot_append(&f, d, scratch.errors[0].index if scratch.errors_seen else 0x7FFFFFFF, v):
             return False
         if not walked or not record_errors(scratch, v):
             return False
         add_facts(&f, v)
         at += b.size
-    if cannot_close(&first, d, v):
+    if cannot_close(&first, d, v) or cannot_tell(d, policy, v):
         return False
     rebuilt_max_timestamp(d, policy, v)
     return True
@@ -628,7 +623,7 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
     v.rebuild = True
     if unreadable:
         return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
-    if cannot_build(&first, d, v.target == ZSTD, v) or cannot_append(&appended, d, 0x7FFFFFFF, v) or cannot_close(&first, d, v):
+    if cannot_build(&first, d, v.target == ZSTD, v) or cannot_append(&appended, d, 0x7FFFFFFF, v) or cannot_close(&first, d, v) or cannot_tell(d, policy, v):
         return False
     rebuilt_max_timestamp(d, policy, v)
     return True
@@ -642,7 +637,7 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     cdef Facts f
     cdef int64_t expected = 0
     cdef int codec
-    scratch.errors_count = 0
+    no_errors(scratch, d.strict)
     fill_checks(&c, d, policy)
     c.max_body = 0x7FFFFFFF
     v.path = PATH_FULL
@@ -685,9 +680,9 @@ cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h
     cdef Facts f
     cdef Stream s
     clear_facts(&f)
-    scratch.errors_count = 0
+    no_errors(scratch, d.strict)
     open_stream(&s, scratch, h.attributes & CODEC_MASK, 2, p + RECORDS, n - RECORDS, d.limit, False)
-    if s.status == DAMAGED or walk(&s, h, c, &f, SKIP_PARSER) != WALKED or scratch.errors_count or not f.in_order:
+    if s.status == DAMAGED or walk(&s, h, c, &f, SKIP_PARSER) != WALKED or scratch.errors_seen or not f.in_order:
         return False
     v.found = f.found
     if s.overlong or s.mislabelled:

@@ -222,7 +222,7 @@ cdef int check_message(const Messages *m, const Message *message, Scratch *scrat
     """LogValidator.validateRecord for one message; WALKED, or what is thrown at once."""
     cdef int32_t length = 0
     cdef uint32_t stored, computed
-    cdef int32_t errors = scratch.errors_count
+    cdef int32_t errors = scratch.errors_seen
     refused[0] = False
     if message.p[RECORD_MAGIC] != <uint8_t>m.magic:
         refused[0] = True
@@ -242,8 +242,8 @@ cdef int check_message(const Messages *m, const Message *message, Scratch *scrat
         return fails(f, i, reasons.MESSAGE_FIELDS, S9)
     if not check_record(scratch, c, m.log_append_time, i, message.timestamp, not c.compacted or be32(message.p + key_field(message.p)) >= 0):
         return OUT_OF_MEMORY
-    refused[0] = scratch.errors_count > errors
-    if refused[0] and m.log_append_time and scratch.errors[errors].rule == TIMESTAMP_TYPE_BY_PRODUCER and not is_readable(message):
+    refused[0] = scratch.errors_seen > errors
+    if refused[0] and m.log_append_time and scratch.last_rule == TIMESTAMP_TYPE_BY_PRODUCER and not is_readable(message):
         return fails(f, i, reasons.MESSAGE_FIELDS, S9)
     return WALKED
 

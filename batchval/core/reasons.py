@@ -58,6 +58,7 @@ REASONS: dict[str, str] = {
     "REBUILD_NO_PRODUCER_ID": "a transactional batch without a producer id cannot be written",
     "REBUILD_PRODUCER_EPOCH": "producer id {a} without an epoch cannot be written",
     "REBUILD_SEQUENCE": "producer id {a} without a base sequence cannot be written",
+    "REBUILD_NO_RECORD": "a batch without records has no last offset for LogAppendTime",
     "REBUILT_LARGER_THAN_MAX": "rebuilt to {a} bytes, max.message.bytes is {b}",
     # magic 0 and 1
     "MESSAGE_FIELDS": "message {i}: its key or value runs past its end",

@@ -1,5 +1,7 @@
+from libc.stdint cimport uint64_t
+
 from batchval.core.header cimport Entry
 from batchval.core.records cimport Checks, Facts
 from batchval.core.scratch cimport Scratch
 
-cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser) noexcept nogil
+cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser, uint64_t limit) noexcept nogil

@@ -9,7 +9,7 @@ matter how large the chunks were; this module then replays the reads, by positio
     GZIPInputStream      inflates from 8192 bytes of input at a time, and stops there or at the end of a member
     SnappyInputStream    goes on into the next chunk until the wish is filled
     ZstdInputStream      stops at the end of a frame; decodes the block behind the wish if its bytes are there
-    Lz4BlockInputStream  stops at the end of a block, so damage never comes first
+    Lz4BlockInputStream  stops at the end of a block, so all before the damage arrives
 """
 
 from libc.stddef cimport size_t
@@ -18,7 +18,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
 
 from batchval.core.bytes cimport be32, room
-from batchval.core.frames cimport DAMAGED, LOST_ABRUPTLY, UNLIMITED, Stream, open_stream, refill
+from batchval.core.frames cimport DAMAGED, LOST_ABRUPTLY, Stream, open_stream, refill
 from batchval.core.gzip cimport (INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, Inflate, gzip_header, inflate_on,
                                  inflate_open)
 from batchval.core.header cimport Entry
@@ -167,10 +167,10 @@ cdef bint take_bulk(Replay *r, uint64_t n) noexcept nogil:
     return True
 
 
-cdef bint find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, bint keep) noexcept nogil:
+cdef bint find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, uint64_t limit, bint keep) noexcept nogil:
     """Decodes as far as one chunk behind what was needed. True: there is damage by then, and r says where."""
     cdef Stream s
-    open_stream(&s, scratch, r.codec, magic, r.payload, room(r.payload, r.payload_end), <uint64_t>UNLIMITED, keep)
+    open_stream(&s, scratch, r.codec, magic, r.payload, room(r.payload, r.payload_end), limit, keep)
     while s.delivered <= needed + LARGEST_FILL:
         s.at = s.end
         if not refill(&s) and not s.soft_end:
@@ -239,8 +239,11 @@ cdef bint arrives(Replay *r, const Entry *b, const uint8_t *data, uint64_t neede
     return bytes_arrive(r, needed)
 
 
-cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser) noexcept nogil:
-    """True: Kafka throws over the stream before it has the `needed` bytes that show a record or entry as malformed."""
+cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser, uint64_t limit) noexcept nogil:
+    """True: Kafka throws over the stream before it has the `needed` bytes that show a record or entry as malformed.
+
+    What lies behind `limit` is not looked at: `needed` may be the length that a record states, and buys no memory.
+    """
     cdef Replay r
     cdef GzipAhead ahead
     cdef int32_t length = 0
@@ -257,9 +260,11 @@ cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, 
         value = legacy_value(b.p + LOG_OVERHEAD, b.size - LOG_OVERHEAD, &length)
         r.payload = b.p + LOG_OVERHEAD + value
         r.payload_end = r.payload + length
-    if r.codec == NONE or r.codec == LZ4:
+    if r.codec == NONE:
         return False
-    if not find_damage(&r, scratch, b.magic, f.needed, b.magic < 2 or parser == STREAM_PARSER):
+    if r.codec == LZ4:  # only a body that was stated too long reaches for what is behind the damage
+        return find_damage(&r, scratch, b.magic, f.needed, limit, False) and r.damage < f.needed
+    if not find_damage(&r, scratch, b.magic, f.needed, limit, b.magic < 2 or parser == STREAM_PARSER):
         return False
     r.fill = SNAPPY_FILL if r.codec == SNAPPY else LARGEST_FILL
     r.source_at = 0

@@ -15,4 +15,4 @@ cdef class ValidationResult:
     cdef object text  # a reason that did not come from the core
     cdef object conversion_time
 
-    cdef int keep_errors(self, const Scratch *scratch) except -1
+    cdef int keep_errors(self, Scratch *scratch) except -1

@@ -16,6 +16,9 @@ from batchval.errors import BatchvalError, ErrorCode
 from batchval.rules import by_number
 from batchval.types import CompressionType
 
+cdef enum:
+    TAKEN_OVER = 4096  # record errors from which the list is not copied
+
 PATHS = (None, "claims", "shallow", "full", "rebuilt")
 
 _CODES = {int(code): code for code in ErrorCode}
@@ -72,9 +75,15 @@ cdef class ValidationResult:
     def __dealloc__(self):
         free(self.errors)
 
-    cdef int keep_errors(self, const Scratch *scratch) except -1:
+    cdef int keep_errors(self, Scratch *scratch) except -1:
         cdef size_t size = scratch.errors_count * sizeof(RecordError)
         if scratch.errors_count == 0:
+            return 0
+        if scratch.errors_count > TAKEN_OVER:
+            self.errors = scratch.errors
+            self.errors_count = scratch.errors_count
+            scratch.errors = NULL
+            scratch.errors_size = 0
             return 0
         self.errors = <RecordError *>malloc(size)
         if self.errors is NULL:

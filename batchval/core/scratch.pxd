@@ -15,12 +15,20 @@ cdef struct Scratch:
     size_t ring_size
     void *zstd_dctx
     void *inflate
-    RecordError *errors
+    RecordError *errors  # the first errors_count of errors_seen
     int32_t errors_count
     int32_t errors_size
+    int32_t errors_most
+    int32_t errors_seen
+    int32_t keys_missing
+    int32_t magics_differing
+    int32_t last_rule
+    bint one_rule  # all errors broke the same
+    bint bad_timestamp  # one was about a timestamp
 
 cdef Scratch *borrow() except NULL
 cdef void give_back(Scratch *scratch) noexcept
 cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil
+cdef void no_errors(Scratch *scratch, bint strict) noexcept nogil
 cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil

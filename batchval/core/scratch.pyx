@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 
 from batchval.compression.blocks cimport BLOCKS
+from batchval.core.layout cimport KEY_MISSING, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER
 
 cdef extern from "sys/mman.h" nogil:
     void *mmap(void *address, size_t size, int protection, int flags, int fd, long offset) noexcept
@@ -21,6 +22,11 @@ cdef enum:
     KEEP_ARENA = 4 << 20  # larger ones are freed after use
     KEEP_RING = 8 << 20
     KEEP_ERRORS = 4096
+    # Record errors that are kept; all are counted. A batch of 1 MiB can hold 150,000 records, and a compressed one
+    # hundreds of millions: Kafka would list every one, and 2^24 entries are more than a broker's default heap has
+    # room for.
+    ERRORS_IN_STRICT = 1 << 16
+    ERRORS_IN_KAFKA = 1 << 24
     PAGE = 4096
 
 cdef Scratch *POOL[POOL_SIZE]
@@ -38,7 +44,7 @@ cdef Scratch *borrow() except NULL:
         scratch = <Scratch *>calloc(1, sizeof(Scratch))
         if scratch is NULL:
             raise MemoryError()
-    scratch.errors_count = 0
+    no_errors(scratch, True)
     return scratch
 
 
@@ -102,10 +108,33 @@ cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil:
     return True
 
 
+cdef void no_errors(Scratch *scratch, bint strict) noexcept nogil:
+    scratch.errors_count = 0
+    scratch.errors_seen = 0
+    scratch.errors_most = ERRORS_IN_STRICT if strict else ERRORS_IN_KAFKA
+    scratch.keys_missing = 0
+    scratch.magics_differing = 0
+    scratch.last_rule = 0
+    scratch.one_rule = True
+    scratch.bad_timestamp = False
+
+
 cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil:
     """One more entry of record_errors. False: no memory."""
     cdef RecordError *grown
     cdef int32_t size
+    if rule == TIMESTAMP_OUT_OF_RANGE or rule == TIMESTAMP_TYPE_BY_PRODUCER:
+        scratch.bad_timestamp = True
+    elif rule == KEY_MISSING:
+        scratch.keys_missing += 1
+    elif rule == RECORD_MAGIC_DIFFERS:
+        scratch.magics_differing += 1
+    if scratch.errors_seen and rule != scratch.last_rule:
+        scratch.one_rule = False
+    scratch.last_rule = rule
+    scratch.errors_seen += 1
+    if scratch.errors_count == scratch.errors_most:
+        return True
     if scratch.errors_count == scratch.errors_size:
         size = 64 if scratch.errors_size == 0 else scratch.errors_size * 2
         grown = <RecordError *>realloc(scratch.errors, size * sizeof(RecordError))

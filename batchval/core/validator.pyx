@@ -297,7 +297,7 @@ cdef class LogValidator:
         clear(&result.v)
         result.v.path = PATH_FULL
         result.v.valid_bytes = columns.end
-        result.v.records_count = int(columns["records_count"][columns["is_valid"]].sum())
+        result.v.records_count = min(int(columns["records_count"][columns["is_valid"]].clip(0).sum()), 0x7FFFFFFF)
         first = None
         bad = columns["rule"].nonzero()[0]
         if len(bad):
@@ -561,7 +561,7 @@ cdef class LogValidator:
             judge(p, n, d, &self.compiled, &c, scratch, &result.v, &h)
         return self.finish(result, scratch)
 
-    cdef int finish(self, ValidationResult result, const Scratch *scratch) except -1:
+    cdef int finish(self, ValidationResult result, Scratch *scratch) except -1:
         if result.v.out_of_memory:
             raise MemoryError()
         result.judged_messages = result.v.rule == 0
