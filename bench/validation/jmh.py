@@ -35,6 +35,12 @@ def build_jar() -> Path:
     return Path(oracle.jar())
 
 
+def write_batches(java: str, jar: Path, folder: Path) -> Path:
+    """The bench batches by Kafka's own MemoryRecordsBuilder."""
+    subprocess.run([java, "-jar", str(jar), "bench-batches", str(folder)], check=True, capture_output=True)
+    return folder
+
+
 def version_of(java: str) -> tuple[int, str]:
     done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     text = done.stderr or done.stdout
@@ -69,32 +75,12 @@ class Kafka:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "result.json"
             command = [*self.prefix, self.java, "-cp", str(self.jar), "org.openjdk.jmh.Main", rf"\.{benchmark}$"]
-            for name, value in (
-                ("codec", cell.codec),
-                ("count", cell.records),
-                ("size", cell.value_size),
-                ("magic", cell.magic),
-            ):
-                command += ["-p", f"{name}={value}"]
-            command += [
-                "-f",
-                "1",
-                *self.options,
-                "-prof",
-                "gc",
-                "-foe",
-                "true",
-                "-v",
-                "SILENT",
-                "-rf",
-                "json",
-                "-rff",
-                str(out),
-            ]
-            command += ["-jvmArgs", f"-Xms1g -Xmx1g -Dbatches={self.batches}"]
+            command += ["-p", f"folder={self.batches}", "-p", f"file={cell.name}.bin"]
+            command += f"-f 1 -prof gc -foe true -v SILENT -rf json -rff {out}".split()
+            command += [*self.options, "-jvmArgs", "-Xms1g -Xmx1g"]
             done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
             if done.returncode or not out.exists() or not out.stat().st_size:
-                return {"error": (done.stderr or done.stdout).strip()[-300:] or f"JMH ended with {done.returncode}"}
+                return {"error": (done.stdout + done.stderr).strip()[:400] or f"JMH ended with {done.returncode}"}
             (row,) = json.loads(out.read_text())
         allocated = next(
             (m["score"] for n, m in row["secondaryMetrics"].items() if n.endswith("gc.alloc.rate.norm")), None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy
-from batchval.core.columns import scan_batches
-from batchval.core.validator import LogValidator
 from worker import Job
 
+from batchval.core.columns import scan_batches
 from batchval.core.crc32c import crc32c
+from batchval.core.validator import LogValidator
 
 NOW_MS = 1_700_000_000_000
 COPIES = 100

@@ -323,7 +323,7 @@ def header(machine: dict[str, Any]) -> str:
         f"Kafka {machine['kafka']}. CPython {machine['python']}, {machine['compiler']}, "
         f"CRC32C kernel {machine['crc32c']}. {codecs}.",
         f"{packages}, franz-go {machine['franz-go']}.",
-        f"{machine['rounds']} interleaved rounds; one-threaded peers on core {machine['cores']['one-threaded peers']}, "
+        f"{machine['rounds']} interleaved rounds over batches made by {machine['batches']}; one-threaded peers on core {machine['cores']['one-threaded peers']}, "
         f"JVM and Go on {machine['cores']['JVM and Go']}; "
         f"load average {machine['load_before_and_after'][0]} before, {machine['load_before_and_after'][1]} after.",
     ]

@@ -37,7 +37,9 @@ Raw = dict[str, dict[str, list[dict[str, Any]]]]
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     cores = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description="Times batchval beside Kafka and other peers on the same bytes.")
-    parser.add_argument("--batches", type=Path, help="folder of bench batches (default: made by batches.py)")
+    parser.add_argument(
+        "--batches", type=Path, help="folder of bench batches (default: made by the oracle, or by batches.py)"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
     parser.add_argument("--samples", type=int, default=15, help="samples a round, of about 3 ms each (default 15)")
     parser.add_argument(
@@ -95,7 +97,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.folder = options.batches or batches.make(cells.BATCHES)
+        self.folder: Path | None = options.batches
         self.own = peers.Place({options.core}, options.nice)
         self.many = peers.Place({int(core) for core in str(options.jvm_cores).split(",")}, options.nice)
         wanted = [name for name in options.peers.split(",") if name]
@@ -104,6 +106,9 @@ class Bench:
             raise SystemExit(f"unknown peers: {', '.join(sorted(unknown))}")
         self.peers, self.missing = peers.available([name for name in wanted if name != "kafka"])
         self.kafka = self.find_kafka() if "kafka" in wanted else None
+        self.batches_by = "Kafka's own builder" if options.batches is None else "others"
+        if self.folder is None:
+            self.folder, self.batches_by = batches.make(cells.BATCHES), "batches.py"
         self.raw: Raw = {}
         self.best_probe = 0.0
 
@@ -113,7 +118,9 @@ class Bench:
             if java is None:
                 raise RuntimeError("no JDK found")
             jar = self.options.kafka_jar or jmh.build_jar()
-            return jmh.Kafka(java, jar, self.folder, self.many.prefix(), self.options.quick)
+            if self.folder is None:
+                self.folder = jmh.write_batches(java, jar, cells.BUILD / "kafka-batches")
+            return jmh.Kafka(java, jar, self.folder.resolve(), self.many.prefix(), self.options.quick)
         except Exception as error:  # whatever keeps the oracle from being built: the other rows can still be had
             self.missing["kafka"] = str(error)
             return None
@@ -210,6 +217,7 @@ class Bench:
             "rounds": self.options.rounds,
             "load_before_and_after": [round(load[0], 2), round(os.getloadavg()[0], 2)],
             "kafka": self.kafka.describe() if self.kafka else "not measured",
+            "batches": self.batches_by,
             "cores": {"one-threaded peers": sorted(self.own.cores), "JVM and Go": sorted(self.many.cores)},
             "best_probe_ns": self.best_probe,
             "missing": self.missing,
