@@ -100,6 +100,7 @@ def main() -> None:
                 if path:
                     with open(path, "rb") as file:
                         data = file.read()
+            job = None  # what the one before has kept is freed first
             job = peer[request["operation"]](data)
             if not job.statement:
                 answer = {}

@@ -76,6 +76,11 @@ void *mmap(void *address, size_t n, int protection, int flags, int file, off_t o
     return (void *)syscall(SYS_mmap, address, n, protection, flags, file, offset);
 }
 
+void *mmap64(void *address, size_t n, int protection, int flags, int file, off_t offset)
+{
+    return mmap(address, n, protection, flags, file, offset);
+}
+
 int munmap(void *address, size_t n)
 {
     count(MUNMAP, 0);

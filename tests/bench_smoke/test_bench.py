@@ -1,0 +1,215 @@
+"""Each bench runs once, tiny. No time is asserted: what is tested is that they measure what they say."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench" / "validation"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bench_on_path() -> Iterator[None]:
+    sys.path.insert(0, str(BENCH))
+    yield
+    sys.path.remove(str(BENCH))
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | environment,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One tiny side-by-side run, without Kafka and the prototype, which need a JDK and development packages."""
+    out = tmp_path_factory.mktemp("bench") / "result"
+    done = run(
+        str(BENCH / "run.py"),
+        *("--quick", "--samples", "1", "--only", "codec=lz4", "--out", str(out)),
+        *("--peers", "native,packages,decompressors,aiokafka,kafka-python"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr
+    assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")
+    read: dict[str, Any] = json.loads(out.with_suffix(".json").read_text())
+    return read
+
+
+def test_side_by_side_run_times_every_peer(result: dict[str, Any]) -> None:
+    assert set(result["times"]) == {f"v{m}-lz4-{shape}" for m in (1, 2) for shape in ("1-100", "100-100", "100-1000")}
+    peers = set(result["times"]["v2-lz4-100-1000"])
+    assert {
+        "native check",
+        "native check_ranges",
+        "packages check_ranges",
+        "aiokafka records",
+        "kafka-python records",
+    } <= peers
+    assert "native validate_messages" in result["times"]["v1-lz4-100-100"]
+    for times in result["times"].values():
+        for what, time in times.items():
+            assert time["us"] > 0, what
+    assert {row["group"] for row in result["rows"]} >= {
+        "over the decompressor alone",
+        "allocator calls a batch beyond the result",
+    }
+
+
+def test_no_allocator_call_beyond_the_result(result: dict[str, Any]) -> None:
+    rows = [row for row in result["rows"] if row["group"] == "allocator calls a batch beyond the result"]
+    assert len(rows) == 4  # check and check_ranges, two cells
+    for row in rows:
+        assert row["value"] == 0, row["name"]
+
+
+def test_compare_finds_what_got_worse(result: dict[str, Any], tmp_path: Path) -> None:
+    baseline, new = tmp_path / "baseline.json", tmp_path / "new.json"
+    baseline.write_text(json.dumps(result))
+    new.write_text(json.dumps(result))
+    same = run(str(BENCH / "compare.py"), "--baseline", str(baseline), "--new", str(new))
+    assert same.returncode == 0, same.stdout + same.stderr
+    (row,) = (row for row in result["rows"] if row["group"] == "over the decompressor alone")
+    row["value"] *= 1.5
+    new.write_text(json.dumps(result))
+    worse = run(str(BENCH / "compare.py"), "--baseline", str(baseline), "--new", str(new))
+    assert worse.returncode == 1
+    assert "WORSE  over the decompressor alone: lz4 100 × 1000 B" in worse.stdout
+    row["spread"] = 0.6  # as noisy as that: no regression
+    new.write_text(json.dumps(result))
+    assert run(str(BENCH / "compare.py"), "--baseline", str(baseline), "--new", str(new)).returncode == 0
+    assert run(str(BENCH / "compare.py"), "--baseline", str(tmp_path / "none"), "--new", str(new)).returncode == 2
+
+
+def test_pytest_groups_run_once(tmp_path: Path) -> None:
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--benchmark-disable", str(BENCH))
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "176 passed" in done.stdout
+
+
+def test_pytest_groups_say_what_was_allocated(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    wanted = "check_ranges-v2-zstd-1-100 or v1-gzip-1-100"
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", wanted, f"--benchmark-json={out}", str(BENCH))
+    assert done.returncode == 0, done.stdout[-3000:]
+    by_name = {bench["name"]: bench for bench in json.loads(out.read_text())["benchmarks"]}
+    assert len(by_name) == 4  # of 1-100 and of 1-1000
+    ranges = by_name["test_magic_2[check_ranges-v2-zstd-1-100]"]
+    assert ranges["options"]["timer"] == "thread_time"
+    assert ranges["extra_info"]["allocator_calls"] > 0
+    assert ranges["extra_info"]["allocator_bytes"] > 100 * 32  # the columns of a hundred rows
+    assert by_name["test_magic_1[v1-gzip-1-100]"]["extra_info"]["records"] == 1
+
+
+COUNTED = """
+import sys
+sys.path.insert(0, "bench/validation")
+import json, native, worker
+jobs = ["bytearray(5000)", "[].append(1)", "mmap.mmap(-1, 8192).close()", "None"]
+import mmap
+count = native.allocation_counter()
+print(json.dumps([count(worker.Job(job, {"mmap": mmap}), 20)["per_call"] for job in jobs]))
+"""
+
+
+def test_counting_sees_python_objects_and_c_calls() -> None:
+    environment = module("native").counting_environment()
+    done = run("-c", COUNTED, LD_PRELOAD=environment["LD_PRELOAD"], PYTHONMALLOC="malloc")
+    assert done.returncode == 0, done.stderr
+    array, appended, mapped, nothing = json.loads(done.stdout)
+    assert array["bytes"] >= 5000
+    assert array["free"] == 2  # the object, and its bytes
+    assert array["malloc"] + array["calloc"] + array["realloc"] == 2
+    assert appended["malloc"] + appended["realloc"] >= 1  # the list's room for one element
+    assert mapped["mmap"] == mapped["munmap"] == 1
+    assert sum(nothing.values()) == 0
+
+
+def answers(*rounds: list[float], probe: float = 100.0) -> list[dict[str, Any]]:
+    return [{"ns": list(values), "probe": [probe] * len(values)} for values in rounds]
+
+
+def test_slow_samples_do_not_count() -> None:
+    rounds = answers([10, 11, 12], [10, 12, 11])
+    rounds.append({"ns": [30.0, 31.0, 29.0], "probe": [150.0, 160.0, 121.0]})
+    time = module("samples").of_samples(rounds, 100.0)
+    assert (time.fast, time.by_round, time.all_slow) == (11, (11, 11), False)
+    assert time.median == 12  # of all nine
+    slow = module("samples").of_samples(answers([30, 30, 30], probe=150.0), 100.0)
+    assert slow.all_slow
+    assert slow.fast == pytest.approx(20)
+
+
+def test_kafkas_best_iteration_is_held_against_our_median() -> None:
+    measured = {
+        "machine": {"best_probe_ns": 100.0},
+        "allocations": {},
+        "raw": {
+            "v2-none-100-1000": {
+                "kafka": [{"ns": [30, 25, 28], "bytes": 9000}, {"ns": [40, 26, 22]}],
+                "native check_ranges": answers([10, 10, 10], [11, 11, 11]),
+                "prototype deep": answers([8, 8, 8], [8, 8, 8]),
+            },
+            "v2-none-10-100": {"kafka": [{"ns": [9, 12]}], "native check_ranges": answers([10, 10, 10], [10, 10, 10])},
+            "v2-none-10-1000": {"kafka": [{"ns": [7, 8]}], "native check_ranges": answers([10, 10, 10], [10, 10, 10])},
+        },
+    }
+    rows = {(row["group"], row["name"]): row for row in module("report").judge(measured)["rows"]}
+    slow = rows["slow path vs Kafka, 100 × 1000 B", "none 100 × 1000 B"]
+    assert slow["value"] == pytest.approx(22 / 10.5)
+    assert (slow["target"], slow["met"]) == (2.0, "yes")
+    assert slow["spread"] > 0
+    assert rows["over the C prototype", "none 100 × 1000 B"]["met"] == "**no**"  # 1.3
+    others = "vs Kafka, every other cell"
+    assert rows[others, "none 10 × 100 B"]["met"] == "within the spread"
+    assert rows[others, "none 10 × 1000 B"]["met"] == "**no**"
+
+
+def test_batches_are_the_same_each_time_and_valid() -> None:
+    from batchval.core.validator import LogValidator
+
+    batches, cells = module("batches"), module("cells")
+    for cell in [*cells.cells(1), *cells.cells(2)]:
+        if cell.records > 100:
+            continue
+        data = batches.build(cell)
+        assert data == batches.build(cell)
+        validator = LogValidator()
+        judge = validator.check if cell.magic == 2 else validator.validate_messages_and_assign_offsets
+        options = {} if cell.magic == 2 else {"to_magic": 1}
+        answer = judge(data, now_ms=batches.FIRST_TIMESTAMP, **options)
+        assert answer.ok, (cell.name, answer.rule)
+
+
+@pytest.mark.jvm
+def test_batches_are_those_of_kafkas_builder(tmp_path: Path) -> None:
+    batches, cells, jmh = module("batches"), module("cells"), module("jmh")
+    folder = jmh.write_batches(jmh.newest_java(), jmh.build_jar(), tmp_path)
+    for cell in [*cells.cells(1), *cells.cells(2)]:
+        theirs = cell.path(folder).read_bytes()
+        ours = batches.build(cell)
+        if cell.codec == "none":
+            assert ours == theirs, cell.name
+        else:  # other versions of the libraries choose other matches
+            assert len(ours) == pytest.approx(len(theirs), rel=0.06), cell.name
