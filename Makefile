@@ -38,7 +38,7 @@ build: $(VENV)/.packages $(BUILT)  ## .venv with all extras, the extension modul
 
 demo:  ## judges real and damaged segments in front of you: under two minutes from the clone
 	@$(MAKE) ENV=$(DEMO) $(BUILT)
-	@$(DEMO)/bin/python demo/run.py
+	@$(DEMO)/bin/python -m demo.run
 
 test: build  ## all tests this machine can run, in at most ten minutes; says what was skipped and why
 	@$(PY) -m pytest -m 'not slow'

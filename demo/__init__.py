@@ -1,0 +1,1 @@
+"""What ``make demo`` shows: real segments judged, damaged copies refused, and the time it takes beside aiokafka."""

@@ -1,0 +1,75 @@
+"""The demo keeps its promises: every damage is found whatever the seed, and its five tables fit a terminal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from batchval import LogValidator
+from batchval.segment.check import Options, Summary, check_paths
+from demo import run
+from demo.damage import LOG, Damage, damaged_copy, damages
+from demo.door import knocks
+from demo.race import peer_version, race
+from tests.contract.sources import ROOT
+
+SEGMENTS = ROOT / "fixtures" / "segments"
+
+
+@pytest.mark.parametrize("damage", damages(), ids=lambda damage: damage.what)
+def test_a_damage_is_found_and_the_copy_was_clean_before(damage: Damage, tmp_path: Path) -> None:
+    before = (SEGMENTS / damage.partition / LOG).read_bytes()
+    assert list(check_paths([SEGMENTS / damage.partition], Options(), Summary())) == []
+    for seed in range(10):
+        copy = damaged_copy(damage, SEGMENTS, tmp_path / str(seed), seed)
+        found = {finding.rule.id for finding in check_paths([copy], Options(), Summary())}
+        assert found & damage.rules, (seed, found)
+    assert (SEGMENTS / damage.partition / LOG).read_bytes() == before
+
+
+def test_the_same_seed_makes_the_same_damage(tmp_path: Path) -> None:
+    for damage in damages():
+        one = damaged_copy(damage, SEGMENTS, tmp_path / "one", 3)
+        two = damaged_copy(damage, SEGMENTS, tmp_path / "two", 3)
+        assert (one / LOG).read_bytes() == (two / LOG).read_bytes()
+
+
+def test_each_knock_gets_its_rule_and_the_first_is_let_in() -> None:
+    all_knocks, now_ms = knocks(SEGMENTS)
+    rules = []
+    for knock in all_knocks:
+        result = LogValidator(knock.policy).check(knock.records, now_ms=now_ms)
+        rules.append(result.rule.id if result.rule else None)
+    assert rules == [knock.rule for knock in all_knocks]
+    assert rules[0] is None
+    assert None not in rules[1:]
+
+
+def test_the_whole_demo_in_a_terminal_of_100_columns() -> None:
+    command = [sys.executable, "-m", "demo.run", "--seed", "2", "--rounds", "1"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    assert [line[:2] for line in ran.stdout.splitlines() if "──" in line] == ["1.", "2.", "3.", "4.", "5."]
+    assert max(map(len, ran.stdout.splitlines())) <= 100
+    assert f"{len(damages())} of {len(damages())} found" in ran.stdout
+
+
+def test_a_promise_that_is_not_kept_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = damages()[0]._replace(rules=frozenset({"L7"}))
+    monkeypatch.setattr(run, "damages", lambda: (wrong,))
+    assert run.main(["--rounds", "1"]) == 1
+    assert "This demo is wrong" in capsys.readouterr().out
+
+
+def test_the_race_counts_what_it_times() -> None:
+    if peer_version() is None:
+        pytest.skip("aiokafka with its C extension is not installed")
+    (lap,) = race([SEGMENTS / "codec-zstd-0" / LOG], rounds=1)
+    assert (lap.batches, lap.records) == (8, 699)
+    assert min(lap.ns.values()) > 0
