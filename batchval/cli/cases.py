@@ -214,7 +214,7 @@ def kafka_answers(case: Case) -> dict[str, Answer]:
         answers["validate"] = {"skipped": True}
         return answers
     # the broker trims what stands behind the last whole batch
-    trimmed = batch[: analyzed.valid_bytes] if 0 < analyzed.valid_bytes < len(batch) else batch
+    trimmed = batch[: analyzed.valid_bytes] if analyzed.ok and 0 < analyzed.valid_bytes < len(batch) else batch
     result = validator.validate_messages_and_assign_offsets(
         trimmed,
         now_ms=cfg.get("now", 0),

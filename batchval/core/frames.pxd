@@ -40,6 +40,8 @@ cdef struct ZstdState:
     uint8_t *ring_at
     bint raw_block  # whose bytes Kafka's library hands on as they come, even if the end is missing
     uint64_t frame_start  # position in the stream of the frame's first byte
+    uint64_t content_left  # of the stated content, where Kafka's buffer is no larger
+    const uint8_t *whole_end  # behind the last whole frame
 
 cdef union CodecState:
     GzipState gzip
@@ -63,6 +65,7 @@ cdef struct Stream:
     bint soft_end  # Kafka would see one -1 here and then go on
     bint overlong  # bytes behind the end, which Kafka never reads
     bint mislabelled  # something that Kafka does not check is wrong
+    const uint8_t *payload
     const uint8_t *source
     const uint8_t *source_end
     uint64_t limit

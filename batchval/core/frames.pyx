@@ -114,6 +114,7 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
     s.soft_end = False
     s.overlong = False
     s.mislabelled = False
+    s.payload = p
     s.source = p
     s.source_end = p + n
     s.limit = limit
@@ -131,6 +132,7 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
     else:
         s.state.zstd.in_frame = False
         s.state.zstd.ring_at = NULL
+        s.state.zstd.whole_end = NULL
     if s.pending == DAMAGED or s.pending == NO_MEMORY:
         s.status = s.pending
 
@@ -417,13 +419,26 @@ cdef struct FrameHeader:
     bint skippable
 
 
+cdef bint may_become_a_frame(const uint8_t *p, uint64_t n) noexcept nogil:
+    """Are these few bytes the start of one of the two magic numbers?"""
+    cdef uint8_t[4] start
+    if n >= 4:
+        return le32(p) == <uint32_t>ZSTD_MAGIC or le32(p) & 0xFFFFFFF0U == <uint32_t>ZSTD_SKIPPABLE
+    start[0:4] = [0x28, 0xB5, 0x2F, 0xFD]
+    if memcmp(p, start, n) == 0:
+        return True
+    start[0:4] = [0x50, 0x2A, 0x4D, 0x18]
+    start[0] |= p[0] & 0x0F
+    return memcmp(p, start, n) == 0
+
+
 cdef int zstd_frame_header(const uint8_t *p, uint64_t n, FrameHeader *h) noexcept nogil:
     """A reason, or 0. A frame is: magic:4, descriptor:1, [window:1], [dictionary id], [content size]."""
     cdef uint8_t descriptor
     cdef int content_size_bytes, dictionary_bytes
     cdef uint64_t content
     if n < 5:
-        return reasons.ZSTD_CUT_OFF
+        return reasons.ZSTD_CUT_OFF if may_become_a_frame(p, n) else reasons.ZSTD_MAGIC
     if le32(p) & 0xFFFFFFF0U == <uint32_t>ZSTD_SKIPPABLE:
         if n < 8:
             return reasons.ZSTD_CUT_OFF
@@ -484,6 +499,17 @@ cdef uint64_t zstd_frame_size(const uint8_t *p, const uint8_t *end, const FrameH
     return p - start
 
 
+cdef bint zstd_cut_off(Stream *s) noexcept nogil:
+    """The payload ends inside a frame. Kafka's stream class lowers its flag of a whole frame only when it fetches input:
+    if one ended in the same fetch, it takes this for the end."""
+    cdef uint64_t size = s.source_end - s.payload, last_fetch = (size - 1) // ZSTD_JAVA_SOURCE * ZSTD_JAVA_SOURCE if size else 0
+    if s.state.zstd.whole_end is NULL or <uint64_t>(s.state.zstd.whole_end - s.payload) <= last_fetch:
+        return damaged(s, reasons.ZSTD_CUT_OFF, ALL_BEFORE)
+    ended(s, s.source)
+    s.overlong = True
+    return False
+
+
 cdef bint open_zstd_frame(Stream *s, FrameHeader *h) noexcept nogil:
     """Reads the header at `source`. True: a frame with content starts here; else the stream stands behind it."""
     cdef int reason
@@ -491,10 +517,13 @@ cdef bint open_zstd_frame(Stream *s, FrameHeader *h) noexcept nogil:
         return ended(s, s.source)
     s.state.zstd.frame_start = s.delivered  # whatever stands here: what is before it was delivered with its frame
     reason = zstd_frame_header(s.source, room(s.source, s.source_end), h)
+    if reason == reasons.ZSTD_CUT_OFF:
+        return zstd_cut_off(s)
     if reason:
-        return damaged(s, reason, ALL_BEFORE if reason == reasons.ZSTD_CUT_OFF else LOST_ABRUPTLY)
+        return damaged(s, reason, LOST_ABRUPTLY)
     if h.skippable:
         s.source += h.size
+        s.state.zstd.whole_end = s.source
         return False
     return True
 
@@ -503,7 +532,7 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
     """One block. The ring is both output and window, so the frame's window size costs nothing by itself."""
     cdef FrameHeader h
     cdef uint64_t size, reserve, history, here
-    cdef size_t n, need
+    cdef size_t n, need, capacity
     cdef int kind
     cdef uint8_t *to
     if s.scratch.zstd_dctx is NULL:
@@ -523,6 +552,7 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
                 if BLOCKS.zstd_is_error(n):
                     return damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
                 s.source += size
+                s.state.zstd.whole_end = s.source
                 if h.window > ZSTD_WINDOW_MAXIMUM:
                     s.mislabelled = True
                 return deliver_from_ring(s, s.scratch.ring, n)
@@ -538,11 +568,15 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         s.state.zstd.ring_at = s.scratch.ring
         s.state.zstd.in_frame = True
         s.state.zstd.raw_block = False
+        # where the whole content would fit Kafka's window buffer, that buffer is as large as the stated content
+        history = 2 * (h.window if h.window < ZSTD_BLOCK_MAXIMUM else ZSTD_BLOCK_MAXIMUM) + h.window + 64
+        s.state.zstd.content_left = h.content_size if 0 <= h.content_size <= <int64_t>history else <uint64_t>UNLIMITED
         BLOCKS.zstd_decompress_begin(s.scratch.zstd_dctx)
     while True:
         need = BLOCKS.zstd_next_src_size(s.scratch.zstd_dctx)
         if need == 0:
             s.state.zstd.in_frame = False
+            s.state.zstd.whole_end = s.source
             return False
         here = room(s.source, s.source_end)
         kind = BLOCKS.zstd_next_input_type(s.scratch.zstd_dctx)
@@ -551,15 +585,19 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         elif s.state.zstd.raw_block and kind <= ZSTD_LAST_BLOCK and 0 < here < need:  # but not of a checksum
             need = here
         if here < need:
-            return damaged(s, reasons.ZSTD_CUT_OFF, ALL_BEFORE)
+            return zstd_cut_off(s)
         if s.state.zstd.ring_at + ZSTD_BLOCK_MAXIMUM + 64 > s.scratch.ring + s.scratch.ring_size:
             s.state.zstd.ring_at = s.scratch.ring
         to = s.state.zstd.ring_at
-        n = BLOCKS.zstd_decompress_continue(s.scratch.zstd_dctx, to, s.scratch.ring + s.scratch.ring_size - to, s.source, need)
+        capacity = s.scratch.ring + s.scratch.ring_size - to
+        if s.state.zstd.content_left < capacity:
+            capacity = s.state.zstd.content_left
+        n = BLOCKS.zstd_decompress_continue(s.scratch.zstd_dctx, to, capacity, s.source, need)
         if BLOCKS.zstd_is_error(n):
             return damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
         s.source += need
         if n:
+            s.state.zstd.content_left -= n
             s.state.zstd.ring_at += n
             return deliver_from_ring(s, to, n)
 
@@ -594,6 +632,8 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
     if not decoded.ok:
         damaged(s, reasons.ZSTD_BLOCK, ALL_BEFORE)
     elif size == 0 and n <= limit:
-        damaged(s, reasons.ZSTD_CUT_OFF, ALL_BEFORE)
-    s.source += size
+        zstd_cut_off(s)
+    else:
+        s.source += size
+        s.state.zstd.whole_end = s.source
     return deliver(s, s.scratch.arena + base, n)

@@ -203,6 +203,7 @@ static int dynamic_header(Inflate *s)
     static const uint8_t ORDER[19] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
     uint8_t lengths[320], precode_lengths[19] = {0};
     uint32_t precode[1 << PRECODE_BITS];
+    int some = 0;
     refill(s);
     if (s->bit_count < 14) return INFLATE_SHORT;
     int n_lengths = (int)take(s, 5) + 257, n_distances = (int)take(s, 5) + 1, n_precode = (int)take(s, 4) + 4;
@@ -211,7 +212,10 @@ static int dynamic_header(Inflate *s)
         if (s->bit_count < 3) refill(s);
         if (s->bit_count < 3) return INFLATE_SHORT;
         precode_lengths[ORDER[i]] = (uint8_t)take(s, 3);
+        some |= precode_lengths[ORDER[i]];
     }
+    if (!some) /* zlib takes each length for a 0 of one bit, and minds only then that the end of block has no code */
+        return s->bit_count + 8 * (s->in_end - s->in) < n_lengths + n_distances ? INFLATE_SHORT : INFLATE_BAD;
     if (build(precode, PRECODE_BITS, precode_lengths, 19, PRECODE_SYMBOL, 0)) return INFLATE_BAD;
     for (int have = 0; have < n_lengths + n_distances;) {
         if (s->bit_count < 14) refill(s);

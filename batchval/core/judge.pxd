@@ -63,7 +63,7 @@ cdef struct Verdict:
 
 cdef void clear(Verdict *v) noexcept nogil
 cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) noexcept nogil
-cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Verdict *v) noexcept nogil
+cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint judge_at_rest(const Entry *entry, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
 cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept nogil

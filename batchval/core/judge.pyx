@@ -99,7 +99,7 @@ cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) n
 
 # ---- the batch loop ------------------------------------------------------------------------------------------------
 
-cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Verdict *v) noexcept nogil:
+cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
     """On acceptance valid_bytes and source are set; bytes behind valid_bytes are trimmed by the broker."""
     cdef Entry b
     cdef size_t at = 0
@@ -140,7 +140,32 @@ cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy 
                 v.source = attributes_of(&b) & CODEC_MASK
         # offsets are assigned elsewhere for these two, so here they must ascend
         if not in_order and (d.origin == REPLICATION or d.origin == RAFT_LEADER):
+            if not read_all_records(p, n, d, policy, scratch, v):
+                return False
+            v.error_batch = at
             return broker_fails(v, OFFSETS_OUT_OF_ORDER, S9, reasons.LAST_OFFSET_ORDER, odd_offset, odd_before)
+        at += b.size
+
+
+cdef bint read_all_records(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
+    """The text of Kafka's OffsetsOutOfOrderException names the offset of every record of the buffer, batches that were
+    not looked at yet among them. What does not parse there is thrown instead."""
+    cdef Entry b
+    cdef Checks c
+    cdef size_t at = 0
+    cdef int found
+    fill_checks(&c, d, policy)
+    c.max_body = 0x7FFFFFFF
+    c.check_records = False
+    while True:
+        found = next_batch(p + at, n - at, &b)
+        if found == NO_MORE:
+            return True
+        v.error_batch = at
+        if found != BATCH:
+            return refuse_batch_rule(v, found, &b)
+        if not estimate(&b, &c, d, False, scratch, v):
+            return False
         at += b.size
 
 
@@ -493,7 +518,7 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
         v.error_batch = at
         if found != BATCH:
             return refuse_batch_rule(v, found, &b)
-        if not estimate(&b, &c, d, scratch, v):
+        if not estimate(&b, &c, d, True, scratch, v):
             return False
         at += b.size
     if not first_of_one(p, n, NONE, &first, v) or cannot_build(&first, d, False, v):
@@ -525,17 +550,17 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
     return True
 
 
-cdef bint estimate(const Entry *b, const Checks *c, const Door *d, Scratch *scratch, Verdict *v) noexcept nogil:
-    """AbstractRecords.estimateSizeInBytes: every key and value is read once."""
+cdef bint estimate(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch, Verdict *v) noexcept nogil:
+    """RecordBatch.iterator, to its end; for AbstractRecords.estimateSizeInBytes (sizes) every key and value is read too."""
     cdef Facts f
     cdef int64_t expected = 0
     clear_facts(&f)
     if b.magic < 2:
-        return estimate_messages(b, c, d, scratch, v)
+        return estimate_messages(b, c, d, sizes, scratch, v)
     return walk_batch(b, STREAM_PARSER if attributes_of(b) & CODEC_MASK else BUFFER_PARSER, False, c, d, scratch, &f, &expected, v)
 
 
-cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch, Verdict *v) noexcept nogil:
     """Unlike the validator this asks no message for its magic or checksum, only for key and value."""
     cdef Messages m
     cdef Message message
@@ -550,7 +575,7 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, Scra
             return True
         if answer != MESSAGE:
             break
-        if legacy_key(message.p, message.size, &length) == LEGACY_BROKEN or legacy_value(message.p, message.size, &length) == LEGACY_BROKEN:
+        if sizes and (legacy_key(message.p, message.size, &length) == LEGACY_BROKEN or legacy_value(message.p, message.size, &length) == LEGACY_BROKEN):
             v.record = i
             return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
         i += 1
@@ -730,12 +755,15 @@ cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
 
 
 cdef void judge_by_stages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
-    if judge_request(p, n, d, v) and judge_batches(p, n, d, policy, v) and v.valid_bytes > 0:
-        if judge_messages(p, v.valid_bytes, d, policy, scratch, v):
-            if <size_t>v.valid_bytes < n:
-                v.found |= 1 << 2
-            if d.origin == CLIENT and be16(p + ATTRIBUTES) & UNUSED_BITS:
-                v.found |= 1 << 1
+    cdef Entry b
+    if not judge_request(p, n, d, v) or not judge_batches(p, n, d, policy, scratch, v):
+        return
+    if v.valid_bytes and not judge_messages(p, v.valid_bytes, d, policy, scratch, v):
+        return
+    if next_batch(p, n, &b) == BATCH and b.size < n:  # a request holds one; as a follower Kafka may leave it out
+        v.found |= 1 << 2
+    if d.origin == CLIENT and be16(p + ATTRIBUTES) & UNUSED_BITS:
+        v.found |= 1 << 1
 
 
 cdef void conclude(const Door *d, Verdict *v) noexcept nogil:

@@ -116,9 +116,12 @@ cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) 
                 continue
             if size > 60:
                 extra = <uint32_t>size - 60
-                if room(p, end) < 4:
-                    return False  # more than 60 bytes would have to follow
-                size = <size_t>(le32(p) & (0xFFFFFFFFU >> (8 * (4 - extra)))) + 1
+                if room(p, end) >= 4:
+                    size = <size_t>(le32(p) & (0xFFFFFFFFU >> (8 * (4 - extra)))) + 1
+                elif room(p, end) >= extra:  # a short literal with a long length, which nobody writes
+                    size = <size_t>(p[0] | (<uint32_t>p[1] << 8 if extra > 1 else 0) | (<uint32_t>p[2] << 16 if extra > 2 else 0)) + 1
+                else:
+                    return False
                 p += extra
             if room(p, end) < size or room(to, stop) < size:
                 return False

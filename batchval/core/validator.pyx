@@ -655,14 +655,21 @@ cdef class LogValidator:
         """
         cdef Door d = self.door
         cdef Py_buffer view
+        cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         d.origin = origin_number(origin)
         d.leader_epoch = leader_epoch
         take_buffer(buffer, &view, PyBUF_SIMPLE)
         try:
             clear(&result.v)
-            judge_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, &result.v)
-            conclude(&d, &result.v)
+            scratch = borrow()
+            try:
+                judge_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
+                conclude(&d, &result.v)
+                self.finish(result, scratch)
+                result.judged_messages = False
+            finally:
+                give_back(scratch)
         finally:
             PyBuffer_Release(&view)
         return result

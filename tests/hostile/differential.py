@@ -111,9 +111,21 @@ def _validated(setup: Setup, ours: Any, theirs: reference.Answer) -> list[str]:
     return found
 
 
+def known(setup: Setup, data: bytes) -> str:
+    """Departures that are known and written down (docs/departures.md): what they touch is not compared."""
+    if setup.cfg["origin"] in ("REPLICATION", "RAFT_LEADER") and int(setup.kafka.analyze(
+        data, origin=setup.cfg["origin"], leader_epoch=setup.cfg["leader_epoch"]).error_code) == -1:  # fmt: skip
+        return "rule 16: Kafka reads all records for the text of its exception, and may fail doing so"
+    if b"\x01\0\0\0\0" in data:
+        return "an lz4 block without content: Kafka's skip leaves bytes out of order behind it"
+    return ""
+
+
 def compare(setup: Setup, data: bytes) -> list[str]:
     """Differences between core and reference, in kafka mode."""
     cfg = setup.cfg
+    if known(setup, data):
+        return []
     buffer = buffer_of(data)
     request = reference.request(data, produce_version=cfg["produce_version"])
     found = _outcome("request", setup.kafka.check_request(buffer, produce_version=cfg["produce_version"]), request)
@@ -175,6 +187,8 @@ def _compare_validate(setup: Setup, data: bytes, source: str) -> tuple[reference
 def compare_strict(setup: Setup, data: bytes) -> list[str]:
     """Differences between core and reference over the whole door, in strict mode."""
     cfg = setup.cfg
+    if known(setup, data):
+        return []
     ours = setup.strict.check(buffer_of(data), **_arguments(cfg))
     theirs = reference.check(
         data, setup.policy, now_ms=cfg["now"], origin=cfg["origin"], produce_version=cfg["produce_version"],

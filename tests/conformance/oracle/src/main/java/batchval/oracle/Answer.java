@@ -30,6 +30,7 @@ public final class Answer {
     private final ObjectNode out = JsonNodeFactory.instance.objectNode();
     private String refusedBy = null;
     private BatchLoop loop;
+    private boolean analyzed = false;
 
     private Answer(byte[] input, Settings settings) {
         this.input = input;
@@ -69,6 +70,7 @@ public final class Answer {
             to.put("ok", true);
             to.put("valid_bytes", loop.validBytes);
             to.put("source", loop.source.name);
+            analyzed = true;
             return loop.source;
         } catch (Throwable t) {
             refused("analyze", to, t);
@@ -83,7 +85,7 @@ public final class Answer {
             return;
         }
         ByteBuffer buffer = ByteBuffer.wrap(input.clone());
-        if (loop.validBytes > 0 && loop.validBytes < input.length)
+        if (analyzed && loop.validBytes > 0 && loop.validBytes < input.length)
             buffer.limit(loop.validBytes);  // UnifiedLog.trimInvalidBytes
         Meters meters = new Meters();
         try {
