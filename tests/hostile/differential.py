@@ -23,10 +23,21 @@ from batchval.policy import TopicPolicy
 __all__ = ["DEFAULTS", "Setup", "compare", "setups", "strict_invariants"]
 
 DEFAULTS: dict[str, Any] = {
-    "now": 0, "first_offset": 0, "leader_epoch": 0, "origin": "CLIENT", "source": "auto", "target": "producer", "compact": False,
-    "to_magic": 2, "ts_type": "CreateTime", "before_max_ms": 2**63 - 1, "after_max_ms": 3_600_000, "max_message_bytes": 1_048_588,
-    "max_record_body": 2_147_483_639, "produce_version": 9,
-}  # fmt: skip
+    "now": 0,
+    "first_offset": 0,
+    "leader_epoch": 0,
+    "origin": "CLIENT",
+    "source": "auto",
+    "target": "producer",
+    "compact": False,
+    "to_magic": 2,
+    "ts_type": "CreateTime",
+    "before_max_ms": 2**63 - 1,
+    "after_max_ms": 3_600_000,
+    "max_message_bytes": 1_048_588,
+    "max_record_body": 2_147_483_639,
+    "produce_version": 9,
+}
 _FACTS = ("append_time", "next_offset", "max_timestamp", "size_maybe_changed", "in_place", "converted")
 STRICT_LIMIT = 1 << 20
 
@@ -51,7 +62,9 @@ class Setup(NamedTuple):
             compression_type=cfg["target"],
             cleanup_policy="compact" if cfg["compact"] else "delete",
         )
-        return cls(cfg, policy, LogValidator(policy, mode="kafka"), LogValidator(policy, max_decompressed_bytes=STRICT_LIMIT))
+        return cls(
+            cfg, policy, LogValidator(policy, mode="kafka"), LogValidator(policy, max_decompressed_bytes=STRICT_LIMIT)
+        )
 
 
 def setups(seed: int, count: int = 200) -> list[Setup]:
@@ -83,9 +96,8 @@ def setups(seed: int, count: int = 200) -> list[Setup]:
 def _outcome(what: str, ours: Any, theirs: reference.Answer) -> list[str]:
     code = 0 if ours.ok else int(ours.error_code)
     if ours.ok != theirs.ok or code != theirs.error_code:
-        return [
-            f"{what}: {code} {ours.rule} ({ours.reason}), reference {theirs.error_code} {theirs.rule} {theirs.cause or ''}"
-        ]
+        expected = f"reference {theirs.error_code} {theirs.rule} {theirs.cause or ''}"
+        return [f"{what}: {code} {ours.rule} ({ours.reason}), {expected}"]
     indexes = [index for index, _ in ours.record_errors]
     if indexes != [index for index, _ in theirs.record_errors]:
         return [f"{what}: record_errors {indexes}, reference {theirs.record_errors}"]
@@ -113,8 +125,13 @@ def _validated(setup: Setup, ours: Any, theirs: reference.Answer) -> list[str]:
 
 def known(setup: Setup, data: bytes) -> str:
     """Departures that are known and written down (docs/departures.md): what they touch is not compared."""
-    if setup.cfg["origin"] in ("REPLICATION", "RAFT_LEADER") and int(setup.kafka.analyze(
-        data, origin=setup.cfg["origin"], leader_epoch=setup.cfg["leader_epoch"]).error_code) == -1:  # fmt: skip
+    if (
+        setup.cfg["origin"] in ("REPLICATION", "RAFT_LEADER")
+        and int(
+            setup.kafka.analyze(data, origin=setup.cfg["origin"], leader_epoch=setup.cfg["leader_epoch"]).error_code
+        )
+        == -1
+    ):
         return "rule 16: Kafka reads all records for the text of its exception, and may fail doing so"
     if b"\x01\0\0\0\0" in data:
         return "an lz4 block without content: Kafka's skip leaves bytes out of order behind it"
@@ -167,14 +184,29 @@ def _compare_door(setup: Setup, data: bytes, stages: list[reference.Answer]) -> 
 def _compare_validate(setup: Setup, data: bytes, source: str) -> tuple[reference.Answer, list[str]]:
     cfg = setup.cfg
     ours = setup.kafka.validate_messages_and_assign_offsets(
-        buffer_of(data), now_ms=cfg["now"], source=source, first_offset=cfg["first_offset"], leader_epoch=cfg["leader_epoch"],
-        origin=cfg["origin"], to_magic=cfg["to_magic"],
-    )  # fmt: skip
+        buffer_of(data),
+        now_ms=cfg["now"],
+        source=source,
+        first_offset=cfg["first_offset"],
+        leader_epoch=cfg["leader_epoch"],
+        origin=cfg["origin"],
+        to_magic=cfg["to_magic"],
+    )
     theirs = reference.validate(
-        data, source=source, now=cfg["now"], first_offset=cfg["first_offset"], leader_epoch=cfg["leader_epoch"], origin=cfg["origin"],
-        target=cfg["target"], compact=cfg["compact"], to_magic=cfg["to_magic"], ts_type=cfg["ts_type"],
-        before_max_ms=cfg["before_max_ms"], after_max_ms=cfg["after_max_ms"], max_record_body=cfg["max_record_body"],
-    )  # fmt: skip
+        data,
+        source=source,
+        now=cfg["now"],
+        first_offset=cfg["first_offset"],
+        leader_epoch=cfg["leader_epoch"],
+        origin=cfg["origin"],
+        target=cfg["target"],
+        compact=cfg["compact"],
+        to_magic=cfg["to_magic"],
+        ts_type=cfg["ts_type"],
+        before_max_ms=cfg["before_max_ms"],
+        after_max_ms=cfg["after_max_ms"],
+        max_record_body=cfg["max_record_body"],
+    )
     found = _outcome("validate", ours, theirs)
     # of a batch that fails in its stream, Kafka's meters depend on which chunk was read; nobody answers with them
     if (ours.ok or ours.record_errors) and ours.meters != theirs.meters:
@@ -191,18 +223,28 @@ def compare_strict(setup: Setup, data: bytes) -> list[str]:
         return []
     ours = setup.strict.check(buffer_of(data), **_arguments(cfg))
     theirs = reference.check(
-        data, setup.policy, now_ms=cfg["now"], origin=cfg["origin"], produce_version=cfg["produce_version"],
-        leader_epoch=cfg["leader_epoch"], to_magic=cfg["to_magic"], first_offset=cfg["first_offset"],
+        data,
+        setup.policy,
+        now_ms=cfg["now"],
+        origin=cfg["origin"],
+        produce_version=cfg["produce_version"],
+        leader_epoch=cfg["leader_epoch"],
+        to_magic=cfg["to_magic"],
+        first_offset=cfg["first_offset"],
         max_decompressed_bytes=STRICT_LIMIT,
-    )  # fmt: skip
+    )
     return _outcome("strict", ours, theirs)
 
 
 def _arguments(cfg: dict[str, Any]) -> dict[str, Any]:
     return {
-        "now_ms": cfg["now"], "origin": cfg["origin"], "produce_version": cfg["produce_version"], "leader_epoch": cfg["leader_epoch"],
-        "to_magic": cfg["to_magic"], "first_offset": cfg["first_offset"],
-    }  # fmt: skip
+        "now_ms": cfg["now"],
+        "origin": cfg["origin"],
+        "produce_version": cfg["produce_version"],
+        "leader_epoch": cfg["leader_epoch"],
+        "to_magic": cfg["to_magic"],
+        "first_offset": cfg["first_offset"],
+    }
 
 
 def strict_invariants(setup: Setup, data: bytes) -> list[str]:
@@ -223,7 +265,9 @@ def strict_invariants(setup: Setup, data: bytes) -> list[str]:
     written = setup.kafka.validate(changed, in_place=True, **arguments)
     if not written.ok and changed != data:
         found.append("a refused buffer was written to")
-    if kafka.ok and not written.ok and written.rule is not None and written.rule.number != 40:  # only a rebuilt batch's size
+    if (
+        kafka.ok and not written.ok and written.rule is not None and written.rule.number != 40
+    ):  # only a rebuilt batch's size
         found.append(f"validate refuses what check accepts: {written}")
     if written.ok:
         copied = setup.kafka.validate(buffer_of(data), **arguments)

@@ -72,6 +72,13 @@ class Mutator:
     def fill(self, slots: Slots, ranges: ctypes.Array[ctypes.c_int64]) -> None:
         """A case in every slot; ``ranges`` gets their (start, length) pairs."""
         self._library.hostile_slots(
-            ctypes.byref(self._state), self._blob, self._offsets, self._seeds,
-            ctypes.c_void_p(slots.address), slots.slot, slots.stride, slots.count, ranges,
-        )  # fmt: skip
+            ctypes.byref(self._state),
+            self._blob,
+            self._offsets,
+            self._seeds,
+            ctypes.c_void_p(slots.address),
+            slots.slot,
+            slots.stride,
+            slots.count,
+            ranges,
+        )

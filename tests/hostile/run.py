@@ -63,7 +63,14 @@ class _Worker:
             self.done = word == "done"
         except EOFError:
             self.process.join()
-            findings = [{"target": self.target, "what": [f"the process ended with {self.process.exitcode}"], "seed": self.seed, "batch_hex": ""}]
+            findings = [
+                {
+                    "target": self.target,
+                    "what": [f"the process ended with {self.process.exitcode}"],
+                    "seed": self.seed,
+                    "batch_hex": "",
+                }
+            ]
             self.done = True
         self.findings += findings
         if out and findings:
@@ -71,7 +78,8 @@ class _Worker:
             with (out / f"{self.target}-{self.seed}.jsonl").open("a", encoding="utf-8") as lines:
                 lines.writelines(json.dumps(finding) + "\n" for finding in findings)
         seconds = time.monotonic() - self.started
-        print(f"{self.target}: {self.executions:,} executions in {seconds:.0f} s ({self.executions / seconds:,.0f}/s), {len(self.findings)} findings", flush=True)  # fmt: skip
+        rate = f"{self.executions:,} executions in {seconds:.0f} s ({self.executions / seconds:,.0f}/s)"
+        print(f"{self.target}: {rate}, {len(self.findings)} findings", flush=True)
 
 
 def _replay(paths: list[Path]) -> int:
@@ -121,8 +129,11 @@ def main() -> int:
             findings += len(one.findings)
             executions += one.executions
             for finding in one.findings[:_SHOWN]:
-                print("  ", finding["what"], finding["batch_hex"][:200], {k: v for k, v in finding.get("cfg", {}).items()})
-    print(f"hostile: {executions:,} executions, {findings} findings" + (f", reproducers in {arguments.out}" if findings else ""))
+                print("  ", finding["what"], finding["batch_hex"][:200], finding.get("cfg", {}))
+    print(
+        f"hostile: {executions:,} executions, {findings} findings"
+        + (f", reproducers in {arguments.out}" if findings else "")
+    )
     return 1 if findings else 0
 
 

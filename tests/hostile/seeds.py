@@ -1,7 +1,8 @@
 """Good batches to start from: every magic, codec and feature, written by code that is not the core's.
 
-    magic 2:  offset:8 size:4 epoch:4 2 crc:4 attributes:2 last_delta:4 base_ts:8 max_ts:8 pid:8 pepoch:2 seq:4 count:4, records
-    magic 0/1: offset:8 size:4 crc:4 magic:1 attributes:1 [timestamp:8] key_length:4 key value_length:4 value
+magic 2:  offset:8 size:4 epoch:4 2 crc:4 attributes:2 last_offset_delta:4 base_timestamp:8
+          max_timestamp:8 producer_id:8 producer_epoch:2 base_sequence:4 records_count:4, records
+magic 0/1: offset:8 size:4 crc:4 magic:1 attributes:1 [timestamp:8] key_length:4 key value_length:4 value
 """
 
 from __future__ import annotations
@@ -21,7 +22,19 @@ import zstandard
 
 from batchval.core.crc32c import crc32c
 
-__all__ = ["CODECS", "NOW", "batch", "compress", "deflate_seeds", "legacy", "record", "seeds", "snappy_seeds", "varint", "wrapper"]
+__all__ = [
+    "CODECS",
+    "NOW",
+    "batch",
+    "compress",
+    "deflate_seeds",
+    "legacy",
+    "record",
+    "seeds",
+    "snappy_seeds",
+    "varint",
+    "wrapper",
+]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NOW = 1_700_000_000_000
@@ -44,9 +57,13 @@ def _bytes(value: bytes | None) -> bytes:
 
 
 def record(
-    index: int, key: bytes | None, value: bytes | None, delta: int = 0, headers: Iterable[tuple[bytes, bytes | None]] = (),
+    index: int,
+    key: bytes | None,
+    value: bytes | None,
+    delta: int = 0,
+    headers: Iterable[tuple[bytes, bytes | None]] = (),
     attributes: int = 0,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """One record of magic 2."""
     headers = list(headers)
     body = bytes([attributes]) + varint(delta) + varint(index) + _bytes(key) + _bytes(value) + varint(len(headers))
@@ -67,10 +84,14 @@ def compress(codec: int, data: bytes, style: int = 0) -> bytes:
     if codec == 3:
         return bytes(
             lz4.frame.compress(
-                data, block_linked=False, store_size=style % 2 == 1, content_checksum=style % 3 == 1, block_checksum=style % 3 == 2,
+                data,
+                block_linked=False,
+                store_size=style % 2 == 1,
+                content_checksum=style % 3 == 1,
+                block_checksum=style % 3 == 2,
                 block_size=4 + style % 4,
             )
-        )  # fmt: skip
+        )
     if codec == 4:
         return zstandard.ZstdCompressor(
             level=(3, 1, 19)[style % 3], write_content_size=style % 2 == 1, write_checksum=style % 3 == 1
@@ -79,20 +100,40 @@ def compress(codec: int, data: bytes, style: int = 0) -> bytes:
 
 
 def batch(
-    records: bytes, count: int, codec: int = 0, *, style: int = 0, attributes: int = 0, producer: tuple[int, int, int] = (-1, -1, -1),
-    base_timestamp: int = NOW, max_timestamp: int | None = None, base_offset: int = 0, epoch: int = 0, payload: bytes | None = None,
+    records: bytes,
+    count: int,
+    codec: int = 0,
+    *,
+    style: int = 0,
+    attributes: int = 0,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    base_timestamp: int = NOW,
+    max_timestamp: int | None = None,
+    base_offset: int = 0,
+    epoch: int = 0,
+    payload: bytes | None = None,
     last_delta: int | None = None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """One batch of magic 2, sealed. ``payload`` stands in place of the compressed records."""
     payload = compress(codec, records, style) if payload is None else payload
-    checked = struct.pack(
-        ">hiqqqhii", attributes | codec, count - 1 if last_delta is None else last_delta, base_timestamp,
-        base_timestamp if max_timestamp is None else max_timestamp, *producer, count,
-    ) + payload  # fmt: skip
+    checked = (
+        struct.pack(
+            ">hiqqqhii",
+            attributes | codec,
+            count - 1 if last_delta is None else last_delta,
+            base_timestamp,
+            base_timestamp if max_timestamp is None else max_timestamp,
+            *producer,
+            count,
+        )
+        + payload
+    )
     return struct.pack(">qiibI", base_offset, len(checked) + 9, epoch, 2, crc32c(checked)) + checked
 
 
-def legacy(magic: int, key: bytes | None, value: bytes | None, offset: int = 0, timestamp: int = NOW, attributes: int = 0) -> bytes:
+def legacy(
+    magic: int, key: bytes | None, value: bytes | None, offset: int = 0, timestamp: int = NOW, attributes: int = 0
+) -> bytes:
     """One message of magic 0 or 1."""
     body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
     for part in (key, value):
@@ -174,8 +215,21 @@ def deflate_seeds() -> list[bytes]:
     rng = random.Random(1)
     out = []
     for n in (0, 1, 10, 100, 1000, 6000):
-        for data in (bytes(n), rng.randbytes(n), bytes(rng.choice(b"abcdefgh ") for _ in range(n)), bytes(int(rng.expovariate(0.05)) & 255 for _ in range(n))):
-            for level, strategy in ((0, 0), (1, 0), (6, 0), (9, 0), (6, zlib.Z_FIXED), (6, zlib.Z_HUFFMAN_ONLY), (6, zlib.Z_RLE)):
+        for data in (
+            bytes(n),
+            rng.randbytes(n),
+            bytes(rng.choice(b"abcdefgh ") for _ in range(n)),
+            bytes(int(rng.expovariate(0.05)) & 255 for _ in range(n)),
+        ):
+            for level, strategy in (
+                (0, 0),
+                (1, 0),
+                (6, 0),
+                (9, 0),
+                (6, zlib.Z_FIXED),
+                (6, zlib.Z_HUFFMAN_ONLY),
+                (6, zlib.Z_RLE),
+            ):
                 packer = zlib.compressobj(level, zlib.DEFLATED, -15, 8, strategy)
                 out.append(packer.compress(data) + packer.flush())
     return [s for s in dict.fromkeys(out) if len(s) <= LARGEST]

@@ -1,7 +1,7 @@
 """The targets: each runs for some seconds and yields what it found.
 
-A finding is a broken promise: two answers that differ, a -1 in strict mode, an exception. (A signal ends the process: the
-runner sees that, and the state it printed repeats the run.)
+A finding is a broken promise: two answers that differ, a -1 in strict mode, an exception. (A signal ends the
+process: the runner sees that, and the state it printed repeats the run.)
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Run:
         return Mutator(corpus or seeds(self.extra), self.seed)
 
 
-def _guard(run: Run, target: str, data: bytes, check: Callable[[], list[str]], cfg: dict[str, Any] | None = None) -> None:
+def _guard(
+    run: Run, target: str, data: bytes, check: Callable[[], list[str]], cfg: dict[str, Any] | None = None
+) -> None:
     try:
         what = check()
     except Exception as error:
@@ -129,7 +131,12 @@ def core_ranges(run: Run) -> None:
         b = kafka.check_ranges(slots.view, pairs, **arguments)
         wrong = (a["error_code"] == -1) | ((a["rule"] == 0) & (b["rule"] != 0)) | (a["rule"] < 0)
         for i in np.flatnonzero(wrong):
-            run.found("core_ranges", _case(slots, pairs, int(i)), ["-1 in strict, or strict accepts and kafka refuses"], arguments)
+            run.found(
+                "core_ranges",
+                _case(slots, pairs, int(i)),
+                ["-1 in strict, or strict accepts and kafka refuses"],
+                arguments,
+            )
         run.executions += _SLOTS
 
 
@@ -171,14 +178,28 @@ def core_doors(run: Run) -> None:
 
 def _answers(setup: Setup, data: bytes) -> tuple[Any, ...]:
     cfg = setup.cfg
-    result = setup.kafka.validate_messages_and_assign_offsets(buffer_of(data), now_ms=cfg["now"], to_magic=cfg["to_magic"])
+    result = setup.kafka.validate_messages_and_assign_offsets(
+        buffer_of(data), now_ms=cfg["now"], to_magic=cfg["to_magic"]
+    )
     strict = setup.strict.check(buffer_of(data), now_ms=cfg["now"])
-    return result.error_code, result.rule, result.record_errors, result.output, strict.error_code, strict.rule, strict.reports
+    return (
+        result.error_code,
+        result.rule,
+        result.record_errors,
+        result.output,
+        strict.error_code,
+        strict.rule,
+        strict.reports,
+    )
 
 
 def providers(run: Run) -> None:
     """The answers of the two providers, which must be the same."""
-    compressed = [s for s in seeds(run.extra) if len(s) > 22 and ((s[16] == 2 and s[22] & 7 >= 3) or (s[16] < 2 and s[17] & 7 == 3))]
+    compressed = [
+        s
+        for s in seeds(run.extra)
+        if len(s) > 22 and ((s[16] == 2 and s[22] & 7 >= 3) or (s[16] < 2 and s[17] & 7 == 3))
+    ]
     mutator = run.mutator(compressed)
     configured = setups(run.seed, 30)
     before = compression.provider()
@@ -206,7 +227,9 @@ def _inflate_case(data: bytes) -> list[str]:
     if status != theirs:
         return [f"inflate: {status}, zlib {theirs}"]
     if status == "done" and (content != expected or used != len(data) - len(unpacker.unused_data)):
-        return [f"inflate: {len(content)} bytes of {used}, zlib {len(expected)} of {len(data) - len(unpacker.unused_data)}"]
+        return [
+            f"inflate: {len(content)} bytes of {used}, zlib {len(expected)} of {len(data) - len(unpacker.unused_data)}"
+        ]
     return []
 
 
@@ -219,7 +242,11 @@ def _snappy_case(data: bytes) -> list[str]:
         theirs: bytes | None = bytes(snappy.decompress(data))
     except Exception:
         theirs = None
-    return [] if ours == theirs else [f"snappy: {None if ours is None else len(ours)}, package {None if theirs is None else len(theirs)}"]
+    return (
+        []
+        if ours == theirs
+        else [f"snappy: {None if ours is None else len(ours)}, package {None if theirs is None else len(theirs)}"]
+    )
 
 
 def _streams(run: Run, name: str, corpus: list[bytes], check: Callable[[bytes], list[str]]) -> None:
@@ -309,7 +336,9 @@ def replay(finding: Finding) -> list[str]:
             answers.append(_answers(setup, data))
         compression.use(before)
         return [] if answers[0] == answers[1] else [str(a) for a in answers]
-    setup = Setup.of({"now": 1_700_000_000_000} | {k: v for k, v in finding["cfg"].items() if k in ("origin", "to_magic")})
+    setup = Setup.of(
+        {"now": 1_700_000_000_000} | {k: v for k, v in finding["cfg"].items() if k in ("origin", "to_magic")}
+    )
     return strict_invariants(setup, data)
 
 
