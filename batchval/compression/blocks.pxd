@@ -7,8 +7,10 @@ ctypedef void *(*ZstdCreateDCtx)() noexcept nogil
 ctypedef size_t (*ZstdFreeDCtx)(void *dctx) noexcept nogil
 ctypedef size_t (*ZstdDecompressBegin)(void *dctx) noexcept nogil
 ctypedef size_t (*ZstdNextSrcSize)(void *dctx) noexcept nogil
-ctypedef size_t (*ZstdDecompressContinue)(void *dctx, void *to, size_t capacity, const void *source, size_t size) noexcept nogil
-ctypedef size_t (*ZstdDecompressDCtx)(void *dctx, void *to, size_t capacity, const void *source, size_t size) noexcept nogil
+ctypedef size_t (*ZstdDecompressContinue)(void *dctx, void *to, size_t capacity, const void *source,
+        size_t size) noexcept nogil
+ctypedef size_t (*ZstdDecompressDCtx)(void *dctx, void *to, size_t capacity, const void *source,
+        size_t size) noexcept nogil
 ctypedef int (*ZstdNextInputType)(void *dctx) noexcept nogil
 ctypedef unsigned int (*ZstdIsError)(size_t code) noexcept nogil
 

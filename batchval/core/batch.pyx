@@ -3,16 +3,19 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from collections import namedtuple
 
-from batchval.core.bytes cimport be16, be32, be64
+from batchval.core.bytes cimport be64
 from batchval.core.fields cimport Record, java_string, read_int, read_record
 from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, refill
 from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
 from batchval.core.layout cimport *
-from batchval.core.legacy cimport LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
+from batchval.core.legacy cimport (
+    LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
+    open_messages,
+)
 from batchval.core.records cimport BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk
 from batchval.core.scratch cimport Scratch, borrow, give_back
 
@@ -208,20 +211,21 @@ cdef class RecordBatch:
     def default_records(self, uint64_t limit):
         cdef const uint8_t *p
         cdef Record r
-        cdef int32_t i, sequence
+        cdef int32_t _i, sequence
         cdef const uint8_t *base
-        content, size = self.plain(limit)
+        content, _ = self.plain(limit)
         view = memoryview(content).cast("B") if content is not None else memoryview(self.owner).cast("B")
         base = <const uint8_t *>PyBytes_AS_STRING(content) if content is not None else <const uint8_t *>self.view.buf
         p = base if content is not None else self.entry.p + RECORDS
-        for i in range(self.header.records_count):
+        for _i in range(self.header.records_count):
             p = read_record(p, self.entry.p, &r)
             sequence = -1
             if self.header.base_sequence >= 0:
                 sequence = incremented(self.header.base_sequence, <int32_t>(r.offset - self.header.base_offset))
             key = view[r.key - base:r.key - base + r.key_length] if r.key_length >= 0 else None
             value = view[r.value - base:r.value - base + r.value_length] if r.value_length >= 0 else None
-            yield DecodedRecord(r.offset, r.timestamp, sequence, key, value, headers_of(&r) if r.headers_count else (), r.attributes, r.size)
+            headers = headers_of(&r) if r.headers_count else ()
+            yield DecodedRecord(r.offset, r.timestamp, sequence, key, value, headers, r.attributes, r.size)
 
     cdef tuple plain(self, uint64_t limit):
         """(the decompressed records or None where they are not compressed, their size); they have been walked."""
@@ -247,7 +251,8 @@ cdef class RecordBatch:
                 if s.status == NO_MEMORY:
                     raise MemoryError()
                 content = PyBytes_FromStringAndSize(<const char *>scratch.arena, s.delivered)
-                open_stream(&s, scratch, NONE, 2, <const uint8_t *>PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content), limit, False)
+                open_stream(&s, scratch, NONE, 2, <const uint8_t *>PyBytes_AS_STRING(content),
+                        PyBytes_GET_SIZE(content), limit, False)
             else:
                 open_stream(&s, scratch, NONE, 2, self.entry.p + RECORDS, self.entry.size - RECORDS, limit, False)
             structure_alone(&c)
@@ -287,8 +292,8 @@ cdef class RecordBatch:
                     raise NotABatch(f"message {len(records)}: its key or value runs past its end")
                 records.append(DecodedRecord(
                     message.offset, message.timestamp, -1,
-                    None if key == LEGACY_NULL else memoryview(PyBytes_FromStringAndSize(<const char *>message.p + key, key_length)),
-                    None if value == LEGACY_NULL else memoryview(PyBytes_FromStringAndSize(<const char *>message.p + value, value_length)),
+                    None if key == LEGACY_NULL else copy_of(message.p + key, key_length),
+                    None if value == LEGACY_NULL else copy_of(message.p + value, value_length),
                     (), message.p[5], message.size + LOG_OVERHEAD))
                 answer = WALKED
             raise NotABatch(sentence(f.reason, f.record, f.a, f.b))
@@ -296,7 +301,8 @@ cdef class RecordBatch:
             give_back(scratch)
 
     def __repr__(self):
-        return f"<RecordBatch magic={self.magic} last_offset={self.last_offset} records_count={self.records_count} {self.compression_type!s} size={self.size_in_bytes}>"
+        return (f"<RecordBatch magic={self.magic} last_offset={self.last_offset} records_count={self.records_count} "
+                f"{self.compression_type!s} size={self.size_in_bytes}>")
 
 
 cdef int32_t incremented(int64_t sequence, int64_t by) noexcept:
@@ -306,11 +312,15 @@ cdef int32_t incremented(int64_t sequence, int64_t by) noexcept:
     return <int32_t>(sequence + by)
 
 
+cdef inline object copy_of(const uint8_t *p, Py_ssize_t size):
+    return memoryview(PyBytes_FromStringAndSize(<const char *>p, size))
+
+
 cdef tuple headers_of(const Record *r):
     cdef const uint8_t *p = r.headers
-    cdef int32_t i, size = 0
+    cdef int32_t _i, size = 0
     headers = []
-    for i in range(r.headers_count):
+    for _i in range(r.headers_count):
         p = read_int(p, &size)
         key = java_string(p, size).decode("utf-8")
         p += size

@@ -1,4 +1,7 @@
-"""Fixed-width fields: big-endian as Kafka writes them, little-endian as lz4 and zstd do. The caller has checked the room."""
+"""Fixed-width fields: big-endian as Kafka writes them, little-endian as lz4 and zstd do.
+
+The caller has checked the room.
+"""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy

@@ -55,7 +55,8 @@ cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint i
 cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil
 
 
-cdef inline void put_header_row(Rows *rows, size_t i, const BatchHeader *h, int64_t position, bint is_valid) noexcept nogil:
+cdef inline void put_header_row(Rows *rows, size_t i, const BatchHeader *h, int64_t position,
+        bint is_valid) noexcept nogil:
     rows.position[i] = position
     rows.size_in_bytes[i] = h.batch_length + LOG_OVERHEAD
     rows.magic[i] = 2

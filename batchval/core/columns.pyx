@@ -7,7 +7,7 @@ A scan reads each header and checks each CRC; it looks at no record. Its row is 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -15,8 +15,7 @@ import numpy
 
 from batchval.core.bytes cimport be32, be64
 from batchval.core.crc32c cimport crc32_moved, crc32_of, crc32c_moved, crc32c_of
-from batchval.core.header cimport BATCH, NO_MORE, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
-from batchval.core.judge cimport Verdict
+from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
 from batchval.core.layout cimport *
 
 from batchval.core.reasons import sentence
@@ -33,11 +32,13 @@ cdef enum:
 
 # name, type, as in Rows: widest first, so that each run is aligned if the first is
 _LAYOUT = (
-    ("position", "<i8"), ("base_offset", "<i8"), ("base_timestamp", "<i8"), ("max_timestamp", "<i8"), ("producer_id", "<i8"),
+    ("position", "<i8"), ("base_offset", "<i8"), ("base_timestamp", "<i8"), ("max_timestamp", "<i8"),
+    ("producer_id", "<i8"),
     ("size_in_bytes", "<i4"), ("partition_leader_epoch", "<i4"), ("crc", "<u4"), ("last_offset_delta", "<i4"),
-    ("base_sequence", "<i4"), ("records_count", "<i4"), ("attributes", "<i2"), ("producer_epoch", "<i2"), ("magic", "i1"),
-    ("is_valid", "?"),
-    ("length", "<i8"), ("reason_a", "<i8"), ("reason_b", "<i8"), ("reason_record", "<i4"), ("reason", "<i2"), ("rule", "<i2"), ("error_code", "<i2"),
+    ("base_sequence", "<i4"), ("records_count", "<i4"), ("attributes", "<i2"), ("producer_epoch", "<i2"),
+    ("magic", "i1"), ("is_valid", "?"),
+    ("length", "<i8"), ("reason_a", "<i8"), ("reason_b", "<i8"), ("reason_record", "<i4"), ("reason", "<i2"),
+    ("rule", "<i2"), ("error_code", "<i2"),
     ("reports", "<u4"), ("path", "u1"),
 )
 _DTYPES = {name: numpy.dtype(kind) for name, kind in _LAYOUT}
@@ -49,8 +50,9 @@ for _i in range(COLUMNS):
 #: The base row, in order: what a scan knows, and what follows from it.
 BASE_COLUMNS = (
     "position", "size_in_bytes", "magic", "base_offset", "last_offset", "records_count", "partition_leader_epoch",
-    "compression_type", "timestamp_type", "base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence",
-    "last_sequence", "is_transactional", "is_control_batch", "delete_horizon_ms", "attributes", "last_offset_delta", "crc", "is_valid",
+    "compression_type", "timestamp_type", "base_timestamp", "max_timestamp", "producer_id", "producer_epoch",
+    "base_sequence", "last_sequence", "is_transactional", "is_control_batch", "delete_horizon_ms", "attributes",
+    "last_offset_delta", "crc", "is_valid",
 )
 CHECK_COLUMNS = ("rule", "error_code", "path", "reports")
 NO_DELETE_HORIZON = -1
@@ -112,7 +114,8 @@ cdef class BatchColumns:
         cdef size_t size = 0, i
         for i in range(columns):
             size += WIDTH[i] * self.capacity
-        PyBuffer_FillInfo(view, self, self.block if self.block is not NULL else <uint8_t *>&self.capacity, size, 1, flags)
+        PyBuffer_FillInfo(view, self, self.block if self.block is not NULL else <uint8_t *>&self.capacity, size, 1,
+                flags)
 
     def __len__(self):
         return self.count
@@ -164,7 +167,8 @@ cdef class BatchColumns:
         if name == "is_control_batch":
             return is_v2 & ((attributes & CONTROL_BIT) != 0)
         if name == "delete_horizon_ms":
-            return numpy.where(is_v2 & ((attributes & DELETE_HORIZON_BIT) != 0), self["base_timestamp"], NO_DELETE_HORIZON)
+            return numpy.where(is_v2 & ((attributes & DELETE_HORIZON_BIT) != 0), self["base_timestamp"],
+                    NO_DELETE_HORIZON)
         if name == "last_sequence":
             base = self["base_sequence"].astype("<i8")
             last = base + self["last_offset_delta"]
@@ -180,7 +184,8 @@ cdef class BatchColumns:
         """Of a check: precisely what is wrong with row i, as one line."""
         if self["rule"][i] == 0:
             return ""
-        text = sentence(int(self.stored("reason")[i]), int(self.stored("reason_record")[i]), int(self.stored("reason_a")[i]), int(self.stored("reason_b")[i]))
+        text = sentence(int(self.stored("reason")[i]), int(self.stored("reason_record")[i]),
+                int(self.stored("reason_a")[i]), int(self.stored("reason_b")[i]))
         return text or by_number(int(self["rule"][i])).summary
 
     def result(self, Py_ssize_t i):
@@ -201,8 +206,10 @@ cdef class BatchColumns:
             if column.dtype == bool:
                 arrays.append(pyarrow.array(column))
             else:
-                arrays.append(pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(column.dtype), len(column), [None, pyarrow.py_buffer(column)]))
-        schema = pyarrow.schema([pyarrow.field(n, a.type) for n, a in zip(self.names, arrays)], {"schema_version": str(SCHEMA_VERSION)})
+                arrays.append(pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(column.dtype), len(column),
+                        [None, pyarrow.py_buffer(column)]))
+        schema = pyarrow.schema([pyarrow.field(n, a.type) for n, a in zip(self.names, arrays)],
+                {"schema_version": str(SCHEMA_VERSION)})
         return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
     def rows(self):
@@ -393,7 +400,8 @@ cdef bint crc_is_right(Prefixes *s, uint64_t at, const Entry *b) noexcept nogil:
         return stored_crc(b) == computed_crc(b)
     if s.castagnoli is NULL and not note_prefixes(s):
         return stored_crc(b) == computed_crc(b)
-    return stored_crc(b) == crc_of_stretch(s, at + (ATTRIBUTES if b.magic == 2 else LEGACY_MAGIC), at + b.size, b.magic == 2)
+    return stored_crc(b) == crc_of_stretch(s, at + (ATTRIBUTES if b.magic == 2 else LEGACY_MAGIC), at + b.size,
+            b.magic == 2)
 
 
 def resynchronise(buffer, Py_ssize_t position=0):

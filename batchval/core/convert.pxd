@@ -5,4 +5,5 @@ from batchval.core.judge cimport Door, Policy, Verdict
 from batchval.core.scratch cimport Scratch
 
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v)
-cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, const Verdict *v, bint crc_is_right) noexcept
+cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        const Verdict *v, bint crc_is_right) noexcept

@@ -9,19 +9,19 @@ judge_messages has found that neither can fail: every record parses and can be w
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from batchval.compression.compressors import compress
 
-from batchval.core.bytes cimport be16, be32, be64, put_be16, put_be32, put_be64, room
+from batchval.core.bytes cimport be32, be64, put_be16, put_be32, put_be64
 from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string, read_int, read_record
 from batchval.core.frames cimport UNLIMITED, Stream, open_stream, refill
 from batchval.core.header cimport BATCH, Entry, next_batch
 from batchval.core.judge cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
-from batchval.core.legacy cimport LEGACY_NULL, MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
+from batchval.core.legacy cimport MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
 from batchval.core.records cimport WALKED, Checks, Facts, clear_facts, structure_alone
 from batchval.core.scratch cimport Scratch
 
@@ -33,7 +33,8 @@ cdef enum:
 
 # ---- in place ------------------------------------------------------------------------------------------------------
 
-cdef void set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp, bint crc_is_right) noexcept:
+cdef void set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp,
+        bint crc_is_right) noexcept:
     """DefaultRecordBatch.setMaxTimestamp. Writing the attributes loses their unused bits, as it does in Kafka."""
     cdef uint8_t flags = p[ATTRIBUTES + 1]
     cdef uint32_t before, crc
@@ -61,7 +62,8 @@ cdef void set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time, 
     put_be32(p + LEGACY_CRC, <int32_t>crc32_of(0, p + LEGACY_MAGIC, size - LEGACY_MAGIC))
 
 
-cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, const Verdict *v, bint crc_is_right) noexcept:
+cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        const Verdict *v, bint crc_is_right) noexcept:
     """Offsets from d.first_offset on. crc_is_right: the checksum has been verified, so it may be patched."""
     cdef Entry b
     cdef size_t at = 0
@@ -178,8 +180,8 @@ cdef bytes canonical_headers(const Record *r):
     """The headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded."""
     cdef Out out = Out()
     cdef const uint8_t *p = r.headers
-    cdef int32_t i, size = 0
-    for i in range(r.headers_count):
+    cdef int32_t _i, size = 0
+    for _i in range(r.headers_count):
         p = read_int(p, &size)
         key = java_string(p, size)
         p += size
@@ -220,7 +222,8 @@ cdef class Builder:
 
     cdef int append_record(self, const Record *r) except -1:
         cdef int64_t delta = <int64_t>(<uint64_t>r.timestamp - <uint64_t>self.base_timestamp)
-        cdef int32_t key = r.key_length if r.key_length >= 0 else -1, value = r.value_length if r.value_length >= 0 else -1
+        cdef int32_t key = r.key_length if r.key_length >= 0 else -1
+        cdef int32_t value = r.value_length if r.value_length >= 0 else -1
         cdef int32_t body
         headers = canonical_headers(r) if r.headers_count else b""
         body = 1 + size_of_varlong(delta) + size_of_varint(self.count) + size_of_varint(key) + size_of_varint(value)
@@ -236,7 +239,8 @@ cdef class Builder:
 
     cdef int append_message(self, const Record *r, int64_t timestamp) except -1:
         cdef bint relative = self.magic > 0 and self.codec != NONE
-        start_message(self.out, self.count + (0 if relative else self.base_offset), self.magic, LOG_APPEND_TIME_BIT if self.magic > 0 and self.log_append_time else 0, timestamp)
+        start_message(self.out, self.count + (0 if relative else self.base_offset), self.magic,
+                LOG_APPEND_TIME_BIT if self.magic > 0 and self.log_append_time else 0, timestamp)
         cdef size_t start = self.out.size - (18 if self.magic == 0 else 26)
         self.out.legacy_nullable(r.key, r.key_length)
         self.out.legacy_nullable(r.value, r.value_length)
@@ -316,9 +320,10 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
     cdef Checks c
     cdef Facts f
     cdef const uint8_t *p
-    cdef int32_t i
+    cdef int32_t _i
     if b.magic == 2:
-        open_stream(&s, scratch, b.p[ATTRIBUTES + 1] & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS, <uint64_t>UNLIMITED, True)
+        open_stream(&s, scratch, b.p[ATTRIBUTES + 1] & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS,
+                <uint64_t>UNLIMITED, True)
         p = s.at
         if b.p[ATTRIBUTES + 1] & CODEC_MASK:
             while True:
@@ -326,7 +331,7 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
                 if not refill(&s) and not s.soft_end:
                     break
             p = scratch.arena
-        for i in range(be32(b.p + RECORDS_COUNT)):
+        for _i in range(be32(b.p + RECORDS_COUNT)):
             p = read_record(p, b.p, &r)
             builder.append(&r)
         return 0
@@ -361,7 +366,8 @@ cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *poli
         append_batch(builder, &b, scratch)
         at += b.size
     result = builder.build(first.p, first.magic, d.leader_epoch)
-    v.temporary_bytes = <int32_t>(<uint32_t>v.temporary_bytes + <uint32_t>builder.sizes + <uint32_t>header_size(d.to_magic, v.target))
+    v.temporary_bytes = <int32_t>(
+        <uint32_t>v.temporary_bytes + <uint32_t>builder.sizes + <uint32_t>header_size(d.to_magic, v.target))
     return result
 
 

@@ -37,7 +37,7 @@ cdef const uint8_t *read_int(const uint8_t *p, int32_t *value) noexcept:
 
 cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *header, Record *r) noexcept:
     """A walked record of magic 2; returns where the next starts."""
-    cdef int32_t length = 0, offset_delta = 0, i, size = 0
+    cdef int32_t length = 0, offset_delta = 0, _i, size = 0
     cdef int64_t timestamp_delta = 0
     cdef const uint8_t *start = p
     p = read_int(p, &length)
@@ -52,7 +52,7 @@ cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *header, Record 
     p += r.value_length if r.value_length > 0 else 0
     p = read_int(p, &r.headers_count)
     r.headers = p
-    for i in range(2 * r.headers_count):
+    for _i in range(2 * r.headers_count):
         p = read_int(p, &size)
         p += size if size > 0 else 0
     r.headers_size = <int32_t>(p - r.headers)

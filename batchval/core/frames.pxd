@@ -72,7 +72,8 @@ cdef struct Stream:
     Scratch *scratch
     CodecState state
 
-cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n, uint64_t limit, bint keep) noexcept nogil
+cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n, uint64_t limit,
+        bint keep) noexcept nogil
 cdef bint refill(Stream *s) noexcept nogil
 
 cdef inline uint64_t position(const Stream *s) noexcept nogil:

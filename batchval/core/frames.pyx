@@ -11,7 +11,7 @@ What those classes pass over (bytes behind the end, lz4's content checksum) is p
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy, memmove
 
@@ -19,9 +19,11 @@ from batchval.compression.blocks cimport BLOCKS, native
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, le16, le24, le32, le64, room
 from batchval.core.crc32c cimport crc32_of
-from batchval.core.gzip cimport (INFLATE_BAD, INFLATE_DONE, INFLATE_HISTORY, INFLATE_SHORT, Inflate, gzip_header, inflate_on,
-                                 inflate_open, inflate_size)
-from batchval.core.layout cimport GZIP, LZ4, NONE, SNAPPY, ZSTD
+from batchval.core.gzip cimport (
+    INFLATE_BAD, INFLATE_DONE, INFLATE_HISTORY, INFLATE_SHORT, Inflate, gzip_header, inflate_on, inflate_open,
+    inflate_size,
+)
+from batchval.core.layout cimport GZIP, LZ4, NONE, SNAPPY
 from batchval.core.scratch cimport Scratch, arena_reserve, ring_reserve
 from batchval.core.snappy cimport SNAPPY_SLACK, snappy_decode, snappy_length
 from batchval.core.xxh32 cimport xxh32_add, xxh32_of, xxh32_start, xxh32_value
@@ -97,7 +99,8 @@ cdef inline bint deliver(Stream *s, const uint8_t *p, uint64_t n) noexcept nogil
     return n > 0
 
 
-cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n, uint64_t limit, bint keep) noexcept nogil:
+cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n, uint64_t limit,
+        bint keep) noexcept nogil:
     """Starts at a payload's first byte. Where Kafka's stream class would throw already, the status says so."""
     s.at = p
     s.end = p
@@ -342,7 +345,8 @@ cdef bint end_lz4(Stream *s) noexcept nogil:
     return ended(s, s.source)
 
 
-cdef int64_t lz4_block_by_package(Stream *s, const uint8_t *p, uint32_t size, uint32_t capacity, uint64_t base) noexcept with gil:
+cdef int64_t lz4_block_by_package(Stream *s, const uint8_t *p, uint32_t size, uint32_t capacity,
+        uint64_t base) noexcept with gil:
     """As LZ4_decompress_safe, through Python."""
     try:
         block = packages.lz4_block(PyBytes_FromStringAndSize(<const char *>p, size), capacity)
@@ -500,9 +504,10 @@ cdef uint64_t zstd_frame_size(const uint8_t *p, const uint8_t *end, const FrameH
 
 
 cdef bint zstd_cut_off(Stream *s) noexcept nogil:
-    """The payload ends inside a frame. Kafka's stream class lowers its flag of a whole frame only when it fetches input:
-    if one ended in the same fetch, it takes this for the end."""
-    cdef uint64_t size = s.source_end - s.payload, last_fetch = (size - 1) // ZSTD_JAVA_SOURCE * ZSTD_JAVA_SOURCE if size else 0
+    """The payload ends inside a frame. Kafka's stream class lowers its flag of a whole frame only when it fetches
+    input: if one ended in the same fetch, it takes this for the end."""
+    cdef uint64_t size = s.source_end - s.payload
+    cdef uint64_t last_fetch = (size - 1) // ZSTD_JAVA_SOURCE * ZSTD_JAVA_SOURCE if size else 0
     if s.state.zstd.whole_end is NULL or <uint64_t>(s.state.zstd.whole_end - s.payload) <= last_fetch:
         return damaged(s, reasons.ZSTD_CUT_OFF, ALL_BEFORE)
     ended(s, s.source)
@@ -622,7 +627,8 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
     size = zstd_frame_size(s.source, s.source_end, &h)
     try:
         # only this frame is copied: all that is left, for each of many small frames, would be quadratic
-        decoded = packages.zstd_frame(PyBytes_FromStringAndSize(<const char *>s.source, size if size else room(s.source, s.source_end)), limit)
+        n = size if size else room(s.source, s.source_end)
+        decoded = packages.zstd_frame(PyBytes_FromStringAndSize(<const char *>s.source, n), limit)
     except MemoryError:
         return no_memory(s)
     n = PyBytes_GET_SIZE(decoded.data)

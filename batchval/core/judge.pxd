@@ -63,9 +63,13 @@ cdef struct Verdict:
 
 cdef void clear(Verdict *v) noexcept nogil
 cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) noexcept nogil
-cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
-cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
-cdef bint judge_at_rest(const Entry *entry, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
+cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil
+cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil
+cdef bint judge_at_rest(const Entry *entry, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil
 cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept nogil
-cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy, const Checks *c, Scratch *scratch, Verdict *v, BatchHeader *h) noexcept nogil
+cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy, const Checks *c, Scratch *scratch,
+        Verdict *v, BatchHeader *h) noexcept nogil
 cdef void conclude(const Door *d, Verdict *v) noexcept nogil

@@ -10,19 +10,25 @@ Each stage walks the batches anew with next_batch (rules 1-4), as Kafka does. Th
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be16, be32, be64
 from batchval.core.frames cimport DAMAGED, Stream, open_stream
-from batchval.core.header cimport (BATCH, NO_MORE, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc)
+from batchval.core.header cimport (
+    BATCH, NO_MORE, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc,
+)
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.layout cimport *
-from batchval.core.legacy cimport (CORRUPT, LEGACY_BROKEN, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value,
-                                   next_message, open_messages, walk_messages)
-from batchval.core.records cimport (BROKER_FAILS, BUFFER_PARSER, MALFORMED, OUT_OF_MEMORY, OVER_LIMIT, SKIP_PARSER,
-                                    STREAM_PARSER, WALKED, Checks, Facts, clear_facts, plain_range, walk, walk_plain_buffer)
+from batchval.core.legacy cimport (
+    CORRUPT, LEGACY_BROKEN, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
+    open_messages, walk_messages,
+)
+from batchval.core.records cimport (
+    BROKER_FAILS, BUFFER_PARSER, MALFORMED, OVER_LIMIT, SKIP_PARSER, STREAM_PARSER, WALKED, Checks, Facts, clear_facts,
+    plain_range, walk, walk_plain_buffer,
+)
 from batchval.core.replay cimport damage_comes_first
 from batchval.core.scratch cimport Scratch, no_errors
 
@@ -86,7 +92,8 @@ cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) n
         return refuse(v, REQUEST_MAGIC_NOT_2, INVALID_RECORD, reasons.MAGIC_NOT_2, first.magic)
     if d.produce_version < 7:
         if attributes_of(&first) & CODEC_MASK == ZSTD:
-            return refuse(v, REQUEST_ZSTD_TOO_OLD, UNSUPPORTED_COMPRESSION_TYPE, reasons.ZSTD_BEFORE_V7, d.produce_version)
+            return refuse(v, REQUEST_ZSTD_TOO_OLD, UNSUPPORTED_COMPRESSION_TYPE, reasons.ZSTD_BEFORE_V7,
+                    d.produce_version)
         if attributes_of(&first) & CODEC_MASK > ZSTD:
             return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, attributes_of(&first) & CODEC_MASK)
     found = next_batch(p + first.size, n - first.size, &second)
@@ -99,7 +106,8 @@ cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) n
 
 # ---- the batch loop ------------------------------------------------------------------------------------------------
 
-cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
     """On acceptance valid_bytes and source are set; bytes behind valid_bytes are trimmed by the broker."""
     cdef Entry b
     cdef size_t at = 0
@@ -147,7 +155,8 @@ cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy 
         at += b.size
 
 
-cdef bint read_all_records(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint read_all_records(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
     """The text of Kafka's OffsetsOutOfOrderException names the offset of every record of the buffer, batches that were
     not looked at yet among them. What does not parse there is thrown instead."""
     cdef Entry b
@@ -169,7 +178,8 @@ cdef bint read_all_records(const uint8_t *p, size_t n, const Door *d, const Poli
         at += b.size
 
 
-cdef inline bint judge_batch(const Entry *b, const Door *d, const Policy *policy, Verdict *v, int64_t *last_offset) noexcept nogil:
+cdef inline bint judge_batch(const Entry *b, const Door *d, const Policy *policy, Verdict *v,
+        int64_t *last_offset) noexcept nogil:
     if b.magic == 2:
         if b.size < LAST_OFFSET_DELTA + 4:
             return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.TOO_SMALL_FOR_FIELDS, b.size)
@@ -199,7 +209,8 @@ cdef inline bint judge_checksum(const Entry *b, Verdict *v) noexcept nogil:
 
 # ---- LogValidator --------------------------------------------------------------------------------------------------
 
-cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
     """v.source says which codec the batch loop found. On acceptance the verdict holds all but the new bytes."""
     cdef bint accepted
     v.target = v.source if policy.target == PRODUCER else policy.target
@@ -209,7 +220,8 @@ cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy
     return accepted
 
 
-cdef bint validate_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint validate_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
     if v.source != NONE or v.target != NONE:
         return compressed(p, n, d, policy, scratch, v)
     if all_have_magic(p, n, d.to_magic, v):
@@ -294,7 +306,8 @@ cdef bint validate_batch(const Entry *first, const Entry *b, const Door *d, Verd
         return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.TOO_SMALL_FOR_FIELDS, b.size)
     producer_id = be64(b.p + PRODUCER_ID)
     if producer_id > NO_PRODUCER_ID and d.to_magic < 2:
-        return refuse(v, PRODUCER_ID_BEFORE_MAGIC_2, UNSUPPORTED_FOR_MESSAGE_FORMAT, reasons.IDEMPOTENT, d.to_magic, producer_id)
+        return refuse(v, PRODUCER_ID_BEFORE_MAGIC_2, UNSUPPORTED_FOR_MESSAGE_FORMAT, reasons.IDEMPOTENT, d.to_magic,
+                producer_id)
     return True
 
 
@@ -332,7 +345,8 @@ cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
     return False
 
 
-cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const Door *d, Scratch *scratch, Facts *f, int64_t *expected, Verdict *v) noexcept nogil:
+cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const Door *d, Scratch *scratch,
+        Facts *f, int64_t *expected, Verdict *v) noexcept nogil:
     """One batch's records, of any magic. The parser counts for magic 2 alone."""
     cdef BatchHeader h
     cdef Stream s
@@ -382,7 +396,8 @@ cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
         return True
     v.record = scratch.errors[0].index
     return refuse(v, scratch.last_rule if scratch.one_rule else RECORD_ERRORS,
-                  INVALID_TIMESTAMP if scratch.bad_timestamp else INVALID_RECORD, reasons.RECORDS_REFUSED, scratch.errors_seen)
+                  INVALID_TIMESTAMP if scratch.bad_timestamp else INVALID_RECORD, reasons.RECORDS_REFUSED,
+                  scratch.errors_seen)
 
 
 cdef inline void add_facts(const Facts *f, Verdict *v) noexcept nogil:
@@ -392,7 +407,8 @@ cdef inline void add_facts(const Facts *f, Verdict *v) noexcept nogil:
         v.max_timestamp = f.max_timestamp
 
 
-cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
     """LogValidator.assignOffsetsNonCompressed."""
     cdef Entry first, b
     cdef Checks c
@@ -415,7 +431,8 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const
         if not validate_batch(&first, &b, d, v):
             return False
         clear_facts(&f)
-        if not walk_batch(&b, STREAM_PARSER if attributes_of(&b) & CODEC_MASK else BUFFER_PARSER, False, &c, d, scratch, &f, &expected, v):
+        if not walk_batch(&b, STREAM_PARSER if attributes_of(&b) & CODEC_MASK else BUFFER_PARSER, False, &c, d,
+                scratch, &f, &expected, v):
             return False
         if not record_errors(scratch, v):
             return False
@@ -497,8 +514,11 @@ cdef inline void rebuilt_max_timestamp(const Door *d, const Policy *policy, Verd
         v.max_timestamp = NO_TIMESTAMP
 
 
-cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
-    """LogValidator.convertAndAssignOffsetsNonCompressed. It estimates the new size first, so it parses before it asks."""
+cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
+    """LogValidator.convertAndAssignOffsetsNonCompressed.
+
+    It estimates the new size first, so it parses before it asks."""
     cdef Entry first, b
     cdef Checks c
     cdef Facts f
@@ -550,17 +570,20 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
     return True
 
 
-cdef bint estimate(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch, Verdict *v) noexcept nogil:
-    """RecordBatch.iterator, to its end; for AbstractRecords.estimateSizeInBytes (sizes) every key and value is read too."""
+cdef bint estimate(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch,
+        Verdict *v) noexcept nogil:
+    """RecordBatch.iterator, to its end; for AbstractRecords.estimateSizeInBytes (sizes) fields are read too."""
     cdef Facts f
     cdef int64_t expected = 0
     clear_facts(&f)
     if b.magic < 2:
         return estimate_messages(b, c, d, sizes, scratch, v)
-    return walk_batch(b, STREAM_PARSER if attributes_of(b) & CODEC_MASK else BUFFER_PARSER, False, c, d, scratch, &f, &expected, v)
+    return walk_batch(b, STREAM_PARSER if attributes_of(b) & CODEC_MASK else BUFFER_PARSER, False, c, d, scratch, &f,
+            &expected, v)
 
 
-cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch,
+        Verdict *v) noexcept nogil:
     """Unlike the validator this asks no message for its magic or checksum, only for key and value."""
     cdef Messages m
     cdef Message message
@@ -575,7 +598,8 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint
             return True
         if answer != MESSAGE:
             break
-        if sizes and (legacy_key(message.p, message.size, &length) == LEGACY_BROKEN or legacy_value(message.p, message.size, &length) == LEGACY_BROKEN):
+        if sizes and (legacy_key(message.p, message.size, &length) == LEGACY_BROKEN
+                or legacy_value(message.p, message.size, &length) == LEGACY_BROKEN):
             v.record = i
             return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
         i += 1
@@ -583,7 +607,8 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint
     return take(answer, &f, b.magic, v)
 
 
-cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
     """LogValidator.validateMessagesAndAssignOffsetsCompressed, and the parse of buildRecordsAndAssignOffsets."""
     cdef Entry first, b
     cdef Checks c
@@ -593,7 +618,6 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
     cdef int64_t expected = 0
     cdef bint in_place = v.source == v.target
     cdef bint skipped_keys = False, unreadable = False
-    cdef int32_t negative_batch = -1
     cdef Facts appended
     fill_checks(&c, d, policy)
     clear_facts(&appended)
@@ -603,7 +627,10 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
         in_place = False
     if v.source == NONE and first.magic == 2 and attributes_of(&first) & CONTROL_BIT:
         in_place = True  # a control batch stays as it is
-    v.path = (PATH_SHALLOW if first.magic == 2 and attributes_of(&first) & CODEC_MASK else PATH_FULL) if in_place else PATH_REBUILT
+    if in_place:
+        v.path = PATH_SHALLOW if first.magic == 2 and attributes_of(&first) & CODEC_MASK else PATH_FULL
+    else:
+        v.path = PATH_REBUILT
     while True:
         found = next_batch(p + at, n - at, &b)
         if found == NO_MORE:
@@ -648,7 +675,8 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
     v.rebuild = True
     if unreadable:
         return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
-    if cannot_build(&first, d, v.target == ZSTD, v) or cannot_append(&appended, d, 0x7FFFFFFF, v) or cannot_close(&first, d, v) or cannot_tell(d, policy, v):
+    if (cannot_build(&first, d, v.target == ZSTD, v) or cannot_append(&appended, d, 0x7FFFFFFF, v)
+            or cannot_close(&first, d, v) or cannot_tell(d, policy, v)):
         return False
     rebuilt_max_timestamp(d, policy, v)
     return True
@@ -656,8 +684,11 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
 
 # ---- at rest -------------------------------------------------------------------------------------------------------
 
-cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
-    """One batch of a segment: checksum, codec, every record. Control batches, LogAppendTime and empty batches are legal."""
+cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
+    """One batch of a segment: checksum, codec, every record.
+
+    Control batches, LogAppendTime and empty batches are legal."""
     cdef Checks c
     cdef Facts f
     cdef int64_t expected = 0
@@ -700,7 +731,8 @@ cdef inline bint is_plain(const BatchHeader *h, size_t n, const Door *d, const P
     return h.producer_id <= NO_PRODUCER_ID or h.base_sequence >= 0
 
 
-cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h, const Door *d, const Checks *c, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h, const Door *d, const Checks *c,
+        Scratch *scratch, Verdict *v) noexcept nogil:
     """True: Kafka would accept the records and leave them where they are."""
     cdef Facts f
     cdef Stream s
@@ -718,7 +750,8 @@ cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h
     return True
 
 
-cdef bint accept_plain(const uint8_t *p, size_t n, const BatchHeader *h, const Door *d, const Policy *policy, const Checks *c, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint accept_plain(const uint8_t *p, size_t n, const BatchHeader *h, const Door *d, const Policy *policy,
+        const Checks *c, Scratch *scratch, Verdict *v) noexcept nogil:
     """The three stages in one, for the batch that passes them all. False: nothing is settled, the stages decide."""
     if not is_plain(h, n, d, policy) or crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) != h.crc:
         return False
@@ -741,8 +774,11 @@ cdef bint accept_plain(const uint8_t *p, size_t n, const BatchHeader *h, const D
     return True
 
 
-cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy, const Checks *c, Scratch *scratch, Verdict *v, BatchHeader *h) noexcept nogil:
-    """request, batches, messages: the first refusal is the verdict. Header and checks are the caller's, to be used again."""
+cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy, const Checks *c, Scratch *scratch,
+        Verdict *v, BatchHeader *h) noexcept nogil:
+    """request, batches, messages: the first refusal is the verdict.
+
+    Header and checks are the caller's, to be used again."""
     if n >= RECORDS:
         read_header(p, h)
         if accept_plain(p, n, h, d, policy, c, scratch, v):
@@ -754,7 +790,8 @@ cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
     conclude(d, v)
 
 
-cdef void judge_by_stages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
+cdef void judge_by_stages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
     cdef Entry b
     if not judge_request(p, n, d, v) or not judge_batches(p, n, d, policy, scratch, v):
         return
@@ -766,6 +803,12 @@ cdef void judge_by_stages(const uint8_t *p, size_t n, const Door *d, const Polic
         v.found |= 1 << 1
 
 
+cdef inline int16_t code_of_extra(int rule) noexcept nogil:
+    if rule == S6:
+        return UNSUPPORTED_COMPRESSION_TYPE
+    return INVALID_TIMESTAMP if rule == S10 else INVALID_RECORD
+
+
 cdef void conclude(const Door *d, Verdict *v) noexcept nogil:
     """Strict: the broker's failures get the code of their cause, and what Kafka would accept meets the extras."""
     cdef int extra
@@ -774,7 +817,7 @@ cdef void conclude(const Door *d, Verdict *v) noexcept nogil:
         return
     if v.error_code == UNKNOWN_SERVER_ERROR:
         v.rule = v.cause
-        v.error_code = UNSUPPORTED_COMPRESSION_TYPE if v.cause == S6 else INVALID_TIMESTAMP if v.cause == S10 else INVALID_RECORD
+        v.error_code = code_of_extra(v.rule)
         v.found = 0
         return
     if v.rule:
@@ -784,6 +827,6 @@ cdef void conclude(const Door *d, Verdict *v) noexcept nogil:
     for extra in range(1, 11):
         if v.found & d.refuse & (1 << extra):
             v.rule = EXTRA + extra
-            v.error_code = UNSUPPORTED_COMPRESSION_TYPE if v.rule == S6 else INVALID_TIMESTAMP if v.rule == S10 else INVALID_RECORD
+            v.error_code = code_of_extra(v.rule)
             v.reason = reasons.EXTRA_FOUND
             return

@@ -9,17 +9,20 @@ the wrapper's, which is that of the last entry.
 Fields are read only where Kafka reads them: a magic 1 message of 14 bytes passes if nobody asks for its key.
 """
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, be64, room
 from batchval.core.crc32c cimport crc32_of
-from batchval.core.frames cimport DAMAGED, ENDED, LIMIT_HIT, MORE, NO_MEMORY, Stream, open_stream, refill
+from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, refill
 from batchval.core.header cimport Entry
-from batchval.core.layout cimport (CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_SMALLEST, LOG_APPEND_TIME_BIT,
-                                   LOG_OVERHEAD, NONE, RECORD_MAGIC_DIFFERS, S6, S7, S9, TIMESTAMP_TYPE_BY_PRODUCER,
-                                   WRAPPER_MALFORMED, ZSTD)
-from batchval.core.records cimport BROKER_FAILS, MALFORMED, OUT_OF_MEMORY, OVER_LIMIT, WALKED, Checks, Facts, check_record
+from batchval.core.layout cimport (
+    CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_SMALLEST, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NONE,
+    RECORD_MAGIC_DIFFERS, S6, S7, S9, TIMESTAMP_TYPE_BY_PRODUCER, WRAPPER_MALFORMED, ZSTD,
+)
+from batchval.core.records cimport (
+    BROKER_FAILS, MALFORMED, OUT_OF_MEMORY, OVER_LIMIT, WALKED, Checks, Facts, check_record,
+)
 from batchval.core.scratch cimport Scratch, add_error
 
 cdef enum:  # offsets in a record, which starts at its crc
@@ -69,7 +72,7 @@ cdef int64_t legacy_value(const uint8_t *p, int64_t size, int32_t *length) noexc
 
 
 cdef bint is_readable(const Message *m) noexcept nogil:
-    """Can key and value be read? Kafka prints a refused message into the error, and where that throws the batch fails."""
+    """Can key and value be read? Kafka prints a refused message into the error; where that throws the batch fails."""
     cdef int32_t length
     return legacy_key(m.p, m.size, &length) != LEGACY_BROKEN and legacy_value(m.p, m.size, &length) != LEGACY_BROKEN
 
@@ -145,7 +148,8 @@ cdef int read_entries(Stream *s, Messages *m, const Checks *c, Facts *f) noexcep
     return WALKED
 
 
-cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit, Facts *f) noexcept nogil:
+cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
+        Facts *f) noexcept nogil:
     """AbstractLegacyRecordBatch.iterator. A wrapper's entries go to the scratch's arena."""
     cdef const uint8_t *record = entry.p + LOG_OVERHEAD
     cdef int64_t size = <int64_t>entry.size - LOG_OVERHEAD, value
@@ -218,9 +222,9 @@ cdef int next_message(Messages *m, Message *message, int32_t index, Facts *f) no
 
 # ---- the walk ------------------------------------------------------------------------------------------------------
 
-cdef int check_message(const Messages *m, const Message *message, Scratch *scratch, const Checks *c, Facts *f, int32_t i, bint *refused) noexcept nogil:
+cdef int check_message(const Messages *m, const Message *message, Scratch *scratch, const Checks *c, Facts *f,
+        int32_t i, bint *refused) noexcept nogil:
     """LogValidator.validateRecord for one message; WALKED, or what is thrown at once."""
-    cdef int32_t length = 0
     cdef uint32_t stored, computed
     cdef int32_t errors = scratch.errors_seen
     refused[0] = False
@@ -240,10 +244,12 @@ cdef int check_message(const Messages *m, const Message *message, Scratch *scrat
         return WALKED
     if c.compacted and message.size < key_field(message.p) + 4:
         return fails(f, i, reasons.MESSAGE_FIELDS, S9)
-    if not check_record(scratch, c, m.log_append_time, i, message.timestamp, not c.compacted or be32(message.p + key_field(message.p)) >= 0):
+    if not check_record(scratch, c, m.log_append_time, i, message.timestamp,
+            not c.compacted or be32(message.p + key_field(message.p)) >= 0):
         return OUT_OF_MEMORY
     refused[0] = scratch.errors_seen > errors
-    if refused[0] and m.log_append_time and scratch.last_rule == TIMESTAMP_TYPE_BY_PRODUCER and not is_readable(message):
+    if (refused[0] and m.log_append_time and scratch.last_rule == TIMESTAMP_TYPE_BY_PRODUCER
+            and not is_readable(message)):
         return fails(f, i, reasons.MESSAGE_FIELDS, S9)
     return WALKED
 

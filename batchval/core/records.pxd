@@ -56,8 +56,10 @@ cdef struct Facts:
     uint64_t needed  # bytes of the stream that Kafka would have read before it found a record malformed
 
 cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil
-cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp, bint has_key) noexcept nogil
-cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h, const Checks *c, int64_t *max_timestamp) noexcept nogil
+cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp,
+        bint has_key) noexcept nogil
+cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h, const Checks *c,
+        int64_t *max_timestamp) noexcept nogil
 
 
 cdef inline void clear_facts(Facts *f) noexcept nogil:

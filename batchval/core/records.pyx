@@ -12,9 +12,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
 from batchval.core.bytes cimport room
-from batchval.core.frames cimport ENDED, LIMIT_HIT, MORE, NO_MEMORY, THROWS_BUFFER_UNDERFLOW, UNLIMITED, Stream, position, refill
+from batchval.core.frames cimport (
+    ENDED, LIMIT_HIT, MORE, NO_MEMORY, THROWS_BUFFER_UNDERFLOW, UNLIMITED, Stream, position, refill,
+)
 from batchval.core.header cimport BatchHeader
-from batchval.core.layout cimport KEY_MISSING, LOG_APPEND_TIME_BIT, S3, S7, S9, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER
+from batchval.core.layout cimport (
+    KEY_MISSING, LOG_APPEND_TIME_BIT, S7, S9, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
+)
 from batchval.core.scratch cimport Scratch, add_error
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
 
@@ -183,7 +187,8 @@ cdef int skip_utf8(Stream *s, Reader *r, int32_t n, bint *is_utf8) noexcept nogi
 
 # ---- one record's rules --------------------------------------------------------------------------------------------
 
-cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp, bint has_key) noexcept nogil:
+cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp,
+        bint has_key) noexcept nogil:
     """LogValidator.validateKey, then validateTimestamp; the first error of a record is the one that counts.
 
     The arithmetic wraps at 64 bits, as Java's. False: no memory.
@@ -203,7 +208,7 @@ cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, 
 # ---- plain records -------------------------------------------------------------------------------------------------
 
 cdef enum:
-    PLAIN_LEAST = 20  # bytes: a record's fields before the key are at most 13 long here, and 4 more may be read behind it
+    PLAIN_LEAST = 20  # bytes: the fields before the key are at most 13 long here, and 4 more may be read behind it
     PLAIN_TAIL = 4
 
 
@@ -228,7 +233,8 @@ cdef inline const uint8_t *short_varint(const uint8_t *p, uint32_t *zigzag) noex
     return p + 3 if v < 0x200000 else NULL
 
 
-cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const BatchHeader *h, const Checks *c, PlainFacts *f, int32_t i) noexcept nogil:
+cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const BatchHeader *h, const Checks *c,
+        PlainFacts *f, int32_t i) noexcept nogil:
     """Takes as many records from index ``i`` on as have nothing that Kafka's parsers could disagree about.
 
     A plain record lies whole in the block, is as long as it says, has no attributes, no headers, the offset delta that
@@ -240,7 +246,7 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
     cdef const uint8_t *next_record
     cdef uint32_t length = 0, timestamp_delta = 0, offset_delta = 0, key_length = 0, value_length = 0
     cdef uint32_t most_body = <uint32_t>c.max_body
-    cdef int64_t timestamp, base = h.base_timestamp, delta_mask = -1, least = c.plain_least, most = c.plain_most
+    cdef int64_t timestamp, delta, base = h.base_timestamp, delta_mask = -1, least = c.plain_least, most = c.plain_most
     cdef int64_t lowest = f.min_timestamp, highest = f.max_timestamp
     cdef int32_t count = h.records_count, null_keys = 0
     cdef bint key_needed = c.check_records and c.compacted
@@ -282,7 +288,8 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
         # behind the value stands the headers count, 0, and then the next record
         if room(p, next_record) != (value_length >> 1) + 1 or (next_record - 1)[0] != 0:
             break
-        timestamp = <int64_t>(<uint64_t>base + <uint64_t>((<int64_t>(timestamp_delta >> 1) ^ -<int64_t>(timestamp_delta & 1)) & delta_mask))
+        delta = (<int64_t>(timestamp_delta >> 1) ^ -<int64_t>(timestamp_delta & 1)) & delta_mask
+        timestamp = <int64_t>(<uint64_t>base + <uint64_t>delta)
         if timestamp < least or timestamp > most:
             break
         if timestamp < lowest:
@@ -323,8 +330,11 @@ cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c,
     return i
 
 
-cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h, const Checks *c, int64_t *max_timestamp) noexcept nogil:
-    """The uncompressed records p[0:end] of a batch with base offset 0, if every one is plain. False: they have to be walked."""
+cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h, const Checks *c,
+        int64_t *max_timestamp) noexcept nogil:
+    """The uncompressed records p[0:end] of a batch with base offset 0, if every one is plain.
+
+    False: they have to be walked."""
     cdef PlainFacts f
     f.min_timestamp = 0x7FFFFFFFFFFFFFFF
     f.max_timestamp = NO_TIMESTAMP
@@ -367,7 +377,8 @@ cdef int stopped(Stream *s, Facts *f, int32_t record, bint in_record) noexcept n
     return BROKER_FAILS
 
 
-cdef inline int malformed(Stream *s, const Reader *r, Facts *f, int32_t record, int reason, int64_t a=0, int64_t b=0) noexcept nogil:
+cdef inline int malformed(Stream *s, const Reader *r, Facts *f, int32_t record, int reason, int64_t a=0,
+        int64_t b=0) noexcept nogil:
     f.record = record
     f.reason = reason
     f.a = a
@@ -384,7 +395,8 @@ cdef int field_failed(Stream *s, const Reader *r, Facts *f, int32_t record, int 
     return stopped(s, f, record, parser == SKIP_PARSER)
 
 
-cdef int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t record, int32_t headers, int parser) noexcept nogil:
+cdef int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t record, int32_t headers,
+        int parser) noexcept nogil:
     """WALKED, or why not."""
     cdef int32_t length = 0
     cdef int32_t i = 0
@@ -426,7 +438,8 @@ cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i, int32_t offs
     f.previous_delta = offset_delta
 
 
-cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Checks *c, Facts *f, int32_t i, int parser) noexcept nogil:
+cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Checks *c, Facts *f, int32_t i,
+        int parser) noexcept nogil:
     cdef int32_t length = 0, offset_delta = 0, key_length = 0, value_length = 0, headers = 0
     cdef int64_t timestamp_delta = 0, timestamp, body = 0
     cdef uint64_t start, taken
@@ -534,7 +547,8 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
         f.max_timestamp = timestamp
     f.sizes = <int32_t>(<uint32_t>f.sizes + <uint32_t>length + <uint32_t>size_of_varint(length))
     f.records += 1
-    if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i, timestamp, key_length >= 0):
+    if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i, timestamp,
+            key_length >= 0):
         return OUT_OF_MEMORY
     return WALKED
 

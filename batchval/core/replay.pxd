@@ -4,4 +4,5 @@ from batchval.core.header cimport Entry
 from batchval.core.records cimport Checks, Facts
 from batchval.core.scratch cimport Scratch
 
-cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser, uint64_t limit) noexcept nogil
+cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
+        uint64_t limit) noexcept nogil

@@ -19,10 +19,13 @@ from libc.string cimport memmove
 
 from batchval.core.bytes cimport be32, room
 from batchval.core.frames cimport DAMAGED, LOST_ABRUPTLY, Stream, open_stream, refill
-from batchval.core.gzip cimport (INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, Inflate, gzip_header, inflate_on,
-                                 inflate_open)
+from batchval.core.gzip cimport (
+    INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, Inflate, gzip_header, inflate_on, inflate_open,
+)
 from batchval.core.header cimport Entry
-from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, GZIP, LEGACY_ATTRIBUTES, LOG_OVERHEAD, LZ4, NONE, RECORDS, SNAPPY, ZSTD
+from batchval.core.layout cimport (
+    ATTRIBUTES, CODEC_MASK, GZIP, LEGACY_ATTRIBUTES, LOG_OVERHEAD, LZ4, NONE, RECORDS, SNAPPY, ZSTD,
+)
 from batchval.core.legacy cimport legacy_value
 from batchval.core.records cimport STREAM_PARSER, Checks, Facts
 from batchval.core.scratch cimport Scratch
@@ -167,7 +170,8 @@ cdef bint take_bulk(Replay *r, uint64_t n) noexcept nogil:
     return True
 
 
-cdef bint find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, uint64_t limit, bint keep) noexcept nogil:
+cdef bint find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, uint64_t limit,
+        bint keep) noexcept nogil:
     """Decodes as far as one chunk behind what was needed. True: there is damage by then, and r says where."""
     cdef Stream s
     open_stream(&s, scratch, r.codec, magic, r.payload, room(r.payload, r.payload_end), limit, keep)
@@ -239,7 +243,8 @@ cdef bint arrives(Replay *r, const Entry *b, const uint8_t *data, uint64_t neede
     return bytes_arrive(r, needed)
 
 
-cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser, uint64_t limit) noexcept nogil:
+cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
+        uint64_t limit) noexcept nogil:
     """True: Kafka throws over the stream before it has the `needed` bytes that show a record or entry as malformed.
 
     What lies behind `limit` is not looked at: `needed` may be the length that a record states, and buys no memory.

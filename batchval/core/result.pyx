@@ -8,7 +8,9 @@ from libc.string cimport memcpy
 from typing import NamedTuple
 
 from batchval.core.judge cimport METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, METER_OFFSET, METER_SEQUENCE
-from batchval.core.layout cimport KEY_MISSING, PATH_UNKNOWN, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER
+from batchval.core.layout cimport (
+    KEY_MISSING, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
+)
 from batchval.core.scratch cimport RecordError, Scratch
 
 from batchval.core.reasons import sentence
@@ -22,7 +24,8 @@ cdef enum:
 PATHS = (None, "claims", "shallow", "full", "rebuilt")
 
 _CODES = {int(code): code for code in ErrorCode}
-_METERS = {"magic": METER_MAGIC, "offset": METER_OFFSET, "sequence": METER_SEQUENCE, "checksum": METER_CHECKSUM, "nokey": METER_NO_KEY}
+_METERS = {"magic": METER_MAGIC, "offset": METER_OFFSET, "sequence": METER_SEQUENCE, "checksum": METER_CHECKSUM,
+        "nokey": METER_NO_KEY}
 
 
 class RejectedBatch(BatchvalError):
@@ -128,7 +131,8 @@ cdef class ValidationResult:
     def record_errors(self):
         """[(batch_index, message)] as a ProduceResponse v8 carries them."""
         cdef int32_t i
-        return [(self.errors[i].index, message_of(self.errors[i].rule, True, self.errors[i].timestamp)) for i in range(self.errors_count)]
+        return [(self.errors[i].index, message_of(self.errors[i].rule, True,
+                self.errors[i].timestamp)) for i in range(self.errors_count)]
 
     @property
     def record_error_rules(self):
@@ -220,5 +224,6 @@ cdef class ValidationResult:
 
     def __repr__(self):
         if self.v.rule == 0:
-            return f"<ValidationResult ok path={self.path} records={self.v.records_count} reports={[r.id for r in self.reports]}>"
+            reports = [r.id for r in self.reports]
+            return f"<ValidationResult ok path={self.path} records={self.v.records_count} reports={reports}>"
         return f"<ValidationResult {self.error_code.name} rule={self.rule}: {self.reason}>"

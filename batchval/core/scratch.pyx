@@ -9,7 +9,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 
 from batchval.compression.blocks cimport BLOCKS
-from batchval.core.layout cimport KEY_MISSING, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER
+from batchval.core.layout cimport (
+    KEY_MISSING, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
+)
 
 cdef extern from "sys/mman.h" nogil:
     void *mmap(void *address, size_t size, int protection, int flags, int fd, long offset) noexcept

@@ -35,9 +35,9 @@ cdef int64_t snappy_length(const uint8_t *p, size_t n, int *header) noexcept nog
     return -1
 
 
-# An element by its tag: its length in bits 0-7, the upper part of its offset in bits 8-23, its own size above. A literal
-# counts as a copy from 16 back, which is always valid. Rare elements have length 0: long literals, and copies with
-# offsets of four bytes.
+# An element by its tag: its length in bits 0-7, the upper part of its offset in bits 8-23, its own size above. A
+# literal counts as a copy from 16 back, which is always valid. Rare elements have length 0: long literals, and copies
+# with offsets of four bytes.
 cdef uint32_t ELEMENTS[256]
 cdef uint32_t OFFSET_MASKS[4]
 OFFSET_MASKS[:] = [0, 0xFF, 0xFFFF, 0]
@@ -62,8 +62,10 @@ for _tag in range(256):
     ELEMENTS[_tag] = element(_tag)
 
 
-cdef inline void take_ordinary(const uint8_t **from_, const uint8_t *last, const uint8_t *start, uint8_t **into, uint8_t *brim) noexcept nogil:
-    """As many elements as need no second look: no long literal, no copy from nearer than 16 bytes or from before the start.
+cdef inline void take_ordinary(const uint8_t **from_, const uint8_t *last, const uint8_t *start, uint8_t **into,
+        uint8_t *brim) noexcept nogil:
+    """As many elements as need no second look: no long literal, no copy from nearer than 16 bytes, none from before
+    the start.
 
     Which kind an element is cannot be foreseen, so nothing here branches on it: a literal is a copy from the input.
     """
@@ -119,7 +121,8 @@ cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) 
                 if room(p, end) >= 4:
                     size = <size_t>(le32(p) & (0xFFFFFFFFU >> (8 * (4 - extra)))) + 1
                 elif room(p, end) >= extra:  # a short literal with a long length, which nobody writes
-                    size = <size_t>(p[0] | (<uint32_t>p[1] << 8 if extra > 1 else 0) | (<uint32_t>p[2] << 16 if extra > 2 else 0)) + 1
+                    size = <size_t>(p[0] | (<uint32_t>p[1] << 8 if extra > 1 else 0) | (<uint32_t>p[2] << 16
+                            if extra > 2 else 0)) + 1
                 else:
                     return False
                 p += extra

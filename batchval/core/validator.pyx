@@ -6,10 +6,12 @@
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from batchval.compression.blocks cimport native
@@ -17,9 +19,11 @@ from batchval.core cimport reasons
 from batchval.core.columns cimport BatchColumns, put_empty_row, put_header_row, put_row, put_verdict
 from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.frames cimport UNLIMITED
-from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, stored_crc
-from batchval.core.judge cimport (Door, Policy, Verdict, clear, conclude, fill_checks, judge, judge_at_rest, judge_batches, judge_messages,
-                                  judge_request)
+from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch
+from batchval.core.judge cimport (
+    Door, Policy, Verdict, clear, conclude, fill_checks, judge, judge_at_rest, judge_batches, judge_messages,
+    judge_request,
+)
 from batchval.core.layout cimport *
 from batchval.core.records cimport Checks
 from batchval.core.result cimport ValidationResult
@@ -54,7 +58,8 @@ TAIL_TEXTS = {
 }
 
 _ORIGINS = {origin.name: int(origin) for origin in AppendOrigin} | {int(origin): int(origin) for origin in AppendOrigin}
-_CODECS = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD, "producer": PRODUCER}
+_CODECS = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD,
+        "producer": PRODUCER}
 
 
 cdef int compile_policy(Policy *to, policy) except -1:
@@ -93,7 +98,8 @@ cdef int origin_number(origin) except -1:
     try:
         return _ORIGINS[origin]
     except (KeyError, TypeError):
-        raise BatchvalError(f"origin must be one of {', '.join(o.name for o in AppendOrigin)}, not {origin!r}") from None
+        names = ", ".join(o.name for o in AppendOrigin)
+        raise BatchvalError(f"origin must be one of {names}, not {origin!r}") from None
 
 
 cdef int take_buffer(buffer, Py_buffer *view, int flags) except -1:
@@ -184,7 +190,8 @@ cdef int take_pairs(ranges, Py_buffer *pairs) except -1:
         PyObject_GetBuffer(ranges, pairs, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
     except (BufferError, TypeError, ValueError) as error:
         raise BatchvalError(f"ranges must be (start, length) pairs: {error}") from None
-    if pairs.itemsize != 8 or pairs.len % 16 or pairs.format is NULL or pairs.format[0] not in b"lq" or pairs.format[1] != 0:
+    if (pairs.itemsize != 8 or pairs.len % 16 or pairs.format is NULL or pairs.format[0] not in b"lq"
+            or pairs.format[1] != 0):
         PyBuffer_Release(pairs)
         raise BatchvalError("ranges must be (start, length) pairs of int64")
     return 0
@@ -194,7 +201,8 @@ cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size) except
     cdef size_t i
     for i in range(count):
         if pairs[2 * i] < 0 or pairs[2 * i + 1] < 0 or pairs[2 * i] > size or pairs[2 * i + 1] > size - pairs[2 * i]:
-            raise BatchvalError(f"range {i}, {pairs[2 * i + 1]} bytes from {pairs[2 * i]}, is not inside the buffer of {size} bytes")
+            raise BatchvalError(
+                f"range {i}, {pairs[2 * i + 1]} bytes from {pairs[2 * i]}, is not inside the buffer of {size} bytes")
     return 0
 
 
@@ -220,13 +228,15 @@ cdef class LogValidator:
     cdef Policy compiled
     cdef Door door
 
-    def __init__(self, policy=None, *, mode="strict", profile="produce", extras=None, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, clock_ns=None):
+    def __init__(self, policy=None, *, mode="strict", profile="produce", extras=None,
+            max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, clock_ns=None):
         if mode not in ("strict", "kafka"):
             raise BatchvalError(f"mode must be strict or kafka, not {mode!r}")
         if profile not in ("produce", "log"):
             raise BatchvalError(f"profile must be produce or log, not {profile!r}")
         if not isinstance(max_decompressed_bytes, int) or not 0 <= max_decompressed_bytes < 1 << 62:
-            raise BatchvalError(f"max_decompressed_bytes must be a whole number from 0 on, not {max_decompressed_bytes!r}")
+            raise BatchvalError(
+                f"max_decompressed_bytes must be a whole number from 0 on, not {max_decompressed_bytes!r}")
         self.policy = TopicPolicy() if policy is None else policy
         compile_policy(&self.compiled, self.policy)
         self.mode = mode
@@ -247,7 +257,8 @@ cdef class LogValidator:
         return LogValidator(policy, mode=self.mode, profile=self.profile, extras=extras,
                             max_decompressed_bytes=self.max_decompressed_bytes, clock_ns=self.clock_ns)
 
-    cdef int open_door(self, Door *d, now_ms, origin, int produce_version, first_offset, int leader_epoch, int to_magic) except -1:
+    cdef int open_door(self, Door *d, now_ms, origin, int produce_version, first_offset, int leader_epoch,
+            int to_magic) except -1:
         d[0] = self.door
         if now_ms is None:
             if self.door.profile == PRODUCE_PROFILE:
@@ -265,7 +276,8 @@ cdef class LogValidator:
         d.to_magic = to_magic
         return 0
 
-    def check(self, buffer, *, now_ms=None, origin="CLIENT", int produce_version=9, first_offset=0, int leader_epoch=0, int to_magic=2):
+    def check(self, buffer, *, now_ms=None, origin="CLIENT", int produce_version=9, first_offset=0,
+            int leader_epoch=0, int to_magic=2):
         """Judges the records of one partition, or with the log profile a stretch of a segment, and writes nothing.
 
         Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with rules 1 to 39 and
@@ -368,7 +380,8 @@ cdef class LogValidator:
         columns.rejudge = again
         return columns
 
-    cdef void judge_each(self, const uint8_t *p, size_t n, size_t at, const Door *d, Scratch *scratch, BatchColumns columns) noexcept nogil:
+    cdef void judge_each(self, const uint8_t *p, size_t n, size_t at, const Door *d, Scratch *scratch,
+            BatchColumns columns) noexcept nogil:
         cdef Entry b
         cdef Verdict v
         while next_batch(p + at, n - at, &b) == BATCH:
@@ -393,7 +406,8 @@ cdef class LogValidator:
         take_buffer(buffer, &view, PyBUF_SIMPLE)
         try:
             clear(&result.v)
-            if not 0 <= position <= view.len or next_batch(<const uint8_t *>view.buf + position, view.len - position, &b) != BATCH:
+            if not 0 <= position <= view.len or next_batch(<const uint8_t *>view.buf + position, view.len - position,
+                    &b) != BATCH:
                 raise BatchvalError(f"no whole batch at position {position}: has the buffer changed?")
             scratch = borrow()
             try:
@@ -409,7 +423,8 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return result
 
-    def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT", int produce_version=9, int leader_epoch=0, int to_magic=2):
+    def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT", int produce_version=9,
+            int leader_epoch=0, int to_magic=2):
         """A whole produce request in one call: ``check`` for each range of the buffer, one row each.
 
         ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64 (numpy, array);
@@ -482,9 +497,12 @@ cdef class LogValidator:
                 long_work = native() and view.len >= NOGIL_COMPRESSED
                 if long_work:
                     with nogil:
-                        self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None and policy_of is NULL else &self.compiled, count, &d, scratch, columns)
+                        self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy
+                                if kept is not None and policy_of is NULL else &self.compiled, count, &d, scratch,
+                                columns)
                 else:
-                    self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None and policy_of is NULL else &self.compiled, count, &d, scratch, columns)
+                    self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None
+                            and policy_of is NULL else &self.compiled, count, &d, scratch, columns)
             finally:
                 give_back(scratch)
             if <size_t>columns.count < count:
@@ -508,7 +526,8 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return columns
 
-    cdef void judge_ranges(self, const uint8_t *p, const int64_t *range_of, const Policy **policy_of, const Policy *policy, size_t count, const Door *d, Scratch *scratch, BatchColumns columns) noexcept nogil:
+    cdef void judge_ranges(self, const uint8_t *p, const int64_t *range_of, const Policy **policy_of,
+            const Policy *policy, size_t count, const Door *d, Scratch *scratch, BatchColumns columns) noexcept nogil:
         cdef Entry b
         cdef BatchHeader h
         cdef Checks c
@@ -547,7 +566,8 @@ cdef class LogValidator:
             COMPILED[id(policy)] = compiled
         return compiled
 
-    cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d, Scratch *scratch) except -1:
+    cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
+            Scratch *scratch) except -1:
         cdef Checks c
         cdef BatchHeader h
         fill_checks(&c, d, &self.compiled)
@@ -569,7 +589,8 @@ cdef class LogValidator:
             result.keep_errors(scratch)
         return 0
 
-    def validate(self, buffer, *, now_ms=None, first_offset=0, int leader_epoch=0, bint in_place=False, origin="CLIENT", int produce_version=9, int to_magic=2):
+    def validate(self, buffer, *, now_ms=None, first_offset=0, int leader_epoch=0, bint in_place=False,
+            origin="CLIENT", int produce_version=9, int to_magic=2):
         """Judges, then does what a broker's append does: offsets from ``first_offset``, leader epoch, timestamps.
 
         The bytes for the log are in ``result.output``: a changed copy, or with ``in_place=True`` a view of the buffer
@@ -595,7 +616,8 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return result
 
-    cdef int assign(self, ValidationResult result, buffer, Py_buffer *view, size_t n, const Door *d, Scratch *scratch, bint in_place, bint crc_is_right) except -1:
+    cdef int assign(self, ValidationResult result, buffer, Py_buffer *view, size_t n, const Door *d, Scratch *scratch,
+            bint in_place, bint crc_is_right) except -1:
         cdef uint8_t *p = <uint8_t *>view.buf
         cdef Entry b
         cdef size_t at = 0
@@ -674,7 +696,8 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return result
 
-    def validate_messages_and_assign_offsets(self, buffer, *, now_ms=None, source=None, first_offset=0, int leader_epoch=0, origin="CLIENT", int to_magic=2):
+    def validate_messages_and_assign_offsets(self, buffer, *, now_ms=None, source=None, first_offset=0,
+            int leader_epoch=0, origin="CLIENT", int to_magic=2):
         """Kafka's LogValidator alone: rules 18 to 39, and the only door to magic 0 and 1.
 
         ``source`` is the codec as the batch loop found it (a name); None looks for it as that loop does.
