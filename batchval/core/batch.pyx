@@ -53,7 +53,7 @@ cdef class RecordBatch:
         self.held = False
         try:
             PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
-        except (BufferError, TypeError) as error:
+        except (BufferError, TypeError, ValueError) as error:
             raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
         self.held = True
         self.owner = buffer

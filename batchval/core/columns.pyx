@@ -15,7 +15,9 @@ import numpy
 
 from batchval.core.bytes cimport be32, be64
 from batchval.core.crc32c cimport crc32_moved, crc32_of, crc32c_moved, crc32c_of
-from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
+from batchval.core.header cimport (
+    BATCH, BatchHeader, Entry, computed_crc, has_right_crc, next_batch, read_header, stored_crc,
+)
 from batchval.core.layout cimport *
 
 from batchval.core.reasons import sentence
@@ -313,7 +315,7 @@ cdef int scan(const uint8_t *p, size_t n, BatchColumns columns, size_t *end) noe
             columns.count = count
             if not columns.reserve(2 * count if count else 64):
                 return -1
-        put_row(&columns.runs, count, &b, at, (b.magic < 2 or b.size >= RECORDS) and stored_crc(&b) == computed_crc(&b))
+        put_row(&columns.runs, count, &b, at, has_right_crc(&b))
         count += 1
         at += b.size
     columns.count = count
@@ -334,7 +336,7 @@ def scan_batches(buffer, Py_ssize_t position=0):
     cdef const uint8_t *p
     try:
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    except (BufferError, TypeError) as error:
+    except (BufferError, TypeError, ValueError) as error:
         raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
     try:
         if not 0 <= position <= view.len:
@@ -417,7 +419,7 @@ def resynchronise(buffer, Py_ssize_t position=0):
     cdef Py_ssize_t at, found = -1
     try:
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    except (BufferError, TypeError) as error:
+    except (BufferError, TypeError, ValueError) as error:
         raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
     p = <const uint8_t *>view.buf
     s.p = p

@@ -81,3 +81,8 @@ cdef inline uint32_t computed_crc(const Entry *b) noexcept nogil:
     if b.magic == 2:
         return crc32c_of(0, b.p + ATTRIBUTES, b.size - ATTRIBUTES)
     return crc32_of(0, b.p + LEGACY_MAGIC, b.size - LEGACY_MAGIC)
+
+
+cdef inline bint has_right_crc(const Entry *b) noexcept nogil:
+    """What is smaller than its own header has no right checksum."""
+    return (b.magic < 2 or b.size >= RECORDS) and stored_crc(b) == computed_crc(b)

@@ -19,7 +19,7 @@ from batchval.core cimport reasons
 from batchval.core.columns cimport BatchColumns, put_empty_row, put_header_row, put_row, put_verdict
 from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.frames cimport UNLIMITED
-from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch
+from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch
 from batchval.core.judge cimport (
     Door, Policy, Verdict, clear, conclude, fill_checks, judge, judge_at_rest, judge_batches, judge_messages,
     judge_request,
@@ -79,9 +79,13 @@ cdef int compile_policy(Policy *to, policy) except -1:
 cdef uint32_t refusing(extras) except? 0:
     """Bit n for each extra Sn that refuses."""
     cdef uint32_t mask = (1 << 11) - 2
-    if not extras:
+    if extras is None:
         return mask
-    for name, setting in dict(extras).items():
+    try:
+        settings = dict(extras)
+    except (TypeError, ValueError):
+        raise BatchvalError(f"extras must be a mapping like {{'S1': 'report'}}, not {extras!r}") from None
+    for name, setting in settings.items():
         rule = name if isinstance(name, Rule) else Rule.__members__.get(str(name))
         if rule not in EXTRAS:
             raise BatchvalError(f"extras are S1 to S10, not {name!r}")
@@ -177,11 +181,12 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, size_t *count) except NULL
         raise MemoryError()
     at = 0
     i = 0
-    while next_batch(p + at, n - at, &b) == BATCH:
+    while i < count[0] and next_batch(p + at, n - at, &b) == BATCH:  # another process may write to a mapping
         pairs[2 * i] = at
         pairs[2 * i + 1] = b.size
         at += b.size
         i += 1
+    count[0] = i
     return pairs
 
 
@@ -384,7 +389,8 @@ cdef class LogValidator:
             BatchColumns columns) noexcept nogil:
         cdef Entry b
         cdef Verdict v
-        while next_batch(p + at, n - at, &b) == BATCH:
+        # no more than the scan has counted: another thread may have written to the buffer since
+        while columns.count < columns.capacity and next_batch(p + at, n - at, &b) == BATCH:
             clear(&v)
             judge_at_rest(&b, d, &self.compiled, scratch, &v)
             conclude(d, &v)
@@ -423,6 +429,7 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return result
 
+    @cython.boundscheck(True)  # tuples come from the caller
     def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT", int produce_version=9,
             int leader_epoch=0, int to_magic=2):
         """A whole produce request in one call: ``check`` for each range of the buffer, one row each.
@@ -480,6 +487,10 @@ cdef class LogValidator:
                 one = self.compiled_policy(policies)
                 kept = one
             else:
+                try:
+                    policies = tuple(policies)  # the caller's list may change before somebody looks at a result
+                except TypeError:
+                    raise BatchvalError(f"policies must be a TopicPolicy, or one a range, not {policies!r}") from None
                 if len(policies) != <Py_ssize_t>count:
                     raise BatchvalError(f"{len(policies)} policies for {count} ranges")
                 policy_of = <const Policy **>malloc((count + 1) * sizeof(Policy *))
@@ -546,9 +557,9 @@ cdef class LogValidator:
             if v.out_of_memory:
                 return
             if v.batches and length >= RECORDS and h.magic == 2:
-                put_header_row(&columns.runs, i, &h, start, v.rule != CRC_MISMATCH)
-            elif next_batch(p + start, length, &b) == BATCH:
-                put_row(&columns.runs, i, &b, start, v.rule != CRC_MISMATCH)
+                put_header_row(&columns.runs, i, &h, start, True)
+            elif next_batch(p + start, length, &b) == BATCH:  # refused before anybody asked for its checksum
+                put_row(&columns.runs, i, &b, start, has_right_crc(&b))
             else:
                 put_empty_row(&columns.runs, i, start)
             put_verdict(&columns.runs, i, &v)
