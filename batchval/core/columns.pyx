@@ -172,10 +172,12 @@ cdef class BatchColumns:
             return numpy.where(is_v2 & ((attributes & DELETE_HORIZON_BIT) != 0), self["base_timestamp"],
                     NO_DELETE_HORIZON)
         if name == "last_sequence":
+            # DefaultRecordBatch.incrementSequence, with its 32-bit arithmetic
             base = self["base_sequence"].astype("<i8")
-            last = base + self["last_offset_delta"]
-            last = numpy.where(last > 0x7FFFFFFF, last - 0x80000000, last)
-            return numpy.where(base == -1, -1, last).astype("<i4")
+            delta = self["last_offset_delta"].astype("<i8")
+            wraps = base > (0x7FFFFFFF - delta).astype("<i4")
+            last = numpy.where(wraps, delta - (0x7FFFFFFF - base) - 1, base + delta).astype("<i4")
+            return numpy.where(base == -1, numpy.int32(-1), last)
         raise KeyError(name)
 
     def ok(self):
