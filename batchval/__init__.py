@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
+    from batchval.core.claims import BatchClaims
     from batchval.core.columns import BatchColumns, scan_batches
     from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult
     from batchval.core.validator import LogValidator
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AppendOrigin",
+    "BatchClaims",
     "BatchColumns",
     "BatchvalError",
     "CompressionType",
@@ -48,6 +50,7 @@ __all__ = [
 
 _HOMES = {
     "batchval.core.batch": ("DecodedRecord", "NotABatch", "RecordBatch", "batches"),
+    "batchval.core.claims": ("BatchClaims",),
     "batchval.core.columns": ("BatchColumns", "scan_batches"),
     "batchval.core.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),
     "batchval.core.validator": ("LogValidator",),

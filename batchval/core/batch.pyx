@@ -7,10 +7,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from collections import namedtuple
 
-from batchval.core.bytes cimport be64
+from batchval.core.bytes cimport be32, be64
+from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.fields cimport Record, java_string, read_int, read_record
 from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, refill
-from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
+from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_claimed_batch, read_header, stored_crc
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
     LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
@@ -39,13 +40,15 @@ they are held; header keys are str. ``size_in_bytes`` counts the length field. `
 cdef class RecordBatch:
     """The batch at ``position`` of a contiguous buffer, which is held, not copied.
 
-    Raises NotABatch where there is no whole batch of magic 0, 1 or 2. The checksum is not asked: see ``is_valid``.
+    Raises NotABatch where there is no whole batch of magic 0, 1 or 2, or of magic 3 with claims in its header. The
+    checksum is not asked: see ``is_valid``.
     Fields that a message of magic 0 or 1 does not have are None, or what Kafka says of it (-1).
     """
     cdef Py_buffer view
     cdef bint held
     cdef Entry entry
     cdef BatchHeader header
+    cdef int records_at
     cdef object owner
 
     def __cinit__(self, buffer, Py_ssize_t position=0):
@@ -59,11 +62,12 @@ cdef class RecordBatch:
         self.owner = buffer
         if position < 0 or position > self.view.len:
             raise NotABatch(f"position {position} is outside the buffer")
-        found = next_batch(<const uint8_t *>self.view.buf + position, self.view.len - position, &self.entry)
+        found = next_claimed_batch(<const uint8_t *>self.view.buf + position, self.view.len - position, &self.entry)
         if found != BATCH:
             raise NotABatch(f"no whole batch at position {position}")
-        if self.entry.magic == 2:
-            if self.entry.size < RECORDS:
+        if self.entry.magic >= 2:
+            self.records_at = CLAIMED_RECORDS if self.entry.magic == CLAIMS_MAGIC else RECORDS
+            if self.entry.size < <uint64_t>self.records_at:
                 raise NotABatch(f"{self.entry.size} bytes are fewer than a batch's header")
             read_header(self.entry.p, &self.header)
 
@@ -87,20 +91,20 @@ cdef class RecordBatch:
     @property
     def base_offset(self):
         """The first record's offset; of a wrapper of magic 0 or 1 that takes decompressing it."""
-        if self.entry.magic == 2:
+        if self.entry.magic >= 2:
             return self.header.base_offset
         for record in self.records():
             return record.offset
 
     @property
     def last_offset(self):
-        if self.entry.magic == 2:
+        if self.entry.magic >= 2:
             return <int64_t>(<uint64_t>self.header.base_offset + <uint64_t><int64_t>self.header.last_offset_delta)
         return be64(self.entry.p)
 
     @property
     def partition_leader_epoch(self):
-        return self.header.partition_leader_epoch if self.entry.magic == 2 else -1
+        return self.header.partition_leader_epoch if self.entry.magic >= 2 else -1
 
     @property
     def crc(self):
@@ -112,37 +116,37 @@ cdef class RecordBatch:
         return stored_crc(&self.entry) == computed_crc(&self.entry)
 
     cdef int flags(self):
-        return self.entry.p[ATTRIBUTES + 1] if self.entry.magic == 2 else self.entry.p[LEGACY_ATTRIBUTES]
+        return self.entry.p[ATTRIBUTES + 1] if self.entry.magic >= 2 else self.entry.p[LEGACY_ATTRIBUTES]
 
     @property
     def attributes(self):
-        return self.header.attributes if self.entry.magic == 2 else self.entry.p[LEGACY_ATTRIBUTES]
+        return self.header.attributes if self.entry.magic >= 2 else self.entry.p[LEGACY_ATTRIBUTES]
 
     @property
     def last_offset_delta(self):
-        return self.header.last_offset_delta if self.entry.magic == 2 else None
+        return self.header.last_offset_delta if self.entry.magic >= 2 else None
 
     @property
     def base_timestamp(self):
-        return self.header.base_timestamp if self.entry.magic == 2 else None
+        return self.header.base_timestamp if self.entry.magic >= 2 else None
 
     @property
     def max_timestamp(self):
-        if self.entry.magic == 2:
+        if self.entry.magic >= 2:
             return self.header.max_timestamp
         return be64(self.entry.p + LEGACY_TIMESTAMP) if self.entry.magic == 1 else -1
 
     @property
     def producer_id(self):
-        return self.header.producer_id if self.entry.magic == 2 else -1
+        return self.header.producer_id if self.entry.magic >= 2 else -1
 
     @property
     def producer_epoch(self):
-        return self.header.producer_epoch if self.entry.magic == 2 else -1
+        return self.header.producer_epoch if self.entry.magic >= 2 else -1
 
     @property
     def base_sequence(self):
-        return self.header.base_sequence if self.entry.magic == 2 else -1
+        return self.header.base_sequence if self.entry.magic >= 2 else -1
 
     @property
     def last_sequence(self):
@@ -154,7 +158,7 @@ cdef class RecordBatch:
     @property
     def records_count(self):
         """As the header says; None for magic 0 and 1, which do not say."""
-        return self.header.records_count if self.entry.magic == 2 else None
+        return self.header.records_count if self.entry.magic >= 2 else None
 
     @property
     def compression_type(self):
@@ -170,33 +174,33 @@ cdef class RecordBatch:
 
     @property
     def is_transactional(self):
-        return self.entry.magic == 2 and bool(self.flags() & TRANSACTIONAL_BIT)
+        return self.entry.magic >= 2 and bool(self.flags() & TRANSACTIONAL_BIT)
 
     @property
     def is_control_batch(self):
-        return self.entry.magic == 2 and bool(self.flags() & CONTROL_BIT)
+        return self.entry.magic >= 2 and bool(self.flags() & CONTROL_BIT)
 
     @property
     def delete_horizon_ms(self):
         """The time from which the cleaner may drop tombstones or markers of this batch; None where none is set."""
-        if self.entry.magic == 2 and self.flags() & DELETE_HORIZON_BIT:
+        if self.entry.magic >= 2 and self.flags() & DELETE_HORIZON_BIT:
             return self.header.base_timestamp
         return None
 
     @property
     def batch_min_timestamp(self):
         """The claim of KAFKA-8364; None without claims."""
-        return None
+        return be64(self.entry.p + RECORDS) if self.entry.magic == CLAIMS_MAGIC else None
 
     @property
     def records_number(self):
         """The claim of KAFKA-8364; None without claims."""
-        return None
+        return be32(self.entry.p + RECORDS + 8) if self.entry.magic == CLAIMS_MAGIC else None
 
     @property
     def all_key_is_null(self):
         """The claim of KAFKA-8364; None without claims."""
-        return None
+        return self.entry.p[RECORDS + 12] == ALL_KEYS_NULL if self.entry.magic == CLAIMS_MAGIC else None
 
     def records(self, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
         """Yields a DecodedRecord for each record, in order.
@@ -204,7 +208,7 @@ cdef class RecordBatch:
         Raises NotABatch, before the first record, where records cannot be read or decompress to more than
         ``max_decompressed_bytes``. Keys and values of an uncompressed batch are views of the buffer itself.
         """
-        if self.entry.magic == 2:
+        if self.entry.magic >= 2:
             return self.default_records(max_decompressed_bytes)
         return iter(self.legacy_records(max_decompressed_bytes))
 
@@ -216,7 +220,7 @@ cdef class RecordBatch:
         content, _ = self.plain(limit)
         view = memoryview(content).cast("B") if content is not None else memoryview(self.owner).cast("B")
         base = <const uint8_t *>PyBytes_AS_STRING(content) if content is not None else <const uint8_t *>self.view.buf
-        p = base if content is not None else self.entry.p + RECORDS
+        p = base if content is not None else self.entry.p + self.records_at
         for _i in range(self.header.records_count):
             p = read_record(p, self.entry.p, &r)
             sequence = -1
@@ -239,7 +243,8 @@ cdef class RecordBatch:
             if codec > ZSTD:
                 raise NotABatch(f"compression codec {codec}")
             if codec != NONE and self.header.records_count != 0:
-                open_stream(&s, scratch, codec, 2, self.entry.p + RECORDS, self.entry.size - RECORDS, limit, True)
+                open_stream(&s, scratch, codec, 2, self.entry.p + self.records_at, self.entry.size - self.records_at,
+                        limit, True)
                 while True:
                     s.at = s.end
                     if not refill(&s) and not s.soft_end:
@@ -254,7 +259,8 @@ cdef class RecordBatch:
                 open_stream(&s, scratch, NONE, 2, <const uint8_t *>PyBytes_AS_STRING(content),
                         PyBytes_GET_SIZE(content), limit, False)
             else:
-                open_stream(&s, scratch, NONE, 2, self.entry.p + RECORDS, self.entry.size - RECORDS, limit, False)
+                open_stream(&s, scratch, NONE, 2, self.entry.p + self.records_at, self.entry.size - self.records_at,
+                        limit, False)
             structure_alone(&c)
             c.extras = False
             clear_facts(&f)

@@ -33,6 +33,7 @@ cdef struct Rows:
     int16_t *error_code
     uint32_t *reports
     uint8_t *path
+    uint8_t *claims
 
 cdef class BatchColumns:
     cdef Rows runs
@@ -74,11 +75,20 @@ cdef inline void put_header_row(Rows *rows, size_t i, const BatchHeader *h, int6
     rows.producer_epoch[i] = h.producer_epoch
 
 
+cdef inline void put_accepted(Rows *rows, size_t i, uint8_t path) noexcept nogil:
+    rows.rule[i] = 0
+    rows.error_code[i] = 0
+    rows.reports[i] = 0
+    rows.path[i] = path
+    rows.claims[i] = 0
+
+
 cdef inline void put_verdict(Rows *rows, size_t i, const Verdict *v) noexcept nogil:
     rows.rule[i] = v.rule
     rows.error_code[i] = v.error_code
     rows.reports[i] = v.reports
     rows.path[i] = v.path
+    rows.claims[i] = v.claims
     if v.rule:  # of an accepted batch nobody asks why
         rows.reason_a[i] = v.a
         rows.reason_b[i] = v.b

@@ -16,7 +16,7 @@ import numpy
 from batchval.core.bytes cimport be32, be64
 from batchval.core.crc32c cimport crc32_moved, crc32_of, crc32c_moved, crc32c_of
 from batchval.core.header cimport (
-    BATCH, BatchHeader, Entry, computed_crc, has_right_crc, next_batch, read_header, stored_crc,
+    BATCH, BatchHeader, Entry, computed_crc, has_right_crc, next_batch, next_claimed_batch, read_header, stored_crc,
 )
 from batchval.core.layout cimport *
 
@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 cdef enum:
     NOGIL_ABOVE = 131072  # bytes
-    COLUMNS = 24
+    COLUMNS = 25
     SCAN_COLUMNS = 15
 
 # name, type, as in Rows: widest first, so that each run is aligned if the first is
@@ -41,7 +41,7 @@ _LAYOUT = (
     ("magic", "i1"), ("is_valid", "?"),
     ("length", "<i8"), ("reason_a", "<i8"), ("reason_b", "<i8"), ("reason_record", "<i4"), ("reason", "<i2"),
     ("rule", "<i2"), ("error_code", "<i2"),
-    ("reports", "<u4"), ("path", "u1"),
+    ("reports", "<u4"), ("path", "u1"), ("claims", "u1"),
 )
 _DTYPES = {name: numpy.dtype(kind) for name, kind in _LAYOUT}
 cdef size_t[COLUMNS] WIDTH
@@ -56,7 +56,7 @@ BASE_COLUMNS = (
     "base_sequence", "last_sequence", "is_transactional", "is_control_batch", "delete_horizon_ms", "attributes",
     "last_offset_delta", "crc", "is_valid",
 )
-CHECK_COLUMNS = ("rule", "error_code", "path", "reports")
+CHECK_COLUMNS = ("rule", "error_code", "path", "reports", "claims")
 NO_DELETE_HORIZON = -1
 
 
@@ -155,7 +155,7 @@ cdef class BatchColumns:
 
     cdef object derived(self, str name):
         attributes = self["attributes"] if name != "attributes" else None
-        is_v2 = self["magic"] == 2
+        is_v2 = self["magic"] >= 2
         if name == "last_offset":
             return self["base_offset"] + self["last_offset_delta"]
         if name == "compression_type":
@@ -218,7 +218,7 @@ cdef class BatchColumns:
 
     def rows(self):
         """Yields a dict a row: Python numbers, and names for codecs, rules and paths."""
-        from batchval.core.result import PATHS
+        from batchval.core.result import CLAIMS, PATHS
         from batchval.types import CompressionType, TimestampType
 
         columns = {name: self[name].tolist() for name in self.names}
@@ -234,6 +234,7 @@ cdef class BatchColumns:
                 rule = by_number(row["rule"])
                 row["rule"] = None if rule is None else rule.id
                 row["path"] = PATHS[row["path"]]
+                row["claims"] = CLAIMS[row["claims"]]
                 row["reports"] = [by_number(50 + n).id for n in range(1, 11) if row["reports"] & (1 << n)]
                 row["reason"] = self.reason_of(i)
             yield row
@@ -244,9 +245,10 @@ cdef class BatchColumns:
 
 cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil:
     cdef BatchHeader h
-    if b.magic == 2 and b.size >= RECORDS:
+    if b.magic >= 2 and b.size >= RECORDS:
         read_header(b.p, &h)
         put_header_row(rows, i, &h, position, is_valid)
+        rows.magic[i] = b.magic
         return
     rows.position[i] = position
     rows.size_in_bytes[i] = <int32_t>b.size
@@ -304,13 +306,13 @@ cdef bint all_zero(const uint8_t *p, size_t n) noexcept nogil:
     return True
 
 
-cdef int scan(const uint8_t *p, size_t n, BatchColumns columns, size_t *end) noexcept nogil:
+cdef int scan(const uint8_t *p, size_t n, bint claimed, BatchColumns columns, size_t *end) noexcept nogil:
     """next_batch's last answer; -1: no memory."""
     cdef Entry b
     cdef size_t at = 0, count = 0
     cdef int found
     while True:
-        found = next_batch(p + at, n - at, &b)
+        found = next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)
         if found != BATCH:
             break
         if count == columns.capacity:
@@ -325,11 +327,12 @@ cdef int scan(const uint8_t *p, size_t n, BatchColumns columns, size_t *end) noe
     return found
 
 
-def scan_batches(buffer, Py_ssize_t position=0):
+def scan_batches(buffer, Py_ssize_t position=0, *, bint accept_claims_header=False):
     """Header and CRC of every whole batch from ``position`` on; no record is looked at.
 
     Stops at the buffer's end, at a batch that is not whole, and at bytes that are none; ``columns.end`` and
-    ``columns.tail`` say where and why. Positions are counted from the buffer's start.
+    ``columns.tail`` say where and why. Positions are counted from the buffer's start. Batches of magic 3 are some only
+    with ``accept_claims_header``.
     """
     cdef Py_buffer view
     cdef BatchColumns columns = BatchColumns(False)
@@ -346,9 +349,9 @@ def scan_batches(buffer, Py_ssize_t position=0):
         p = <const uint8_t *>view.buf + position
         if view.len - position > NOGIL_ABOVE:
             with nogil:
-                found = scan(p, view.len - position, columns, &end)
+                found = scan(p, view.len - position, accept_claims_header, columns, &end)
         else:
-            found = scan(p, view.len - position, columns, &end)
+            found = scan(p, view.len - position, accept_claims_header, columns, &end)
         if found < 0:
             raise MemoryError()
         if position:

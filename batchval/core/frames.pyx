@@ -23,7 +23,7 @@ from batchval.core.gzip cimport (
     INFLATE_BAD, INFLATE_DONE, INFLATE_HISTORY, INFLATE_SHORT, Inflate, gzip_header, inflate_on, inflate_open,
     inflate_size,
 )
-from batchval.core.layout cimport GZIP, LZ4, NONE, SNAPPY
+from batchval.core.layout cimport GZIP, LZ4, NONE, SNAPPY, ZSTD
 from batchval.core.scratch cimport Scratch, arena_reserve, ring_reserve
 from batchval.core.snappy cimport SNAPPY_SLACK, snappy_decode, snappy_length
 from batchval.core.xxh32 cimport xxh32_add, xxh32_of, xxh32_start, xxh32_value
@@ -643,3 +643,18 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
         s.source += size
         s.state.zstd.whole_end = s.source
     return deliver(s, s.scratch.arena + base, n)
+
+
+# ---- what a frame says of itself -----------------------------------------------------------------------------------
+
+cdef uint64_t stated_size(int codec, const uint8_t *p, uint64_t n) noexcept nogil:
+    """The decompressed size that the first zstd or lz4 frame states; 0 where none does. Nobody has checked it."""
+    cdef FrameHeader h
+    if codec == LZ4 and n >= 14 and le32(p) == <uint32_t>LZ4_MAGIC and p[4] & LZ4_CONTENT_SIZE:
+        return le64(p + 6)
+    while codec == ZSTD and zstd_frame_header(p, n, &h) == reasons.NO_REASON:
+        if not h.skippable:
+            return <uint64_t>h.content_size if h.content_size > 0 else 0
+        p += h.size
+        n -= h.size
+    return 0

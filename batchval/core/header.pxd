@@ -55,6 +55,23 @@ cdef inline int next_batch(const uint8_t *p, uint64_t left, Entry *entry) noexce
     return BATCH if entry.size <= left else NO_MORE
 
 
+cdef inline int next_claimed_batch(const uint8_t *p, uint64_t left, Entry *entry) noexcept nogil:
+    """As next_batch, where batches of magic 3 are batches too."""
+    cdef int32_t size
+    if left <= MAGIC or p[MAGIC] != 3:
+        return next_batch(p, left, entry)
+    size = be32(p + BATCH_LENGTH)
+    entry.size_field = size
+    if size < LEGACY_SMALLEST:
+        return BATCH_SIZE_TOO_SMALL
+    if size > 0x7FFFFFFF - LOG_OVERHEAD:
+        return BATCH_SIZE_OVERFLOW
+    entry.p = p
+    entry.size = <uint64_t>size + LOG_OVERHEAD
+    entry.magic = 3
+    return BATCH if entry.size <= left else NO_MORE
+
+
 cdef inline void read_header(const uint8_t *p, BatchHeader *h) noexcept nogil:
     """The 61 bytes at p."""
     h.base_offset = be64(p + BASE_OFFSET)
@@ -73,12 +90,12 @@ cdef inline void read_header(const uint8_t *p, BatchHeader *h) noexcept nogil:
 
 
 cdef inline uint32_t stored_crc(const Entry *b) noexcept nogil:
-    return <uint32_t>be32(b.p + (CRC if b.magic == 2 else LEGACY_CRC))
+    return <uint32_t>be32(b.p + (CRC if b.magic >= 2 else LEGACY_CRC))
 
 
 cdef inline uint32_t computed_crc(const Entry *b) noexcept nogil:
     """CRC-32C from the attributes on for magic 2, CRC-32 from the magic on before."""
-    if b.magic == 2:
+    if b.magic >= 2:
         return crc32c_of(0, b.p + ATTRIBUTES, b.size - ATTRIBUTES)
     return crc32_of(0, b.p + LEGACY_MAGIC, b.size - LEGACY_MAGIC)
 

@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from batchval.core.header cimport BatchHeader, Entry
+from batchval.core.header cimport Entry
 from batchval.core.records cimport Checks
 from batchval.core.scratch cimport Scratch
 
@@ -60,6 +60,16 @@ cdef struct Verdict:
     int64_t max_timestamp
     int64_t error_batch  # position of the batch that was refused
     int32_t meters[METERS]
+    # of the last batch that was walked to its end
+    int32_t walked  # how many were
+    uint32_t walked_found
+    int32_t walked_records
+    int32_t walked_null_keys
+    int64_t walked_min_timestamp
+    int64_t walked_max_timestamp
+    int64_t stated_max_timestamp  # by the header of the first batch
+    uint8_t claims  # batchval.core.claims
+    bint stripped  # a batch of magic 3 was judged as the one of magic 2 that it carries
 
 cdef void clear(Verdict *v) noexcept nogil
 cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) noexcept nogil
@@ -69,7 +79,6 @@ cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy
         Verdict *v) noexcept nogil
 cdef bint judge_at_rest(const Entry *entry, const Door *d, const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil
+cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=*, int64_t b=*) noexcept nogil
 cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept nogil
-cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy, const Checks *c, Scratch *scratch,
-        Verdict *v, BatchHeader *h) noexcept nogil
 cdef void conclude(const Door *d, Verdict *v) noexcept nogil

@@ -6,6 +6,8 @@
                      in_place_uncompressed, convert_uncompressed, compressed
     judge_at_rest    what may lie in a segment
 
+batchval.core.door puts them one behind the other.
+
 Each stage walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once the verdict is in.
 """
 
@@ -19,7 +21,6 @@ from batchval.core.frames cimport DAMAGED, Stream, open_stream
 from batchval.core.header cimport (
     BATCH, NO_MORE, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc,
 )
-from batchval.core.crc32c cimport crc32c_of
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
     CORRUPT, LEGACY_BROKEN, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
@@ -27,7 +28,7 @@ from batchval.core.legacy cimport (
 )
 from batchval.core.records cimport (
     BROKER_FAILS, BUFFER_PARSER, MALFORMED, OVER_LIMIT, SKIP_PARSER, STREAM_PARSER, WALKED, Checks, Facts, clear_facts,
-    plain_range, walk, walk_plain_buffer,
+    plain_range, walk,
 )
 from batchval.core.replay cimport damage_comes_first
 from batchval.core.scratch cimport Scratch, no_errors
@@ -400,6 +401,16 @@ cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
                   scratch.errors_seen)
 
 
+cdef inline void note_facts(const Facts *f, Verdict *v) noexcept nogil:
+    """What a walk to the end found, whatever becomes of the batch: claims are held against it."""
+    v.walked += 1
+    v.walked_found = f.found
+    v.walked_records = f.records
+    v.walked_null_keys = f.null_keys
+    v.walked_min_timestamp = f.min_timestamp
+    v.walked_max_timestamp = f.max_timestamp
+
+
 cdef inline void add_facts(const Facts *f, Verdict *v) noexcept nogil:
     v.found |= f.found
     v.records_count += f.records
@@ -434,6 +445,7 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const
         if not walk_batch(&b, STREAM_PARSER if attributes_of(&b) & CODEC_MASK else BUFFER_PARSER, False, &c, d,
                 scratch, &f, &expected, v):
             return False
+        note_facts(&f, v)
         if not record_errors(scratch, v):
             return False
         add_facts(&f, v)
@@ -652,6 +664,7 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
         clear_facts(&f)
         if not walk_batch(&b, parser, parser == STREAM_PARSER, &c, d, scratch, &f, &expected, v):
             return False
+        note_facts(&f, v)
         if not record_errors(scratch, v):
             return False
         if b.magic > 0 and d.to_magic > 0 and not f.in_order:
@@ -707,6 +720,7 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     clear_facts(&f)
     if not walk_batch(b, SKIP_PARSER if codec else BUFFER_PARSER, False, &c, d, scratch, &f, &expected, v):
         return False
+    note_facts(&f, v)
     if not record_errors(scratch, v):
         return False
     if f.deltas_ascend:
@@ -715,93 +729,7 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     return True
 
 
-# ---- the whole door ------------------------------------------------------------------------------------------------
-
-cdef inline bint is_plain(const BatchHeader *h, size_t n, const Door *d, const Policy *policy) noexcept nogil:
-    """One whole batch by a client of today, of which no header rule has anything to say, and which stays as it is."""
-    cdef int codec = h.attributes & CODEC_MASK
-    if h.magic != 2 or h.batch_length != <int64_t>n - LOG_OVERHEAD or n > <uint64_t>policy.max_message_bytes:
-        return False
-    if d.origin != CLIENT or d.to_magic != 2 or d.produce_version < 7 or h.base_offset != 0:
-        return False
-    if codec > ZSTD or (policy.target != PRODUCER and policy.target != codec) or h.attributes & CONTROL_BIT:
-        return False
-    if h.records_count <= 0 or h.last_offset_delta != h.records_count - 1:
-        return False
-    return h.producer_id <= NO_PRODUCER_ID or h.base_sequence >= 0
-
-
-cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h, const Door *d, const Checks *c,
-        Scratch *scratch, Verdict *v) noexcept nogil:
-    """True: Kafka would accept the records and leave them where they are."""
-    cdef Facts f
-    cdef Stream s
-    clear_facts(&f)
-    no_errors(scratch, d.strict)
-    open_stream(&s, scratch, h.attributes & CODEC_MASK, 2, p + RECORDS, n - RECORDS, d.limit, False)
-    if s.status == DAMAGED or walk(&s, h, c, &f, SKIP_PARSER) != WALKED or scratch.errors_seen or not f.in_order:
-        return False
-    v.found = f.found
-    if s.overlong or s.mislabelled:
-        v.found |= 1 << 7
-    v.max_timestamp = f.max_timestamp
-    v.temporary_bytes = <int32_t>(<uint32_t>f.sizes + RECORDS)
-    v.path = PATH_SHALLOW
-    return True
-
-
-cdef bint accept_plain(const uint8_t *p, size_t n, const BatchHeader *h, const Door *d, const Policy *policy,
-        const Checks *c, Scratch *scratch, Verdict *v) noexcept nogil:
-    """The three stages in one, for the batch that passes them all. False: nothing is settled, the stages decide."""
-    if not is_plain(h, n, d, policy) or crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) != h.crc:
-        return False
-    v.source = h.attributes & CODEC_MASK
-    v.target = v.source
-    v.batches = 1
-    v.valid_bytes = n
-    v.error_batch = 0
-    v.records_count = h.records_count
-    v.path = PATH_FULL
-    if v.source != NONE:
-        if not walk_plain_compressed(p, n, h, d, c, scratch, v):
-            return False
-    elif not walk_plain_buffer(p + RECORDS, p + n, h, c, &v.max_timestamp):
-        return False
-    if h.attributes & UNUSED_BITS:
-        v.found |= 1 << 1
-    if policy.log_append_time:
-        v.max_timestamp = d.now
-    return True
-
-
-cdef void judge(const uint8_t *p, size_t n, const Door *d, const Policy *policy, const Checks *c, Scratch *scratch,
-        Verdict *v, BatchHeader *h) noexcept nogil:
-    """request, batches, messages: the first refusal is the verdict.
-
-    Header and checks are the caller's, to be used again."""
-    if n >= RECORDS:
-        read_header(p, h)
-        if accept_plain(p, n, h, d, policy, c, scratch, v):
-            if v.found:
-                conclude(d, v)
-            return
-        clear(v)
-    judge_by_stages(p, n, d, policy, scratch, v)
-    conclude(d, v)
-
-
-cdef void judge_by_stages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
-        Verdict *v) noexcept nogil:
-    cdef Entry b
-    if not judge_request(p, n, d, v) or not judge_batches(p, n, d, policy, scratch, v):
-        return
-    if v.valid_bytes and not judge_messages(p, v.valid_bytes, d, policy, scratch, v):
-        return
-    if next_batch(p, n, &b) == BATCH and b.size < n:  # a request holds one; as a follower Kafka may leave it out
-        v.found |= 1 << 2
-    if d.origin == CLIENT and be16(p + ATTRIBUTES) & UNUSED_BITS:
-        v.found |= 1 << 1
-
+# ---- the end -------------------------------------------------------------------------------------------------------
 
 cdef inline int16_t code_of_extra(int rule) noexcept nogil:
     if rule == S6:

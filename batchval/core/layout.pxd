@@ -149,3 +149,5 @@ cdef enum:  # batchval.rules.Rule.number
     L3 = 73
     L4 = 74
     L5 = 75
+    L6 = 76
+    L7 = 77

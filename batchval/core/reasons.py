@@ -103,6 +103,7 @@ REASONS: dict[str, str] = {
     "OFFSETS_MISSING": "base offset {a}, the batch before ends at {b}",
     "EPOCH_BACK": "partition leader epoch {a}, the batch before has {b}",
     "SEQUENCE_MISSING": "base sequence {a}, expected {b}",
+    "LYING_CLAIMS": "the claims in the header are not what the records say",
 }
 
 _SENTENCES = tuple(REASONS.values())

@@ -55,11 +55,16 @@ cdef struct Facts:
     int32_t broken_record  # the first message whose key or value cannot be read
     uint64_t needed  # bytes of the stream that Kafka would have read before it found a record malformed
 
+cdef struct PlainFacts:  # as in Facts
+    int64_t min_timestamp
+    int64_t max_timestamp
+    int32_t null_keys
+
 cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil
 cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp,
         bint has_key) noexcept nogil
 cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h, const Checks *c,
-        int64_t *max_timestamp) noexcept nogil
+        PlainFacts *f) noexcept nogil
 
 
 cdef inline void clear_facts(Facts *f) noexcept nogil:

@@ -212,12 +212,6 @@ cdef enum:
     PLAIN_TAIL = 4
 
 
-cdef struct PlainFacts:
-    int64_t min_timestamp
-    int64_t max_timestamp
-    int32_t null_keys
-
-
 cdef inline const uint8_t *short_varint(const uint8_t *p, uint32_t *zigzag) noexcept nogil:
     """At most 3 bytes; else NULL. The caller has checked the room."""
     cdef uint32_t v = p[0]
@@ -331,18 +325,14 @@ cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c,
 
 
 cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h, const Checks *c,
-        int64_t *max_timestamp) noexcept nogil:
+        PlainFacts *f) noexcept nogil:
     """The uncompressed records p[0:end] of a batch with base offset 0, if every one is plain.
 
     False: they have to be walked."""
-    cdef PlainFacts f
     f.min_timestamp = 0x7FFFFFFFFFFFFFFF
     f.max_timestamp = NO_TIMESTAMP
     f.null_keys = 0
-    if not may_be_plain(h, c) or take_plain(&p, end, h, c, &f, 0) != h.records_count or p != end:
-        return False
-    max_timestamp[0] = f.max_timestamp
-    return True
+    return may_be_plain(h, c) and take_plain(&p, end, h, c, f, 0) == h.records_count and p == end
 
 
 # ---- the walk ------------------------------------------------------------------------------------------------------

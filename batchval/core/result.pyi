@@ -1,19 +1,23 @@
 from typing import Final, Literal, NamedTuple, TypeAlias, final
 
+from batchval.core.claims import BatchClaims
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.rules import Rule
 from batchval.types import CompressionType
 
 _Path: TypeAlias = Literal["claims", "shallow", "full", "rebuilt"]
 
+_ClaimsAnswer: TypeAlias = Literal["trusted", "honest", "lying", "unjudged", "unbound"]
+
 PATHS: Final[tuple[_Path | None, ...]]
+CLAIMS: Final[tuple[_ClaimsAnswer | None, ...]]
 
 class RejectedBatch(BatchvalError):
     result: ValidationResult
     def __init__(self, result: ValidationResult) -> None: ...
 
 class RecordValidationStats(NamedTuple):
-    temporary_memory_bytes: int
+    temporary_memory_bytes: int | None
     num_records_converted: int
     conversion_time_nanos: int | None
 
@@ -38,6 +42,10 @@ class ValidationResult:
     def record_error_rules(self) -> list[tuple[int, Rule]]: ...
     @property
     def path(self) -> _Path | None: ...
+    @property
+    def claims(self) -> _ClaimsAnswer | None: ...
+    @property
+    def batch_claims(self) -> BatchClaims | None: ...
     @property
     def records_count(self) -> int: ...
     @property

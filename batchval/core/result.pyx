@@ -8,11 +8,13 @@ from libc.string cimport memcpy
 from typing import NamedTuple
 
 from batchval.core.judge cimport METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, METER_OFFSET, METER_SEQUENCE
+from batchval.core.claims cimport AGAINST_CLAIMS, strongest_null_keys
 from batchval.core.layout cimport (
-    KEY_MISSING, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
+    KEY_MISSING, PATH_CLAIMS, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )
 from batchval.core.scratch cimport RecordError, Scratch
 
+from batchval.core.claims import BatchClaims
 from batchval.core.reasons import sentence
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.rules import by_number
@@ -22,6 +24,7 @@ cdef enum:
     TAKEN_OVER = 4096  # record errors from which the list is not copied
 
 PATHS = (None, "claims", "shallow", "full", "rebuilt")
+CLAIMS = (None, "trusted", "honest", "lying", "unjudged", "unbound")
 
 _CODES = {int(code): code for code in ErrorCode}
 _METERS = {"magic": METER_MAGIC, "offset": METER_OFFSET, "sequence": METER_SEQUENCE, "checksum": METER_CHECKSUM,
@@ -39,11 +42,12 @@ class RejectedBatch(BatchvalError):
 class RecordValidationStats(NamedTuple):
     """Kafka's class of this name.
 
-    ``temporary_memory_bytes``: what Kafka would hold beside the input. ``num_records_converted``: records in rebuilt
-    batches. ``conversion_time_nanos``: None unless the validator was given a clock.
+    ``temporary_memory_bytes``: what Kafka would hold beside the input; None where nothing was decompressed.
+    ``num_records_converted``: records in rebuilt batches. ``conversion_time_nanos``: None unless the validator was
+    given a clock.
     """
 
-    temporary_memory_bytes: int
+    temporary_memory_bytes: int | None
     num_records_converted: int
     conversion_time_nanos: int | None
 
@@ -167,13 +171,13 @@ cdef class ValidationResult:
 
     @property
     def size_maybe_changed(self):
-        """Whether the batch was, or would be, built anew."""
-        return self.v.rebuild if self.judged_messages else None
+        """Whether the batch was, or would be, built anew, or loses the claims in its header."""
+        return bool(self.v.rebuild or self.v.stripped) if self.judged_messages else None
 
     @property
     def in_place(self):
         """Whether the batch keeps its bytes but for assigned fields."""
-        return (not self.v.rebuild) if self.judged_messages else None
+        return (not self.v.rebuild and not self.v.stripped) if self.judged_messages else None
 
     @property
     def converted(self):
@@ -190,7 +194,28 @@ cdef class ValidationResult:
         """Kafka's RecordValidationStats; None where LogValidator's stage did not accept."""
         if not self.judged_messages:
             return None
-        return RecordValidationStats(self.v.temporary_bytes, self.converted, self.conversion_time)
+        held = None if self.v.path == PATH_CLAIMS else self.v.temporary_bytes
+        return RecordValidationStats(held, self.converted, self.conversion_time)
+
+    @property
+    def claims(self):
+        """What became of the batch's claims; None where there were none, or they were ignored.
+
+        ``trusted``: they settled it, no record was looked at. ``honest``, ``lying``: held against the records.
+        ``unjudged``: the batch was refused before its records were read to the end. ``unbound``: a tag that is none,
+        or was made for another batch.
+        """
+        return CLAIMS[self.v.claims]
+
+    @property
+    def batch_claims(self):
+        """The BatchClaims that are true of the one batch just walked; None where none would be, or none was walked."""
+        if self.v.rule or self.v.walked != 1 or self.v.walked_records <= 0:
+            return None
+        if self.v.walked_found & AGAINST_CLAIMS or self.v.walked_max_timestamp != self.v.stated_max_timestamp:
+            return None
+        return BatchClaims(self.v.walked_min_timestamp, self.v.walked_records,
+                strongest_null_keys(self.v.walked_null_keys, self.v.walked_records))
 
     @property
     def meters(self):

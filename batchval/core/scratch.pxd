@@ -13,6 +13,8 @@ cdef struct Scratch:
     size_t arena_size
     uint8_t *ring  # zstd's output, which is its own window: never moves within a frame
     size_t ring_size
+    uint8_t *copy  # a batch without the claims in its header
+    size_t copy_size
     void *zstd_dctx
     void *inflate
     RecordError *errors  # the first errors_count of errors_seen
@@ -28,6 +30,7 @@ cdef struct Scratch:
 
 cdef Scratch *borrow() except NULL
 cdef void give_back(Scratch *scratch) noexcept
+cdef bint copy_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef void no_errors(Scratch *scratch, bint strict) noexcept nogil

@@ -6,7 +6,7 @@ written to cost no memory.
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 
 from batchval.compression.blocks cimport BLOCKS
 from batchval.core.layout cimport (
@@ -56,6 +56,10 @@ cdef void give_back(Scratch *scratch) noexcept:
         free(scratch.arena)
         scratch.arena = NULL
         scratch.arena_size = 0
+    if scratch.copy_size > KEEP_ARENA:
+        free(scratch.copy)
+        scratch.copy = NULL
+        scratch.copy_size = 0
     if scratch.ring_size > KEEP_RING:
         munmap(scratch.ring, scratch.ring_size)
         scratch.ring = NULL
@@ -69,6 +73,7 @@ cdef void give_back(Scratch *scratch) noexcept:
         POOLED += 1
         return
     free(scratch.arena)
+    free(scratch.copy)
     if scratch.ring is not NULL:
         munmap(scratch.ring, scratch.ring_size)
     if scratch.zstd_dctx is not NULL:
@@ -92,6 +97,16 @@ cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil:
     scratch.arena = grown
     scratch.arena_size = size
     return True
+
+
+cdef bint copy_reserve(Scratch *scratch, size_t size) noexcept nogil:
+    """At least ``size`` bytes; what was there is gone. False: no memory."""
+    if size <= scratch.copy_size:
+        return True
+    free(scratch.copy)
+    scratch.copy = <uint8_t *>malloc(size)
+    scratch.copy_size = 0 if scratch.copy is NULL else size
+    return scratch.copy is not NULL
 
 
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil:

@@ -15,6 +15,9 @@ _Buffer: TypeAlias = Buffer | NDArray[Any]
 _Mode: TypeAlias = Literal["strict", "kafka"]
 _Profile: TypeAlias = Literal["produce", "log"]
 _Origin: TypeAlias = AppendOrigin | Literal["REPLICATION", "COORDINATOR", "CLIENT", "RAFT_LEADER"]
+_ClaimsPolicy: TypeAlias = Literal["ignore", "verify", "trust"]
+# (the bytes of a tag or None, what to make of the claims)
+_Claims: TypeAlias = tuple[_Buffer | None, _ClaimsPolicy]
 _Extras: TypeAlias = Mapping[str, str] | Mapping[Rule, str] | Mapping[str | Rule, str]
 
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final[int]
@@ -64,6 +67,7 @@ class LogValidator:
         first_offset: int = 0,
         leader_epoch: int = 0,
         to_magic: int = 2,
+        claims: _Claims | None = None,
     ) -> ValidationResult: ...
     def check_batches(self, buffer: _Buffer, position: int = 0) -> BatchColumns: ...
     def rejudge_at_rest(self, buffer: _Buffer, position: int) -> ValidationResult: ...
@@ -78,6 +82,7 @@ class LogValidator:
         produce_version: int = 9,
         leader_epoch: int = 0,
         to_magic: int = 2,
+        claims: _Claims | Sequence[_Claims | None] | None = None,
     ) -> BatchColumns: ...
     def validate(
         self,
@@ -90,6 +95,7 @@ class LogValidator:
         origin: _Origin = "CLIENT",
         produce_version: int = 9,
         to_magic: int = 2,
+        claims: _Claims | None = None,
     ) -> ValidationResult: ...
     def check_request(self, buffer: _Buffer, *, produce_version: int = 9) -> ValidationResult: ...
     def analyze(self, buffer: _Buffer, *, origin: _Origin = "CLIENT", leader_epoch: int = 0) -> ValidationResult: ...

@@ -13,19 +13,23 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from batchval.compression.blocks cimport native
 from batchval.core cimport reasons
-from batchval.core.columns cimport BatchColumns, put_empty_row, put_header_row, put_row, put_verdict
+from batchval.core.bytes cimport be32
+from batchval.core.columns cimport BatchColumns, put_accepted, put_empty_row, put_header_row, put_row, put_verdict
+from batchval.core.claims cimport (
+    CLAIMS_MAGIC, CLAIMS_SIZE, IGNORE_CLAIMS, TAG_SIZE, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall, strip_into,
+)
 from batchval.core.convert cimport assign_in_place, rebuild
+from batchval.core.door cimport Call, judge, judge_resting, judge_row
 from batchval.core.frames cimport UNLIMITED
-from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch
+from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch, next_claimed_batch
 from batchval.core.judge cimport (
-    Door, Policy, Verdict, clear, conclude, fill_checks, judge, judge_at_rest, judge_batches, judge_messages,
-    judge_request,
+    Door, Policy, Verdict, clear, conclude, fill_checks, judge_batches, judge_messages, judge_request,
 )
 from batchval.core.layout cimport *
-from batchval.core.records cimport Checks
 from batchval.core.result cimport ValidationResult
 from batchval.core.scratch cimport Scratch, borrow, give_back
 
@@ -120,9 +124,36 @@ cdef inline bint is_long(const uint8_t *p, size_t n) noexcept:
     """Is the work worth handing the GIL to others?"""
     if n < NOGIL_COMPRESSED or not native():
         return False
-    if p[MAGIC] == 2 and p[ATTRIBUTES + 1] & CODEC_MASK:
+    if p[MAGIC] >= 2 and p[ATTRIBUTES + 1] & CODEC_MASK:
         return True
     return n >= NOGIL_UNCOMPRESSED
+
+
+_CLAIMS_POLICIES = {"ignore": IGNORE_CLAIMS, "verify": VERIFY_CLAIMS, "trust": TRUST_CLAIMS}
+
+
+cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1:
+    """None, or (tag bytes or None, "ignore" | "verify" | "trust")."""
+    cdef Py_buffer view
+    call.policy = IGNORE_CLAIMS
+    call.tagged = False
+    if claims is None:
+        return 0
+    try:
+        tag, policy = claims
+        call.policy = _CLAIMS_POLICIES[policy]
+    except (TypeError, ValueError, KeyError):
+        raise BatchvalError(f"claims must be (tag bytes or None, ignore or verify or trust), not {claims!r}") from None
+    if call.policy != IGNORE_CLAIMS and not strict:
+        raise BatchvalError("claims need strict mode: kafka mode gives Kafka's answer, which knows no claims")
+    if tag is not None:
+        take_buffer(tag, &view, PyBUF_SIMPLE)
+        call.tagged = True
+        call.tag_size = view.len
+        if view.len == TAG_SIZE:
+            memcpy(call.tag, view.buf, TAG_SIZE)
+        PyBuffer_Release(&view)
+    return 0
 
 
 @cython.final
@@ -156,23 +187,30 @@ cdef class Rejudge:
     cdef int produce_version
     cdef int leader_epoch
     cdef int to_magic
+    cdef object claims
 
     def __call__(self, start, length, i):
         validator = self.validator
         if self.policies is not None:
             policy = self.policies if isinstance(self.policies, TopicPolicy) else self.policies[i]
             validator = validator.with_policy(policy)
+        claims = self.claims if is_one_claim(self.claims) else self.claims[i]
         return validator.check(
             memoryview(self.buffer).cast("B")[start:start + length], now_ms=self.now_ms, origin=self.origin,
-            produce_version=self.produce_version, leader_epoch=self.leader_epoch, to_magic=self.to_magic)
+            produce_version=self.produce_version, leader_epoch=self.leader_epoch, to_magic=self.to_magic, claims=claims)
 
 
-cdef int64_t *every_batch(const uint8_t *p, size_t n, size_t *count) except NULL:
+cdef bint is_one_claim(claims):
+    """For all ranges alike, and not a sequence of one for each."""
+    return claims is None or (isinstance(claims, tuple) and len(claims) == 2 and isinstance(claims[1], str))
+
+
+cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *count) except NULL:
     """(start, length) of every whole batch, to be freed by the caller."""
     cdef Entry b
     cdef size_t at = 0, i = 0
     cdef int64_t *pairs
-    while next_batch(p + at, n - at, &b) == BATCH:
+    while (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) == BATCH:
         at += b.size
         i += 1
     count[0] = i
@@ -181,7 +219,9 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, size_t *count) except NULL
         raise MemoryError()
     at = 0
     i = 0
-    while i < count[0] and next_batch(p + at, n - at, &b) == BATCH:  # another process may write to a mapping
+    while i < count[0]:  # another process may write to a mapping
+        if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) != BATCH:
+            break
         pairs[2 * i] = at
         pairs[2 * i + 1] = b.size
         at += b.size
@@ -262,6 +302,10 @@ cdef class LogValidator:
         return LogValidator(policy, mode=self.mode, profile=self.profile, extras=extras,
                             max_decompressed_bytes=self.max_decompressed_bytes, clock_ns=self.clock_ns)
 
+    cdef inline bint accepts_claims(self) noexcept nogil:
+        """Batches of magic 3: never in kafka mode."""
+        return self.compiled.accept_claims_header and self.door.strict
+
     cdef int open_door(self, Door *d, now_ms, origin, int produce_version, first_offset, int leader_epoch,
             int to_magic) except -1:
         d[0] = self.door
@@ -282,24 +326,31 @@ cdef class LogValidator:
         return 0
 
     def check(self, buffer, *, now_ms=None, origin="CLIENT", int produce_version=9, first_offset=0,
-            int leader_epoch=0, int to_magic=2):
+            int leader_epoch=0, int to_magic=2, claims=None):
         """Judges the records of one partition, or with the log profile a stretch of a segment, and writes nothing.
 
         Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with rules 1 to 39 and
         says ``rebuilt``; rule 40 on the rebuilt size is left to whoever appends.
+
+        ``claims`` is (tag bytes or None, ``"ignore"`` | ``"verify"`` | ``"trust"``); the tag, or the header of a
+        batch of magic 3, holds the claims themselves. None ignores them.
         """
         cdef Door d
+        cdef ClaimsCall call
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if d.profile == LOG_PROFILE:
+            if claims is not None:
+                raise BatchvalError("at rest the claims in a header are always verified; there are no others")
             return self.check_log(buffer)
+        read_claims_call(claims, d.strict, &call)
         take_buffer(buffer, &view, PyBUF_SIMPLE)
         try:
             scratch = borrow()
             try:
-                self.judge_into(result, <const uint8_t *>view.buf, view.len, &d, scratch)
+                self.judge_into(result, <const uint8_t *>view.buf, view.len, &d, &call, scratch)
             finally:
                 give_back(scratch)
         finally:
@@ -358,7 +409,7 @@ cdef class LogValidator:
         if self.door.profile != LOG_PROFILE:
             raise BatchvalError("check_batches is for the log profile; check_ranges judges produce requests")
         cdef RejudgeAtRest again
-        scanned = scan_batches(buffer, position)
+        scanned = scan_batches(buffer, position, accept_claims_header=self.accepts_claims())
         columns = BatchColumns(True)
         columns.end = scanned.end
         columns.tail = scanned.tail
@@ -389,11 +440,13 @@ cdef class LogValidator:
             BatchColumns columns) noexcept nogil:
         cdef Entry b
         cdef Verdict v
+        cdef bint claimed = self.accepts_claims()
         # no more than the scan has counted: another thread may have written to the buffer since
-        while columns.count < columns.capacity and next_batch(p + at, n - at, &b) == BATCH:
+        while columns.count < columns.capacity:
+            if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) != BATCH:
+                break
             clear(&v)
-            judge_at_rest(&b, d, &self.compiled, scratch, &v)
-            conclude(d, &v)
+            judge_resting(&b, d, &self.compiled, scratch, &v)
             if v.out_of_memory:
                 return
             put_row(&columns.runs, columns.count, &b, at, v.rule != CRC_MISMATCH)
@@ -412,13 +465,12 @@ cdef class LogValidator:
         take_buffer(buffer, &view, PyBUF_SIMPLE)
         try:
             clear(&result.v)
-            if not 0 <= position <= view.len or next_batch(<const uint8_t *>view.buf + position, view.len - position,
-                    &b) != BATCH:
+            if not 0 <= position <= view.len or next_claimed_batch(<const uint8_t *>view.buf + position,
+                    view.len - position, &b) != BATCH:
                 raise BatchvalError(f"no whole batch at position {position}: has the buffer changed?")
             scratch = borrow()
             try:
-                judge_at_rest(&b, &d, &self.compiled, scratch, &result.v)
-                conclude(&d, &result.v)
+                judge_resting(&b, &d, &self.compiled, scratch, &result.v)
                 result.v.error_batch = position
                 result.v.valid_bytes = b.size
                 self.finish(result, scratch)
@@ -431,12 +483,13 @@ cdef class LogValidator:
 
     @cython.boundscheck(True)  # tuples come from the caller
     def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT", int produce_version=9,
-            int leader_epoch=0, int to_magic=2):
+            int leader_epoch=0, int to_magic=2, claims=None):
         """A whole produce request in one call: ``check`` for each range of the buffer, one row each.
 
         ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64 (numpy, array);
                       None takes every whole batch of the buffer as a range of its own.
         ``policies``  None (the validator's own), one TopicPolicy for all, or one a range.
+        ``claims``    as for ``check``: one for all, or a sequence of one (or None) a range.
 
         Columns hold numbers; ``columns.result(i)`` makes the whole ValidationResult of a row that somebody looks at.
         """
@@ -451,15 +504,19 @@ cdef class LogValidator:
         cdef bint have_pairs = False, long_work
         cdef CompiledPolicy one
         cdef Rejudge again
+        cdef ClaimsCall one_call
+        cdef ClaimsCall *calls = NULL
         self.open_door(&d, now_ms, origin, produce_version, 0, leader_epoch, to_magic)
         if d.profile == LOG_PROFILE:
             if ranges is not None:
                 raise BatchvalError("with the log profile every batch is judged: check_batches, or no ranges")
+            if claims is not None:
+                raise BatchvalError("at rest the claims in a header are always verified; there are no others")
             return self.check_batches(buffer)
         take_buffer(buffer, &view, PyBUF_SIMPLE)
         try:
             if ranges is None:
-                own = every_batch(<const uint8_t *>view.buf, view.len, &count)
+                own = every_batch(<const uint8_t *>view.buf, view.len, self.accepts_claims(), &count)
                 range_of = own
             elif isinstance(ranges, (list, tuple)):
                 count = len(ranges)
@@ -501,6 +558,18 @@ cdef class LogValidator:
                     one = self.compiled_policy(policies[i])
                     kept.append(one)
                     policy_of[i] = &one.policy
+            if is_one_claim(claims):
+                read_claims_call(claims, d.strict, &one_call)
+            else:
+                if not isinstance(claims, (list, tuple)):
+                    raise BatchvalError(f"claims must be one (tag, policy) or a list of one a range, not {claims!r}")
+                if len(claims) != <Py_ssize_t>count:
+                    raise BatchvalError(f"{len(claims)} claims for {count} ranges")
+                calls = <ClaimsCall *>malloc((count + 1) * sizeof(ClaimsCall))
+                if calls is NULL:
+                    raise MemoryError()
+                for i in range(count):
+                    read_claims_call(claims[i], d.strict, &calls[i])
             if not columns.reserve(count + 1):
                 raise MemoryError()
             scratch = borrow()
@@ -509,11 +578,11 @@ cdef class LogValidator:
                 if long_work:
                     with nogil:
                         self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy
-                                if kept is not None and policy_of is NULL else &self.compiled, count, &d, scratch,
-                                columns)
+                                if kept is not None and policy_of is NULL else &self.compiled, count, &d, &one_call,
+                                calls, scratch, columns)
                 else:
                     self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None
-                            and policy_of is NULL else &self.compiled, count, &d, scratch, columns)
+                            and policy_of is NULL else &self.compiled, count, &d, &one_call, calls, scratch, columns)
             finally:
                 give_back(scratch)
             if <size_t>columns.count < count:
@@ -528,43 +597,59 @@ cdef class LogValidator:
             again.produce_version = produce_version
             again.leader_epoch = leader_epoch
             again.to_magic = to_magic
+            again.claims = claims
             columns.rejudge = again
         finally:
             free(own)
             free(policy_of)
+            free(calls)
             if have_pairs:
                 PyBuffer_Release(&pairs)
             PyBuffer_Release(&view)
         return columns
 
     cdef void judge_ranges(self, const uint8_t *p, const int64_t *range_of, const Policy **policy_of,
-            const Policy *policy, size_t count, const Door *d, Scratch *scratch, BatchColumns columns) noexcept nogil:
+            const Policy *policy, size_t count, const Door *d, const ClaimsCall *call, const ClaimsCall *calls,
+            Scratch *scratch, BatchColumns columns) noexcept nogil:
         cdef Entry b
         cdef BatchHeader h
-        cdef Checks c
+        cdef Call c
         cdef Verdict v
         cdef size_t i
         cdef int64_t start, length
-        fill_checks(&c, d, policy)
+        cdef bint claimed = self.accepts_claims()
+        c.door = d
+        c.policy = policy
+        c.claims = call
+        c.scratch = scratch
+        fill_checks(&c.checks, d, policy)
         for i in range(count):
             start = range_of[2 * i]
             length = range_of[2 * i + 1]
-            if policy_of is not NULL and policy is not policy_of[i]:
-                policy = policy_of[i]
-                fill_checks(&c, d, policy)
-            clear(&v)
-            judge(p + start, length, d, policy, &c, scratch, &v, &h)
+            if policy_of is not NULL and c.policy is not policy_of[i]:
+                c.policy = policy_of[i]
+                fill_checks(&c.checks, d, c.policy)
+            if calls is not NULL:
+                c.claims = &calls[i]
+            columns.runs.length[i] = length
+            columns.count = i + 1
+            if judge_row(p + start, length, &c, &v, &h):
+                put_header_row(&columns.runs, i, &h, start, True)
+                put_accepted(&columns.runs, i, PATH_FULL)
+                continue
             if v.out_of_memory:
+                columns.count = i
                 return
             if v.batches and length >= RECORDS and h.magic == 2:
                 put_header_row(&columns.runs, i, &h, start, True)
-            elif next_batch(p + start, length, &b) == BATCH:  # refused before anybody asked for its checksum
-                put_row(&columns.runs, i, &b, start, has_right_crc(&b))
+                if v.stripped:  # the row is about the bytes that came
+                    columns.runs.magic[i] = CLAIMS_MAGIC
+                    columns.runs.size_in_bytes[i] += CLAIMS_SIZE
+            elif (next_claimed_batch(p + start, length, &b) if claimed else next_batch(p + start, length, &b)) == BATCH:
+                put_row(&columns.runs, i, &b, start, has_right_crc(&b))  # nobody had asked yet
             else:
                 put_empty_row(&columns.runs, i, start)
             put_verdict(&columns.runs, i, &v)
-            columns.runs.length[i] = length
-            columns.count = i + 1
 
     cdef CompiledPolicy compiled_policy(self, policy):
         cdef CompiledPolicy compiled = COMPILED.get(id(policy))
@@ -578,18 +663,21 @@ cdef class LogValidator:
         return compiled
 
     cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
-            Scratch *scratch) except -1:
-        cdef Checks c
+            const ClaimsCall *claims, Scratch *scratch) except -1:
+        cdef Call c
         cdef BatchHeader h
-        fill_checks(&c, d, &self.compiled)
-        clear(&result.v)
+        c.door = d
+        c.policy = &self.compiled
+        c.claims = claims
+        c.scratch = scratch
+        fill_checks(&c.checks, d, &self.compiled)
         result.now = d.now
         result.first_offset = d.first_offset
         if is_long(p, n):
             with nogil:
-                judge(p, n, d, &self.compiled, &c, scratch, &result.v, &h)
+                judge(p, n, &c, &result.v, &h)
         else:
-            judge(p, n, d, &self.compiled, &c, scratch, &result.v, &h)
+            judge(p, n, &c, &result.v, &h)
         return self.finish(result, scratch)
 
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1:
@@ -601,24 +689,31 @@ cdef class LogValidator:
         return 0
 
     def validate(self, buffer, *, now_ms=None, first_offset=0, int leader_epoch=0, bint in_place=False,
-            origin="CLIENT", int produce_version=9, int to_magic=2):
+            origin="CLIENT", int produce_version=9, int to_magic=2, claims=None):
         """Judges, then does what a broker's append does: offsets from ``first_offset``, leader epoch, timestamps.
 
         The bytes for the log are in ``result.output``: a changed copy, or with ``in_place=True`` a view of the buffer
         itself, which is left as it was by a refusal. A batch that has to be built anew comes as new bytes either way.
+        ``claims`` as for ``check``; of a batch of magic 3 the output is the batch that it carries, which cannot be had
+        in place.
         """
         cdef Door d
+        cdef ClaimsCall call
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if self.door.profile != PRODUCE_PROFILE:
             raise BatchvalError("validate appends to a log; the log profile only checks")
+        read_claims_call(claims, d.strict, &call)
         take_buffer(buffer, &view, PyBUF_WRITABLE if in_place else PyBUF_SIMPLE)
         try:
+            if (in_place and self.compiled.accept_claims_header and view.len > MAGIC
+                    and (<const uint8_t *>view.buf)[MAGIC] == CLAIMS_MAGIC):
+                raise BatchvalError("a batch with claims in its header becomes shorter: not in place")
             scratch = borrow()
             try:
-                self.judge_into(result, <const uint8_t *>view.buf, view.len, &d, scratch)
+                self.judge_into(result, <const uint8_t *>view.buf, view.len, &d, &call, scratch)
                 if result.v.rule == 0:
                     self.assign(result, buffer, &view, result.v.valid_bytes, &d, scratch, in_place, True)
             finally:
@@ -633,6 +728,11 @@ cdef class LogValidator:
         cdef Entry b
         cdef size_t at = 0
         cdef const uint8_t *built
+        if result.v.stripped:
+            stripped = PyBytes_FromStringAndSize(NULL, n - CLAIMS_SIZE)
+            strip_into(<uint8_t *>PyBytes_AS_STRING(stripped), p, n, be32(p + BATCH_LENGTH) + LOG_OVERHEAD)
+            p = <uint8_t *>PyBytes_AS_STRING(stripped)
+            n -= CLAIMS_SIZE
         if result.v.rebuild:
             started = self.clock_ns() if self.clock_ns is not None else None
             output = rebuild(p, n, d, &self.compiled, scratch, &result.v)
@@ -647,7 +747,9 @@ cdef class LogValidator:
                     at += b.size
             result.new_bytes = output
             return 0
-        if not in_place:
+        if result.v.stripped:
+            result.new_bytes = stripped
+        elif not in_place:
             result.new_bytes = PyBytes_FromStringAndSize(<const char *>p, n)
             p = <uint8_t *>PyBytes_AS_STRING(result.new_bytes)
         else:

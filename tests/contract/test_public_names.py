@@ -19,6 +19,7 @@ NEVER += ("click", "rich", "pyarrow", "pyspark", "yaml", "pydantic", "asyncio")
 
 PROMISED = {
     "AppendOrigin",
+    "BatchClaims",
     "BatchColumns",
     "BatchvalError",
     "CompressionType",

@@ -1,0 +1,288 @@
+"""The door that a produce request meets: Kafka's three stages, a short way for ordinary batches, and claims.
+
+    judge            one call's verdict
+    accept_plain     the batch that no stage would stop, in one pass: with claims that settle it nothing is decompressed
+    judge_carried    a batch of magic 3, as the batch of magic 2 that it carries
+
+Claims can only speed up an acceptance. Whatever they would refuse is decided by the stages, with Kafka's own code and
+record errors; and wherever records were walked to their end, claims are held against them.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from batchval.core cimport reasons
+from batchval.core.bytes cimport be16
+from batchval.core.claims cimport (
+    AGAINST_CLAIMS, CLAIMED_RECORDS, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED,
+    CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, NO_CLAIMS, SOME_KEYS_NULL, TRUST_CLAIMS, Claims, ClaimsCall,
+    read_claims, read_tag, settles, strip_into, strongest_null_keys,
+)
+from batchval.core.crc32c cimport crc32c_of
+from batchval.core.frames cimport DAMAGED, Stream, open_stream, stated_size
+from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
+from batchval.core.judge cimport (
+    Door, Policy, Verdict, clear, conclude, judge_at_rest, judge_batches, judge_messages, judge_request, refuse,
+)
+from batchval.core.layout cimport *
+from batchval.core.records cimport (
+    SKIP_PARSER, WALKED, Checks, Facts, PlainFacts, clear_facts, walk, walk_plain_buffer,
+)
+from batchval.core.scratch cimport Scratch, copy_reserve, no_errors
+
+cdef enum:
+    NO_PRODUCER_ID = -1
+
+
+# ---- ordinary batches ----------------------------------------------------------------------------------------------
+
+cdef inline bint is_plain(const BatchHeader *h, size_t n, const Door *d, const Policy *policy) noexcept nogil:
+    """One whole batch by a client of today, of which no header rule has anything to say, and which stays as it is."""
+    cdef int codec = h.attributes & CODEC_MASK
+    if h.magic != 2 or h.batch_length != <int64_t>n - LOG_OVERHEAD or n > <uint64_t>policy.max_message_bytes:
+        return False
+    if d.origin != CLIENT or d.to_magic != 2 or (d.produce_version < 7 and codec == ZSTD) or h.base_offset != 0:
+        return False
+    if codec > ZSTD or (policy.target != PRODUCER and policy.target != codec) or h.attributes & CONTROL_BIT:
+        return False
+    if h.records_count <= 0 or h.last_offset_delta != h.records_count - 1:
+        return False
+    return h.producer_id <= NO_PRODUCER_ID or h.base_sequence >= 0
+
+
+cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h, const Call *call,
+        Verdict *v) noexcept nogil:
+    """True: Kafka would accept the records p[0:n] and leave them where they are."""
+    cdef Facts f
+    cdef Stream s
+    clear_facts(&f)
+    no_errors(call.scratch, call.door.strict)
+    open_stream(&s, call.scratch, h.attributes & CODEC_MASK, 2, p, n, call.door.limit, False)
+    if s.status == DAMAGED or walk(&s, h, &call.checks, &f, SKIP_PARSER) != WALKED:
+        return False
+    if call.scratch.errors_seen or not f.in_order:
+        return False
+    if s.overlong or s.mislabelled:
+        f.found |= 1 << 7
+    v.found = f.found
+    v.temporary_bytes = <int32_t>(<uint32_t>f.sizes + RECORDS)
+    v.path = PATH_SHALLOW
+    v.walked_found = f.found
+    v.walked_null_keys = f.null_keys
+    v.walked_min_timestamp = f.min_timestamp
+    v.walked_max_timestamp = f.max_timestamp
+    return True
+
+
+cdef inline bint walk_plain_uncompressed(const uint8_t *p, size_t n, const BatchHeader *h, const Checks *c,
+        Verdict *v) noexcept nogil:
+    cdef PlainFacts f
+    if not walk_plain_buffer(p, p + n, h, c, &f):
+        return False
+    v.path = PATH_FULL
+    v.walked_null_keys = f.null_keys
+    v.walked_min_timestamp = f.min_timestamp
+    v.walked_max_timestamp = f.max_timestamp
+    return True
+
+
+cdef bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h, const Call *call,
+        const Claims *claims) noexcept nogil:
+    """Also asks what the compressed frame itself says: a batch that admits to be too large is not taken on trust."""
+    return settles(claims, h, &call.checks) and stated_size(h.attributes & CODEC_MASK, records, n) <= call.door.limit
+
+
+cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHeader *h, const Call *call,
+        const Claims *trusted, Verdict *v) noexcept nogil:
+    """The three stages in one, for the batch that passes them all. False: nothing is settled, the stages decide.
+
+    ``p[0:n]`` is the batch as it came, its records behind ``header`` bytes; ``h`` is the header of magic 2 to be
+    judged, with the crc of the bytes that came. ``trusted`` is NULL where there are no claims to be trusted.
+    """
+    if not is_plain(h, n - header + RECORDS, call.door, call.policy):
+        return False
+    if crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) != h.crc:
+        return False
+    v.source = h.attributes & CODEC_MASK
+    v.target = v.source
+    v.batches = 1
+    v.valid_bytes = n
+    v.error_batch = 0
+    v.records_count = h.records_count
+    if trusted is not NULL and v.source != NONE and claims_suffice(p + header, n - header, h, call, trusted):
+        v.path = PATH_CLAIMS
+        v.claims = CLAIMS_TRUSTED
+        v.max_timestamp = h.max_timestamp
+    else:
+        if v.source == NONE:
+            if not walk_plain_uncompressed(p + header, n - header, h, &call.checks, v):
+                return False
+        elif not walk_plain_compressed(p + header, n - header, h, call, v):
+            return False
+        v.walked = 1
+        v.walked_records = h.records_count
+        v.max_timestamp = v.walked_max_timestamp
+    v.stated_max_timestamp = h.max_timestamp
+    if h.attributes & UNUSED_BITS:
+        v.found |= 1 << 1
+    if call.policy.log_append_time:
+        v.max_timestamp = call.door.now
+    return True
+
+
+# ---- the stages ----------------------------------------------------------------------------------------------------
+
+cdef void judge_by_stages(const uint8_t *p, size_t n, const Call *call, Verdict *v) noexcept nogil:
+    """request, batches, messages: the first refusal is the verdict."""
+    cdef const Door *d = call.door
+    cdef Entry b
+    if not judge_request(p, n, d, v) or not judge_batches(p, n, d, call.policy, call.scratch, v):
+        return
+    if v.valid_bytes and not judge_messages(p, v.valid_bytes, d, call.policy, call.scratch, v):
+        return
+    if next_batch(p, n, &b) == BATCH and b.size < n:  # a request holds one; as a follower Kafka may leave it out
+        v.found |= 1 << 2
+    if d.origin == CLIENT and be16(p + ATTRIBUTES) & UNUSED_BITS:
+        v.found |= 1 << 1
+
+
+# ---- claims --------------------------------------------------------------------------------------------------------
+
+cdef int honesty(const Claims *claims, const BatchHeader *h, const Verdict *v) noexcept nogil:
+    """Claims against what a walk found; before the verdict is concluded."""
+    cdef int8_t strongest
+    if v.walked == 0:
+        # the walk itself refused: what claims say above all is that records can be read
+        if v.rule == RECORD_MALFORMED or v.cause == S3 or v.cause == S7 or v.cause == S10:
+            return CLAIMS_LYING
+        return CLAIMS_UNJUDGED
+    if v.walked > 1:
+        return CLAIMS_UNJUDGED
+    strongest = strongest_null_keys(v.walked_null_keys, v.walked_records)
+    if v.walked_found & AGAINST_CLAIMS or v.cause == S3:
+        return CLAIMS_LYING
+    if claims.records_number != v.walked_records or claims.batch_min_timestamp != v.walked_min_timestamp:
+        return CLAIMS_LYING
+    if h.max_timestamp != v.walked_max_timestamp:
+        return CLAIMS_LYING
+    if claims.null_keys != strongest and not (claims.null_keys == SOME_KEYS_NULL and strongest != 1):
+        return CLAIMS_LYING
+    return CLAIMS_HONEST
+
+
+cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *call, Verdict *v) noexcept nogil:
+    """A buffer that begins with a whole batch of magic 3; ``h`` becomes the header of the batch that it carries."""
+    cdef Claims claims
+    cdef size_t size = <size_t>h.batch_length + LOG_OVERHEAD
+    cdef Scratch *scratch = call.scratch
+    cdef int policy = call.claims.policy
+    cdef uint32_t computed
+    read_claims(p + RECORDS, &claims)
+    h.magic = 2
+    h.batch_length -= CLAIMS_SIZE
+    if not accept_plain(p, n, CLAIMED_RECORDS, h, call, &claims if policy == TRUST_CLAIMS else NULL, v):
+        clear(v)
+        computed = crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES)
+        if computed != h.crc:
+            v.error_batch = 0
+            refuse(v, CRC_MISMATCH, CORRUPT_MESSAGE, reasons.WRONG_CRC, h.crc, computed)
+            v.claims = NO_CLAIMS if policy == IGNORE_CLAIMS else CLAIMS_UNJUDGED
+            return
+        if not copy_reserve(scratch, n - CLAIMS_SIZE):
+            v.out_of_memory = True
+            return
+        strip_into(scratch.copy, p, n, size)
+        judge_by_stages(scratch.copy, n - CLAIMS_SIZE, call, v)
+        v.stated_max_timestamp = h.max_timestamp
+        if v.valid_bytes:
+            v.valid_bytes += CLAIMS_SIZE  # of the buffer that came
+    v.stripped = True
+    if policy != IGNORE_CLAIMS and v.claims != CLAIMS_TRUSTED:
+        v.claims = honesty(&claims, h, v)
+        if v.claims == CLAIMS_LYING and v.rule == 0:
+            # the claims are bytes of the batch: as malformed as any other field that is wrong
+            refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
+
+
+cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
+    """A batch of a segment. The claims in a header of magic 3 are always held against the records: L7."""
+    cdef Claims claims
+    cdef BatchHeader h
+    cdef Entry carried
+    cdef uint32_t computed
+    if b.magic != CLAIMS_MAGIC:
+        judge_at_rest(b, d, policy, scratch, v)
+        conclude(d, v)
+        return
+    computed = computed_crc(b)
+    if b.size < CLAIMED_RECORDS:
+        refuse(v, CRC_MISMATCH, CORRUPT_MESSAGE, reasons.SMALLER_THAN_HEADER, b.size)
+    elif computed != stored_crc(b):
+        refuse(v, CRC_MISMATCH, CORRUPT_MESSAGE, reasons.WRONG_CRC, stored_crc(b), computed)
+    elif not copy_reserve(scratch, b.size - CLAIMS_SIZE):
+        v.out_of_memory = True
+    else:
+        strip_into(scratch.copy, b.p, b.size, b.size)
+        carried.p = scratch.copy
+        carried.size = b.size - CLAIMS_SIZE
+        carried.size_field = b.size_field - CLAIMS_SIZE
+        carried.magic = 2
+        read_header(carried.p, &h)
+        read_claims(b.p + RECORDS, &claims)
+        judge_at_rest(&carried, d, policy, scratch, v)
+        v.stripped = True
+        # where a broker wrote the timestamps, or the batch is its own, claims say nothing
+        if not h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):
+            v.claims = honesty(&claims, &h, v)
+            if v.claims == CLAIMS_LYING and v.rule == 0:
+                refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
+        conclude(d, v)
+
+
+# ---- the verdict ---------------------------------------------------------------------------------------------------
+
+cdef void judge(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+    """One call's verdict. ``h`` becomes the header of the first batch, if that is of magic 2 or 3."""
+    clear(v)
+    if n >= RECORDS:
+        read_header(p, h)
+    judge_headed(p, n, call, v, h)
+
+
+cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+    cdef const ClaimsCall *said = call.claims
+    cdef Claims claims
+    cdef bint bound = False
+    if n >= RECORDS:
+        if (h.magic == CLAIMS_MAGIC and call.policy.accept_claims_header and call.door.strict
+                and CLAIMED_RECORDS - LOG_OVERHEAD <= h.batch_length <= <int64_t>n - LOG_OVERHEAD):
+            judge_carried(p, n, h, call, v)
+            conclude(call.door, v)
+            return
+        if said.tagged and said.policy != IGNORE_CLAIMS:
+            bound = h.magic == 2 and read_tag(said.tag, said.tag_size, h.crc, &claims)
+        if not accept_plain(p, n, RECORDS, h, call, &claims if bound and said.policy == TRUST_CLAIMS else NULL, v):
+            clear(v)
+            judge_by_stages(p, n, call, v)
+            v.stated_max_timestamp = h.max_timestamp
+    else:
+        judge_by_stages(p, n, call, v)
+    if said.tagged and said.policy != IGNORE_CLAIMS and v.claims != CLAIMS_TRUSTED:
+        v.claims = honesty(&claims, h, v) if bound else CLAIMS_UNBOUND
+    if v.found or v.rule:
+        conclude(call.door, v)
+
+
+cdef bint judge_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+    """``judge`` for many batches. True: an ordinary uncompressed batch may enter, and there is no more to say of it."""
+    cdef PlainFacts f
+    if n >= RECORDS:
+        read_header(p, h)
+        if h.attributes & (CODEC_MASK | UNUSED_BITS) == 0 and is_plain(h, n, call.door, call.policy):
+            if crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) == h.crc and not call.claims.tagged:
+                if walk_plain_buffer(p + RECORDS, p + n, h, &call.checks, &f):
+                    return True
+    clear(v)
+    judge_headed(p, n, call, v, h)
+    return False
