@@ -13,6 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BATCHVAL_BUILD ?= release
 export BATCHVAL_BUILD
 SEED ?= 1
+# options of bench/validation/run.py
+BENCH ?=
 
 VENV := .venv
 DEMO := .venv-demo
@@ -57,8 +59,8 @@ check: build  ## ruff, cython-lint, mypy (strict), the import contract
 hostile: build  ## fuzzers, sanitizers and bombs: 60 seconds a target
 	$(PY) tests/hostile/run.py --seconds 60
 
-bench: build  ## measures, beside Kafka and the peers where they are; writes the tables of the README
-	$(PY) bench/validation/run.py
+bench: build  ## measures, beside Kafka and the peers where they are (BENCH=--write-readme writes the README's tables)
+	$(PY) bench/validation/run.py $(BENCH)
 
 bench-compare: build  ## measures again and compares with the saved baseline
 	$(PY) bench/validation/compare.py

@@ -204,6 +204,9 @@ def main(arguments: list[str] | None = None) -> int:
     except Missed as missed:
         out.print(f"[red bold]This demo is wrong:[/] {missed}")
         return 1
+    except KeyboardInterrupt:
+        out.print("interrupted")
+        return 130
     out.print(f"All as promised, in {time.monotonic() - started:.0f} s. Next: .venv-demo/bin/batchval check YOUR.log")
     return 0
 

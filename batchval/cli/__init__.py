@@ -94,6 +94,9 @@ def main() -> None:
     except (click.exceptions.Abort, KeyboardInterrupt):
         _last_words("batchval: interrupted")
         sys.exit(INTERRUPTED)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(USAGE)
     except click.ClickException as error:
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "batchval"
         _last_words(f"{command}: {error.format_message()}")

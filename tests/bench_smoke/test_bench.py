@@ -205,7 +205,13 @@ def test_batches_are_the_same_each_time_and_valid() -> None:
 @pytest.mark.jvm
 def test_batches_are_those_of_kafkas_builder(tmp_path: Path) -> None:
     batches, cells, jmh = module("batches"), module("cells"), module("jmh")
-    folder = jmh.write_batches(jmh.newest_java(), jmh.build_jar(), tmp_path)
+    try:
+        jar = jmh.build_jar()
+    except RuntimeError as error:
+        if type(error).__name__ != "OracleUnavailable":  # the module is loaded anew each time, and its classes with it
+            raise
+        pytest.skip(str(error))
+    folder = jmh.write_batches(jmh.newest_java(), jar, tmp_path)
     for cell in [*cells.cells(1), *cells.cells(2)]:
         theirs = cell.path(folder).read_bytes()
         ours = batches.build(cell)

@@ -62,10 +62,19 @@ def test_a_reader_that_is_gone_before_the_first_line() -> None:
     assert (done.returncode, done.stderr) == (3, b"")
 
 
+def _take_sigint() -> None:
+    """Whoever runs these tests in the background of a shell has SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("words", [["check", "--json"], ["check"], ["dump"]], ids=" ".join)
 def test_ctrl_c(large: Path, words: list[str]) -> None:
     with subprocess.Popen(
-        [*COMMAND, *words, str(large)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+        [*COMMAND, *words, str(large)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        preexec_fn=_take_sigint,  # noqa: PLW1509
     ) as process:
         assert process.stdout is not None
         if words == ["check"]:
@@ -188,3 +197,10 @@ def test_a_full_disk_is_exit_3(run_apart: Run) -> None:
         )
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_command_at_all() -> None:
+    done = subprocess.run(COMMAND, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: batchval")
+    assert "\n  check " in done.stderr

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ __all__ = ["OracleFailed", "OracleUnavailable", "answer", "jar", "java", "run"]
 
 SOURCES = Path(__file__).resolve().parent / "oracle"
 HEAP = "-Xmx2g"
+MIN_JAVA = 17
 
 
 class OracleUnavailable(RuntimeError):
@@ -36,14 +38,33 @@ class OracleFailed(RuntimeError):
 
 
 def java() -> str:
-    """The java command. Raises OracleUnavailable where there is none."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").is_file():
-        return str(Path(home) / "bin" / "java")
-    found = shutil.which("java")
+    """The java command. Raises OracleUnavailable where there is none that is new enough."""
+    found = _tool("java")
     if found is None:
         raise OracleUnavailable("the oracle needs a JDK, 17 or newer: no java on the path, and JAVA_HOME names none")
+    if (version := _version(found)) < MIN_JAVA:
+        raise OracleUnavailable(f"the oracle needs a JDK, {MIN_JAVA} or newer: {found} is {version}")
     return found
+
+
+def _tool(name: str) -> str | None:
+    """A command of the JDK that JAVA_HOME names, else of the path."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        tool = Path(home) / "bin" / name
+        return str(tool) if tool.is_file() else None
+    return shutil.which(name)
+
+
+@functools.cache
+def _version(java: str) -> int:
+    """The feature release of this java (17, 25; 8 says 1.8), 0 if it does not run."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else 0
 
 
 def cache_folder() -> Path:
@@ -78,6 +99,8 @@ def _build(to: Path) -> None:
     if maven is None:
         raise OracleUnavailable("the oracle is built by Maven: no mvn on the path")
     java()
+    if _tool("javac") is None:
+        raise OracleUnavailable("the oracle is compiled: there is a java, but no JDK with its javac")
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=to.parent) as folder:
         for file in _source_files():

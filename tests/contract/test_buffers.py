@@ -1,0 +1,66 @@
+"""Every door takes any contiguous buffer, and says in its own words what it does not take."""
+
+from __future__ import annotations
+
+import array
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batchval import BatchvalError, LogValidator, RecordBatch, scan_batches
+from tests.contract.sources import ROOT
+
+SEGMENT = (ROOT / "fixtures" / "segments" / "codec-none-0" / "00000000000000000000.log").read_bytes()
+DATA = SEGMENT[: RecordBatch(SEGMENT).size_in_bytes]
+NOW = RecordBatch(DATA).max_timestamp
+
+DOORS: dict[str, Callable[[Any], Any]] = {
+    "check": lambda data: LogValidator().check(data, now_ms=NOW).ok,
+    "validate": lambda data: LogValidator().validate(data, now_ms=NOW).ok,
+    "check_ranges": lambda data: bool(LogValidator().check_ranges(data, now_ms=NOW).ok().all()),
+    "check_batches": lambda data: bool(LogValidator(profile="log").check_batches(data).ok().all()),
+    "analyze": lambda data: LogValidator().analyze(data).ok,
+    "check_request": lambda data: LogValidator().check_request(data).ok,
+    "scan_batches": lambda data: bool(scan_batches(data)["is_valid"].all()),
+    "RecordBatch": lambda data: RecordBatch(data).is_valid,
+}
+
+
+def mapped() -> mmap.mmap:
+    memory = mmap.mmap(-1, len(DATA))
+    memory.write(DATA)
+    return memory
+
+
+TAKEN: dict[str, Callable[[], Any]] = {
+    "bytes": lambda: DATA,
+    "bytearray": lambda: bytearray(DATA),
+    "a slice of a memoryview": lambda: memoryview(b"x" + DATA)[1:],
+    "numpy": lambda: np.frombuffer(DATA, "u1"),
+    "array": lambda: array.array("b", DATA),
+    "mmap": mapped,
+}
+REFUSED: dict[str, Callable[[], Any]] = {
+    "every second byte": lambda: memoryview(DATA)[::2],
+    "every second byte of numpy": lambda: np.frombuffer(DATA, "u1")[::2],
+    "a column of numpy": lambda: np.zeros((4, 4), "u1")[:, 1],
+    "text": lambda: "text",
+    "nothing": lambda: None,
+    "a list": lambda: [1, 2],
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", TAKEN)
+def test_taken(kind: str, door: str) -> None:
+    assert DOORS[door](TAKEN[kind]()) is True
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refused(kind: str, door: str) -> None:
+    with pytest.raises(BatchvalError, match="contiguous"):
+        DOORS[door](REFUSED[kind]())

@@ -1,0 +1,126 @@
+"""The pages say what is true: examples are run, commands print what is shown, links lead somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from batchval.rules import Rule
+from tests.contract.sources import ROOT
+from tools import generate_rules
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+_ELSEWHERE = ("http://", "https://")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for name, text in _BLOCK.findall(page.read_text("utf-8")) if name == language]
+
+
+def pages_with(language: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, language)]
+
+
+def name(page: object) -> str:
+    return page.name if isinstance(page, Path) else str(page)
+
+
+def test_there_are_examples() -> None:
+    assert [page.name for page in pages_with("python")] == ["README.md", "library.md"]
+    assert [page.name for page in pages_with("console")] == ["README.md", "command-line.md"]
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=name)
+def test_python(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    text = "\n".join(blocks(page, "python"))
+    example = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    assert len(example.examples) > 3
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
+    assert result.failed == 0, capsys.readouterr().out
+
+
+def commands(page: Path) -> list[tuple[str, str]]:
+    """(command, what is shown under it); a line ``exit code N`` where it is not 0, and … for any text."""
+    found = []
+    for block in blocks(page, "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = part.partition("\n")
+            found.append((command, shown))
+    return found
+
+
+@pytest.mark.parametrize("page", pages_with("console"), ids=name)
+def test_console(page: Path, tmp_path: Path) -> None:
+    """All commands of a page, one after the other, in a folder that holds nothing but the fixtures."""
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    program = tmp_path / "bin" / "batchval"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m batchval "$@"\n')
+    program.chmod(0o755)
+    env = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{program.parent}:{os.environ['PATH']}", "COLUMNS": "100"}
+    assert commands(page)
+    for command, shown in commands(page):
+        ran = subprocess.run(
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        printed = ran.stdout + (f"exit code {ran.returncode}\n" if ran.returncode else "")
+        printed = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+        pattern = ".*?".join(re.escape(piece) for piece in shown.split("…"))
+        assert re.fullmatch(pattern, printed, re.DOTALL), f"$ {command}\n{printed}\n--- the page shows:\n{shown}"
+
+
+def test_the_rules_page_is_generated() -> None:
+    assert generate_rules.TARGET.read_text("utf-8") == generate_rules.generated()
+    assert list(generate_rules.KAFKA) != []
+    assert set(generate_rules.KAFKA) == {rule.id for rule in Rule if rule.id[0] not in "SL"}
+
+
+def test_a_changed_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(generate_rules.KAFKA, "14", "Nobody.asks")
+    assert generate_rules.main(["--check"]) == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in _LINK.findall(page.read_text("utf-8")):
+        if not target.startswith(_ELSEWHERE):
+            assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    linked = {(ROOT / target).resolve() for target in _LINK.findall((ROOT / "README.md").read_text("utf-8"))}
+    assert {page for page in PAGES if page.name != "README.md"} <= linked
+
+
+def test_every_dependency_has_a_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"].values()
+    wanted = [*project["project"]["dependencies"], *(one for extra in extras for one in extra)]
+    wanted += project["build-system"]["requires"]
+    page = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
+    for requirement in wanted:
+        package = re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0]
+        assert f"| `{package}` |" in page, package
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE))
+    assert named <= targets
+    assert {"demo", "test"} <= named

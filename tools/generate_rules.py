@@ -1,0 +1,124 @@
+"""Writes docs/rules.md from batchval/rules.py.
+
+    python tools/generate_rules.py            rewrites the file
+    python tools/generate_rules.py --check    exit code 1 if it is not up to date
+
+What a rule means is said in batchval/rules.py; here stands which class and method of Apache Kafka 4.4.0 asks it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "docs" / "rules.md"
+sys.path.insert(0, str(ROOT))
+
+from batchval.rules import Rule  # noqa: E402
+
+_BATCH_LOOP = "UnifiedLog.analyzeAndValidateRecords"
+_NEXT = "ByteBufferLogInputStream.nextBatch"
+_REQUEST = "ProduceRequest.validateRecords"
+_BATCH = "LogValidator.validateBatch"
+_RECORD = "LogValidator.validateRecord"
+_DEEP = "AbstractLegacyRecordBatch.DeepRecordsIterator"
+
+#: rule id -> class and method of Kafka 4.4.0 (kafka-clients, kafka-storage)
+KAFKA: dict[str, str] = {
+    "1": _NEXT,
+    **dict.fromkeys(("2", "3", "4"), f"{_NEXT}Size"),
+    **dict.fromkeys(("5", "6", "7", "8"), _REQUEST),
+    **dict.fromkeys(("9", "10", "11", "13"), _BATCH_LOOP),
+    "12": "AbstractLegacyRecordBatch",
+    "14": "DefaultRecordBatch.ensureValid, LegacyRecord.ensureValid",
+    "15": "CompressionType.forId",
+    "16": "UnifiedLog.append",
+    "17": "UnifiedLog.trimInvalidBytes",
+    **dict.fromkeys(("18", "19"), "LogValidator.getFirstBatchAndMaybeValidateNoMoreBatches"),
+    "20": "LogValidator (before 4.0)",
+    **dict.fromkeys(("21", "22", "23", "24", "25", "26", "27", "28"), _BATCH),
+    "29": "DefaultRecord.readFrom, DefaultRecord.readPartiallyFrom",
+    "30": _DEEP,
+    "31": "AbstractLegacyRecordBatch.DataLogInputStream.nextBatch",
+    "32": f"{_DEEP}, LogValidator.validateRecordCompression",
+    "33": _RECORD,
+    "34": "LegacyRecord.ensureValid",
+    "35": "LogValidator.validateKey",
+    "36": "LogValidator.validateTimestamp",
+    "37": "LogValidator.validateTimestamp",
+    "38": "LogValidator.processRecordErrors",
+    "39": "MemoryRecordsBuilder",
+    "40": "UnifiedLog.append",
+}
+
+HEAD = """\
+# The rules
+
+Generated from `batchval/rules.py` by `python tools/generate_rules.py`; a test keeps it up to date.
+
+Every refusal, every report and every finding is a member of `batchval.Rule`, by these ids and slugs: in results, on the
+command line, in JSON, as a folder name in `fixtures/golden/`. The *number* is what columns hold.
+Profiles: `produce` is a broker's door, `log` is a segment at rest.
+"""
+
+FAMILIES = (
+    (
+        "Kafka's own: 1 to 40",
+        "In the order in which a broker of Apache Kafka 4.4.0 asks: the batch iterator, the produce request (5–8),\n"
+        "the batch loop before the append (9–17), LogValidator (18–39), and the size of what was rebuilt (40). The\n"
+        "first refusal is the answer. Refused records of one batch are collected (32, 33, 35–37); more than one\n"
+        "reason is 38.\n"
+        "Where Kafka answers UNKNOWN_SERVER_ERROR (-1), `strict` answers with the extra that names the cause.\n"
+        "Rules 1 and 11 refuse nothing: bytes are trimmed, batches are skipped.",
+        "Kafka's class and method",
+    ),
+    (
+        "Extras of strict mode: S1 to S10",
+        "For batches that Kafka would accept, or would answer with -1. Each can be set to `refuse` (default) or\n"
+        "`report`, but for S8, which always refuses. A batch that Kafka answers with -1 is refused whatever the\n"
+        "setting.",
+        "",
+    ),
+    (
+        "Findings at rest: L1 to L7",
+        "What only a whole segment shows. The code is the one that a log's reader would meet.\n"
+        "L7 is reserved: claims are not judged by this version.",
+        "",
+    ),
+)
+
+
+def _rows(rules: Iterable[Rule], where: str) -> Iterable[str]:
+    heads = ["number", "id", "slug", *([where] if where else []), "error code", "profiles", "meaning"]
+    yield "| " + " | ".join(heads) + " |"
+    yield "|" + "---|" * len(heads)
+    for rule in rules:
+        code = f"{rule.error_code.name} {int(rule.error_code)}" if rule.error_code is not None else "none"
+        cells = [str(rule.number), rule.id, f"`{rule.slug}`", *([KAFKA[rule.id]] if where else [])]
+        cells += [code, ", ".join(sorted(rule.profiles)), rule.summary]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def generated() -> str:
+    """The whole page."""
+    families: dict[str, list[Rule]] = {"": [], "S": [], "L": []}
+    for rule in Rule:
+        families[rule.id[0] if rule.id[0] in families else ""].append(rule)
+    parts = [HEAD]
+    for (title, text, where), rules in zip(FAMILIES, families.values(), strict=True):
+        parts += [f"\n## {title}\n\n{text}\n\n", "\n".join(_rows(rules, where)), "\n"]
+    return "".join(parts)
+
+
+def main(arguments: list[str]) -> int:
+    page = generated()
+    if "--check" in arguments:
+        return 0 if TARGET.exists() and TARGET.read_text("utf-8") == page else 1
+    TARGET.write_text(page, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
