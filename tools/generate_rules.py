@@ -84,7 +84,7 @@ FAMILIES = (
     (
         "Findings at rest: L1 to L7",
         "What only a whole segment shows. The code is the one that a log's reader would meet.\n"
-        "L7 is reserved: claims are not judged by this version.",
+        "L7 is also what a door answers where the claims in a header of magic 3 were verified and are not true.",
         "",
     ),
 )

@@ -329,7 +329,8 @@ def main() -> int:
     parser.add_argument("--heap", default="384m")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell starts its background jobs with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     try:
         settings = dict(setting.split("=", 1) for setting in options.set)
         with KafkaBroker(options.dir, port=options.port, heap=options.heap, config=settings) as broker:
