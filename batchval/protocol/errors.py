@@ -1,0 +1,19 @@
+"""What is said of bytes that are no frame, or no message of the version that they claim."""
+
+from __future__ import annotations
+
+from batchval.errors import BatchvalError
+
+__all__ = ["ProtocolError"]
+
+
+class ProtocolError(BatchvalError, ValueError):
+    """Bytes that cannot be read as the message they should be, or values that cannot be written as one.
+
+    ``what`` is the reason, ``position`` the offset in the given buffer where reading stopped (-1: no buffer was read).
+    """
+
+    def __init__(self, what: str, position: int = -1) -> None:
+        super().__init__(what if position < 0 else f"{what} at byte {position}")
+        self.what = what
+        self.position = position
