@@ -34,10 +34,10 @@ class Missed(Exception):
 
 
 def table(*columns: tuple[str, str]) -> Table:
-    """A plain table; each column is a heading and ``<`` or ``>`` for its side."""
+    """A plain table; each column is a heading, and ``<`` or ``>`` for its side, ``~`` where it may have several lines."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading, side in columns:
-        made.add_column(heading, justify="right" if side == ">" else "left", no_wrap=side == ">", overflow="fold")
+        made.add_column(heading, justify="right" if side == ">" else "left", no_wrap=side != "~", overflow="fold")
     return made
 
 
@@ -45,7 +45,7 @@ def real_segments(out: Console) -> None:
     """Part 1: what a broker wrote is clean, but for the one it had not finished."""
     out.rule("[bold]1. Segments written by an Apache Kafka 4.4.0 broker", align="left")
     rows = table(
-        ("partition", "<"), ("files", ">"), ("batches", ">"), ("records", ">"), ("bytes", ">"), ("findings", "<")
+        ("partition", "<"), ("files", ">"), ("batches", ">"), ("records", ">"), ("bytes", ">"), ("findings", "~")
     )
     total = Summary()
     for folder in sorted(path for path in SEGMENTS.iterdir() if path.is_dir()):
@@ -72,7 +72,7 @@ def _shown(found: list[FileFinding], rules: frozenset[str]) -> FileFinding:
 def damaged_segments(out: Console, seed: int) -> None:
     """Part 2: each copy carries one damage, and each is found."""
     out.rule(f"[bold]2. Copies of them, damaged (seed {seed})", align="left")
-    rows = table(("done to the copy", "<"), ("found by rule", "<"), ("position", ">"), ("reason", "<"))
+    rows = table(("done to the copy", "~"), ("found by rule", "<"), ("position", ">"), ("reason", "~"))
     batch_count = 0
     with tempfile.TemporaryDirectory(prefix="batchval-demo-") as folder:
         for damage in damages():
@@ -96,10 +96,8 @@ def damaged_segments(out: Console, seed: int) -> None:
 
 def at_the_door(out: Console) -> None:
     """Part 3: the same engine as a broker's door; Kafka's answer beside the strict one."""
-    out.rule(
-        "[bold]3. At a broker's door: one producer's batch, and how a broken client would have sent it", align="left"
-    )
-    rows = table(("the batch", "<"), ("strict answers", "<"), ("by rule", "<"), ("Kafka's own", "<"))
+    out.rule("[bold]3. At a broker's door: a producer's batch, as it was sent and broken", align="left")
+    rows = table(("the batch", "~"), ("strict answers", "<"), ("by rule", "<"), ("Kafka's own", "<"))
     all_knocks, now_ms = knocks(SEGMENTS)
     for knock in all_knocks:
         strict = LogValidator(knock.policy).check(knock.records, now_ms=now_ms)
