@@ -59,7 +59,7 @@ check: build  ## ruff, cython-lint, mypy (strict), the import contract
 hostile: build  ## fuzzers, sanitizers and bombs: 60 seconds a target
 	$(PY) tests/hostile/run.py --seconds 60
 
-bench: build  ## measures, beside Kafka and the peers where they are (BENCH=--write-readme writes the README's tables)
+bench: build  ## measures, beside Kafka and the peers where they are (BENCH=--write-readme: into the README)
 	$(PY) bench/validation/run.py $(BENCH)
 
 bench-compare: build  ## measures again and compares with the saved baseline

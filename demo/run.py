@@ -34,7 +34,7 @@ class Missed(Exception):
 
 
 def table(*columns: tuple[str, str]) -> Table:
-    """A plain table; each column is a heading, and ``<`` or ``>`` for its side, ``~`` where it may have several lines."""
+    """A plain table; each column is a heading and ``<`` or ``>`` for its side, or ``~`` for text that may wrap."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading, side in columns:
         made.add_column(heading, justify="right" if side == ">" else "left", no_wrap=side != "~", overflow="fold")
