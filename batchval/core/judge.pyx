@@ -36,6 +36,7 @@ from batchval.core.scratch cimport Scratch, no_errors
 cdef enum:
     NO_PRODUCER_ID = -1
     NO_TIMESTAMP = -1
+    LARGEST_BODY = 0x7FFFFFF7  # what Kafka's iterators allow a record where nobody tells them max.decompressed
 
 
 # ---- verdicts ------------------------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ cdef bint read_all_records(const uint8_t *p, size_t n, const Door *d, const Poli
     cdef size_t at = 0
     cdef int found
     fill_checks(&c, d, policy)
-    c.max_body = 0x7FFFFFFF
+    c.max_body = LARGEST_BODY
     c.check_records = False
     while True:
         found = next_batch(p + at, n - at, &b)
@@ -428,7 +429,7 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const
     cdef int found
     cdef int64_t expected = 0
     fill_checks(&c, d, policy)
-    c.max_body = 0x7FFFFFFF  # Kafka's uncompressed iterators know no limit, not even for a batch mislabelled as such
+    c.max_body = LARGEST_BODY  # the topic's limit is not asked for here, not even by a batch mislabelled as uncompressed
     if not first_of_one(p, n, NONE, &first, v):
         return False
     v.path = PATH_FULL
@@ -541,7 +542,7 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
     v.path = PATH_REBUILT
     v.rebuild = True
     fill_checks(&c, d, policy)
-    c.max_body = 0x7FFFFFFF
+    c.max_body = LARGEST_BODY
     c.check_records = False
     while True:
         found = next_batch(p + at, n - at, &b)
@@ -556,7 +557,7 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
     if not first_of_one(p, n, NONE, &first, v) or cannot_build(&first, d, False, v):
         return False
     fill_checks(&c, d, policy)
-    c.max_body = 0x7FFFFFFF
+    c.max_body = LARGEST_BODY
     at = 0
     while True:
         found = next_batch(p + at, n - at, &b)
@@ -616,6 +617,9 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint
             return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
         i += 1
         answer = WALKED
+    if (answer == MALFORMED or answer == CORRUPT) and damage_comes_first(b, scratch, c, &f, STREAM_PARSER, d.limit):
+        v.record = f.record
+        return broker_fails(v, WRAPPER_MALFORMED, S7, f.reason)
     return take(answer, &f, b.magic, v)
 
 
@@ -708,7 +712,7 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     cdef int codec
     no_errors(scratch, d.strict)
     fill_checks(&c, d, policy)
-    c.max_body = 0x7FFFFFFF
+    c.max_body = LARGEST_BODY
     v.path = PATH_FULL
     if not judge_checksum(b, v):
         return False

@@ -25,8 +25,9 @@ from typing import Any
 __all__ = ["OracleFailed", "OracleUnavailable", "answer", "jar", "java", "run"]
 
 SOURCES = Path(__file__).resolve().parent / "oracle"
-HEAP = "-Xmx2g"
 MIN_JAVA = 17
+#: a record may claim two gigabytes, and Kafka takes them before it reads
+HEAP = "-Xmx6g"
 
 
 class OracleUnavailable(RuntimeError):

@@ -256,8 +256,10 @@ class DefaultBatch(Batch):
             except BufferUnderflow:
                 raise Refused(Rule.RECORD_MALFORMED) from None
             record = read_full(buffer, body_size, facts, notes)
-            if index == count - 1 and buffer.remaining:
-                raise Refused(Rule.RECORD_MALFORMED)
+            if index == count - 1:
+                if buffer.remaining:
+                    raise Refused(Rule.RECORD_MALFORMED)
+                self._note_count(notes)
             yield record
 
     def _compressed(self, skip: bool, max_body_size: int, notes: Notes | None) -> Iterator[Record]:
@@ -272,7 +274,13 @@ class DefaultBatch(Batch):
                     raise Refused(Rule.RECORD_MALFORMED)
                 if notes and stream.source.unread():
                     notes.found.add(Rule.S7)
+                self._note_count(notes)
             yield record
+
+    def _note_count(self, notes: Notes | None) -> None:
+        """More records than last_offset_delta has room for: Kafka asks clients alone (rule 24)."""
+        if notes and self.count - 1 > self.last_offset_delta:
+            notes.found.add(Rule.S3)
 
     # -- changes in place
 
