@@ -26,11 +26,14 @@ SAMPLE = list(read_cases([corpus.FILE]))
 CASES = [*SAMPLE, *read_cases([FOUND])]
 #: what strict mode says of what it accepts must be what kafka mode says
 RESULT = (
-    "records_count", "max_timestamp", "append_time", "next_offset", "size_maybe_changed", "in_place", "converted", "path",
-    "valid_bytes", "source", "output",
-)  # fmt: skip
+    *("records_count", "max_timestamp", "append_time", "next_offset", "size_maybe_changed", "in_place", "converted"),
+    *("path", "valid_bytes", "source", "output"),
+)
 #: families whose bytes are broken on purpose, or arbitrary
-HOSTILE = {"header_", "record_", "bitflip", "bomb", "garbage", "legacy_", "mixed_", "stream_", "truncat", "follower_damaged"}
+HOSTILE = (
+    *("header_", "record_", "bitflip", "bomb", "garbage", "legacy_", "mixed_", "stream_", "truncat"),
+    "follower_damaged",
+)
 
 
 @pytest.fixture(params=compression.PROVIDERS)
@@ -132,7 +135,7 @@ def test_what_kafka_refuses_with_a_name_strict_refuses_with_the_same_code(provid
 
 
 def test_hostile_cases_are_accepted_or_refused_by_name(provider):
-    hostile = [case for case in SAMPLE if case["family"].startswith(tuple(HOSTILE))]
+    hostile = [case for case in SAMPLE if case["family"].startswith(HOSTILE)]
     kafka_fails = 0
     for case in hostile + CASES[len(SAMPLE) :]:
         answer = ask(case, "strict")
@@ -158,7 +161,7 @@ def test_found_cases_hold_what_kafka_says(kafka):
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("seed", [7, 20261121])
+@pytest.mark.parametrize("seed", [7, 109])
 def test_fresh_cases_agree(kafka, tmp_path, seed):
     file = tmp_path / "cases.jsonl.gz"
     fresh.make(seed, 400, file)
