@@ -429,7 +429,7 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const
     cdef int found
     cdef int64_t expected = 0
     fill_checks(&c, d, policy)
-    c.max_body = LARGEST_BODY  # the topic's limit is not asked for here, not even by a batch mislabelled as uncompressed
+    c.max_body = LARGEST_BODY  # not the topic's limit, not even for a batch mislabelled as uncompressed
     if not first_of_one(p, n, NONE, &first, v):
         return False
     v.path = PATH_FULL
