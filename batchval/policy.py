@@ -5,6 +5,7 @@ Names are Kafka's topic configuration keys with dots as underscores; YAML and ``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -14,6 +15,7 @@ __all__ = ["TopicPolicy"]
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,19}\s*")
 
 #: Kafka's own defaults (TopicConfig, LogConfig; 4.4.0).
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -80,18 +82,19 @@ class TopicPolicy:
         """
         values: dict[str, object] = {}
         for field in fields(cls):
-            given = config.get(field.name.replace("_", "."))
+            key = field.name.replace("_", ".")
+            given = config.get(key)
             if given is None:
                 continue
             if isinstance(field.default, bool):
-                values[field.name] = given if isinstance(given, bool) else str(given).lower() == "true"
+                word = str(given).lower()
+                if word not in ("true", "false"):
+                    raise BatchvalError(f"{key} must be true or false, not {given!r}")
+                values[field.name] = word == "true"
             elif isinstance(field.default, int):
-                try:
-                    values[field.name] = int(str(given))
-                except ValueError as error:
-                    raise BatchvalError(
-                        f"{field.name.replace('_', '.')} must be a whole number, not {given!r}"
-                    ) from error
+                if not _WHOLE_NUMBER.fullmatch(str(given)):  # int() would take 1_000 too
+                    raise BatchvalError(f"{key} must be a whole number, not {given!r}")
+                values[field.name] = int(str(given))
             else:
                 values[field.name] = str(given)
         return cls(**values)  # type: ignore[arg-type]

@@ -93,8 +93,6 @@ REASONS: dict[str, str] = {
     "ZSTD_CUT_OFF": "zstd: the stream is cut off",
     "ZSTD_BLOCK": "zstd: a block or checksum is damaged",
     # extras and findings
-    "ATTRIBUTE_BITS": "attributes {a}",
-    "BYTES_BEHIND": "{a} bytes behind the last batch",
     "DECOMPRESSED_LIMIT": "more than {a} bytes decompressed",
     "EXTRA_FOUND": "",
     "PARTIAL_BATCH": "{a} bytes of a batch of {b}",

@@ -1,0 +1,116 @@
+"""The numbers that the core shares with Python: rules, reasons, codes, origins. Read from the .pxd files themselves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from batchval.core.reasons import REASONS, sentence
+from batchval.core.result import PATHS, message_of
+from batchval.errors import ErrorCode
+from batchval.rules import EXTRAS, Rule, by_number
+from batchval.types import AppendOrigin, CompressionType, TimestampType
+
+CORE = Path(__file__).resolve().parents[2] / "batchval" / "core"
+LAYOUT = {
+    name: int(value, 0)
+    for name, value in re.findall(r"^    ([A-Z0-9_]+) = (-?[0-9xA-F]+)", (CORE / "layout.pxd").read_text(), re.M)
+}
+
+
+def test_reasons_stand_in_the_same_order() -> None:
+    body = (CORE / "reasons.pxd").read_text().split("cdef enum:", 1)[1]
+    names = re.findall(r"^    ([A-Z0-9_]+)(?:,| |$)", body, re.M)
+    assert names == list(REASONS)
+
+
+def test_every_reason_is_a_sentence() -> None:
+    for i, (name, text) in enumerate(REASONS.items()):
+        said = sentence(i, 7, 123456, -9)
+        assert said == text.format(i=7, a=123456, b=-9)
+        assert "{" not in said
+        assert bool(said) == (name not in ("NO_REASON", "EXTRA_FOUND"))
+
+
+def test_every_reason_is_used() -> None:
+    sources = "".join(p.read_text() for p in [*CORE.glob("*.pyx"), *CORE.glob("*.pxd"), CORE / "continuity.py"])
+    assert [n for n in REASONS if not re.search(rf"reasons\.{n}\b|\"{n}\"", sources)] == []
+
+
+@pytest.mark.parametrize("rule", [r for r in Rule if r.name in LAYOUT], ids=lambda r: r.name)
+def test_rules_have_the_cores_numbers(rule: Rule) -> None:
+    assert LAYOUT[rule.name] == rule.number
+    assert by_number(rule.number) is rule
+
+
+def test_rules_that_the_core_does_not_name() -> None:
+    """Nothing in the core answers with these: 17 cannot happen, 20 is gone."""
+    assert {r.id for r in Rule if r.name not in LAYOUT} == {"17", "20"}
+    assert by_number(0) is None
+
+
+def test_numbers_are_one_a_rule() -> None:
+    assert len({r.number for r in Rule}) == len({r.slug for r in Rule}) == len({r.id for r in Rule}) == len(Rule)
+    assert {r.number for r in EXTRAS} == set(range(51, 61))
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code.name in LAYOUT], ids=lambda c: c.name)
+def test_error_codes_have_the_cores_numbers(code: ErrorCode) -> None:
+    if code is not ErrorCode.NONE:  # NONE is a codec in the core, and OK the code
+        assert LAYOUT[code.name] == code
+
+
+def test_enumerations_have_the_cores_numbers() -> None:
+    assert LAYOUT["OK"] == ErrorCode.NONE
+    for member in (*AppendOrigin, *CompressionType):
+        assert LAYOUT[member.name] == member
+    assert LAYOUT["LOG_APPEND_TIME"] == TimestampType.LOG_APPEND_TIME
+    assert LAYOUT["CREATE_TIME"] == TimestampType.CREATE_TIME
+    for number, path in enumerate(PATHS):
+        assert LAYOUT["PATH_" + (path or "unknown").upper()] == number
+
+
+def test_offsets_of_fields_follow_from_their_widths() -> None:
+    """DefaultRecordBatch and LegacyRecord, summed up again."""
+    widths = {
+        "BASE_OFFSET": 8,
+        "BATCH_LENGTH": 4,
+        "PARTITION_LEADER_EPOCH": 4,
+        "MAGIC": 1,
+        "CRC": 4,
+        "ATTRIBUTES": 2,
+        "LAST_OFFSET_DELTA": 4,
+        "BASE_TIMESTAMP": 8,
+        "MAX_TIMESTAMP": 8,
+        "PRODUCER_ID": 8,
+        "PRODUCER_EPOCH": 2,
+        "BASE_SEQUENCE": 4,
+        "RECORDS_COUNT": 4,
+        "RECORDS": 0,
+    }
+    at = 0
+    for name, width in widths.items():
+        assert LAYOUT[name] == at, name
+        at += width
+    at = LAYOUT["LOG_OVERHEAD"]
+    assert at == 12
+    for name, width in (("CRC", 4), ("MAGIC", 1), ("ATTRIBUTES", 1), ("TIMESTAMP", 8)):
+        assert LAYOUT[f"LEGACY_{name}"] == at
+        at += width
+    assert (LAYOUT["LEGACY_KEY_V0"], LAYOUT["LEGACY_KEY_V1"]) == (18, at)
+    assert (LAYOUT["LEGACY_OVERHEAD_V0"], LAYOUT["LEGACY_OVERHEAD_V1"]) == (18 + 8, at + 8)
+    assert LAYOUT["LEGACY_SMALLEST"] == 14
+
+
+def test_messages_of_record_errors() -> None:
+    for rule in (
+        Rule.KEY_MISSING,
+        Rule.TIMESTAMP_OUT_OF_RANGE,
+        Rule.TIMESTAMP_TYPE_BY_PRODUCER,
+        Rule.RECORD_MAGIC_DIFFERS,
+    ):
+        assert message_of(rule.number, True, 5) != "Invalid record"
+    assert message_of(Rule.TIMESTAMP_OUT_OF_RANGE.number, True, -7) == "Timestamp -7 is out of range"
+    assert message_of(0, True, 0) == "Invalid record"

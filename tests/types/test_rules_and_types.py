@@ -1,0 +1,92 @@
+"""Rules, error codes and the small enumerations, against Kafka's own names and numbers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from batchval.errors import RETRIABLE, BatchvalError, ErrorCode
+from batchval.rules import EXTRAS, Rule, by_number
+from batchval.types import AppendOrigin, CompressionType, TimestampType
+
+
+def test_three_families_without_a_gap() -> None:
+    ids = [rule.id for rule in Rule]
+    assert ids == [*map(str, range(1, 41)), *(f"S{n}" for n in range(1, 11)), *(f"L{n}" for n in range(1, 8))]
+
+
+@pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.slug)
+def test_every_rule(rule: Rule) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.slug)
+    assert rule.summary
+    assert rule.summary[-1] != "."
+    assert rule.profiles
+    assert rule.profiles <= {"produce", "log"}
+    assert by_number(rule.number) is rule
+    assert (str(rule), repr(rule)) == (f"{rule.id} {rule.slug}", f"<Rule {rule.id} {rule.slug}>")
+    assert rule.is_extra == (rule in EXTRAS) == rule.id.startswith("S")
+    if rule.id[0] == "L":
+        assert rule.profiles == {"log"}
+
+
+def test_codes_of_rules() -> None:
+    """By the rule table: the codes that are not INVALID_RECORD."""
+    others = {
+        **dict.fromkeys(("2", "4", "14", "17", "31", "34"), "CORRUPT_MESSAGE"),
+        **dict.fromkeys(("3", "12", "15", "16", "39"), "UNKNOWN_SERVER_ERROR"),
+        **dict.fromkeys(("7", "20", "S6"), "UNSUPPORTED_COMPRESSION_TYPE"),
+        **dict.fromkeys(("13", "40"), "MESSAGE_TOO_LARGE"),
+        **dict.fromkeys(("27", "28"), "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
+        **dict.fromkeys(("36", "37", "S10"), "INVALID_TIMESTAMP"),
+        **dict.fromkeys(("L2", "L3", "L4", "L5", "L6"), "KAFKA_STORAGE_ERROR"),
+        "1": None,
+        "11": None,
+        "L1": "CORRUPT_MESSAGE",
+    }
+    for rule in Rule:
+        expected = others.get(rule.id, "INVALID_RECORD")
+        assert (rule.error_code and rule.error_code.name) == expected, rule
+
+
+def test_the_log_profiles_rules() -> None:
+    """Rules 2, 4, 14, 15, 29 to 34, S3 to S8 and S10, and the findings."""
+    at_rest = {rule.id for rule in Rule if "log" in rule.profiles}
+    assert at_rest == {
+        *("2", "4", "14", "15", "29", "30", "31", "32", "33", "34"),
+        *("S3", "S4", "S5", "S6", "S7", "S8", "S10"),
+        *(f"L{n}" for n in range(1, 8)),
+    }
+
+
+def test_numbers_that_are_no_rule() -> None:
+    for number in (0, -1, 41, 50, 61, 70, 78, 1000):
+        assert by_number(number) is None
+
+
+def test_error_codes() -> None:
+    """Kafka's numbers, of which a few are known by heart; a client sends corrupt batches again, wrong ones not."""
+    assert [int(code) for code in ErrorCode] == list(range(-1, len(ErrorCode) - 1))
+    known = {"UNKNOWN_SERVER_ERROR": -1, "NONE": 0, "CORRUPT_MESSAGE": 2, "MESSAGE_TOO_LARGE": 10}
+    known |= {"INVALID_TIMESTAMP": 32, "UNSUPPORTED_FOR_MESSAGE_FORMAT": 43, "KAFKA_STORAGE_ERROR": 56}
+    known |= {"UNSUPPORTED_COMPRESSION_TYPE": 76, "INVALID_RECORD": 87}
+    assert {name: int(ErrorCode[name]) for name in known} == known
+    assert ErrorCode.CORRUPT_MESSAGE in RETRIABLE
+    assert RETRIABLE.isdisjoint({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE})
+    assert not issubclass(BatchvalError, ValueError)
+
+
+def test_kafkas_words() -> None:
+    assert [codec.kafka_name for codec in CompressionType] == ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert [int(codec) for codec in CompressionType] == [0, 1, 2, 3, 4]
+    assert {kind.kafka_name: int(kind) for kind in TimestampType} == {
+        "NoTimestampType": -1,
+        "CreateTime": 0,
+        "LogAppendTime": 1,
+    }
+    assert [(origin.name, int(origin)) for origin in AppendOrigin] == [
+        ("REPLICATION", 0),
+        ("COORDINATOR", 1),
+        ("CLIENT", 2),
+        ("RAFT_LEADER", 3),
+    ]

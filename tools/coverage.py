@@ -1,0 +1,139 @@
+"""Line coverage of the core's .pyx files: a table, and a floor to stay above.
+
+    python tools/coverage.py [--floor PERCENT] [--missing] [TESTS ...]
+
+Copies the tree, builds the extension modules there with line tracing (``BATCHVAL_BUILD=trace``, without a build_dir:
+with one, Cython's plugin drops every .pyx in silence and all reads as covered), and runs the tests under coverage.
+A module of which no line was measured is an error, never 100 %.
+
+Exit codes: 0, 1 below the floor or a test failed, 4 nothing was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOM = "batchval/core"
+TESTS = ["tests/core", "tests/compression", "tests/conformance/test_golden.py", "tests/segment"]
+#: tests that go over megabytes, or over every bit: a traced line costs a hundred times, and they add none
+LEFT_TO_OTHERS = (
+    "many_records",
+    "many_record_errors",
+    "65536",
+    "across_the_blocks",
+    "far_back",
+    "bounded_to_the_byte",
+    "cut_off_streams",
+    "flipped_bits",
+    "random_bytes",
+    "random_headers",
+    "in_many_threads",
+    "is_read_here",
+    "let_go_of_the_gil",
+    "more_policies",
+    "policy_that_died",
+    "another_expectation",
+    "one_that_is_computed",
+)
+SETTINGS = f"""
+[run]
+plugins = Cython.Coverage
+source = {ROOM}
+data_file = .coverage
+[report]
+include = {ROOM}/*.pyx
+"""
+#: what a copy does without: what is built, and what is large
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "*.so", "__pycache__", "*.egg-info", ".*_cache", "bench")
+
+
+class NothingMeasured(RuntimeError):
+    """Numbers that look right and are none."""
+
+
+def copy_tree(to: Path) -> None:
+    """The tree without what is built; of the C files the project's own alone."""
+    shutil.copytree(ROOT, to, ignore=LEFT_OUT)
+    for pyx in to.glob("batchval/**/*.pyx"):
+        pyx.with_suffix(".c").unlink(missing_ok=True)
+
+
+def measure(tree: Path, tests: list[str]) -> tuple[dict[str, Any], bool]:
+    """(coverage's report by file, whether all tests passed)"""
+    (tree / ".coveragerc").write_text(SETTINGS, "utf-8")
+    python = sys.executable
+    build = [python, "setup.py", "--quiet", "build_ext", "--inplace"]
+    # sys.monitoring, the default of newer Pythons, does not know Cython's lines
+    environment = os.environ | {"BATCHVAL_BUILD": "trace", "BATCHVAL_FORCE": "1", "COVERAGE_CORE": "ctrace"}
+    built = subprocess.run(build, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    if built.returncode:
+        raise NothingMeasured(f"the traced build failed:\n{built.stderr[-3000:]}")
+    present = [name for name in tests if (tree / name).exists()]
+    chosen = ["-m", "not slow and not jvm", "-k", f"not ({' or '.join(LEFT_TO_OTHERS)})"]
+    run = [python, "-m", "coverage", "run", "-m", "pytest", "-q", "--durations=10", *chosen, *present]
+    passed = subprocess.run(run, cwd=tree, env=environment, check=False).returncode == 0
+    report = [python, "-m", "coverage", "json", "-q", "-o", "coverage.json"]
+    subprocess.run(report, cwd=tree, env=environment, check=False)
+    try:
+        return json.loads((tree / "coverage.json").read_text("utf-8"))["files"], passed
+    except (OSError, KeyError) as error:
+        raise NothingMeasured(f"coverage wrote no report: {error}") from None
+
+
+def table(files: dict[str, Any], modules: list[str], missing: bool) -> float:
+    """Prints a line a module and the total; returns the total in per cent."""
+    statements = covered = 0
+    print(f"{'module':<32}{'lines':>7}{'missed':>8}{'covered':>10}")
+    for module in modules:
+        found = files.get(module)
+        if found is None or not found["summary"]["num_statements"] or not found["executed_lines"]:
+            raise NothingMeasured(f"{module}: no line was measured")
+        summary = found["summary"]
+        statements += summary["num_statements"]
+        covered += summary["covered_lines"]
+        name = module.removeprefix(ROOM + "/")
+        share = 100 * summary["covered_lines"] / summary["num_statements"]
+        print(f"{name:<32}{summary['num_statements']:>7}{summary['missing_lines']:>8}{share:>9.1f}%")
+        if missing and found["missing_lines"]:
+            print("    " + ", ".join(map(str, found["missing_lines"])))
+    total = 100 * covered / statements
+    print(f"{'total':<32}{statements:>7}{statements - covered:>8}{total:>9.1f}%")
+    return total
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--floor", type=float, default=0.0, metavar="PERCENT", help="exit 1 where the total is below")
+    parser.add_argument("--missing", action="store_true", help="list the lines that no test ran")
+    parser.add_argument("tests", nargs="*", default=TESTS, help=f"what to run (default: {' '.join(TESTS)})")
+    options = parser.parse_args()
+    modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / ROOM).glob("*.pyx"))
+    with tempfile.TemporaryDirectory(prefix="batchval-coverage-") as folder:
+        tree = Path(folder) / "tree"
+        copy_tree(tree)
+        try:
+            files, passed = measure(tree, options.tests)
+            total = table(files, modules, options.missing)
+        except NothingMeasured as error:
+            print(f"coverage: {error}", file=sys.stderr)
+            return 4
+    if not passed:
+        print("coverage: tests failed", file=sys.stderr)
+        return 1
+    if total < options.floor:
+        print(f"coverage: {total:.1f} % is below {options.floor} %", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
