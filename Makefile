@@ -29,7 +29,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full check hostile bench bench-compare conformance clean python missing
+.PHONY: help build demo test test-full check coverage hostile bench bench-compare conformance clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -55,6 +55,9 @@ check: build  ## ruff, cython-lint, mypy (strict), the import contract
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(PY) -m pytest -q tests/contract
+
+coverage: build  ## line coverage of the core's .pyx files, in a traced copy of the tree; fails below its floor
+	$(PY) tools/coverage.py --floor 90
 
 hostile: build  ## fuzzers, sanitizers and bombs: 60 seconds a target
 	$(PY) tests/hostile/run.py --seconds 60
