@@ -1,4 +1,4 @@
-"""What a topic allows: the configuration that Kafka's LogValidator is built with.
+"""What a topic allows: the configuration that Kafka's LogValidator is built with; and what claims are worth.
 
 Names are Kafka's topic configuration keys with dots as underscores; YAML and ``from_kafka_config`` use the dots.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 from batchval.errors import BatchvalError
 
-__all__ = ["TopicPolicy"]
+__all__ = ["ClaimsPolicy", "TopicPolicy"]
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -98,3 +98,44 @@ class TopicPolicy:
             else:
                 values[field.name] = str(given)
         return cls(**values)  # type: ignore[arg-type]
+
+
+_CLAIMS_WORDS = ("ignore", "verify", "audit", "trust")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsPolicy:
+    """What to make of the claims that a sender attaches to its batches.
+
+    ``ignore``  they are not read; every batch takes the way it would take without them
+    ``verify``  every batch is decompressed and its claims are compared: this measures honesty and saves nothing
+    ``audit``   they are believed but for a sample, ``rate`` of a sender's batches, and its first batches, all of them
+    ``trust``   they are believed
+    """
+
+    word: str = "ignore"
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.word not in _CLAIMS_WORDS:
+            raise BatchvalError(f"a claims policy is one of {', '.join(_CLAIMS_WORDS)}, not {self.word!r}")
+        if self.word == "audit":
+            if not isinstance(self.rate, int | float) or not 0 < self.rate <= 1:
+                raise BatchvalError(f"audit needs a rate above 0 and at most 1, not {self.rate!r} (0 is called trust)")
+        elif self.rate is not None:
+            raise BatchvalError(f"only audit has a rate, {self.word} has none")
+
+    @classmethod
+    def parse(cls, text: str) -> ClaimsPolicy:
+        """From ``ignore``, ``verify``, ``audit:0.01`` or ``trust``."""
+        word, colon, rate = text.partition(":")
+        if not colon:
+            return cls(word)
+        try:
+            number = float(rate)
+        except ValueError:
+            raise BatchvalError(f"the rate of an audit is a number such as 0.01, not {rate!r}") from None
+        return cls(word, number)
+
+    def __str__(self) -> str:
+        return self.word if self.rate is None else f"{self.word}:{self.rate:g}"

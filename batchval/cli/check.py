@@ -11,10 +11,16 @@ from typing import Literal
 
 import click
 
-from batchval.cli.options import json_option, parse_extras, paths_argument, policy_from
+from batchval.cli.options import accept_claims_option, json_option, parse_extras, paths_argument, policy_from
+from batchval.core.columns import BatchColumns, scan_batches
+from batchval.core.result import CLAIMS
+from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
+from batchval.ledger import ClaimsLedger
+from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.report.tables import findings_table
 from batchval.report.words import human_bytes, plural, printable
-from batchval.segment.check import FileFinding, Options, Summary, check_paths, find_files
+from batchval.segment.check import ClaimsJudge, FileFinding, Options, Summary, check_paths, find_files
 
 _SHOWN = 200  # findings in the table; --json has all
 
@@ -38,9 +44,40 @@ def _summary_line(summary: Summary) -> str:
     paths = ", ".join(f"{count:,} {path}" for path, count in sorted(summary.paths.items()) if path)
     line = f"{plural(summary.files, 'file')}, {plural(summary.batches, 'batch')}, {plural(summary.records, 'record')}"
     line += f", {human_bytes(summary.bytes)}" + (f" ({paths})" if paths else "")
+    if summary.claims:
+        line += f", claims: {', '.join(f'{count:,} {answer}' for answer, count in sorted(summary.claims.items()))}"
     return f"{line}: {plural(summary.findings, 'finding')}" + (
         f", {plural(summary.reports, 'report')}" if summary.reports else ""
     )
+
+
+def _judge_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | None:
+    """All files of one call are one sender: nothing in them proves who wrote which."""
+    try:
+        wanted = ClaimsPolicy.parse(claims)
+    except BatchvalError as error:
+        raise click.UsageError(f"--claims: {error}") from None
+    if wanted.word == "ignore":
+        return None
+    if mode == "kafka":
+        raise click.UsageError(f"--claims {claims} needs --mode strict: Kafka's own answer knows no claims")
+    ledger = ClaimsLedger(wanted)
+
+    def judge(validator: LogValidator, data: memoryview, now_ms: int) -> BatchColumns:
+        if wanted.word == "audit":
+            scanned = scan_batches(data, accept_claims_header=policy.accept_claims_header)
+            ranges = list(zip(scanned["position"].tolist(), scanned["size_in_bytes"].tolist(), strict=True))
+            return ledger.check_ranges(validator, data, ranges, sender="file", now_ms=now_ms)
+        decision: Literal["verify", "trust"] = "trust"
+        if wanted.word == "verify" or ledger.is_demoted("file", now_ms):
+            decision = "verify"
+        columns = validator.check_ranges(data, now_ms=now_ms, claims=(None, decision))
+        for answer in columns["claims"].tolist():
+            if answer:
+                ledger.note("file", CLAIMS[answer], now_ms)
+        return columns
+
+    return judge
 
 
 @contextmanager
@@ -120,6 +157,15 @@ def _total(paths: tuple[Path, ...]) -> int:
     metavar="MS",
     help="The time to judge timestamps by, with the produce profile. Default: the clock.",
 )
+@accept_claims_option
+@click.option(
+    "--claims",
+    "claims",
+    default="ignore",
+    show_default=True,
+    metavar="ignore|verify|audit:RATE|trust",
+    help="What to make of claims in headers, with the produce profile. At rest they are always verified.",
+)
 @json_option
 def command(
     paths: tuple[Path, ...],
@@ -130,6 +176,8 @@ def command(
     cleanup_policy: str,
     max_decompressed_bytes: int,
     now_ms: int | None,
+    accept_claims_header: bool,
+    claims: str,
     as_json: bool,
 ) -> int:
     """Judges every batch of PATH…: segments (.log), folders of segments, files of batches back to back.
@@ -137,7 +185,10 @@ def command(
     Prints each finding with file, position, offset, rule and reason. Exit code 1 if there is one, 3 if something could
     not be read, 0 if all is clean.
     """
-    policy = policy_from(config, **({} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}))
+    settings: dict[str, object] = {} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}
+    if accept_claims_header:
+        settings["accept.claims.header"] = True
+    policy = policy_from(config, **settings)
     if cleanup_policy == "auto" and any(word.startswith("cleanup.policy=") for word in config):
         cleanup_policy = policy.cleanup_policy
     options = Options(
@@ -148,6 +199,7 @@ def command(
         extras=parse_extras(extras),
         max_decompressed_bytes=max_decompressed_bytes,
         now_ms=now_ms,
+        judge_claims=_judge_of(claims, policy, mode),
     )
     if now_ms is not None and not -(1 << 63) <= now_ms < 1 << 63:
         raise click.UsageError(f"--now takes milliseconds, not {now_ms}")
@@ -170,6 +222,7 @@ def command(
                     "records": summary.records,
                     "bytes": summary.bytes,
                     "paths": dict(summary.paths),
+                    "claims": dict(summary.claims),
                     "findings": summary.findings,
                     "reports": summary.reports,
                     "unreadable": summary.unreadable,

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from batchval.cli.options import json_option
+from batchval.cli.options import accept_claims_option, json_option
 from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch
+from batchval.core.claims import read as read_claims
 from batchval.core.columns import SCHEMA_VERSION, scan_batches
 from batchval.segment.reader import Damage, SegmentFile
 
@@ -25,6 +26,7 @@ _CONTROL_TYPES = {
     5: "KRAFT_VERSION",
     6: "KRAFT_VOTERS",
 }
+_CLAIMS_MAGIC = 3
 _CONTROL_KEY_SIZE = 4  # version:2 type:2
 _MARKER_SIZE = 6  # version:2 coordinator epoch:4
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_.+-]+")
@@ -70,14 +72,29 @@ def _record(record: DecodedRecord, control: bool) -> dict[str, Any]:
     return row
 
 
-def rows(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
+def _claims(batch: memoryview) -> dict[str, Any]:
+    """By the names of the proposal; the keys as they stand there, 0, 1 or 2."""
+    claims = read_claims(batch)
+    if claims is None:  # smaller than its header
+        return {}
+    return {
+        "batch_min_timestamp": claims.batch_min_timestamp,
+        "records_number": claims.records_number,
+        "null_keys": claims.null_keys,
+    }
+
+
+def rows(path: Path, with_records: bool, accept_claims_header: bool = False) -> Iterator[dict[str, Any]]:
     """A dict a batch, in order; damage shows as a row of its own."""
-    with SegmentFile(path) as segment:
+    with SegmentFile(path, accept_claims_header=accept_claims_header) as segment:
         for part in segment.stretches():
             if isinstance(part, Damage):
                 yield {"position": part.position, "size_in_bytes": part.size, "damage": part.kind}
                 continue
-            for row in scan_batches(part.data).rows():
+            for row in scan_batches(part.data, accept_claims_header=accept_claims_header).rows():
+                if row["magic"] == _CLAIMS_MAGIC:
+                    end = row["position"] + row["size_in_bytes"]
+                    row.update(_claims(part.data[row["position"] : end]))
                 if with_records:
                     try:
                         batch = RecordBatch(part.data, row["position"])
@@ -111,14 +128,15 @@ def _plain(value: Any) -> str:
 @click.command("dump", short_help="Show every batch of a file, and its records.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--records", "with_records", is_flag=True, help="Show every record of every batch.")
+@accept_claims_option
 @json_option
-def command(file: Path, with_records: bool, as_json: bool) -> int:
+def command(file: Path, with_records: bool, accept_claims_header: bool, as_json: bool) -> int:
     """Shows every batch of FILE (a segment, or batches back to back): all header fields, by Kafka's names.
 
     Exit code 1 if bytes are no batch, a checksum is wrong, or records that were asked for cannot be read.
     """
     failed = False
-    for row in rows(file, with_records):
+    for row in rows(file, with_records, accept_claims_header):
         failed = failed or not row.get("is_valid", False) or "records_error" in row
         if as_json:
             click.echo(json.dumps({"schema_version": SCHEMA_VERSION, "file": str(file), **row}))

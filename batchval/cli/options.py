@@ -11,7 +11,7 @@ import click
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 
-__all__ = ["json_option", "parse_extras", "paths_argument", "policy_from"]
+__all__ = ["accept_claims_option", "json_option", "parse_extras", "paths_argument", "policy_from"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,6 +22,14 @@ def paths_argument(command: F) -> F:
 
 def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="JSON lines instead of text.")(command)
+
+
+def accept_claims_option(command: F) -> F:
+    return click.option(
+        "--accept-claims-header",
+        is_flag=True,
+        help="Batches of magic 3, with claims in their header, are batches too (no stock broker thinks so).",
+    )(command)
 
 
 def parse_extras(values: tuple[str, ...]) -> dict[str, str]:

@@ -407,19 +407,20 @@ cdef bint crc_is_right(Prefixes *s, uint64_t at, const Entry *b) noexcept nogil:
         return stored_crc(b) == computed_crc(b)
     if s.castagnoli is NULL and not note_prefixes(s):
         return stored_crc(b) == computed_crc(b)
-    return stored_crc(b) == crc_of_stretch(s, at + (ATTRIBUTES if b.magic == 2 else LEGACY_MAGIC), at + b.size,
-            b.magic == 2)
+    return stored_crc(b) == crc_of_stretch(s, at + (ATTRIBUTES if b.magic >= 2 else LEGACY_MAGIC), at + b.size,
+            b.magic >= 2)
 
 
-def resynchronise(buffer, Py_ssize_t position=0):
+def resynchronise(buffer, Py_ssize_t position=0, *, bint accept_claims_header=False):
     """Where the next batch starts, at or behind ``position``, as its own CRC proves; -1 where there is none.
 
     For going on behind damage: a size field that lies leaves the reader nowhere. Takes time in proportion to the
-    buffer's size, whatever it holds.
+    buffer's size, whatever it holds. Batches of magic 3 are some only with ``accept_claims_header``.
     """
     cdef Py_buffer view
     cdef Entry b
     cdef Prefixes s
+    cdef int most = 3 if accept_claims_header else 2
     cdef const uint8_t *p
     cdef Py_ssize_t at, found = -1
     try:
@@ -436,7 +437,7 @@ def resynchronise(buffer, Py_ssize_t position=0):
         with nogil:
             at = position if position > 0 else 0
             while at + MAGIC < view.len:
-                if looks_like_a_batch(p + at, view.len - at, &b) and crc_is_right(&s, at, &b):
+                if looks_like_a_batch(p + at, view.len - at, most, &b) and crc_is_right(&s, at, &b):
                     found = at
                     break
                 at += 1
@@ -446,11 +447,11 @@ def resynchronise(buffer, Py_ssize_t position=0):
     return found
 
 
-cdef inline bint looks_like_a_batch(const uint8_t *p, size_t left, Entry *b) noexcept nogil:
+cdef inline bint looks_like_a_batch(const uint8_t *p, size_t left, int most, Entry *b) noexcept nogil:
     """Cheap questions first: a checksum over megabytes is only worth a likely place."""
-    if p[MAGIC] > 2 or next_batch(p, left, b) != BATCH:
+    if p[MAGIC] > most or next_claimed_batch(p, left, b) != BATCH:
         return False
-    if b.magic == 2:
+    if b.magic >= 2:
         if b.size < RECORDS or p[ATTRIBUTES] != 0 or p[ATTRIBUTES + 1] & CODEC_MASK > ZSTD or p[ATTRIBUTES + 1] & 0x80:
             return False
         return be32(p + LAST_OFFSET_DELTA) >= 0 and be32(p + RECORDS_COUNT) >= 0

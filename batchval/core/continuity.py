@@ -90,7 +90,7 @@ class Continuity:
         if not self.compacted:
             # of a compressed set of magic 0 or 1 only the last offset is known here
             apart = (base > before) & (base - before != 1)  # a difference that wraps is not 1 either
-            for i in np.flatnonzero(apart & (columns["magic"][rows] == 2) & ~gap_is_known):
+            for i in np.flatnonzero(apart & (columns["magic"][rows] >= 2) & ~gap_is_known):
                 yield self._finding(columns, rows[i], Rule.L3, "OFFSETS_MISSING", base[i], before[i])
         self.last_offset = int(last[-1])
 

@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from batchval.core.columns import BatchColumns
 from batchval.core.continuity import Continuity
+from batchval.core.result import CLAIMS
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.report.words import plural
@@ -46,6 +47,10 @@ class FileFinding(NamedTuple):
     reported: bool = False  # an extra that is only reported
 
 
+#: (validator, whole batches, now_ms) -> their rows
+ClaimsJudge: TypeAlias = Callable[[LogValidator, memoryview, int], BatchColumns]
+
+
 @dataclass(frozen=True)
 class Options:
     """How to judge. ``profile`` None: ``log`` for .log files, ``produce`` for others."""
@@ -57,6 +62,8 @@ class Options:
     extras: dict[str, str] = field(default_factory=dict)
     max_decompressed_bytes: int = 64 << 20
     now_ms: int | None = None
+    #: judges the claims of produce batches; at rest those in a header are always held against the records
+    judge_claims: ClaimsJudge | None = None
 
     def profile_of(self, path: Path) -> Literal["produce", "log"]:
         return self.profile or ("log" if path.suffix == ".log" else "produce")
@@ -80,6 +87,7 @@ class Summary:
     records: int = 0
     bytes: int = 0
     paths: Counter[str] = field(default_factory=Counter)
+    claims: Counter[str] = field(default_factory=Counter)
     findings: int = 0
     reports: int = 0
     unreadable: list[str] = field(default_factory=list)
@@ -90,6 +98,9 @@ class Summary:
         self.records += int(counts[(counts > 0) & columns["is_valid"]].sum())
         for path, count in zip(*np.unique(columns["path"], return_counts=True), strict=True):
             self.paths[_PATHS[int(path)]] += int(count)
+        for answer, count in zip(*np.unique(columns["claims"], return_counts=True), strict=True):
+            if answer:
+                self.claims[str(CLAIMS[int(answer)])] += int(count)
 
 
 def is_segment(file: Path) -> bool:
@@ -215,7 +226,7 @@ def check_file(
     validator = options.validator(profile)
     now_ms = options.now_ms if options.now_ms is not None else int(time.time() * 1000)
     places = _Places()
-    with SegmentFile(file) as segment:
+    with SegmentFile(file, accept_claims_header=options.policy.accept_claims_header) as segment:
         summary.files += 1
         for part in segment.stretches():
             if isinstance(part, Damage):
@@ -226,11 +237,12 @@ def check_file(
                 yield _counted(_damage_finding(file, part, segment.size), summary)
                 progress(part.size)
                 continue
-            columns = (
-                validator.check_batches(part.data)
-                if profile == "log"
-                else validator.check_ranges(part.data, now_ms=now_ms)
-            )
+            if profile == "log":
+                columns = validator.check_batches(part.data)
+            elif options.judge_claims is None:
+                columns = validator.check_ranges(part.data, now_ms=now_ms)
+            else:
+                columns = options.judge_claims(validator, part.data, now_ms)
             summary.bytes += len(part.data)
             summary.add(columns)
             findings = list(_batch_findings(file, part, columns))
@@ -303,7 +315,7 @@ class _Places:
     def add(self, base: int, columns: BatchColumns) -> None:
         first = columns["base_offset"].copy()
         # what is not believed, or holds its last offset alone (magic 0 and 1), says nothing about an entry's offset
-        first[~columns["is_valid"] | (columns["magic"] != 2)] = -(2**63)
+        first[~columns["is_valid"] | (columns["magic"] < 2)] = -(2**63)
         self._starts.append(columns["position"] + base)
         self._offsets.append(first)
 

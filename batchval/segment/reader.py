@@ -64,12 +64,14 @@ class IndexEntry(NamedTuple):
 class SegmentFile:
     """A .log file, or any regular file of batches back to back. Use as a context manager.
 
+    Batches of magic 3 are some only with ``accept_claims_header``; else they are damage of the kind ``magic``.
     ``size`` is the file's when it was opened; it goes down when a read shows that the file has shrunk. Raises OSError
     for what cannot be opened, and for pipes, devices and folders.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, accept_claims_header: bool = False) -> None:
         self.path = path
+        self.accept_claims_header = accept_claims_header
         # without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever
         self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
         status = os.fstat(self._fd)
@@ -109,7 +111,7 @@ class SegmentFile:
             if not data:
                 return
             wanted = block
-            columns = scan_batches(data)
+            columns = scan_batches(data, accept_claims_header=self.accept_claims_header)
             at_end = position + len(data) >= self.size
             whole = _believed(columns, data, at_end)
             if whole:
@@ -135,9 +137,9 @@ class SegmentFile:
             position += damage.size
 
     def _proven(self, position: int) -> bool:
-        """Has the batch of magic 2 a right checksum? Read in small pieces, whatever size it states."""
+        """Has the batch of magic 2 or 3 a right checksum? Read in small pieces, whatever size it states."""
         header = self.read(position, _HEADER)
-        if len(header) < _HEADER or header[_MAGIC_AT] != 2:
+        if len(header) < _HEADER or not 2 <= header[_MAGIC_AT] <= 2 + self.accept_claims_header:
             return False
         at, end = (
             position + _ATTRIBUTES_AT,
@@ -162,7 +164,7 @@ class SegmentFile:
         at = position + 1
         while at < self.size:
             data = self.read(at, WINDOW)
-            found = resynchronise(data)
+            found = resynchronise(data, accept_claims_header=self.accept_claims_header)
             if found >= 0:
                 return Damage(position, at + found - position, "size" if kind == "zeros" else kind)
             if at + len(data) >= self.size:

@@ -1,0 +1,278 @@
+"""Whose claims are believed: a ledger of senders.
+
+For each batch that comes with claims it decides between the two things the core can do with them:
+
+    verify   decompress, and hold the claims against the records
+    trust    take the short way, if the claims settle everything
+
+and it learns from the answers. The sample is a keyed function of a secret, of a counter that is kept here for each
+sender, and of the batch's checksum. A sender knows the last of the three alone: it cannot tell which of its batches
+will be checked, cannot choose one that will not be, and a batch sent again meets another draw.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from batchval.core.columns import BatchColumns
+from batchval.core.result import CLAIMS, ValidationResult
+from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
+from batchval.policy import ClaimsPolicy, TopicPolicy
+
+__all__ = ["ClaimsCounts", "ClaimsLedger"]
+
+FIRST_CHECKED = 100  # batches of a new sender
+DEMOTION_MS = 3_600_000
+MOST_SENDERS = 10_000
+
+_Decision: TypeAlias = Literal["ignore", "verify", "trust"]
+_Tag: TypeAlias = bytes | bytearray | memoryview
+
+_MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT = 16, 17, 21
+_CLAIMS_MAGIC = 3
+
+
+class ClaimsCounts(NamedTuple):
+    """What became of batches with claims.
+
+    ``batches`` had claims that were to be read. ``sampled`` were checked because the draw fell on them; those of new
+    and of demoted senders, and all under ``verify``, are checked too. ``trusted`` were accepted on their claims.
+    ``honest`` and ``lying`` are what checks found; ``unjudged`` were refused before their records were walked,
+    ``unbound`` came with a tag that is none or another batch's. ``demotions``: how often a lie ended a sender's credit.
+    """
+
+    batches: int = 0
+    sampled: int = 0
+    trusted: int = 0
+    honest: int = 0
+    lying: int = 0
+    unjudged: int = 0
+    unbound: int = 0
+    demotions: int = 0
+
+
+@dataclass(slots=True)
+class _Sender:
+    digest: bytes
+    drawn: int = 0  # batches decided on, ever: the counter under the key
+    checked: int = 0  # since it came, or came back from demotion
+    demoted_until: int | None = None
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ClaimsCounts._fields, 0))
+
+
+class ClaimsLedger:
+    """Decides which claims are checked, and remembers who lied. May be used by many threads at once.
+
+    ``policy``        what to make of claims
+    ``secret``        16 to 64 bytes that nobody else knows; None draws 32 new ones
+    ``first_checked`` how many batches of a sender are all checked before ``audit`` samples
+    ``demotion_ms``   how long all of a sender's batches are checked once it has lied; then it starts as a new one
+
+    A *sender* is the subject of a TLS certificate, or else the listener that its connection came by: never a
+    connection, an address or a name that a client chose, for a new one of those costs nothing. Beyond ``most_senders``
+    the one that was longest silent is forgotten (and would start anew); one that is demoted is not.
+    """
+
+    def __init__(
+        self,
+        policy: ClaimsPolicy,
+        *,
+        secret: bytes | None = None,
+        first_checked: int = FIRST_CHECKED,
+        demotion_ms: int = DEMOTION_MS,
+        most_senders: int = MOST_SENDERS,
+    ) -> None:
+        secret = os.urandom(32) if secret is None else bytes(secret)
+        if not 16 <= len(secret) <= 64:
+            raise BatchvalError(f"the secret must have 16 to 64 bytes, not {len(secret)}")
+        for name, value in (("first_checked", first_checked), ("demotion_ms", demotion_ms)):
+            if value < 0:
+                raise BatchvalError(f"{name} must not be negative: {value}")
+        if most_senders < 1:
+            raise BatchvalError(f"most_senders must be at least 1, not {most_senders}")
+        self.policy = policy
+        self.first_checked = first_checked
+        self.demotion_ms = demotion_ms
+        self.most_senders = most_senders
+        self._keyed = blake2b(key=secret, digest_size=8, person=b"batchval claims")
+        self._below = round((policy.rate or 0.0) * 2**64)
+        self._senders: OrderedDict[str, _Sender] = OrderedDict()
+        self._totals = dict.fromkeys(ClaimsCounts._fields, 0)
+        self._lock = threading.Lock()
+
+    # ---- decisions and answers -------------------------------------------------------------------------------------
+
+    def decide(self, sender: str, crc: int, now_ms: int) -> _Decision:
+        """What to do with the claims of one batch: for the ``claims=`` of LogValidator.check."""
+        if self.policy.word == "ignore":
+            return "ignore"
+        with self._lock:
+            return self._decide(self._sender(sender, now_ms), crc, now_ms)
+
+    def _decide(self, of: _Sender, crc: int, now_ms: int) -> _Decision:
+        of.drawn += 1
+        self._count(of, "batches")
+        if of.demoted_until is not None:
+            if now_ms < of.demoted_until:
+                return "verify"
+            of.demoted_until = None
+            of.checked = 0
+        if self.policy.word == "verify":
+            return "verify"
+        if self.policy.word == "trust":
+            return "trust"
+        # drawn for every batch, so that the first ones tell nobody how the draws will go
+        if self._draw(of, crc) < self._below:
+            self._count(of, "sampled")
+            return "verify"
+        return "verify" if of.checked < self.first_checked else "trust"
+
+    def _draw(self, of: _Sender, crc: int) -> int:
+        keyed = self._keyed.copy()
+        keyed.update(of.digest + of.drawn.to_bytes(8, "big") + crc.to_bytes(4, "big"))
+        return int.from_bytes(keyed.digest(), "big")
+
+    def note(self, sender: str, answer: str | None, now_ms: int) -> None:
+        """What came of it: ``result.claims``. A lie demotes the sender for ``demotion_ms``."""
+        if answer is None or self.policy.word == "ignore":
+            return
+        with self._lock:
+            self._note(self._sender(sender, now_ms), answer, now_ms)
+
+    def _note(self, of: _Sender, answer: str, now_ms: int) -> None:
+        self._count(of, answer)
+        if answer == "honest":
+            of.checked += 1
+        elif answer == "lying":
+            if of.demoted_until is None:
+                self._count(of, "demotions")
+            of.demoted_until = now_ms + self.demotion_ms
+            of.checked = 0
+
+    def _count(self, of: _Sender, what: str) -> None:
+        of.counts[what] += 1
+        self._totals[what] += 1
+
+    def _sender(self, name: str, now_ms: int) -> _Sender:
+        if not name:
+            raise BatchvalError(f"a sender is a certificate's subject or a listener's name, not {name!r}")
+        of = self._senders.get(name)
+        if of is not None:
+            self._senders.move_to_end(name)
+            return of
+        of = _Sender(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest())
+        if len(self._senders) >= self.most_senders:
+            for silent, other in self._senders.items():
+                if other.demoted_until is None or other.demoted_until <= now_ms:
+                    del self._senders[silent]
+                    break
+            else:
+                return of  # all places are taken by liars: a newcomer stays one
+        self._senders[name] = of
+        return of
+
+    # ---- with a validator ------------------------------------------------------------------------------------------
+
+    def check(
+        self,
+        validator: LogValidator,
+        buffer: Any,
+        *,
+        sender: str,
+        now_ms: int,
+        tag: _Tag | None = None,
+        **call: Any,
+    ) -> ValidationResult:
+        """``validator.check``, with the claims of a tag or of a header of magic 3 treated as the policy says.
+
+        ``call`` is passed on (origin, produce_version, ...).
+        """
+        decision: _Decision = "ignore"
+        view = _bytes_of(buffer)
+        if self._claimed(view, tag, validator.policy):
+            decision = self.decide(sender, _crc_of(view), now_ms)
+        result = validator.check(buffer, now_ms=now_ms, claims=(tag, decision), **call)
+        self.note(sender, result.claims, now_ms)
+        return result
+
+    def check_ranges(
+        self,
+        validator: LogValidator,
+        buffer: Any,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        sender: str,
+        now_ms: int,
+        tags: Sequence[_Tag | None] | None = None,
+        policies: TopicPolicy | Sequence[TopicPolicy] | None = None,
+        **call: Any,
+    ) -> BatchColumns:
+        """``validator.check_ranges`` for one sender's produce request; ``tags``: one, or None, a range."""
+        if tags is not None and len(tags) != len(ranges):
+            raise BatchvalError(f"{len(tags)} tags for {len(ranges)} ranges")
+        if self.policy.word == "ignore":
+            return validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, **call)
+        view = _bytes_of(buffer)
+
+        def policy_of(i: int) -> TopicPolicy:
+            if policies is None or isinstance(policies, TopicPolicy):
+                return policies or validator.policy
+            return policies[i]
+
+        claims: list[tuple[_Tag | None, _Decision] | None] = []
+        for i, (start, length) in enumerate(ranges):
+            tag = None if tags is None else tags[i]
+            batch = view[start : start + length]
+            if self._claimed(batch, tag, policy_of(i)):
+                claims.append((tag, self.decide(sender, _crc_of(batch), now_ms)))
+            else:
+                claims.append(None)
+        columns = validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, claims=claims, **call)
+        for answer in columns["claims"].tolist():
+            if answer:
+                self.note(sender, CLAIMS[answer], now_ms)
+        return columns
+
+    @staticmethod
+    def _claimed(batch: memoryview, tag: _Tag | None, policy: TopicPolicy) -> bool:
+        if len(batch) < _ATTRIBUTES_AT:
+            return False
+        return tag is not None or (batch[_MAGIC_AT] == _CLAIMS_MAGIC and policy.accept_claims_header)
+
+    # ---- the books -------------------------------------------------------------------------------------------------
+
+    def counts(self, sender: str | None = None) -> ClaimsCounts:
+        """Of one sender, or of all there ever were."""
+        with self._lock:
+            if sender is None:
+                return ClaimsCounts(**self._totals)
+            of = self._senders.get(sender)
+            return ClaimsCounts() if of is None else ClaimsCounts(**of.counts)
+
+    def senders(self) -> list[str]:
+        """Those that are remembered, the longest silent first."""
+        with self._lock:
+            return list(self._senders)
+
+    def is_demoted(self, sender: str, now_ms: int) -> bool:
+        with self._lock:
+            of = self._senders.get(sender)
+            return of is not None and of.demoted_until is not None and now_ms < of.demoted_until
+
+
+def _bytes_of(buffer: Any) -> memoryview:
+    try:
+        return memoryview(buffer).cast("B")
+    except (TypeError, BufferError) as error:
+        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+
+
+def _crc_of(batch: memoryview) -> int:
+    return int.from_bytes(batch[_CRC_AT:_ATTRIBUTES_AT], "big")
