@@ -94,7 +94,7 @@ class Rule(Enum):
     L4 = _Fact("L4", "leader-epoch-going-back", _E.KAFKA_STORAGE_ERROR, "l", "the partition leader epoch is below that of the batch before")
     L5 = _Fact("L5", "sequence-gap", _E.KAFKA_STORAGE_ERROR, "l", "a producer's base sequence does not follow its last one")
     L6 = _Fact("L6", "lying-index", _E.KAFKA_STORAGE_ERROR, "l", "an index entry does not point at the batch that it names")
-    L7 = _Fact("L7", "lying-claims", _E.INVALID_RECORD, "l", "a batch-level claim is not what the records say")
+    L7 = _Fact("L7", "lying-claims", _E.INVALID_RECORD, "pl", "a batch-level claim is not what the records say")
     # fmt: on
 
     @property

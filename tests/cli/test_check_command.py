@@ -78,6 +78,7 @@ def test_json_lines(run: Run, mixed: Path) -> None:
         "records": 3,
         "bytes": 2 * len(GOOD) + 40,
         "paths": {"full": 2},
+        "claims": {},
         "findings": 2,
         "reports": 0,
         "unreadable": [],
