@@ -324,6 +324,29 @@ VALIDATE = {
     "no record to append by the log's time": Row(
         batch([]), "39", -1, COORDINATOR, LZ4_TOPIC | TYPE_BY_TOPIC, extra="S9"
     ),
+    # the same questions on the way of another codec, or of another magic
+    "size 13, rebuilt": Row(sized(13), "2", 2, policy=LZ4_TOPIC),
+    "a size of 13 behind, rebuilt": Row(PLAIN + sized(13), "2", 2, policy=LZ4_TOPIC),
+    "a size of 13 behind a message, rebuilt": Row(message(1) + sized(13), "2", 2, DOWN, LZ4_TOPIC),
+    "a size of 13 behind a message, converted": Row(message(1) + sized(13), "2", 2),
+    "codec 5, rebuilt": Row(batch(attributes=5), "15", -1, policy=LZ4_TOPIC, extra="S6"),
+    "60 bytes by a coordinator": Row(stump(60), "12", -1, COORDINATOR, extra="S9"),
+    "60 bytes to magic 1": Row(stump(60), "12", -1, DOWN, extra="S9"),
+    "a wrapper that nobody called one, of size 13": Row(
+        wrapper([message(1, size=13)], GZIP), "31", 2, {"source": "none"}
+    ),
+    "a bad time before a negative one, down": Row(
+        batch([record(0, timestamp_delta=10**9), record(1, timestamp_delta=-NOW - 5)]), "36", 32, DOWN
+    ),
+    "a bad time before headers, down": Row(
+        batch([record(0, timestamp_delta=10**9), record(1, headers=[(b"h", b"")])]), "36", 32, DOWN
+    ),
+    "headers before a bad time, down": Row(
+        batch([record(0, headers=[(b"h", b"")]), record(1, timestamp_delta=10**9)]), "39", -1, DOWN, extra="S9"
+    ),
+    "the log's bit on a message without fields": Row(
+        message(1, attributes=8, tail=b""), "30", -1, DOWN, TYPE_BY_TOPIC, extra="S9"
+    ),
     "no record to append": Row(batch([]), None, 0, COORDINATOR, LZ4_TOPIC),
 }
 
