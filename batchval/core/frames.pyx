@@ -115,6 +115,7 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
     s.magic = magic
     s.keep = keep
     s.soft_end = False
+    s.soft_end_unread = False
     s.overlong = False
     s.mislabelled = False
     s.payload = p

@@ -50,11 +50,16 @@ cdef struct Reader:
 
 cdef int pull(Stream *s, int64_t *byte) noexcept nogil:
     """One byte, from the next block if need be. A soft end is read as the -1 that Kafka would read there."""
-    if s.at == s.end and not refill(s):
-        if not s.soft_end:
-            return CUT_OFF
-        byte[0] = 0xFF
-        return FOUND
+    if s.at == s.end:
+        if s.soft_end_unread:
+            s.soft_end_unread = False
+            byte[0] = 0xFF
+            return FOUND
+        if not refill(s):
+            if not s.soft_end:
+                return CUT_OFF
+            byte[0] = 0xFF
+            return FOUND
     byte[0] = s.at[0]
     s.at += 1
     return FOUND
@@ -547,6 +552,9 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     cdef Reader r
     cdef int32_t i = 0
     cdef int answer
+    # the first block is fetched before the first record, so that this one too can be plain
+    if s.at == s.end and h.records_count > 0 and not refill(s):
+        s.soft_end_unread = s.soft_end  # walk_one's to read
     r.p = s.at
     r.end = s.end
     r.body_end = <uint64_t>UNLIMITED

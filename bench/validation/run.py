@@ -210,11 +210,21 @@ class Bench:
         for number in range(self.options.rounds):
             so_far = int(time.time() - begun)
             say(f"round {number + 1} of {self.options.rounds}: {len(chosen_cells)} cells, {so_far} s so far")
-            self.round(chosen_cells)
+            # magic 1 has no targets: two rounds say enough
+            self.round([cell for cell in chosen_cells if cell.magic == 2 or number < 2])
+            self.save_so_far(begun, load, number + 1)
+        return self.measured(begun, load, self.options.rounds) | {"allocations": self.allocations(chosen_cells)}
+
+    def save_so_far(self, begun: float, load: tuple[float, ...], rounds: int) -> None:
+        """A long run that is cut off has not measured for nothing: report.py reads this too."""
+        self.options.out.parent.mkdir(parents=True, exist_ok=True)
+        self.options.out.with_suffix(".raw.json").write_text(json.dumps(self.measured(begun, load, rounds)))
+
+    def measured(self, begun: float, load: tuple[float, ...], rounds: int) -> dict[str, Any]:
         facts = machine.describe() | {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "seconds": round(time.time() - begun),
-            "rounds": self.options.rounds,
+            "rounds": rounds,
             "load_before_and_after": [round(load[0], 2), round(os.getloadavg()[0], 2)],
             "kafka": self.kafka.describe() if self.kafka else "not measured",
             "batches": self.batches_by,
@@ -222,7 +232,7 @@ class Bench:
             "best_probe_ns": self.best_probe,
             "missing": self.missing,
         }
-        return {"machine": facts, "raw": self.raw, "allocations": self.allocations(chosen_cells)}
+        return {"machine": facts, "raw": self.raw, "allocations": {}}
 
     def calibrate(self) -> None:
         """What the core's fast state is: the best probe of a second or two."""
