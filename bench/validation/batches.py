@@ -2,6 +2,7 @@
 
     magic 2   header of 61 bytes, records (varints), compressed as a whole
     magic 1   messages of 34 bytes + key + value; compressed: one wrapper whose value holds them, with relative offsets
+    magic 0   the same without timestamps, 26 bytes a message; inner offsets are absolute
 
 Keys are "key-N", values word-like text that gzip shortens to about a third. Compression is that of Kafka's producer at
 its defaults (batchval.compression.compressors): gzip 6, xerial snappy in 32 KiB blocks, lz4 frames of separate 64 KiB
@@ -16,7 +17,7 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import cells
@@ -81,11 +82,15 @@ def text(random: JavaRandom, size: int) -> bytes:
     return "".join(parts).encode()[:size]
 
 
-def records(count: int, size: int) -> Iterator[tuple[int, bytes, bytes]]:
+@cache
+def records(count: int, size: int) -> list[tuple[int, bytes, bytes]]:
+    """Timestamp, key, value: the same for every codec and magic."""
     random = JavaRandom(count * 31 + size)
+    out = []
     for i in range(count):
         key = f"key-{random.below(100000)}".encode()
-        yield FIRST_TIMESTAMP + i, key, text(random, size)
+        out.append((FIRST_TIMESTAMP + i, key, text(random, size)))
+    return out
 
 
 def varint(value: int) -> bytes:
@@ -131,31 +136,33 @@ def batch_v2(codec: str, count: int, size: int) -> bytes:
     return struct.pack(">qiibI", 0, len(covered) + 9, -1, 2, crc32c(covered)) + covered
 
 
-def message_v1(offset: int, attributes: int, timestamp: int, key: bytes | None, value: bytes) -> bytes:
-    covered = struct.pack(">bbq", 1, attributes, timestamp)
+def message(magic: int, offset: int, attributes: int, timestamp: int, key: bytes | None, value: bytes) -> bytes:
+    covered = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
     for field in (key, value):
         covered += struct.pack(">i", -1) if field is None else struct.pack(">i", len(field)) + field
     return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered
 
 
-def batch_v1(codec: str, count: int, size: int) -> bytes:
+def batch_legacy(magic: int, codec: str, count: int, size: int) -> bytes:
     inner = b"".join(
-        message_v1(i, 0, timestamp, key, value) for i, (timestamp, key, value) in enumerate(records(count, size))
+        message(magic, i, 0, timestamp, key, value) for i, (timestamp, key, value) in enumerate(records(count, size))
     )
     if codec == "none":
         return inner
-    value = compressed(codec, inner, 1)
-    return message_v1(count - 1, CODEC_IDS[codec], FIRST_TIMESTAMP + count - 1, None, value)
+    value = compressed(codec, inner, magic)
+    return message(magic, count - 1, CODEC_IDS[codec], FIRST_TIMESTAMP + count - 1, None, value)
 
 
 def build(cell: cells.Cell) -> bytes:
-    return (batch_v2 if cell.magic == 2 else batch_v1)(cell.codec, cell.records, cell.value_size)
+    if cell.magic == 2:
+        return batch_v2(cell.codec, cell.records, cell.value_size)
+    return batch_legacy(cell.magic, cell.codec, cell.records, cell.value_size)
 
 
 def make(folder: Path) -> Path:
     """Writes every cell's file that is not there yet."""
     folder.mkdir(parents=True, exist_ok=True)
-    for cell in [*cells.cells(2), *cells.cells(1)]:
+    for cell in [*cells.cells(2), *cells.legacy_cells()]:
         path = cell.path(folder)
         if not path.exists():
             unfinished = path.with_suffix(".part")

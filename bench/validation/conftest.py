@@ -48,9 +48,11 @@ def measure(benchmark: Any, folder: Path, counting: peers.Process) -> Callable[[
         exec(f"def call():\n    return {job.statement}", names)
         answer = counting.ask(operation=operation, path=str(path), count_calls=2 if benchmark.enabled else 1)
         assert "error" not in answer, answer["error"]
-        benchmark.group = f"{operation}, {cell.codec}"
+        # all operations on the same records stand together, both paths side by side
+        benchmark.group = f"{cell.codec}, {cell.records} × {cell.value_size} B"
         benchmark.extra_info.update(
             {
+                "operation": operation,
                 "codec": cell.codec,
                 "records": cell.records,
                 "value_size": cell.value_size,

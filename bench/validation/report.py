@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import cells
 import samples
 
 README = cells.ROOT / "README.md"
-BASELINE = cells.HERE.parent / "baseline.json"
+RESULTS = cells.HERE.parent / "results"
+BASELINE = RESULTS / "validation.json"
 MARKS = re.compile(r"(<!-- bench:start -->\n).*?(<!-- bench:end -->)", re.DOTALL)
 
 OBTAINING = ("malloc", "calloc", "memalign", "mmap")
 
-YES, NO, WITHIN, NONE = "yes", "**no**", "within the spread", ""
+# what the probe's scale is worth where no sample was taken in the core's fast state
+SCALED = samples.FAST_WITHIN - 1
 
 
 @dataclass
@@ -30,7 +34,7 @@ class Row:
     value: float
     target: float | None
     better: str  # higher or lower
-    met: str
+    verdict: str
     ours_ns: float | None = None
     peer_ns: float | None = None
     median_value: float | None = None  # the same by plain medians
@@ -41,12 +45,6 @@ class Row:
     @property
     def key(self) -> str:
         return f"{self.group}: {self.name}"
-
-
-def met(value: float, target: float | None, better: str) -> str:
-    if target is None:
-        return NONE
-    return YES if (value >= target if better == "higher" else value <= target) else NO
 
 
 class Judge:
@@ -72,15 +70,11 @@ class Judge:
         # without a fast sample ours is taken as it is, slow: nothing says that Kafka's cores were fast
         middle = ours.median if ours.all_slow else ours.fast
         value, plain = kafka.best / middle, kafka.median / ours.median
-        verdict = met(value, target, "higher")
-        if target == 1.0 and verdict == NO and middle <= kafka.median and plain >= 1.0:
-            verdict = WITHIN
-        ratios = tuple(k / o for k, o in zip(kafka.by_round, ours.by_round, strict=False))
+        spread = samples.spread(samples.ratios(kafka.by_round, ours.by_round))
+        verdict = samples.verdict(value, target, "higher", spread)
         note = "no sample in the core's fast state" if ours.all_slow else ""
         name = name or f"{cell.codec} {cell.records} × {cell.value_size} B"
-        yield Row(
-            group, name, value, target, "higher", verdict, middle, kafka.best, plain, samples.spread(ratios), note
-        )
+        yield Row(group, name, value, target, "higher", verdict, middle, kafka.best, plain, spread, note)
 
     def against(
         self, group: str, cell: cells.Cell, what: str, other: str, target: float | None, *, name: str = ""
@@ -90,23 +84,12 @@ class Judge:
         if ours is None or peer is None:
             return
         value = ours.fast / peer.fast
-        ratios = tuple(o / p for o, p in zip(ours.by_round, peer.by_round, strict=False))
-        note = "no sample in the core's fast state" if ours.all_slow or peer.all_slow else ""
+        spread, note = samples.spread(samples.ratios(ours.by_round, peer.by_round)), ""
+        if ours.all_slow or peer.all_slow:
+            spread, note = max(spread, SCALED), "no sample in the core's fast state"
         name = name or f"{cell.codec} {cell.records} × {cell.value_size} B"
-        plain = ours.median / peer.median
-        yield Row(
-            group,
-            name,
-            value,
-            target,
-            "lower",
-            met(value, target, "lower"),
-            ours.fast,
-            peer.fast,
-            plain,
-            samples.spread(ratios),
-            note,
-        )
+        verdict, plain = samples.verdict(value, target, "lower", spread), ours.median / peer.median
+        yield Row(group, name, value, target, "lower", verdict, ours.fast, peer.fast, plain, spread, note)
 
     def rows(self) -> Iterator[Row]:
         yield from self.kafka_rows()
@@ -152,7 +135,11 @@ class Judge:
             for row in self.against("180-byte batches, 100 a call, ns", cell, what, other, None, name=label):
                 assert row.ours_ns is not None
                 assert row.peer_ns is not None
-                row.met = YES if row.ours_ns <= target or row.value <= cells.PROTOTYPE_TARGET else NO
+                verdicts = [
+                    samples.verdict(row.ours_ns, target, "lower", row.spread),
+                    samples.verdict(row.value, cells.PROTOTYPE_TARGET, "lower", row.spread),
+                ]
+                row.verdict = min(verdicts, key=(samples.MET, samples.NOISE, samples.MISSED).index)
                 row.note = f"{row.value:.2f}x the prototype's {row.peer_ns:.1f} ns"
                 row.value, row.target, row.unit = row.ours_ns, target, "ns"
                 row.median_value = None
@@ -179,17 +166,10 @@ class Judge:
                 ]
                 value = statistics.median(ours)
                 note = f"blocks of {size}; plain reads reach {read:.1f} GB/s"
-                target = cells.CRC_COLD_TARGET
-                yield Row(
-                    "CRC32C",
-                    f"share of one core's cold memory read, {size}",
-                    value,
-                    target,
-                    "higher",
-                    met(value, target, "higher"),
-                    spread=samples.spread(tuple(ours)),
-                    note=note,
-                )
+                target, spread = cells.CRC_COLD_TARGET, samples.spread(ours)
+                verdict = samples.verdict(value, target, "higher", spread)
+                name = f"share of one core's cold memory read, {size}"
+                yield Row("CRC32C", name, value, target, "higher", verdict, spread=spread, note=note)
         for size, label in ((16 << 10, "16 kB"), (1 << 20, "1 MiB")):
             ours_time = self.time(f"crc-{size}", "batchval")
             for peer in ("crc32c", "google-crc32c"):
@@ -197,21 +177,11 @@ class Judge:
                 if ours_time is None or other is None:
                     continue
                 value = other.fast / ours_time.fast
-                ratios = tuple(p / o for p, o in zip(other.by_round, ours_time.by_round, strict=False))
-                target = cells.CRC_PEERS_TARGET
-                plain = other.median / ours_time.median
-                yield Row(
-                    "CRC32C",
-                    f"vs {peer} from Python, {label}",
-                    value,
-                    target,
-                    "higher",
-                    met(value, target, "higher"),
-                    ours_time.fast,
-                    other.fast,
-                    plain,
-                    samples.spread(ratios),
-                )
+                spread = samples.spread(samples.ratios(other.by_round, ours_time.by_round))
+                target, plain = cells.CRC_PEERS_TARGET, other.median / ours_time.median
+                verdict = samples.verdict(value, target, "higher", spread)
+                name = f"vs {peer} from Python, {label}"
+                yield Row("CRC32C", name, value, target, "higher", verdict, ours_time.fast, other.fast, plain, spread)
 
     def allocation_rows(self) -> Iterator[Row]:
         every = [
@@ -232,7 +202,7 @@ class Judge:
                     value,
                     0.0,
                     "lower",
-                    met(value, 0.0, "lower"),
+                    samples.verdict(value, 0.0, "lower", 0.0),
                     unit="calls",
                 )
             many = answers.get("native check_ranges", {})
@@ -247,7 +217,7 @@ class Judge:
                     value,
                     0.0,
                     "lower",
-                    met(value, 0.0, "lower"),
+                    samples.verdict(value, 0.0, "lower", 0.0),
                     note=note,
                     unit="calls",
                 )
@@ -343,13 +313,18 @@ LEGEND = (
     "Ratios are the result. Against Kafka: its best iteration over our median (the cautious side; 100 batches a "
     "`check_ranges` call, strict mode, provider `native`), then the ratio of plain medians, then the cautious ratio's "
     "spread from round to round. Against one-threaded peers: ours over theirs. "
-    "Ours and theirs are CPU time, taken while a probe shows the core's fast state."
+    "Ours and theirs are CPU time, taken while a probe shows the core's fast state. "
+    "Verdicts are computed: noise is a target missed by no more than the spread."
 )
+
+
+def shown(verdict: str) -> str:
+    return f"**{verdict}**" if verdict == samples.MISSED else verdict
 
 
 def target_table(rows: list[dict[str, Any]]) -> str:
     out = [
-        "| | measured | target | met | by medians | ± | ours µs | peer µs | |",
+        "| | measured | target | verdict | by medians | ± | ours µs | peer µs | |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     group = ""
@@ -363,7 +338,7 @@ def target_table(rows: list[dict[str, Any]]) -> str:
         spread = f"{row['spread']:.0%}" if row["spread"] else ""
         plain = f"{number(row['median_value'])}×" if row["median_value"] is not None else ""
         out.append(
-            f"| {row['name']} | {number(row['value'])}{unit} | {target} | {row['met']} | {plain} | {spread} "
+            f"| {row['name']} | {number(row['value'])}{unit} | {target} | {shown(row['verdict'])} | {plain} | {spread} "
             f"| {micro(row['ours_ns'])} | {micro(row['peer_ns'])} | {row['note']} |"
         )
     return "\n".join(out)
@@ -379,57 +354,139 @@ PEER_COLUMNS = (
     ("aiokafka records", "aiokafka"),
     ("kafka-python records", "kafka-python"),
 )
+HEADER_COLUMNS = (
+    ("native scan_batches", "batchval, scan_batches"),
+    ("native validate_in_place", "batchval, whole append in place"),
+    ("prototype header", "C prototype"),
+    ("aiokafka header", "aiokafka"),
+    ("kafka-python header", "kafka-python"),
+)
+LEGACY_COLUMNS = (
+    ("native validate_messages", "batchval"),
+    ("packages validate_messages", "batchval, packages"),
+    ("kafka", "Kafka (median)"),
+    ("aiokafka records", "aiokafka"),
+    ("kafka-python records", "kafka-python"),
+)
+RECORDS_TEXT = (
+    "Microseconds a batch, CRC and all records; in brackets allocator calls a batch where they were counted (Kafka: "
+    "bytes). Clients make record objects and judge nothing; batchval and the prototype make none."
+)
+HEADER_TEXT = (
+    "Microseconds a batch, header and CRC alone; beside it the check of every record with the in-place append."
+)
+LEGACY_TEXT = "Microseconds a batch of magic 1: the path that unpacks wrappers (LogValidator alone)."
 
 
-def peer_table(times: dict[str, dict[str, Any]]) -> str:
-    out = [
-        "Microseconds a batch, and allocator calls where they were counted (Kafka: bytes). "
-        "Clients make record objects and judge nothing; batchval and the prototype make none.\n",
-        "| | " + " | ".join(label for _, label in PEER_COLUMNS) + " |",
-        "|---" * (len(PEER_COLUMNS) + 1) + "|",
-    ]
-    for cell in cells.cells(2):
-        if cell.name not in times or (cell.records, cell.value_size) not in cells.KAFKA_TARGETS:
+def peer_table(
+    times: dict[str, dict[str, Any]], text: str, columns: tuple[tuple[str, str], ...], among: list[cells.Cell]
+) -> str:
+    here = [(what, label) for what, label in columns if any(what in times.get(cell.name, {}) for cell in among)]
+    out = [text + "\n", "| | " + " | ".join(label for _, label in here) + " |", "|---" * (len(here) + 1) + "|"]
+    for cell in among:
+        if cell.name not in times:
             continue
         fields = []
-        for what, _ in PEER_COLUMNS:
+        for what, _ in here:
             found = times[cell.name].get(what)
-            text = number(found["us"]) if found else ""
+            field = number(found["us"]) if found else ""
             if found and "allocations" in found:
-                text += f" ({found['allocations']:g})"
+                field += f" ({found['allocations']:g})"
             elif found and found.get("bytes"):
-                text += f" ({found['bytes']:.0f} B)"
-            fields.append(text)
+                field += f" ({found['bytes']:.0f} B)"
+            fields.append(field)
         out.append(f"| {cell.codec} {cell.records} × {cell.value_size} B | " + " | ".join(fields) + " |")
     return "\n".join(out)
 
 
-def summary(rows: list[dict[str, Any]]) -> str:
-    judged = [row for row in rows if row["met"]]
-    failed = [row for row in judged if row["met"] == NO]
-    text = f"{len(judged) - len(failed)} of {len(judged)} targets met."
-    if failed:
-        text += (
-            " Not met: " + "; ".join(f"{row['group']}, {row['name']} ({number(row['value'])})" for row in failed) + "."
+def peer_tables(times: dict[str, dict[str, Any]]) -> list[str]:
+    two = [cell for cell in cells.cells(2) if (cell.records, cell.value_size) in cells.KAFKA_TARGETS]
+    tables = ((RECORDS_TEXT, PEER_COLUMNS, two), (HEADER_TEXT, HEADER_COLUMNS, two))
+    tables += ((LEGACY_TEXT, LEGACY_COLUMNS, cells.cells(1)),)
+    return [
+        peer_table(times, text, columns, among) for text, columns, among in tables if {c.name for c in among} & {*times}
+    ]
+
+
+def group_table(rows: list[dict[str, Any]]) -> str:
+    """One line a group of targets: how many were reached, and the row that is nearest to its target or furthest off."""
+    out = ["| | met | noise | missed | tightest row | measured | target | ± |", "|---|---|---|---|---|---|---|---|"]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["verdict"]:
+            groups.setdefault(row["group"], []).append(row)
+    for group, members in groups.items():
+        counts = [sum(row["verdict"] == verdict for row in members) for verdict in samples.VERDICTS]
+        row = min(members, key=margin)
+        sign = "≥" if row["better"] == "higher" else "≤"
+        unit = {"x": "×", "ns": " ns", "calls": ""}[row["unit"]]
+        spread = f"{row['spread']:.0%}" if row["spread"] else ""
+        out.append(
+            f"| {group} | {' | '.join(str(count or '') for count in counts)} | {row['name']} "
+            f"| {number(row['value'])}{unit} | {sign} {row['target']:g} | {spread} |"
         )
+    return "\n".join(out)
+
+
+def margin(row: dict[str, Any]) -> float:
+    """Above 1: better than the target by that factor."""
+    if not row["value"] or not row["target"]:
+        return 1.0
+    share = row["value"] / row["target"]
+    return float(share if row["better"] == "higher" else 1 / share)
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    judged = [row for row in rows if row["verdict"]]
+    counts = {verdict: [row for row in judged if row["verdict"] == verdict] for verdict in samples.VERDICTS}
+    text = f"{len(counts[samples.MET])} of {len(judged)} targets met."
+    for verdict, words in ((samples.NOISE, "Missed within the spread"), (samples.MISSED, "Missed")):
+        if counts[verdict]:
+            named = "; ".join(f"{row['group']}, {row['name']} ({number(row['value'])})" for row in counts[verdict])
+            text += f" {words}: {named}."
     return text
 
 
 def markdown(result: dict[str, Any]) -> str:
-    parts = [
-        header(result["machine"]),
-        LEGEND,
-        summary(result["rows"]),
-        target_table(result["rows"]),
-        peer_table(result["times"]),
-    ]
-    return "\n\n".join(parts) + "\n"
+    """Everything: bench/results/validation.md."""
+    parts = [header(result["machine"]), LEGEND, summary(result["rows"]), target_table(result["rows"])]
+    return "\n\n".join([*parts, *peer_tables(result["times"])]) + "\n"
+
+
+def short(result: dict[str, Any]) -> str:
+    """What the README shows."""
+    rest = "Every row: [bench/results/validation.md](bench/results/validation.md)."
+    parts = [header(result["machine"]), LEGEND, group_table(result["rows"]), summary(result["rows"])]
+    return "\n\n".join([*parts, *peer_tables(result["times"])[:1], rest]) + "\n"
 
 
 def save(result: dict[str, Any]) -> None:
-    """The README's table, and the baseline that compare.py reads."""
-    BASELINE.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    """The README's tables, and bench/results: the baseline that compare.py reads, and the whole table."""
     text = README.read_text()
     if not MARKS.search(text):
         raise SystemExit("README.md has no <!-- bench:start --> … <!-- bench:end -->")
-    README.write_text(MARKS.sub(lambda found: found[1] + markdown(result) + found[2], text))
+    README.write_text(MARKS.sub(lambda found: found[1] + short(result) + found[2], text))
+    RESULTS.mkdir(exist_ok=True)
+    BASELINE.write_text(json.dumps(rounded(result), indent=1, ensure_ascii=False) + "\n")
+    BASELINE.with_suffix(".md").write_text(markdown(result))
+
+
+def rounded(value: Any) -> Any:
+    """Four significant digits: what is checked in stays small, and no figure is better than that."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list) else value
+
+
+def main() -> None:
+    """Judges a run's OUT.raw.json again, also of a run that was cut off: python report.py OUT.raw.json [--save]."""
+    result = judge(json.loads(Path(sys.argv[1]).read_text()))
+    print(markdown(result))
+    if "--save" in sys.argv[2:]:
+        save(result)
+
+
+if __name__ == "__main__":
+    main()

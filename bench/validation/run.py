@@ -71,6 +71,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="puts the table between README.md's bench marks, and saves the baseline",
     )
     options = parser.parse_args(argv)
+    if options.write_readme and (options.quick or options.only):
+        parser.error("a look at a part is no result: --write-readme goes with a whole run")
     if options.quick:
         options.rounds, options.samples = 1, 5
     return options
@@ -210,8 +212,8 @@ class Bench:
         for number in range(self.options.rounds):
             so_far = int(time.time() - begun)
             say(f"round {number + 1} of {self.options.rounds}: {len(chosen_cells)} cells, {so_far} s so far")
-            # magic 1 has no targets: two rounds say enough
-            self.round([cell for cell in chosen_cells if cell.magic == 2 or number < 2])
+            # magic 1 has no targets: one round says enough
+            self.round([cell for cell in chosen_cells if cell.magic == 2 or number == 0])
             self.save_so_far(begun, load, number + 1)
         return self.measured(begun, load, self.options.rounds) | {"allocations": self.allocations(chosen_cells)}
 

@@ -3,15 +3,21 @@
 A virtual core has two speeds, so samples of ours, and of every one-threaded peer, count if the probe beside them shows
 the fast one. Kafka runs threads of its own on several cores and has no probe: its best iteration is taken against our
 median, which is the cautious side. Medians of everything stand beside.
+
+A verdict is computed, never written: ``met``, ``missed``, or ``noise`` where a figure fails its target by no more than
+it moves from round to round.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 FAST_WITHIN = 1.2
 LEAST_FAST = 5
+VERDICTS = MET, NOISE, MISSED = "met", "noise", "missed"
+NONE = ""
 
 
 class Time(NamedTuple):
@@ -23,7 +29,7 @@ class Time(NamedTuple):
     low: float  # their 10th percentile
     high: float  # and 90th
     median: float  # of all samples
-    by_round: tuple[float, ...]  # median of each round's fast samples, where it has any
+    by_round: tuple[float | None, ...]  # median of each round's fast samples, None where it has none
     all_slow: bool  # no sample was in the fast state
 
 
@@ -52,7 +58,7 @@ def of_samples(rounds: list[dict[str, Any]], best_probe: float) -> Time | None:
         percentile(fast, 0.1),
         percentile(fast, 0.9),
         statistics.median(ns for ns, _ in every),
-        tuple(statistics.median(one) for one in by_round if one),
+        tuple(statistics.median(one) if one else None for one in by_round),
         all_slow,
     )
 
@@ -63,7 +69,7 @@ class KafkaTime(NamedTuple):
     best: float
     median: float
     worst: float
-    by_round: tuple[float, ...]  # best iteration of each
+    by_round: tuple[float | None, ...]  # best iteration of each
     bytes: float | None
 
 
@@ -72,12 +78,29 @@ def of_iterations(rounds: list[dict[str, Any]]) -> KafkaTime | None:
     if not rounds:
         return None
     every = [ns for answer in rounds for ns in answer["ns"]]
-    best = tuple(min(answer["ns"]) for answer in rounds)
-    return KafkaTime(min(every), statistics.median(every), max(every), best, rounds[-1].get("bytes"))
+    best = [min(answer["ns"]) for answer in rounds]
+    return KafkaTime(min(best), statistics.median(every), max(every), tuple(best), rounds[-1].get("bytes"))
 
 
-def spread(values: tuple[float, ...]) -> float:
+def spread(values: Sequence[float]) -> float:
     """Half the distance from the lowest to the highest, as a share of the median."""
     if len(values) < 2:
         return 0.0
     return (max(values) - min(values)) / 2 / statistics.median(values)
+
+
+def ratios(above: Sequence[float | None], below: Sequence[float | None]) -> list[float]:
+    """Round by round, where both have a figure."""
+    return [a / b for a, b in zip(above, below, strict=False) if a is not None and b is not None]
+
+
+def verdict(value: float, target: float | None, better: str, spread: float) -> str:
+    """By how much a target is missed, as a share of it, is held against the figure's own spread."""
+    if target is None:
+        return NONE
+    if value >= target if better == "higher" else value <= target:
+        return MET
+    if target == 0 or value == 0:
+        return MISSED
+    lacking = target / value - 1 if better == "higher" else value / target - 1
+    return NOISE if lacking <= spread else MISSED
