@@ -14,7 +14,7 @@ BATCHVAL_BUILD ?= release
 export BATCHVAL_BUILD
 SEED ?= 1
 # options of bench/validation/run.py
-BENCH ?=
+BENCH ?= --write-readme
 
 VENV := .venv
 DEMO := .venv-demo
@@ -62,7 +62,7 @@ coverage: build  ## line coverage of the core's .pyx files, in a traced copy of 
 hostile: build  ## fuzzers, sanitizers and bombs: 60 seconds a target
 	$(PY) tests/hostile/run.py --seconds 60
 
-bench: build  ## measures, beside Kafka and the peers where they are (BENCH=--write-readme: into the README)
+bench: build  ## measures, beside Kafka and the peers where they are, into the README (BENCH=--quick: a look)
 	$(PY) bench/validation/run.py $(BENCH)
 
 bench-compare: build  ## measures again and compares with the saved baseline

@@ -24,6 +24,7 @@ import machine
 import native
 import peers
 import report
+import samples
 
 SAMPLE_NS = 3e6
 FAST_WITHIN = 1.2  # a sample is of the fast state if its probe is within this of the best probe seen
@@ -64,6 +65,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="cores for the JVM and Go (default: the others)",
     )
     parser.add_argument("--nice", type=int, default=0, help="below 0, as root: measured processes go before others")
+    parser.add_argument(
+        "--continue", dest="before", type=Path, metavar="OUT.raw.json", help="adds rounds to a run that was cut off"
+    )
     parser.add_argument("--out", type=Path, default=cells.BUILD / "result", help="for OUT.json and OUT.md")
     parser.add_argument(
         "--write-readme",
@@ -112,7 +116,13 @@ class Bench:
         if self.folder is None:
             self.folder, self.batches_by = batches.make(cells.BATCHES), "batches.py"
         self.raw: Raw = {}
-        self.best_probe = 0.0
+        self.best_probe, self.rounds_before = 0.0, 0
+        if options.before is not None:
+            earlier = json.loads(options.before.read_text())
+            if earlier["machine"]["commit"] != machine.describe()["commit"]:
+                raise SystemExit(f"{options.before} is of another commit: its rounds are not of this run")
+            self.raw, self.rounds_before = earlier["raw"], earlier["machine"]["rounds"]
+            self.best_probe = earlier["machine"]["best_probe_ns"]
 
     def find_kafka(self) -> jmh.Kafka | None:
         java = self.options.java or jmh.newest_java()
@@ -213,9 +223,28 @@ class Bench:
             so_far = int(time.time() - begun)
             say(f"round {number + 1} of {self.options.rounds}: {len(chosen_cells)} cells, {so_far} s so far")
             # magic 1 has no targets: one round says enough
-            self.round([cell for cell in chosen_cells if cell.magic == 2 or number == 0])
+            self.round([cell for cell in chosen_cells if cell.magic == 2 or number + self.rounds_before == 0])
+            self.repeat_slow(chosen_cells)
             self.save_so_far(begun, load, number + 1)
         return self.measured(begun, load, self.options.rounds) | {"allocations": self.allocations(chosen_cells)}
+
+    def repeat_slow(self, chosen_cells: list[cells.Cell]) -> None:
+        """Asks the one-threaded peers again where the core was in its slow state whenever they were asked."""
+        running = {name: peers.STARTERS[name](self.own, self.many) for name in self.peers if name != "franz-go"}
+        limit = self.best_probe * FAST_WITHIN
+        try:
+            for cell in chosen_cells:
+                for name, process in running.items():
+                    for operation in peers.operations(name, cell):
+                        what = f"{name} {operation}"
+                        answers = self.raw.get(cell.name, {}).get(what, [])
+                        fast = sum(probe <= limit for answer in answers for probe in answer.get("probe", []))
+                        if answers and fast < samples.LEAST_FAST:
+                            answer = process.ask(**self.request(operation, cell.path(self.folder)))
+                            self.keep(cell.name, what, answer)
+        finally:
+            for process in running.values():
+                process.stop()
 
     def save_so_far(self, begun: float, load: tuple[float, ...], rounds: int) -> None:
         """A long run that is cut off has not measured for nothing: report.py reads this too."""
@@ -226,7 +255,7 @@ class Bench:
         facts = machine.describe() | {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "seconds": round(time.time() - begun),
-            "rounds": rounds,
+            "rounds": rounds + self.rounds_before,
             "load_before_and_after": [round(load[0], 2), round(os.getloadavg()[0], 2)],
             "kafka": self.kafka.describe() if self.kafka else "not measured",
             "batches": self.batches_by,
@@ -244,7 +273,8 @@ class Bench:
         process.stop()
         if "error" in answer:
             raise SystemExit(f"batchval does not run: {answer['error']}")
-        self.best_probe = min(answer["probe"])
+        best = min(answer["probe"])
+        self.best_probe = min(best, self.best_probe) if self.best_probe else best
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -250,6 +250,17 @@ def test_readme_and_baseline_are_written(
         report.save(result)
 
 
+ANNOTATED = """
+15,450,123 (100.0%)  PROGRAM TOTALS
+ 3,680 (32.2%)  ???:__pyx_f_8batchval_4core_7records_walk_plain_buffer [/x/records.so]
+   320 ( 2.8%)  crc_kernels.c:by_sse42'2 [/x/crc32c.so]
+"""
+
+
+def test_instructions_are_read_from_callgrinds_table() -> None:
+    assert module("instructions").functions(ANNOTATED) == {"records_walk_plain_buffer": 3680, "by_sse42": 320}
+
+
 def test_batches_are_the_same_each_time_and_valid() -> None:
     from batchval.core.validator import LogValidator
 
