@@ -21,6 +21,7 @@ from batchval.report.words import human_bytes
 from batchval.segment.check import FileFinding, Options, Summary, check_paths
 from demo.damage import LOG, damaged_copy, damages
 from demo.door import knocks
+from demo.liar import FIRST_LIE, RATE, claimed, the_liar, ways
 from demo.race import CONTENDERS, Lap, peer_version, race
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
@@ -152,14 +153,37 @@ def without_decompressing(out: Console) -> None:
     )
 
 
+def claims_believed_and_not(out: Console) -> None:
+    """Part 5: what claims save, and how a liar is found."""
+    out.rule("[bold]5. Batches that carry claims (KAFKA-8364), judged without decompressing", align="left")
+    these = claimed(SEGMENTS)
+    rows = table(("the same batches", "<"), ("takes", ">"), ("decompressed", ">"), ("is faster by", ">"), ("path", "<"))
+    made = ways(these)
+    for way in made:
+        paths = ", ".join(f"{count} {path}" for path, count in way.paths.items())
+        faster = f"{made[0].ns / way.ns:.1f}×"
+        rows.add_row(way.what, f"{way.ns / 1000:,.1f} µs", human_bytes(way.decompressed), faster, paths)
+    out.print(rows)
+    if set(made[-1].paths) != {"claims"}:
+        raise Missed(f"claims were to be believed, and the paths are {made[-1].paths}")
+    caught = the_liar(these)
+    if "L7" not in caught.answer or caught.demoted_path != "shallow" or caught.honest_path != "claims":
+        raise Missed(f"the liar: {caught}")
+    out.print(
+        f"A sender lies from its {FIRST_LIE + 1}st batch on, and {RATE:.0%} are audited: [bold]lie number "
+        f"{caught.lies_until_caught} is caught[/], [red]{caught.answer}[/].\nFor an hour all that it sends is "
+        f"decompressed (path {caught.demoted_path}); an honest sender beside it keeps path {caught.honest_path}.\n"
+    )
+
+
 def _spread(ratios: list[float]) -> str:
     return f"[bold]{median(ratios):.1f}×[/] ({min(ratios):.1f}–{max(ratios):.1f})"
 
 
 def against_the_peer(out: Console, rounds: int) -> list[Lap]:
-    """Part 5: interleaved rounds with aiokafka on the same files."""
+    """Part 6: interleaved rounds with aiokafka on the same files."""
     version = peer_version()
-    out.rule(f"[bold]5. The same files, read by aiokafka {version or ''}", align="left")
+    out.rule(f"[bold]6. The same files, read by aiokafka {version or ''}", align="left")
     if version is None:
         out.print("aiokafka with its C extension is not installed here: make demo installs it.\n")
         return []
@@ -183,7 +207,7 @@ def against_the_peer(out: Console, rounds: int) -> list[Lap]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m demo.run", description="What batchval does, in five tables.")
+    parser = argparse.ArgumentParser(prog="python -m demo.run", description="What batchval does, in six tables.")
     parser.add_argument("--seed", type=int, default=1, help="where the damage goes (default: 1)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of the race with aiokafka (default: 7)")
     chosen = parser.parse_args(arguments)
@@ -198,6 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
         damaged_segments(out, chosen.seed)
         at_the_door(out)
         without_decompressing(out)
+        claims_believed_and_not(out)
         against_the_peer(out, chosen.rounds)
     except Missed as missed:
         out.print(f"[red bold]This demo is wrong:[/] {missed}")

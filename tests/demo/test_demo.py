@@ -1,4 +1,4 @@
-"""The demo keeps its promises: every damage is found whatever the seed, and its five tables fit a terminal."""
+"""The demo keeps its promises: every damage is found whatever the seed, and its six tables fit a terminal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from batchval import LogValidator
+from batchval.rules import Rule
 from batchval.segment.check import Options, Summary, check_paths
 from demo import run
 from demo.damage import LOG, Damage, damaged_copy, damages
 from demo.door import knocks
+from demo.liar import ACCEPTS, claimed, lie_of, the_liar, ways
 from demo.race import peer_version, race
 from tests.contract.sources import ROOT
 
@@ -53,9 +55,20 @@ def test_the_whole_demo_in_a_terminal_of_100_columns() -> None:
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
-    assert [line[:2] for line in ran.stdout.splitlines() if "──" in line] == ["1.", "2.", "3.", "4.", "5."]
+    assert [line[:2] for line in ran.stdout.splitlines() if "──" in line] == ["1.", "2.", "3.", "4.", "5.", "6."]
     assert max(map(len, ran.stdout.splitlines())) <= 100
     assert f"{len(damages())} of {len(damages())} found" in ran.stdout
+
+
+def test_a_liar_is_caught_and_an_honest_sender_is_not() -> None:
+    these = claimed(SEGMENTS)
+    assert [way.paths for way in ways(these)] == [{"shallow": 32}, {"shallow": 32}, {"claims": 32}]
+    caught = the_liar(these)
+    assert 0 < caught.lies_until_caught < 200
+    assert caught.answer == "INVALID_RECORD by rule L7 lying-claims"
+    assert (caught.demoted_path, caught.honest_path) == ("shallow", "claims")
+    for batch in these.plain:
+        assert LogValidator(ACCEPTS).check(lie_of(batch), now_ms=these.now_ms, claims=(None, "verify")).rule is Rule.L7
 
 
 def test_a_promise_that_is_not_kept_is_said(
