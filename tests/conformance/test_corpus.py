@@ -9,6 +9,8 @@ Every case is asked under both codec providers, in kafka mode (the three stages 
 import copy
 import gzip
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -144,6 +146,18 @@ def test_hostile_cases_are_accepted_or_refused_by_name(provider):
         kafka_fails += ask(case, "kafka").error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert len(hostile) > 1000
     assert kafka_fails > 50  # these would have been -1
+
+
+def test_without_a_jdk_fresh_says_so(tmp_path):
+    done = subprocess.run(
+        [sys.executable, fresh.__file__, "--seed", "7", "--cases", "10"],
+        env={"PATH": str(tmp_path), "BATCHVAL_ORACLE_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == fresh.NO_JDK
+    assert done.stderr.startswith("conformance: the oracle needs a JDK, 17 or newer")
 
 
 @pytest.mark.jvm
