@@ -347,6 +347,16 @@ cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
     return False
 
 
+cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch, const Checks *c, const Door *d,
+        Facts *f, Verdict *v) noexcept nogil:
+    """Of a wrapper whose messages could not be opened: did Kafka meet the stream's damage before it saw why?"""
+    if (answer != MALFORMED and answer != CORRUPT) or not damage_comes_first(b, scratch, c, f, SKIP_PARSER, d.limit):
+        return False
+    v.record = f.record
+    broker_fails(v, WRAPPER_MALFORMED, S7, f.reason)
+    return True
+
+
 cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const Door *d, Scratch *scratch,
         Facts *f, int64_t *expected, Verdict *v) noexcept nogil:
     """One batch's records, of any magic. The parser counts for magic 2 alone."""
@@ -361,18 +371,16 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
             answer = walk_messages(&m, scratch, c, f, expected)
             if m.overlong or m.mislabelled:
                 f.found |= 1 << 7
-        elif answer == MALFORMED or answer == CORRUPT:
-            if damage_comes_first(b, scratch, c, f, parser, d.limit):
-                v.record = f.record
-                return broker_fails(v, WRAPPER_MALFORMED, S7, f.reason)
+        elif wrapper_is_damaged(answer, b, scratch, c, d, f, v):
+            return False
         return take(answer, f, b.magic, v)
     if b.size < RECORDS:
         return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.TOO_SMALL_FOR_FIELDS, b.size)
     read_header(b.p, &h)
+    if h.records_count == 0 and not (opens_empty and codec != NONE):
+        return True  # Kafka does not even look at the codec
     if codec > ZSTD:
         return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, codec)
-    if h.records_count == 0 and not (opens_empty and codec != NONE):
-        return True
     open_stream(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS, d.limit, False)
     if s.status == DAMAGED:
         return broker_fails(v, RECORD_MALFORMED, S7, s.reason, s.detail)
@@ -449,6 +457,8 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const
         note_facts(&f, v)
         if not record_errors(scratch, v):
             return False
+        if not can_set_max_timestamp(&b, d.now if policy.log_append_time else f.max_timestamp, policy, v):
+            return False
         add_facts(&f, v)
         at += b.size
     if policy.log_append_time:
@@ -456,6 +466,17 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const
     elif d.to_magic == 0:
         v.max_timestamp = NO_TIMESTAMP
     return True
+
+
+cdef inline bint can_set_max_timestamp(const Entry *b, int64_t timestamp, const Policy *policy,
+        Verdict *v) noexcept nogil:
+    """DefaultRecordBatch.setMaxTimestamp asks for the codec, where it changes anything: of a batch without records
+    nobody has asked before."""
+    cdef int codec = attributes_of(b) & CODEC_MASK
+    if codec <= ZSTD or b.magic < 2 or (be64(b.p + MAX_TIMESTAMP) == timestamp
+            and (attributes_of(b) & LOG_APPEND_TIME_BIT != 0) == policy.log_append_time):
+        return True
+    return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, codec)
 
 
 cdef bint cannot_build(const Entry *first, const Door *d, bint zstd, Verdict *v) noexcept nogil:
@@ -605,6 +626,8 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint
     cdef int32_t i = 0, length = 0
     clear_facts(&f)
     answer = open_messages(&m, b, scratch, c, d.limit, &f)
+    if wrapper_is_damaged(answer, b, scratch, c, d, &f, v):
+        return False
     while answer == WALKED:
         answer = next_message(&m, &message, i, &f)
         if answer == NO_MESSAGE:
@@ -727,8 +750,9 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     note_facts(&f, v)
     if not record_errors(scratch, v):
         return False
-    if f.deltas_ascend:
-        f.found &= ~<uint32_t>(1 << 3)  # the cleaner leaves gaps; order is what counts here
+    f.found &= ~<uint32_t>(1 << 3)
+    if not f.deltas_ascend:
+        f.found |= 1 << 3  # the cleaner leaves gaps; order is what counts here
     add_facts(&f, v)
     return True
 

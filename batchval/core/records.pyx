@@ -437,7 +437,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
         int parser) noexcept nogil:
     cdef int32_t length = 0, offset_delta = 0, key_length = 0, value_length = 0, headers = 0
     cdef int64_t timestamp_delta = 0, timestamp, body = 0
-    cdef uint64_t start, taken
+    cdef uint64_t start, taken, delivered
     cdef const uint8_t *next_record
     cdef int found, answer
     cdef uint8_t attributes
@@ -462,6 +462,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     start = s.delivered - room(r.p, r.end)
     if parser == STREAM_PARSER:
         r.body_end = start + <uint64_t>length
+    delivered = s.delivered
     next_record = hidden(r.p + length) if length >= 0 and room(r.p, r.end) >= <uint64_t>length else NULL
 
     if likely(r.p < r.end, 1):
@@ -507,7 +508,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
         if answer != WALKED:
             return answer
 
-    if likely(r.p == next_record, 1):
+    if likely(r.p == next_record and s.delivered == delivered, 1):  # a later block may lie where the first one lay
         r.p = next_record
     else:
         taken = s.delivered - room(r.p, r.end) - start
@@ -578,7 +579,6 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
         if s.status != ENDED and not s.soft_end:
             return stopped(s, f, h.records_count, False)
     if h.records_count - 1 > h.last_offset_delta:
-        f.found |= 1 << 3
         f.deltas_ascend = False
     return WALKED
 

@@ -50,6 +50,7 @@ cdef struct Replay:
     uint64_t damage  # position of the first byte that never comes
     bint abrupt  # good bytes of the failing read are lost
     uint64_t frame_start  # zstd: the damaged frame's first byte
+    uint64_t restart  # snappy: a read that comes here stops, and the next one starts here
     const uint8_t *payload
     const uint8_t *payload_end
     GzipAhead *gzip
@@ -135,6 +136,8 @@ cdef uint64_t read_down(Replay *r, uint64_t wish) noexcept nogil:
             n = 0 if at + wish >= r.damage else wish
         else:
             n = wish if wish < r.damage - at else r.damage - at
+    elif at < r.restart <= at + wish:
+        n = r.restart - at
     else:
         n = 0 if at + wish > r.damage else wish
     r.source_at += n
@@ -175,10 +178,15 @@ cdef bint find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, u
     """Decodes as far as one chunk behind what was needed. True: there is damage by then, and r says where."""
     cdef Stream s
     open_stream(&s, scratch, r.codec, magic, r.payload, room(r.payload, r.payload_end), limit, keep)
+    r.restart = 0
     while s.delivered <= needed + LARGEST_FILL:
         s.at = s.end
-        if not refill(&s) and not s.soft_end:
-            break
+        if not refill(&s):
+            if not s.soft_end:
+                break
+            if s.delivered >= needed:
+                return False  # no read went on from here before all was there
+            r.restart = s.delivered
     r.damage = s.delivered
     r.abrupt = s.delivery == LOST_ABRUPTLY
     r.frame_start = s.state.zstd.frame_start if r.codec == ZSTD else 0

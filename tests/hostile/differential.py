@@ -7,20 +7,28 @@ accepted by strict means accepted by kafka with the same result, and strict neve
 from __future__ import annotations
 
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "reference"))
 
+import mutator
 import reference
 from buffers import buffer_of
+from kafka_model import batches, builder, java, lz4_stream
 from seeds import NOW
 
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 
-__all__ = ["DEFAULTS", "Setup", "compare", "setups", "strict_invariants"]
+__all__ = ["DEFAULTS", "Setup", "compare", "known", "setups", "strict_invariants"]
+
+# The reference's checksums are plain Python and took a third of a run. These are the mutator's, not the core's.
+for _module in (java, batches, builder):
+    _module.crc32c = mutator.crc32c  # type: ignore[attr-defined]
+lz4_stream.xxh32 = mutator.xxh32
 
 DEFAULTS: dict[str, Any] = {
     "now": 0,
@@ -40,6 +48,8 @@ DEFAULTS: dict[str, Any] = {
 }
 _FACTS = ("append_time", "next_offset", "max_timestamp", "size_maybe_changed", "in_place", "converted")
 STRICT_LIMIT = 1 << 20
+_LZ4_FRAME = b"\x04\x22\x4d\x18"
+_EMPTY_BLOCK = re.compile(rb"\x01\0\0\0[\0-\x0f]")  # one byte, compressed: a token for no literals
 
 
 class Setup(NamedTuple):
@@ -125,7 +135,8 @@ def _validated(setup: Setup, ours: Any, theirs: reference.Answer) -> list[str]:
 
 def known(data: bytes) -> str:
     """Departures that are known and written down (docs/departures.md): what they touch is not compared."""
-    if b"\x01\0\0\0\0" in data:
+    frame = data.find(_LZ4_FRAME)
+    if frame >= 0 and _EMPTY_BLOCK.search(data, frame):
         return "an lz4 block without content: Kafka's skip leaves bytes out of order behind it"
     return ""
 

@@ -513,6 +513,13 @@ static void one(Out *o, const uint8_t *p, uint32_t n)
     else { put(o, p, n); damage(o, 0); }
 }
 
+/* For the reference validator, whose own checksums are plain Python: 'C' CRC-32C, 'x' xxHash of 32 bits. */
+uint32_t hostile_checksum(int kind, const uint8_t *p, uint32_t n)
+{
+    tables();
+    return kind == 'x' ? xxh32(p, n) : crc_by(T_C, p, n);
+}
+
 /* One hostile case of at most `capacity` (up to 16384) bytes; its size. seeds: blob[offsets[i]:offsets[i + 1]] */
 uint32_t hostile_case(uint64_t *state, const uint8_t *blob, const uint32_t *offsets, uint32_t seeds, uint8_t *out, uint32_t capacity)
 {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from buffers import Slots
 
-__all__ = ["LARGEST_CASE", "Mutator"]
+__all__ = ["LARGEST_CASE", "Mutator", "crc32c", "xxh32"]
 
 LARGEST_CASE = 16384
 _SOURCE = Path(__file__).with_name("mutator.c")
@@ -31,9 +31,19 @@ def _library() -> ctypes.CDLL:
         subprocess.run([*compiler, "-O2", "-shared", "-fPIC", str(_SOURCE), "-o", str(partial)], check=True)
         partial.rename(built)
     library = ctypes.CDLL(str(built))
-    for name in ("hostile_case", "hostile_stream", "hostile_slots"):
+    for name in ("hostile_case", "hostile_stream", "hostile_slots", "hostile_checksum"):
         getattr(library, name).restype = ctypes.c_uint32
     return library
+
+
+def crc32c(data: bytes | bytearray | memoryview) -> int:
+    """CRC-32C by the mutator's own tables."""
+    return int(_library().hostile_checksum(ord("C"), bytes(data), len(data)))
+
+
+def xxh32(data: bytes | bytearray | memoryview) -> int:
+    """xxHash of 32 bits, seed 0."""
+    return int(_library().hostile_checksum(ord("x"), bytes(data), len(data)))
 
 
 class Mutator:

@@ -290,6 +290,7 @@ class DefaultBatch(Batch):
     def set_max_timestamp(self, kind: TimestampType, timestamp: int) -> None:
         if self.timestamp_type is kind and self.max_timestamp == timestamp:
             return
+        _ = self.codec  # one that is unknown fails here
         kept = self.attributes & 0x77  # codec, transactional, control, delete horizon
         self.buffer.put(">h", 21, kept | (0x08 if kind is TimestampType.LOG_APPEND_TIME else 0))
         self.buffer.put(">q", 35, timestamp)
