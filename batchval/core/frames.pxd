@@ -32,7 +32,7 @@ cdef struct GzipState:
 cdef struct Lz4State:
     uint32_t block_maximum
     uint8_t flags
-    int64_t content_size  # -1: not stated
+    uint64_t content_size  # where the flags say that it is stated
     Xxh32 content
 
 cdef struct ZstdState:

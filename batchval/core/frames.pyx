@@ -315,12 +315,11 @@ cdef bint open_lz4(Stream *s) noexcept nogil:
         return damaged(s, reasons.LZ4_DESCRIPTOR, ALL_BEFORE)
     s.state.lz4.flags = flags
     s.state.lz4.block_maximum = <uint32_t>1 << (8 + 2 * (block_descriptor >> 4))
-    s.state.lz4.content_size = -1
     if flags & LZ4_CONTENT_SIZE:
         descriptor += 8
         if room(p, s.source_end) < 4 + descriptor:
             return damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
-        s.state.lz4.content_size = <int64_t>le64(p + 6)
+        s.state.lz4.content_size = le64(p + 6)
     if s.magic != 0:  # clients of magic 0 wrote a wrong checksum, which Kafka forgives
         if room(p, s.source_end) < 4 + descriptor + 1:
             return damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
@@ -341,7 +340,7 @@ cdef bint end_lz4(Stream *s) noexcept nogil:
         if le32(s.source) != xxh32_value(&s.state.lz4.content):
             s.mislabelled = True
         s.source += 4
-    if s.state.lz4.content_size >= 0 and <uint64_t>s.state.lz4.content_size != s.delivered:
+    if s.state.lz4.flags & LZ4_CONTENT_SIZE and s.state.lz4.content_size != s.delivered:
         s.mislabelled = True
     return ended(s, s.source)
 
@@ -453,8 +452,6 @@ cdef int zstd_frame_header(const uint8_t *p, uint64_t n, FrameHeader *h) noexcep
     if le32(p) != <uint32_t>ZSTD_MAGIC:
         return reasons.ZSTD_MAGIC
     descriptor = p[4]
-    if descriptor & 8:  # a reserved bit
-        return reasons.ZSTD_FRAME_HEADER
     h.skippable = False
     h.has_checksum = descriptor & 4
     content_size_bytes = 1 << (descriptor >> 6) if descriptor >> 6 or descriptor & 32 else 0
@@ -462,6 +459,8 @@ cdef int zstd_frame_header(const uint8_t *p, uint64_t n, FrameHeader *h) noexcep
     h.size = 5 + dictionary_bytes + content_size_bytes + (0 if descriptor & 32 else 1)
     if n < h.size:
         return reasons.ZSTD_CUT_OFF
+    if descriptor & 8:  # a reserved bit, which zstd asks only of a whole header
+        return reasons.ZSTD_FRAME_HEADER
     h.content_size = -1
     if content_size_bytes:
         p += h.size - content_size_bytes

@@ -186,13 +186,15 @@ def _generated() -> Iterable[bytes]:
 
 def _files(extra: Iterable[Path]) -> Iterable[bytes]:
     """Golden and hostile cases of the repository, batches of its segments, and whatever else is named."""
-    opened = [*sorted((_ROOT / "fixtures" / "golden").rglob("*.jsonl*")), *extra]
+    cases = [
+        *(_ROOT / "fixtures" / "golden").rglob("*.jsonl*"),
+        *(_ROOT / "fixtures" / "hostile").glob("batches.jsonl"),
+    ]
+    opened = [*sorted(cases), *extra]
     for path in opened:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             for line in lines:
                 yield bytes.fromhex(json.loads(line)["batch_hex"])
-    for path in sorted((_ROOT / "fixtures" / "hostile").glob("*.bin")):
-        yield path.read_bytes()
     for path in sorted((_ROOT / "fixtures" / "segments").rglob("*.log")):
         data, at, taken = path.read_bytes(), 0, 0
         while at + 17 < len(data) and taken < 6:
