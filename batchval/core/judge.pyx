@@ -27,8 +27,8 @@ from batchval.core.legacy cimport (
     open_messages, walk_messages,
 )
 from batchval.core.records cimport (
-    BROKER_FAILS, BUFFER_PARSER, MALFORMED, OVER_LIMIT, SKIP_PARSER, STREAM_PARSER, WALKED, Checks, Facts, clear_facts,
-    plain_range, walk,
+    BROKER_FAILS, BUFFER_PARSER, MALFORMED, OVER_LIMIT, SKIP_PARSER, STREAM_PARSER, WALKED, Checks, Facts,
+    clear_facts, plain_range, walk,
 )
 from batchval.core.replay cimport damage_comes_first
 from batchval.core.scratch cimport Scratch, no_errors
@@ -640,9 +640,6 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint
             return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
         i += 1
         answer = WALKED
-    if (answer == MALFORMED or answer == CORRUPT) and damage_comes_first(b, scratch, c, &f, STREAM_PARSER, d.limit):
-        v.record = f.record
-        return broker_fails(v, WRAPPER_MALFORMED, S7, f.reason)
     return take(answer, &f, b.magic, v)
 
 

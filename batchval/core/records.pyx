@@ -137,12 +137,28 @@ cdef inline int varlong(Stream *s, Reader *r, int64_t *value) noexcept nogil:
     return found
 
 
+cdef int pass_soft_end(Stream *s, bint progress) noexcept nogil:
+    """Utils.skip over a stream that says 0, then goes on: one such end is passed, and one more behind skipped bytes."""
+    cdef int ends = 3 if progress else 2
+    while s.soft_end:
+        ends -= 1
+        if ends == 0:
+            return CUT_OFF
+        if refill(s):
+            return FOUND
+    return CUT_OFF
+
+
 cdef int skip_across(Stream *s, uint64_t n) noexcept nogil:
+    cdef bint progress = False
     while n > room(s.at, s.end):
+        progress = progress or s.at < s.end
         n -= room(s.at, s.end)
         s.at = s.end
         if not refill(s):
-            return CUT_OFF
+            if pass_soft_end(s, progress) != FOUND:
+                return CUT_OFF
+            progress = False
     s.at += n
     return FOUND
 
@@ -175,7 +191,8 @@ cdef int skip_utf8(Stream *s, Reader *r, int32_t n, bint *is_utf8) noexcept nogi
     s.at = r.p
     while left:
         if s.at == s.end and not refill(s):
-            return CUT_OFF
+            if pass_soft_end(s, left < <uint64_t>n) != FOUND:
+                return CUT_OFF
         part = room(s.at, s.end)
         if part > left:
             part = left
@@ -566,7 +583,7 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
         answer = walk_one(s, &r, h, c, f, i, parser)
         if answer != WALKED:
             s.at = r.p
-            if parser == STREAM_PARSER and f.needed < r.body_end < <uint64_t>UNLIMITED:
+            if parser == STREAM_PARSER and r.body_end < <uint64_t>UNLIMITED:
                 f.needed = r.body_end  # Kafka has the whole body before it looks into it
             return answer
         r.body_end = <uint64_t>UNLIMITED
