@@ -747,9 +747,8 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     note_facts(&f, v)
     if not record_errors(scratch, v):
         return False
-    f.found &= ~<uint32_t>(1 << 3)
-    if not f.deltas_ascend:
-        f.found |= 1 << 3  # the cleaner leaves gaps; order is what counts here
+    if f.deltas_ascend:
+        f.found &= ~<uint32_t>(1 << 3)  # the cleaner leaves gaps; order is what counts here
     add_facts(&f, v)
     return True
 
