@@ -2,6 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.number cimport PyNumber_Index
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -63,10 +64,11 @@ class BatchClaims(NamedTuple):
 
 cdef int fill(values, Claims *claims) except -1:
     try:
-        claims.batch_min_timestamp = values[0]
-        claims.records_number = values[1]
-        claims.null_keys = values[2]
-    except (TypeError, OverflowError, IndexError) as error:
+        batch_min_timestamp, records_number, null_keys = values
+        claims.batch_min_timestamp = PyNumber_Index(batch_min_timestamp)
+        claims.records_number = PyNumber_Index(records_number)
+        claims.null_keys = PyNumber_Index(null_keys)
+    except (TypeError, ValueError, OverflowError) as error:
         raise BatchvalError(f"claims are (int64, int32, int8), not {values!r}: {error}") from None
     return 0
 
@@ -196,7 +198,13 @@ def read(batch):
 
 def to_tag(claims, uint32_t crc):
     """The bytes of the tagged field, for the batch with this crc."""
-    return bytes((TAG_VERSION,)) + BatchClaims(*claims).to_bytes() + crc.to_bytes(4, "big")
+    cdef Claims these
+    cdef uint8_t data[TAG_SIZE]
+    fill(claims, &these)
+    data[0] = TAG_VERSION
+    put_claims(data + 1, &these)
+    put_be32(data + 1 + CLAIMS_SIZE, <int32_t>crc)
+    return PyBytes_FromStringAndSize(<const char *>data, TAG_SIZE)
 
 
 def from_tag(tag, uint32_t crc):

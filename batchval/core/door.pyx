@@ -15,7 +15,7 @@ from batchval.core cimport reasons
 from batchval.core.bytes cimport be16
 from batchval.core.claims cimport (
     AGAINST_CLAIMS, CLAIMED_RECORDS, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED,
-    CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, NO_CLAIMS, SOME_KEYS_NULL, TRUST_CLAIMS, Claims, ClaimsCall,
+    CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, SOME_KEYS_NULL, TRUST_CLAIMS, Claims, ClaimsCall,
     read_claims, read_tag, settles, strip_into, strongest_null_keys,
 )
 from batchval.core.crc32c cimport crc32c_of
@@ -88,7 +88,12 @@ cdef inline bint walk_plain_uncompressed(const uint8_t *p, size_t n, const Batch
 
 cdef bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h, const Call *call,
         const Claims *claims) noexcept nogil:
-    """Also asks what the compressed frame itself says: a batch that admits to be too large is not taken on trust."""
+    """Claims say nothing about sizes: a topic that bounds a record more tightly than the whole batch is bounded has to
+    look, as has one whose batch admits to be too large. And what S1 refuses is refused by the stages."""
+    if h.attributes & UNUSED_BITS and call.door.refuse & (1 << 1):
+        return False
+    if call.checks.max_body < 0 or <uint64_t>call.checks.max_body < call.door.limit:
+        return False
     return settles(claims, h, &call.checks) and stated_size(h.attributes & CODEC_MASK, records, n) <= call.door.limit
 
 
@@ -152,14 +157,16 @@ cdef int honesty(const Claims *claims, const BatchHeader *h, const Verdict *v) n
     """Claims against what a walk found; before the verdict is concluded."""
     cdef int8_t strongest
     if v.walked == 0:
-        # the walk itself refused: what claims say above all is that records can be read
-        if v.rule == RECORD_MALFORMED or v.cause == S3 or v.cause == S7 or v.cause == S10:
+        # the walk itself refused: what claims say above all is that records can be read; of their size they say nothing
+        if v.reason == reasons.RECORD_LENGTH_ABOVE_MAX:
+            return CLAIMS_UNJUDGED
+        if v.rule == RECORD_MALFORMED or v.cause == S7:
             return CLAIMS_LYING
         return CLAIMS_UNJUDGED
     if v.walked > 1:
         return CLAIMS_UNJUDGED
     strongest = strongest_null_keys(v.walked_null_keys, v.walked_records)
-    if v.walked_found & AGAINST_CLAIMS or v.cause == S3:
+    if v.walked_found & AGAINST_CLAIMS:
         return CLAIMS_LYING
     if claims.records_number != v.walked_records or claims.batch_min_timestamp != v.walked_min_timestamp:
         return CLAIMS_LYING
@@ -171,37 +178,40 @@ cdef int honesty(const Claims *claims, const BatchHeader *h, const Verdict *v) n
 
 
 cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *call, Verdict *v) noexcept nogil:
-    """A buffer that begins with a whole batch of magic 3; ``h`` becomes the header of the batch that it carries."""
+    """A buffer that begins with a whole batch of magic 3; ``h`` becomes the header of the batch that it carries.
+
+    The verdict is that batch's, and is concluded; claims that lie refuse what would be accepted without them.
+    """
     cdef Claims claims
     cdef size_t size = <size_t>h.batch_length + LOG_OVERHEAD
     cdef Scratch *scratch = call.scratch
     cdef int policy = call.claims.policy
-    cdef uint32_t computed
     read_claims(p + RECORDS, &claims)
     h.magic = 2
     h.batch_length -= CLAIMS_SIZE
     if not accept_plain(p, n, CLAIMED_RECORDS, h, call, &claims if policy == TRUST_CLAIMS else NULL, v):
         clear(v)
-        computed = crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES)
-        if computed != h.crc:
-            v.error_batch = 0
-            refuse(v, CRC_MISMATCH, CORRUPT_MESSAGE, reasons.WRONG_CRC, h.crc, computed)
-            v.claims = NO_CLAIMS if policy == IGNORE_CLAIMS else CLAIMS_UNJUDGED
-            return
         if not copy_reserve(scratch, n - CLAIMS_SIZE):
             v.out_of_memory = True
             return
         strip_into(scratch.copy, p, n, size)
         judge_by_stages(scratch.copy, n - CLAIMS_SIZE, call, v)
         v.stated_max_timestamp = h.max_timestamp
+        # of the buffer that came
         if v.valid_bytes:
-            v.valid_bytes += CLAIMS_SIZE  # of the buffer that came
+            v.valid_bytes += CLAIMS_SIZE
+        if v.error_batch > 0:
+            v.error_batch += CLAIMS_SIZE
+        elif v.rule == CRC_MISMATCH:
+            v.a = h.crc
+            v.b = crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES)
     v.stripped = True
     if policy != IGNORE_CLAIMS and v.claims != CLAIMS_TRUSTED:
         v.claims = honesty(&claims, h, v)
-        if v.claims == CLAIMS_LYING and v.rule == 0:
-            # the claims are bytes of the batch: as malformed as any other field that is wrong
-            refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
+    conclude(call.door, v)
+    if v.claims == CLAIMS_LYING and v.rule == 0:
+        # the claims are bytes of the batch: as malformed as any other field that is wrong
+        refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
 
 
 cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, Scratch *scratch,
@@ -235,9 +245,9 @@ cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, Scr
         # where a broker wrote the timestamps, or the batch is its own, claims say nothing
         if not h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):
             v.claims = honesty(&claims, &h, v)
-            if v.claims == CLAIMS_LYING and v.rule == 0:
-                refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
         conclude(d, v)
+        if v.claims == CLAIMS_LYING and v.rule == 0:
+            refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
 
 
 # ---- the verdict ---------------------------------------------------------------------------------------------------
@@ -258,7 +268,6 @@ cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         if (h.magic == CLAIMS_MAGIC and call.policy.accept_claims_header and call.door.strict
                 and CLAIMED_RECORDS - LOG_OVERHEAD <= h.batch_length <= <int64_t>n - LOG_OVERHEAD):
             judge_carried(p, n, h, call, v)
-            conclude(call.door, v)
             return
         if said.tagged and said.policy != IGNORE_CLAIMS:
             bound = h.magic == 2 and read_tag(said.tag, said.tag_size, h.crc, &claims)

@@ -418,7 +418,7 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
 cdef struct FrameHeader:
     uint64_t size
     uint64_t window
-    int64_t content_size  # -1: not stated, or above 2^63
+    int64_t content_size  # -1: not stated
     bint has_checksum
     bint skippable
 
@@ -472,7 +472,7 @@ cdef int zstd_frame_header(const uint8_t *p, uint64_t n, FrameHeader *h) noexcep
             content = le32(p)
         else:
             content = le64(p)
-        h.content_size = <int64_t>content if content <= <uint64_t>UNLIMITED else -1
+        h.content_size = <int64_t>content if content <= <uint64_t>UNLIMITED else <int64_t>UNLIMITED
         p -= h.size - content_size_bytes
         h.window = content
     if not descriptor & 32:

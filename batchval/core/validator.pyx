@@ -708,7 +708,7 @@ cdef class LogValidator:
         read_claims_call(claims, d.strict, &call)
         take_buffer(buffer, &view, PyBUF_WRITABLE if in_place else PyBUF_SIMPLE)
         try:
-            if (in_place and self.compiled.accept_claims_header and view.len > MAGIC
+            if (in_place and self.accepts_claims() and view.len > MAGIC
                     and (<const uint8_t *>view.buf)[MAGIC] == CLAIMS_MAGIC):
                 raise BatchvalError("a batch with claims in its header becomes shorter: not in place")
             scratch = borrow()
@@ -728,7 +728,8 @@ cdef class LogValidator:
         cdef Entry b
         cdef size_t at = 0
         cdef const uint8_t *built
-        if result.v.stripped:
+        cdef bint strips = result.v.stripped and n > 0  # a follower may have skipped it
+        if strips:
             stripped = PyBytes_FromStringAndSize(NULL, n - CLAIMS_SIZE)
             strip_into(<uint8_t *>PyBytes_AS_STRING(stripped), p, n, be32(p + BATCH_LENGTH) + LOG_OVERHEAD)
             p = <uint8_t *>PyBytes_AS_STRING(stripped)
@@ -747,7 +748,7 @@ cdef class LogValidator:
                     at += b.size
             result.new_bytes = output
             return 0
-        if result.v.stripped:
+        if strips:
             result.new_bytes = stripped
         elif not in_place:
             result.new_bytes = PyBytes_FromStringAndSize(<const char *>p, n)

@@ -1,0 +1,51 @@
+"""Honest batches are answered the same with claims as without: golden cases here, a hundred thousand in test-full."""
+
+from collections import Counter
+from pathlib import Path
+
+import claims_path
+import pytest
+
+from batchval import compression
+
+GOLDEN = sorted((Path(__file__).resolve().parents[2] / "fixtures" / "golden").rglob("cases.jsonl"))
+
+
+@pytest.fixture(params=compression.PROVIDERS)
+def provider(request):
+    before = compression.provider()
+    compression.use(request.param)
+    yield request.param
+    compression.use(before)
+
+
+def test_golden_cases(provider):
+    counts, found = claims_path.compared(claims_path.lines(GOLDEN))
+    assert found == []
+    assert counts["  by the claims path"] > 20
+    assert counts["honest, and refused, rebuilt or uncompressed"] > 20
+
+
+def test_a_difference_is_seen(monkeypatch):
+    """What this compares with is not what it compares."""
+    case = next(
+        c
+        for c in claims_path.lines(GOLDEN)
+        if claims_path.differences(c, counts := Counter()) == [] and counts["  by the claims path"]
+    )
+    real = claims_path.compute
+    monkeypatch.setattr(claims_path, "compute", lambda data: real(data)._replace(null_keys=9))
+    assert any("path shallow, not claims" in line for line in claims_path.differences(case, Counter()))
+    assert any("claims lying" in line for line in claims_path.differences(case, Counter()))
+
+
+@pytest.mark.slow
+def test_fresh_cases(kafka, tmp_path):
+    total = Counter()
+    for seed in range(10):
+        fresh = tmp_path / "fresh.jsonl"
+        kafka.run("generate", "--seed", str(seed), "--cases", "50000", str(fresh))
+        counts, found = claims_path.compared(claims_path.lines([fresh]))
+        assert found == []
+        total += counts
+    assert total["honest, compressed, in place"] > 100_000
