@@ -1,0 +1,438 @@
+"""ConsumerNetworkClient: requests queued for nodes, sent when a node takes them, each with a future for its answer.
+
+One loop, one thread: only ``wakeup`` and ``disconnect`` may be called from others. Whoever waits for an answer either
+awaits its future, or polls; both lead through the same steps in the same order:
+
+    fire completions, pending disconnects, try_send, I/O, check_disconnects, maybe_trigger_wakeup, try_send,
+    fail_expired_requests, fire completions
+
+Sockets are served by the loop in any case. ``poll`` is for whoever wants the order, the limits on waiting, or the
+wakeups of Kafka's class; where nobody polls, the loop takes the steps when something has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, Self
+
+from batchval.network.errors import (
+    AuthenticationError,
+    ClosedError,
+    DisconnectError,
+    RequestTimeoutError,
+    WakeupError,
+)
+from batchval.network.future import RequestFuture
+from batchval.network.network_client import NetworkClient, NetworkOptions
+from batchval.network.request import AnyRequest, ClientRequest, ClientResponse, Node, RequestBuilder
+from batchval.network.unsent import UnsentRequests
+
+__all__ = ["ClientOptions", "ConsumerNetworkClient", "PollCondition", "Timer"]
+
+#: Never sleep longer in one poll, whatever the heartbeat interval (Kafka's MAX_POLL_TIMEOUT_MS).
+MAX_POLL_TIMEOUT_MS: Final = 5_000.0
+
+log = logging.getLogger("batchval.network")
+
+
+class PollCondition(Protocol):
+    """Asked by ``poll`` before it waits; a RequestFuture is one."""
+
+    def should_block(self) -> bool:
+        """Whether there is still something to wait for."""
+
+
+class Timer:
+    """A limit on waiting, in milliseconds from now; infinite without one."""
+
+    __slots__ = ("_clock_ms", "_deadline_ms")
+
+    def __init__(self, timeout_ms: float | None = None, clock_ms: Callable[[], float] | None = None) -> None:
+        self._clock_ms = clock_ms or _loop_ms
+        self._deadline_ms = float("inf") if timeout_ms is None else self._clock_ms() + timeout_ms
+
+    @property
+    def remaining_ms(self) -> float:
+        """What is left; 0 when expired."""
+        return max(0.0, self._deadline_ms - self._clock_ms())
+
+    @property
+    def expired(self) -> bool:
+        """Nothing is left."""
+        return self.remaining_ms == 0
+
+
+def _loop_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class ClientOptions:
+    """Kafka's defaults. Times in milliseconds."""
+
+    network: NetworkOptions
+    retry_backoff_ms: float = 100
+    heartbeat_interval_ms: float = 3_000
+    session_timeout_ms: float = 45_000
+    request_timeout_ms: float = 30_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
+            raise ValueError(
+                f"heartbeat_interval_ms must be above 0 and below session_timeout_ms "
+                f"({self.heartbeat_interval_ms:g}, {self.session_timeout_ms:g})"
+            )
+        if self.heartbeat_interval_ms > self.session_timeout_ms / 3:
+            log.warning(
+                "heartbeat_interval_ms %g is above a third of session_timeout_ms %g: few lost heartbeats end it",
+                self.heartbeat_interval_ms,
+                self.session_timeout_ms,
+            )
+
+
+class ConsumerNetworkClient:
+    """Made inside a running loop, whose thread is its own. ``async with`` closes it."""
+
+    def __init__(self, options: ClientOptions, *, clock_ms: Callable[[], float] | None = None) -> None:
+        self.options = options
+        self.max_poll_timeout_ms = min(options.heartbeat_interval_ms, MAX_POLL_TIMEOUT_MS)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._clock_ms = clock_ms or (lambda: self._loop.time() * 1000)
+        self.network = NetworkClient(options.network, self._clock_ms, self._completed, self._notify)
+        self.unsent = UnsentRequests()
+        self._pending_completion: deque[tuple[ClientRequest, AnyRequest | None, Any, BaseException | None]] = deque()
+        self._pending_disconnects: deque[Node] = deque()  # appended to by other threads
+        self._authentication_error: AuthenticationError | None = None
+        self._firing = False
+        self._wakeup = False
+        self._wakeup_disabled = False
+        self._closed = False
+        self._polls = 0
+        self._activity = False
+        self._blocked: set[asyncio.Future[None]] = set()
+        self._service: asyncio.Handle | None = None
+        self._service_timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+        await self.network.wait_closed()
+
+    def _guard(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("only wakeup and disconnect may be called from another thread than the loop's")
+
+    # --- sending
+
+    def send(
+        self, node: Node, request: AnyRequest | RequestBuilder, timeout_ms: float | None = None
+    ) -> RequestFuture[ClientResponse]:
+        """Queues a request for a node and returns at once; a blocked poll looks again. Safe inside callbacks.
+
+        ``timeout_ms`` (default: the options' request_timeout_ms) limits the wait for being sent, and again the wait for
+        the answer. The future fails with RequestTimeoutError, DisconnectError, AuthenticationError,
+        UnsupportedVersionError, or whatever encoding or decoding raised. ClosedError is raised after ``close``.
+        """
+        self._guard()
+        if self._closed:
+            raise ClosedError("the client is closed")
+        timeout_ms = self.options.request_timeout_ms if timeout_ms is None else timeout_ms
+        future: RequestFuture[ClientResponse] = RequestFuture()
+        self.unsent.put(ClientRequest(node, request, self._clock_ms(), timeout_ms, future))
+        self._notify()
+        return future
+
+    def try_send(self, now_ms: float) -> float:
+        """Sends whatever can be sent; how long until it is worth trying again, in milliseconds, if nothing happens."""
+        self._guard()
+        delay = self.max_poll_timeout_ms
+        for node in self.unsent.nodes():
+            while (request := self.unsent.first(node)) is not None:
+                if not self.network.ready(node, now_ms):
+                    delay = min(delay, self.network.poll_delay_ms(node, now_ms))
+                    break  # the next node may be ready
+                self.unsent.pop(node)
+                self.network.send(request)
+        return delay
+
+    def flush_nowait(self) -> None:
+        """Sends what can be sent now, without waiting (Kafka's transmitSends)."""
+        self.try_send(self._clock_ms())
+
+    def try_connect(self, node: Node) -> None:
+        """Starts connecting before there is anything to send."""
+        self._guard()
+        self.network.try_connect(node, self._clock_ms())
+
+    # --- waiting
+
+    async def poll(
+        self,
+        timer: Timer | float | None = None,
+        condition: PollCondition | None = None,
+        disable_wakeup: bool = False,
+    ) -> None:
+        """One round. Waits until something happens: at most ``timer``, and not at all if ``condition`` needs no wait.
+
+        With nothing in flight it waits no longer than retry_backoff_ms, else than min(heartbeat_interval_ms, 5000).
+        Raises WakeupError, once for any number of ``wakeup`` before, unless disabled; answers that came in this round
+        are then told in the next. Raises the AuthenticationError of a connection that was refused, once.
+        """
+        self._guard()
+        if not isinstance(timer, Timer):
+            timer = Timer(timer, self._clock_ms)
+        self._polls += 1
+        try:
+            delay = self._before_io()
+            wait = 0.0
+            if not self._pending_completion and (condition is None or condition.should_block()):
+                wait = min(timer.remaining_ms, delay)
+                if self.network.in_flight_count() == 0:
+                    wait = min(wait, self.options.retry_backoff_ms)
+                if (deadline := self.unsent.next_deadline_ms()) is not None:
+                    wait = min(wait, max(1.0, deadline - self._clock_ms()))
+            if self._wakeup and not disable_wakeup and not self._wakeup_disabled:
+                wait = 0.0
+            await self._io(wait)
+            self.check_disconnects(self._clock_ms())
+            if not disable_wakeup:
+                self.maybe_trigger_wakeup()
+            self._after_io()
+        finally:
+            self._polls -= 1
+            if not self._polls and self._service is None:
+                self._service = self._loop.call_soon(self._serve)  # what this round left is the loop's
+        self.maybe_throw_authentication_error()
+
+    def _before_io(self) -> float:
+        """A round's first steps; how long to wait at most, in milliseconds."""
+        self._fire_pending_completions()
+        self._handle_pending_disconnects()
+        return self.try_send(self._clock_ms())
+
+    def _after_io(self) -> float:
+        """A round's last steps; how long until the next is due, in milliseconds, if nothing happens."""
+        delay = self.try_send(self._clock_ms())
+        self.fail_expired_requests(self._clock_ms())
+        self.unsent.clean()
+        self._fire_pending_completions()
+        return delay
+
+    async def poll_no_wakeup(self) -> None:
+        """One round without waiting and without WakeupError."""
+        await self.poll(0, None, disable_wakeup=True)
+
+    async def poll_until(
+        self, future: RequestFuture[Any], timer: Timer | float | None = None, disable_wakeup: bool = False
+    ) -> bool:
+        """Polls until the future is done (True) or the timer has expired. Its failure is not raised."""
+        self._guard()
+        if not isinstance(timer, Timer):
+            timer = Timer(timer, self._clock_ms)
+        while not future.is_done:
+            await self.poll(timer, future, disable_wakeup)
+            if timer.expired:
+                break
+        return future.is_done
+
+    async def await_pending_requests(self, node: Node, timer: Timer | float | None = None) -> bool:
+        """Polls until nothing for this node is unsent or in flight (True), or the timer has expired."""
+        if not isinstance(timer, Timer):
+            timer = Timer(timer, self._clock_ms)
+        while self.has_pending_requests(node) and not timer.expired:
+            await self.poll(timer)
+        return not self.has_pending_requests(node)
+
+    async def _io(self, timeout_ms: float) -> None:
+        """Lets the loop serve its sockets: until something has happened, or the time is over."""
+        if timeout_ms <= 0 or self._activity:
+            self._activity = False
+            await asyncio.sleep(0)
+            return
+        blocked: asyncio.Future[None] = self._loop.create_future()
+        self._blocked.add(blocked)
+        handle = self._loop.call_later(timeout_ms / 1000, _release, blocked)
+        try:
+            await blocked
+        finally:
+            handle.cancel()
+            self._blocked.discard(blocked)
+            self._activity = False
+
+    def _notify(self) -> None:
+        """Something has happened: whoever is blocked in a poll looks, else the loop does."""
+        self._activity = True
+        for blocked in self._blocked:
+            _release(blocked)
+        if not self._polls and self._service is None:
+            self._service = self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        """A round without I/O, which the loop has just done, and without waiting or WakeupError."""
+        self._service = None
+        if self._polls:
+            return
+        self._activity = False
+        self._before_io()
+        self.check_disconnects(self._clock_ms())
+        delay = self._after_io()
+        if self._service is not None:
+            return  # something has happened meanwhile
+        if self._service_timer is not None:
+            self._service_timer.cancel()
+            self._service_timer = None
+        deadline = self.unsent.next_deadline_ms()
+        if deadline is not None:
+            wait = min(delay, max(0.0, deadline - self._clock_ms()))
+            self._service_timer = self._loop.call_later(max(wait, 1.0) / 1000, self._notify)
+
+    # --- the steps
+
+    def check_disconnects(self, now_ms: float) -> None:
+        """Fails all that is unsent for nodes whose connection ended; what was in flight has failed with it."""
+        self._guard()
+        for node in self.unsent.nodes():
+            if self.network.connection_failed(node):
+                error = self.network.authentication_error(node)
+                for request in self.unsent.remove(node):
+                    failure = error or DisconnectError(f"there is no connection to {node}")
+                    self._pending_completion.append((request, None, None, failure))
+        self._authentication_error = self.network.failures_were_seen() or self._authentication_error
+
+    def fail_expired_requests(self, now_ms: float) -> None:
+        """Fails what was not sent in its time."""
+        self._guard()
+        for request in self.unsent.remove_expired(now_ms):
+            error = RequestTimeoutError(f"Failed to send request after {request.request_timeout_ms:g} ms.")
+            self._pending_completion.append((request, None, None, error))
+
+    def _handle_pending_disconnects(self) -> None:
+        while self._pending_disconnects:
+            node = self._pending_disconnects.popleft()
+            error = DisconnectError(f"{node} was disconnected")
+            for request in self.unsent.remove(node):
+                self._pending_completion.append((request, None, None, error))
+            self.network.disconnect(node, error)
+
+    def _completed(
+        self, request: ClientRequest, sent: AnyRequest | None, response: Any, error: BaseException | None
+    ) -> None:
+        self._pending_completion.append((request, sent, response, error))
+        self._notify()
+
+    def _fire_pending_completions(self) -> None:
+        """Tells everyone, in the order things ended; those that end meanwhile, too, but never one inside another."""
+        if self._firing:
+            return
+        self._firing = True
+        try:
+            while self._pending_completion:
+                request, sent, response, error = self._pending_completion.popleft()
+                if request.future.is_done:  # by somebody who was not meant to
+                    log.warning("the future of a request to %s was completed by another", request.node)
+                elif error is not None:
+                    request.future.raise_error(error)
+                else:
+                    assert sent is not None
+                    now = self._clock_ms()
+                    request.future.complete(ClientResponse(request.node, sent, response, request.created_time_ms, now))
+        finally:
+            self._firing = False
+
+    # --- wakeups and disconnects, from any thread
+
+    def wakeup(self) -> None:
+        """Makes the poll that waits now, or else the next one, raise WakeupError once. From any thread."""
+        self._wakeup = True
+        self._notify_from_anywhere()
+
+    def disconnect(self, node: Node) -> None:
+        """Fails what is unsent for a node, then what is in flight, and ends its connection, soon. From any thread."""
+        self._pending_disconnects.append(node)
+        self._notify_from_anywhere()
+
+    def _notify_from_anywhere(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._notify)
+        except RuntimeError:  # the loop is closed: nobody waits
+            log.debug("the loop of this client is closed")
+
+    def disable_wakeups(self) -> None:
+        """From now on nothing raises WakeupError: the client is about to be closed."""
+        self._guard()
+        self._wakeup_disabled = True
+
+    def maybe_trigger_wakeup(self) -> None:
+        """Raises WakeupError if ``wakeup`` was called since the last time."""
+        self._guard()
+        if self._wakeup and not self._wakeup_disabled:
+            self._wakeup = False
+            raise WakeupError("woken up by another thread")
+
+    # --- questions
+
+    def is_unavailable(self, node: Node) -> bool:
+        """Its connection failed, and it is too early to try again: a request would fail at once."""
+        return self.network.connection_failed(node) and self.network.connection_delay_ms(node, self._clock_ms()) > 0
+
+    def maybe_throw_auth_failure(self, node: Node) -> None:
+        """Raises what TLS or SASL said at the last attempt to connect to this node."""
+        if (error := self.network.authentication_error(node)) is not None:
+            raise error
+
+    def maybe_throw_authentication_error(self) -> None:
+        """Raises the AuthenticationError of any node, once."""
+        error, self._authentication_error = self._authentication_error, None
+        if error is not None:
+            raise error
+
+    def pending_request_count(self, node: Node | None = None) -> int:
+        """Unsent and in flight, of one node or of all."""
+        if node is not None:
+            return self.unsent.count(node) + self.network.in_flight_count(node)
+        return len(self.unsent) + self.network.in_flight_count()
+
+    def has_pending_requests(self, node: Node | None = None) -> bool:
+        """Whether there are any."""
+        return self.pending_request_count(node) > 0
+
+    def has_ready_nodes(self) -> bool:
+        """Whether any node is connected and takes requests."""
+        return self.network.has_ready_nodes()
+
+    def least_loaded_node(self, nodes: Iterable[Node]) -> Node | None:
+        """The one of them that would answer soonest, by what is in flight; None if none can be reached now."""
+        self._guard()
+        return self.network.least_loaded_node(nodes)
+
+    # --- the end
+
+    def close(self) -> None:
+        """Fails everything that is unsent or in flight with ClosedError, tells all, and ends all connections."""
+        self._guard()
+        if self._closed:
+            return
+        self._closed = True
+        error = ClosedError("the client was closed")
+        self.network.close(error)
+        for node in self.unsent.nodes():
+            for request in self.unsent.remove(node):
+                self._pending_completion.append((request, None, None, error))
+        self._fire_pending_completions()
+        for handle in (self._service, self._service_timer):
+            if handle is not None:
+                handle.cancel()
+        self._service = self._loop.call_soon(self._serve)  # for what a callback may have left
+
+
+def _release(blocked: asyncio.Future[None]) -> None:
+    if not blocked.done():
+        blocked.set_result(None)

@@ -1,0 +1,488 @@
+"""One connection to a broker: frames (int32 length, correlation id, …) out, answered in the order they went.
+
+Requests are pipelined up to ``max_in_flight``; 1 makes it serial. All of it happens on the loop it was opened on:
+asyncio's, or uvloop's where the caller runs one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import struct
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Self, cast
+
+from batchval.network.errors import ClosedError, DisconnectError
+from batchval.network.in_flight import Callback, InFlightRequest, InFlightRequests
+from batchval.network.options import ConnectionMetrics, ConnectionOptions, connected
+from batchval.network.request import AnyRequest
+from batchval.network.throttle import throttle_time_ms
+
+__all__ = ["Connection"]
+
+#: How many answers one wake-up hands on before other connections have their turn.
+FRAMES_PER_WAKEUP: Final = 32
+_CORRELATION_ID = struct.Struct(">i")
+
+log = logging.getLogger("batchval.network")
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A caller of ``produce_async`` whose turn has not come."""
+
+    request: AnyRequest
+    callback: Callback
+    timeout_ms: float | None
+    on_written: Callable[[], None] | None
+    sent: asyncio.Future[None]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """An open connection, made by ``open``. Not for other threads than its loop's."""
+
+    def __init__(self, options: ConnectionOptions, on_lost: Callable[[Connection, BaseException], None] | None) -> None:
+        self.options = options
+        self.metrics = ConnectionMetrics()
+        self.in_flight = InFlightRequests(options.max_in_flight)
+        self.on_sendable: Callable[[], None] | None = None  # told when a slot or the socket has become free
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._splitter = options.splitter()
+        self._transport: asyncio.Transport | None = None
+        self._error: BaseException | None = None  # set: the connection is dead to its users
+        self._gone: asyncio.Future[None] = self._loop.create_future()  # the transport has let go of all buffers
+        self._owned: InFlightRequest | None = None  # what was being written when the connection died
+        self._correlation_id = 0
+        self._write_paused = False
+        self._waiting: deque[_Waiting] = deque()
+        self._frames: deque[memoryview] = deque()
+        self._finished: deque[tuple[InFlightRequest | None, Any, BaseException | None]] = deque()  # None: on_lost
+        self._delivering = False
+        self._delivery: asyncio.Task[None] | None = None
+        self._backlog = options.max_in_flight or FRAMES_PER_WAKEUP
+        self._more: asyncio.Handle | None = None
+        self._read_paused_ms: float | None = None
+        self._excused_ms = 0.0
+        self._throttled_until_ms = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0.0
+        self._unthrottle: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        options: ConnectionOptions,
+        *,
+        on_lost: Callable[[Connection, BaseException], None] | None = None,
+    ) -> Self:
+        """Connects, with TLS if a context is given. OSError (of which ssl.SSLError is one) if that fails.
+
+        ``on_lost`` is called once, with the reason, after the callbacks of everything outstanding.
+        """
+        return await connected(host, port, options, lambda: cls(options, on_lost))
+
+    # --- what callers do
+
+    @property
+    def is_open(self) -> bool:
+        """Requests may be given to it."""
+        return self._error is None and self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it is dead; None while it is not."""
+        return self._error
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """For what only it knows: the peer's name and certificate, the socket."""
+        assert self._transport is not None
+        return self._transport
+
+    @property
+    def throttled_ms(self) -> float:
+        """How long the broker has asked for silence, from now."""
+        return max(0.0, self._throttled_until_ms - self._now_ms())
+
+    def can_send_more(self) -> bool:
+        """Whether ``send_nowait`` would write now: open, not throttled, the last request written whole, a slot free."""
+        return not self._waiting and self._can_write()
+
+    def _can_write(self) -> bool:
+        return (
+            self.is_open
+            and not self._write_paused
+            and self.in_flight.can_send_more()
+            and (not self._throttled_until_ms or self._throttled_until_ms <= self._now_ms())
+        )
+
+    async def produce_async(
+        self,
+        request: AnyRequest,
+        callback: Callback,
+        *,
+        timeout_ms: float | None = None,
+        on_written: Callable[[], None] | None = None,
+    ) -> None:
+        """Returns when the request is handed to the socket; waits for its turn until then, first come, first served.
+
+        What goes wrong before the first byte is raised, and ``callback`` is never called. From then on it is called
+        exactly once, in the order of the answers, with (response, None) or (None, error); with (None, None) when
+        written, where no answer is expected (acks=0). It may return an awaitable: the connection's next callback waits
+        for it, after ``max_in_flight`` of them nothing more is read, and other connections never notice.
+        ``timeout_ms`` (default: the options') runs from the write to the answer. ``on_written`` is called once, when
+        the chunks are no longer needed: written, or the connection is dead.
+        Cancelled while it waits, nothing is sent.
+        """
+        if not self._waiting and self._can_write():
+            self.send_nowait(request, callback, timeout_ms=timeout_ms, on_written=on_written)
+            return
+        self._must_be_open()
+        waiting = _Waiting(request, callback, timeout_ms, on_written, self._loop.create_future())
+        self._waiting.append(waiting)
+        try:
+            await waiting.sent
+        finally:
+            if not waiting.sent.done() or waiting.sent.cancelled():
+                self._waiting.remove(waiting)
+                self._pump()
+
+    def send_nowait(
+        self,
+        request: AnyRequest,
+        callback: Callback,
+        *,
+        timeout_ms: float | None = None,
+        on_written: Callable[[], None] | None = None,
+    ) -> None:
+        """``produce_async`` where ``can_send_more`` is true. RuntimeError where it is not."""
+        if self._waiting:
+            raise RuntimeError("others wait for their turn")
+        self._write(request, callback, timeout_ms, on_written)
+
+    async def request(self, request: AnyRequest, *, timeout_ms: float | None = None) -> Any:
+        """Sends, and waits for the answer: the simple way, for handshakes. None for acks=0, when it is written."""
+        answer: asyncio.Future[Any] = self._loop.create_future()
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(response)
+
+        await self.produce_async(request, answered, timeout_ms=timeout_ms)
+        return await answer
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Ends it now. Everything outstanding fails with ``error`` (default: ClosedError), oldest first."""
+        self._die(error or ClosedError("the connection was closed"))
+
+    async def wait_closed(self) -> None:
+        """Until the transport is gone, all callbacks have returned and no buffer is in use."""
+        await asyncio.shield(self._gone)
+        while self._delivery is not None:
+            await asyncio.wait([self._delivery])
+
+    # --- writing
+
+    def _must_be_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _write(
+        self, request: AnyRequest, callback: Callback, timeout_ms: float | None, on_written: Callable[[], None] | None
+    ) -> None:
+        self._must_be_open()
+        assert self._transport is not None
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("a connection is used on its loop's thread alone")
+        correlation_id = self._correlation_id
+        chunks = list(request.encode(correlation_id, self.options.client_id))
+        size = sum(memoryview(chunk).nbytes for chunk in chunks)  # TypeError here, not in the middle of a write
+        timeout_ms = self.options.request_timeout_ms if timeout_ms is None else timeout_ms
+        now = self._now_ms()
+        entry = InFlightRequest(
+            request, correlation_id, callback, now, timeout_ms, self._excused_ms, chunks, on_written
+        )
+        if not self._can_write():
+            raise RuntimeError("nothing can be sent now: ask can_send_more")
+        self.in_flight.take(entry)
+        self._correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        self.metrics.requests += 1
+        self.metrics.bytes_out += size
+        if request.expects_response:
+            self._arm(now + timeout_ms)
+        self._transport.writelines(chunks)
+        if not self._write_paused and not self._transport.is_closing():  # closing: the write itself met the end
+            self._written()
+
+    def pause_writing(self) -> None:
+        """The last request is not written whole (the limits are set so)."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """It is now."""
+        self._write_paused = False
+        if self._error is None:
+            self._written()
+            self._pump()
+
+    def _written(self) -> None:
+        writing = self.in_flight.writing
+        if writing is None:
+            return
+        finished = self.in_flight.written()
+        self._release(writing)
+        if finished is not None:
+            self._finish(finished, None, None)
+
+    def _release(self, entry: InFlightRequest) -> None:
+        entry.chunks = ()
+        if entry.on_written is not None:
+            told, entry.on_written = entry.on_written, None
+            try:
+                told()
+            except Exception:
+                self.metrics.callback_errors += 1
+                log.exception("on_written failed")
+
+    def _pump(self) -> None:
+        """Writes for those who wait, as long as there is room."""
+        while self._waiting and self._can_write():
+            waiting = self._waiting.popleft()
+            if waiting.sent.done():  # cancelled, and not yet run
+                continue
+            try:
+                self._write(waiting.request, waiting.callback, waiting.timeout_ms, waiting.on_written)
+            except Exception as error:
+                waiting.sent.set_exception(error)
+            else:
+                waiting.sent.set_result(None)
+        if self.on_sendable is not None and self.can_send_more():
+            self.on_sendable()
+
+    # --- reading
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Asyncio's."""
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        # any unwritten byte pauses, none resumes; not high=0, with which asyncio's TLS would pause on nothing (its >=)
+        transport.set_write_buffer_limits(high=1, low=0)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Asyncio's. Never empty: uvloop would end the connection."""
+        return self._splitter.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Asyncio's. Some bytes of some frames; uvloop calls it after ``pause_reading`` too."""
+        if self._error is not None:
+            return  # late bytes of a dead connection
+        self.metrics.bytes_in += nbytes
+        try:
+            self._frames.extend(self._splitter.buffer_updated(nbytes))
+        except Exception as error:
+            self._frames.extend(getattr(error, "frames", ()))  # those that were whole before it
+            self._lost(DisconnectError(f"what came is no frame: {error}"), error)
+            return
+        if self._more is None:
+            self._read_frames()
+
+    def _read_frames(self, limit: int = FRAMES_PER_WAKEUP) -> None:
+        """Hands on answers; stops for other connections' sake, and while this one's callbacks are behind."""
+        self._more = None
+        while self._frames and self._error is None and limit and len(self._finished) < self._backlog:
+            limit -= 1
+            self._read_frame(self._frames.popleft())
+        behind = len(self._finished) >= self._backlog
+        if self._error is None:
+            self._pause_reading(behind or bool(self._frames))
+            if self._frames and not behind:
+                self._more = self._loop.call_soon(self._read_frames)
+            self._pump()
+
+    def _read_frame(self, frame: memoryview) -> None:
+        if frame.nbytes < _CORRELATION_ID.size:
+            self._die(DisconnectError(f"a frame of {frame.nbytes} bytes has no correlation id"))
+            return
+        try:
+            entry = self.in_flight.answered(_CORRELATION_ID.unpack_from(frame)[0])
+        except DisconnectError as error:
+            self._die(error)
+            return
+        self.metrics.responses += 1
+        try:
+            response = entry.request.decode(frame)
+        except Exception as error:
+            # framing may be whole, but a broker that answers so cannot be understood
+            self._finish(entry, None, error)
+            self._die(DisconnectError(f"an answer that cannot be read: {error}"), error)
+            return
+        self._throttle(entry.request, response)
+        self._finish(entry, response, None)
+
+    def _throttle(self, request: AnyRequest, response: Any) -> None:
+        said, wait = throttle_time_ms(request.api_key, request.api_version, response)
+        if not said:
+            return
+        self.metrics.throttled_responses += 1
+        self.metrics.throttle_time_ms += said
+        self.metrics.throttle_time_ms_max = max(self.metrics.throttle_time_ms_max, said)
+        if wait:
+            self._excused_ms += wait  # the broker reads nothing in this time, so it counts for no request's timeout
+            self._throttled_until_ms = max(self._throttled_until_ms, self._now_ms() + wait)
+            if self._unthrottle is not None:
+                self._unthrottle.cancel()
+            self._unthrottle = self._loop.call_at(self._throttled_until_ms / 1000, self._throttle_over)
+
+    def _throttle_over(self) -> None:
+        if self._throttled_until_ms > self._now_ms():  # a loop's timer may fire a clock tick early
+            self._unthrottle = self._loop.call_later(0.001, self._throttle_over)
+            return
+        self._unthrottle = None
+        self._throttled_until_ms = 0.0
+        self._pump()
+
+    def _pause_reading(self, pause: bool) -> None:
+        assert self._transport is not None
+        if pause == (self._read_paused_ms is not None):
+            return
+        now = self._now_ms()
+        if pause:
+            self._read_paused_ms = now
+            self._transport.pause_reading()
+        else:
+            assert self._read_paused_ms is not None
+            self._excused_ms += now - self._read_paused_ms  # answers may have lain unread: not the broker's fault
+            self._read_paused_ms = None
+            self._transport.resume_reading()
+
+    # --- callbacks, one after the other
+
+    def _finish(self, entry: InFlightRequest, response: Any, error: BaseException | None) -> None:
+        self._finished.append((entry, response, error))
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Calls back whoever is finished; not from inside a callback, and not past one that is still awaited."""
+        if self._delivering:
+            return
+        self._delivering = True
+        while self._finished:
+            entry, response, error = self._finished.popleft()
+            try:
+                result = self._call_back(entry, response, error)
+                if result is not None and inspect.isawaitable(result):
+                    self._delivery = self._loop.create_task(self._await_callback(result))
+                    return
+            except Exception:
+                self._callback_failed()
+        self._delivering = False
+
+    def _call_back(self, entry: InFlightRequest | None, response: Any, error: BaseException | None) -> object:
+        if entry is not None:
+            return entry.callback(response, error)
+        if self._on_lost is not None and self._error is not None:
+            self._on_lost(self, self._error)
+        return None
+
+    def _callback_failed(self) -> None:
+        self.metrics.callback_errors += 1
+        log.exception("a callback failed; the others are called all the same")
+
+    async def _await_callback(self, result: Awaitable[None]) -> None:
+        try:
+            await result
+        except Exception:
+            self._callback_failed()
+        finally:
+            self._delivery = None
+            self._delivering = False
+            self._deliver()
+            if self._error is None and self._more is None:
+                self._read_frames()
+
+    # --- the end
+
+    def _arm(self, deadline_ms: float) -> None:
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._loop.call_at(deadline_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        """The oldest request whose time is over takes the connection with it: what it owes may come at any moment."""
+        self._timer = None
+        now, left = self._now_ms(), None
+        excused = self._excused_ms + (now - self._read_paused_ms if self._read_paused_ms is not None else 0.0)
+        for entry in self.in_flight:
+            rest = entry.timeout_ms - entry.elapsed_ms(now, excused)
+            if rest < 0:
+                self.metrics.request_timeouts += 1
+                self._die(DisconnectError(f"another request had no answer in {entry.timeout_ms:g} ms"), expired=entry)
+                return
+            left = rest if left is None else min(left, rest)
+        if left is not None:
+            self._arm(now + max(left, 1.0))  # uvloop counts whole milliseconds
+
+    def _die(
+        self, error: BaseException, cause: BaseException | None = None, *, expired: InFlightRequest | None = None
+    ) -> None:
+        """Nothing more is sent or read; all outstanding fail, once, oldest first; then all who wait for a turn."""
+        if self._error is not None:
+            return
+        error.__cause__ = error.__cause__ or cause
+        self._error = error
+        self._owned = self.in_flight.writing
+        self._frames.clear()
+        for handle in (self._timer, self._unthrottle, self._more):
+            if handle is not None:
+                handle.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        outstanding = self.in_flight.clear()
+        for entry in outstanding:
+            own = error
+            if entry is expired:
+                own = DisconnectError(f"no answer in {entry.timeout_ms:g} ms", timed_out=True)
+            self._finished.append((entry, None, own))
+        self._finished.append((None, None, None))
+        self._deliver()
+        waiting, self._waiting = self._waiting, deque()
+        for one in waiting:
+            if not one.sent.done():
+                one.sent.set_exception(error)
+
+    def eof_received(self) -> bool:
+        """Asyncio's. A broker that stops sending is gone: closing in order would wait until it has read all."""
+        self._lost(DisconnectError("the connection was closed by the broker"))
+        return False
+
+    def _lost(self, error: DisconnectError, cause: Exception | None = None) -> None:
+        """Answers that came whole are delivered before what is outstanding is failed."""
+        while self._frames and self._error is None:
+            self._read_frame(self._frames.popleft())
+        self._die(error, cause)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Asyncio's. The transport uses no buffer any more."""
+        self._lost(DisconnectError(f"the connection was lost: {exc}" if exc else "the connection was closed"), exc)
+        if self._owned is not None:
+            self._release(self._owned)
+            self._owned = None
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def _now_ms(self) -> float:
+        return self._loop.time() * 1000

@@ -1,0 +1,108 @@
+"""The requests of one connection that await an answer, and the only cap on their number.
+
+A slot is taken before the first byte of a request is written and given back when its answer has been read, or, where
+no answer is expected (acks=0), when its last byte is written. So a broker that answers slowly never holds more than
+``cap`` requests. (A cap counted after the write, as in sarama's pull request 2094, lets cap + 1 through.)
+No request is written while another is not written whole (Kafka's InFlightRequests.canSendMore).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from batchval.network.errors import CorrelationIdMismatchError
+from batchval.network.request import AnyRequest
+
+__all__ = ["DEFAULT_MAX_IN_FLIGHT", "Callback", "InFlightRequest", "InFlightRequests"]
+
+DEFAULT_MAX_IN_FLIGHT = 5
+
+#: (response, None) or (None, error); what it returns is awaited before the connection's next callback.
+Callback = Callable[[Any, BaseException | None], Awaitable[None] | None]
+
+
+@dataclass(slots=True, eq=False)
+class InFlightRequest:
+    """A request that holds a slot. It owns the chunks of its frame until they are written or the connection is dead."""
+
+    request: AnyRequest
+    correlation_id: int
+    callback: Callback
+    sent_ms: float
+    timeout_ms: float
+    excused_ms: float  # what the connection's count of excused time stood at when this was sent
+    chunks: Sequence[bytes | memoryview] = ()
+    on_written: Callable[[], None] | None = None
+
+    def elapsed_ms(self, now_ms: float, excused_ms: float) -> float:
+        """How long the broker has had, without the time it was not expected to answer in."""
+        return max(0.0, now_ms - self.sent_ms - (excused_ms - self.excused_ms))
+
+
+class InFlightRequests:
+    """The slots of one connection. ``cap`` None: no limit, counted all the same."""
+
+    __slots__ = ("_awaiting", "_writing", "cap", "peak")
+
+    def __init__(self, cap: int | None = DEFAULT_MAX_IN_FLIGHT) -> None:
+        if cap is not None and cap < 1:
+            raise ValueError(f"max_in_flight must be at least 1, not {cap}")
+        self.cap = cap
+        self.peak = 0
+        self._awaiting: deque[InFlightRequest] = deque()
+        self._writing: InFlightRequest | None = None
+
+    def __len__(self) -> int:
+        """Slots taken."""
+        writing = self._writing
+        return len(self._awaiting) + (writing is not None and not writing.request.expects_response)
+
+    def __iter__(self) -> Iterator[InFlightRequest]:
+        """Those that await an answer, oldest first, then one without answer that is being written."""
+        yield from self._awaiting
+        if self._writing is not None and not self._writing.request.expects_response:
+            yield self._writing
+
+    @property
+    def writing(self) -> InFlightRequest | None:
+        """The one whose bytes are not all written."""
+        return self._writing
+
+    def can_send_more(self) -> bool:
+        """Whether a slot can be taken now."""
+        return self._writing is None and (self.cap is None or len(self._awaiting) < self.cap)
+
+    def take(self, entry: InFlightRequest) -> None:
+        """A slot, before anything of the request is written. RuntimeError where there is none."""
+        if not self.can_send_more():
+            raise RuntimeError(f"no slot: {len(self)} in flight, cap {self.cap}")
+        if entry.request.expects_response:
+            self._awaiting.append(entry)
+        self._writing = entry
+        self.peak = max(self.peak, len(self))
+
+    def written(self) -> InFlightRequest | None:
+        """All bytes are out: the next may be written. Returns the request if that was all it wanted (acks=0)."""
+        entry, self._writing = self._writing, None
+        if entry is None or entry.request.expects_response:
+            return None
+        return entry
+
+    def answered(self, correlation_id: int) -> InFlightRequest:
+        """Gives back the oldest request's slot. CorrelationIdMismatchError, and nothing given back, for another's."""
+        if not self._awaiting:
+            raise CorrelationIdMismatchError(f"an answer to {correlation_id}, and nothing was asked")
+        if self._awaiting[0].correlation_id != correlation_id:
+            expected = self._awaiting[0].correlation_id
+            raise CorrelationIdMismatchError(f"an answer to {correlation_id} where one to {expected} was due")
+        return self._awaiting.popleft()
+
+    def clear(self) -> list[InFlightRequest]:
+        """Gives back all slots: the connection is dead. Oldest first."""
+        outstanding = list(self)
+        self._awaiting.clear()
+        self._writing = None
+        return outstanding

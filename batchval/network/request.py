@@ -1,0 +1,101 @@
+"""What the network must know of a request, and what it says of an answer; nothing of what either carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from batchval.network.future import RequestFuture
+
+__all__ = ["AnyRequest", "ClientRequest", "ClientResponse", "FrameSplitter", "Node", "RequestBuilder"]
+
+
+class AnyRequest(Protocol):
+    """One request at one version of its API; what ``batchval.protocol`` generates satisfies it."""
+
+    @property
+    def api_key(self) -> int:
+        """Kafka's number of the API."""
+
+    @property
+    def api_version(self) -> int:
+        """The version that ``encode`` writes and ``decode`` reads."""
+
+    @property
+    def expects_response(self) -> bool:
+        """False for a Produce request with acks=0, which no broker answers."""
+
+    def encode(self, correlation_id: int, client_id: str | None) -> Sequence[bytes | memoryview]:
+        """The chunks of one whole frame, its length first. They must not change until they are written."""
+
+    def decode(self, frame: memoryview) -> Any:
+        """The response in a frame, which starts with the correlation id (the length is cut off)."""
+
+
+@runtime_checkable
+class RequestBuilder(Protocol):
+    """A request whose version is chosen when the node's versions are known: the highest that both speak."""
+
+    @property
+    def api_key(self) -> int:
+        """Kafka's number of the API."""
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """The lowest and highest version that ``build`` takes."""
+
+    def build(self, api_version: int) -> AnyRequest:
+        """The request at that version."""
+
+
+class FrameSplitter(Protocol):
+    """Cuts a stream into frames, as asyncio.BufferedProtocol reads one.
+
+    A length that is negative or above the limit is an exception before anything of the frame is stored; its ``frames``
+    are those that came whole before it.
+    """
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into, at least one byte."""
+
+    def buffer_updated(self, nbytes: int) -> Iterable[memoryview]:
+        """The frames that those bytes complete, without their lengths; each is valid for as long as it is kept."""
+
+
+class Node(NamedTuple):
+    """A broker: its id in the cluster (below 0: a bootstrap address), and where it listens."""
+
+    id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} (id {self.id})"
+
+
+@dataclass(slots=True, eq=False)
+class ClientRequest:
+    """A request on its way to one node. Times in milliseconds of the client's clock."""
+
+    node: Node
+    request: AnyRequest | RequestBuilder
+    created_time_ms: float
+    request_timeout_ms: float
+    future: RequestFuture[ClientResponse]
+
+
+@dataclass(slots=True, frozen=True)
+class ClientResponse:
+    """An answer. ``response`` is what the request's ``decode`` made of it, None where none was expected (acks=0)."""
+
+    node: Node
+    request: AnyRequest
+    response: Any
+    created_time_ms: float
+    received_time_ms: float
+
+    @property
+    def request_latency_ms(self) -> float:
+        """From ``send`` to the answer, the wait for a connection and for a slot included."""
+        return self.received_time_ms - self.created_time_ms

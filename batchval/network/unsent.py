@@ -1,0 +1,92 @@
+"""Requests that wait for a connection or a slot: a queue for each node, in the order they were given."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Iterator
+
+from batchval.network.request import ClientRequest, Node
+
+__all__ = ["UnsentRequests"]
+
+
+class UnsentRequests:
+    """Kafka's class of that name. Queues that have run empty are dropped, and with them whatever named the node."""
+
+    __slots__ = ("_counter", "_deadlines", "_entries", "_queues")
+
+    def __init__(self) -> None:
+        self._queues: dict[Node, deque[ClientRequest]] = {}
+        # a heap of (deadline, tie, [request]); the request is None once it is no longer queued, so that it can be freed
+        self._deadlines: list[tuple[float, int, list[ClientRequest | None]]] = []
+        self._entries: dict[ClientRequest, list[ClientRequest | None]] = {}
+        self._counter = itertools.count()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def put(self, request: ClientRequest) -> None:
+        """At the end of its node's queue."""
+        self._queues.setdefault(request.node, deque()).append(request)
+        deadline = request.created_time_ms + request.request_timeout_ms
+        entry = self._entries[request] = [request]
+        heapq.heappush(self._deadlines, (deadline, next(self._counter), entry))
+
+    def nodes(self) -> list[Node]:
+        """Nodes for which something waits. A copy: whoever walks it may put and remove."""
+        return [node for node, queue in self._queues.items() if queue]
+
+    def count(self, node: Node) -> int:
+        """How many wait for this node."""
+        return len(self._queues.get(node, ()))
+
+    def first(self, node: Node) -> ClientRequest | None:
+        """The next for this node."""
+        queue = self._queues.get(node)
+        return queue[0] if queue else None
+
+    def pop(self, node: Node) -> ClientRequest:
+        """Takes the next for this node away."""
+        request = self._queues[node].popleft()
+        self._forget(request)
+        return request
+
+    def _forget(self, request: ClientRequest) -> None:
+        self._entries.pop(request)[0] = None
+        if len(self._deadlines) > 2 * len(self._entries) + 64:
+            self._deadlines = [one for one in self._deadlines if one[2][0] is not None]
+            heapq.heapify(self._deadlines)
+
+    def remove(self, node: Node) -> list[ClientRequest]:
+        """Takes a node's queue away, before anyone is told: a listener may put new ones for the same node."""
+        requests = self._queues.pop(node, deque())
+        for request in requests:
+            self._forget(request)
+        return list(requests)
+
+    def remove_expired(self, now_ms: float) -> Iterator[ClientRequest]:
+        """Takes away those that have waited longer than their timeout, the earliest deadline first.
+
+        Kafka stops at a queue's first live one, so a short timeout behind a long one waits; here each has its own time.
+        """
+        while self.next_deadline_ms() is not None:
+            request = self._deadlines[0][2][0]
+            assert request is not None
+            if max(0.0, now_ms - request.created_time_ms) <= request.request_timeout_ms:
+                return
+            self._queues[request.node].remove(request)
+            self._forget(request)
+            yield request
+
+    def next_deadline_ms(self) -> float | None:
+        """When the first of them will have waited too long, in milliseconds of the clock they were created by."""
+        while self._deadlines and self._deadlines[0][2][0] is None:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def clean(self) -> None:
+        """Drops empty queues."""
+        for node in [node for node, queue in self._queues.items() if not queue]:
+            del self._queues[node]
