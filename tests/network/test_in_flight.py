@@ -195,12 +195,14 @@ class Broker(RuleBasedStateMachine):
     def answer_out_of_order(self) -> None:
         if len(self.unanswered) < 2:  # no precondition: what the sockets hold may differ in a second run
             return
+        self.settle()
         correlation_id, number = self.unanswered[1]
         self.peer.sendall(answer(correlation_id, struct.pack(">i", number)))
         self.end()
 
     @rule(how=st.sampled_from(["cut", "reset", "negative", "half a frame", "closed here"]))
     def fault(self, how: str) -> None:
+        self.settle()
         if how == "reset":
             self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         elif how == "negative":
@@ -212,6 +214,18 @@ class Broker(RuleBasedStateMachine):
         if how != "negative":
             self.peer.close()
         self.end()
+
+    def good(self) -> int:
+        return sum(good for number, good in self.called if number not in self.quiet)
+
+    def settle(self) -> None:
+        """All answers have come through the kernel, however busy the machine is, and have been told."""
+
+        async def told() -> None:
+            while self.good() < self.answers:
+                await asyncio.sleep(0)
+
+        self.loop.run_until_complete(asyncio.wait_for(told(), 10))
 
     def end(self) -> None:
         """The connection is dead: everything must have ended once, in order."""
@@ -226,7 +240,7 @@ class Broker(RuleBasedStateMachine):
         called = {number for number, _ in self.called}
         assert called.isdisjoint(self.raised)
         assert called | self.raised == set(range(self.number))
-        assert sum(good for number, good in self.called if number not in self.quiet) == self.answers
+        assert self.good() == self.answers
         self.peer.close()
         self.connect()
 
