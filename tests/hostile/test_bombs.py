@@ -1,0 +1,70 @@
+"""A gigabyte out of kilobytes, and lengths that lie: memory and time stay bounded by the limit.
+
+Bounds of time are five times the figures that hold on a quiet machine: 60 ms at 8 MiB.
+"""
+
+import pytest
+from bombs import BOMBS, CLAIMS, LIMIT_SMALL, MIB, bomb, measure
+
+from batchval import compression
+from batchval.core.validator import DEFAULT_MAX_DECOMPRESSED_BYTES, LogValidator
+
+QUICK = ("gzip, one", "snappy, one", "lz4, one", "zstd, one", "lz4, many", "zstd, many")
+
+
+@pytest.fixture(scope="module")
+def made():
+    return {name: bomb(*BOMBS[name]) for name in QUICK}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_small_limit_bounds_memory_and_time(name, made):
+    found = measure(made[name], limit=LIMIT_SMALL)
+    assert (found["code"], found["rule"]) == (87, "S8")
+    assert found["reset"], "the kernel's high-water mark of this process cannot be set back"
+    assert found["growth"] <= 24 * MIB
+    assert found["seconds"] <= 5 * 0.060
+
+
+@pytest.mark.parametrize("name", ["gzip, one", "lz4, one", "zstd, many"])
+def test_the_default_limit_bounds_memory(name, made):
+    found = measure(made[name])
+    assert (found["code"], found["rule"]) == (87, "S8")
+    assert found["growth"] <= DEFAULT_MAX_DECOMPRESSED_BYTES + 16 * MIB
+
+
+@pytest.mark.parametrize("name", ["gzip, one", "zstd, one", "lz4, many"])
+def test_a_segment_at_rest_too(name, made):
+    found = measure(made[name], limit=LIMIT_SMALL, profile="log")
+    assert found["rule"] == "S8"
+    assert found["growth"] <= 24 * MIB
+
+
+@pytest.mark.parametrize("name", ["snappy, one", "zstd, one"])
+def test_the_packages_provider_holds_the_bytes_twice(name, made):
+    assert measure(made[name], limit=LIMIT_SMALL, provider="packages")["growth"] <= 2 * LIMIT_SMALL + 16 * MIB
+
+
+def test_the_limit_is_what_refuses():
+    data = bomb("zstd", True, 1 << 22)
+    assert measure(data)["rule"] is None
+    assert measure(data, limit=1 << 20)["rule"] == "S8"
+
+
+@pytest.mark.parametrize("mode", ["strict", "kafka"])
+def test_claimed_lengths_buy_no_memory(mode):
+    growths = {
+        name: measure(data, mode=mode)["growth"] for name, data in list(CLAIMS.items())[:: 3 if mode == "kafka" else 1]
+    }
+    assert {name: growth for name, growth in growths.items() if growth > MIB} == {}
+
+
+@pytest.mark.parametrize("provider", compression.PROVIDERS)
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claimed_lengths_are_refused(name, provider):
+    before = compression.provider()
+    compression.use(provider)
+    try:
+        assert int(LogValidator().check(CLAIMS[name], now_ms=0).error_code) not in (0, -1)
+    finally:
+        compression.use(before)

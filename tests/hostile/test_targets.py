@@ -1,0 +1,145 @@
+"""Each fuzz target for a second or two: nothing is found, and each finds what it is there to find."""
+
+import os
+import struct
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import differential
+import mutator
+import pytest
+from buffers import PAGE, Slots, exact, guarded
+from kafka_model import java, lz4_stream
+from seeds import NOW, batch, record, seeds
+from targets import TARGETS, Run
+
+from batchval.core.validator import LogValidator
+
+SECONDS = 1.5
+SEED = 20
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_finds_nothing(target):
+    run = Run(SECONDS, SEED)
+    TARGETS[target](run)
+    assert run.findings == []
+    assert run.executions > 0
+
+
+def test_most_mutants_reach_the_records():
+    """A mutator whose cases all die at the checksum would find nothing."""
+    cases = mutator.Mutator(seeds(), SEED)
+    validator = LogValidator()
+    rules = [validator.check(cases.case(), now_ms=NOW).rule for _ in range(4000)]
+    early = {"2", "4", "5", "6", "8", "14"}
+    assert sum(rule is None or rule.id not in early for rule in rules) > 0.4 * len(rules)
+    assert {rule.id for rule in rules if rule} >= {
+        "2",
+        "4",
+        "14",
+        "23",
+        "24",
+        "29",
+        "36",
+        "S1",
+        "S2",
+        "S3",
+        "S5",
+        "S6",
+        "S7",
+    }
+
+
+def test_the_same_state_makes_the_same_cases():
+    first, second = (mutator.Mutator(seeds(), 7) for _ in range(2))
+    assert [first.case() for _ in range(50)] == [second.case() for _ in range(50)]
+    again = mutator.Mutator(seeds(), first.state)
+    assert again.case() == first.case()
+
+
+def test_differences_are_found(monkeypatch):
+    """A reference that is wrong about one thing is noticed."""
+    real = differential.reference.validate
+
+    def off_by_one(*arguments, **named):
+        answer = real(*arguments, **named)
+        return differential.reference.replace(answer, max_timestamp=answer.max_timestamp + 1) if answer.ok else answer
+
+    monkeypatch.setattr(differential.reference, "validate", off_by_one)
+    run = Run(30, SEED, executions=500)
+    TARGETS["differential"](run)
+    assert any("max_timestamp" in what for finding in run.findings for what in finding["what"])
+
+
+def test_the_reference_s_fast_checksums_are_its_own():
+    source = Path(java.__file__).read_text("utf-8")
+    plain: dict[str, object] = {"struct": struct}
+    start = source.index("def _crc32c_table")
+    exec(source[start : source.index("def java_utf8")], plain)
+    lz4_source = Path(lz4_stream.__file__).read_text("utf-8")
+    exec(lz4_source[lz4_source.index("_P1, _P2") :], plain)
+    for n in (0, 1, 3, 4, 15, 16, 17, 100, 1000):
+        data = bytes(i * 7 & 255 for i in range(n))
+        assert mutator.crc32c(data) == plain["crc32c"](data)
+        assert mutator.xxh32(data) == plain["xxh32"](data)
+
+
+# ---- buffers of exactly the right size -----------------------------------------------------------------------------
+
+
+def test_an_over_read_by_one_is_a_signal():
+    """The guard page is what makes the other tests mean something."""
+    script = f"""
+        import sys
+        sys.path[:0] = {sys.path!r}
+        import ctypes
+        from buffers import guarded
+        view = guarded(b"abc")
+        address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        ctypes.string_at(address, int(sys.argv[1]))
+    """
+    run = [subprocess.run([sys.executable, "-c", textwrap.dedent(script), n], check=False).returncode for n in "34"]
+    assert run[0] == 0
+    assert run[1] < 0
+
+
+def test_every_prefix_of_every_kind_of_batch():
+    validator, log = LogValidator(), LogValidator(profile="log")
+    good = record(0, b"key", b"value", 3, [(b"h", b"x")])
+    for data in (
+        *(batch(good, 1, codec) for codec in range(5)),
+        *(s for s in seeds() if 26 < len(s) < 200 and s[16] < 2),
+    ):
+        for n in range(len(data) + 1):
+            for place in (guarded, exact):
+                assert int(validator.check(place(data[:n]), now_ms=NOW).error_code) != -1
+                log.check_batches(place(data[:n]))
+
+
+def test_slots_end_at_forbidden_pages():
+    slots = Slots(3, 100)
+    assert slots.slot == PAGE
+    assert slots.stride == 2 * PAGE
+    assert len(slots.view) == 3 * slots.stride
+    slots.view[slots.slot - 1] = 1
+
+
+@pytest.mark.skipif(os.environ.get("BATCHVAL_BUILD") == "asan", reason="a signal of its own")
+def test_a_runner_sees_a_signal(tmp_path):
+    """run.py takes the death of a target for a finding, and ends with 1."""
+    script = f"""
+        import os, sys
+        sys.path[:0] = {sys.path!r}
+        import multiprocessing.connection
+        import run, targets
+        targets.TARGETS["snappy"] = lambda run: os.abort()
+        sys.argv = ["run.py", "--target", "snappy", "--seconds", "1", "--out", {str(tmp_path)!r}]
+        sys.exit(run.main())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ended with -6" in done.stdout
+    assert [path.name[:7] for path in tmp_path.iterdir()] == ["snappy-"]
