@@ -24,9 +24,6 @@ DEFAULT_MAX_DECOMPRESSED_BYTES: Final[int]
 TAILS: Final[dict[str, tuple[int, int, int]]]
 TAIL_TEXTS: Final[dict[str, str]]
 
-@final
-class CompiledPolicy: ...
-
 # What BatchColumns.result calls; made by LogValidator alone.
 @final
 class RejudgeAtRest:

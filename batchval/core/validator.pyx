@@ -6,46 +6,40 @@
 """
 
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 from batchval.compression.blocks cimport native
 from batchval.core cimport reasons
-from batchval.core.bytes cimport be32
-from batchval.core.columns cimport BatchColumns, put_accepted, put_empty_row, put_header_row, put_row, put_verdict
-from batchval.core.claims cimport (
-    CLAIMS_MAGIC, CLAIMS_SIZE, IGNORE_CLAIMS, TAG_SIZE, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall, strip_into,
+from batchval.core.arguments cimport (
+    NOGIL_COMPRESSED, CompiledPolicy, check_pairs, compile_policy, compiled_policy, every_batch, is_long, is_one_claim,
+    origin_number, read_claims_call, refusing, source_number, source_of, take_buffer, take_pairs,
 )
+from batchval.core.bytes cimport be32
+from batchval.core.columns cimport BatchColumns
+from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall, strip_into
 from batchval.core.convert cimport assign_in_place, rebuild
-from batchval.core.door cimport Call, judge, judge_resting, judge_row
+from batchval.core.door cimport Call, judge, judge_resting
 from batchval.core.frames cimport UNLIMITED
-from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch, next_claimed_batch
+from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
 from batchval.core.judge cimport (
-    Door, Policy, Verdict, clear, conclude, fill_checks, judge_batches, judge_messages, judge_request,
+    Door, Policy, clear, conclude, fill_checks, judge_batches, judge_messages, judge_request,
 )
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
+from batchval.core.rows cimport judge_resting_rows, judge_rows
 from batchval.core.scratch cimport Scratch, borrow, give_back
 
 from batchval.core.columns import scan_batches
 from batchval.core.continuity import Continuity
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
-from batchval.rules import EXTRAS, Rule
-from batchval.types import AppendOrigin
-
-cdef enum:
-    # Below these sizes a call is over before another thread has got hold of the GIL.
-    NOGIL_COMPRESSED = 8192
-    NOGIL_UNCOMPRESSED = 131072
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
+cdef str CLIENT_NAME = "CLIENT"
 
 # how a stretch of a segment may end before its buffer does: rule, reason, code
 TAILS = {
@@ -60,110 +54,6 @@ TAIL_TEXTS = {
     "size": "an impossible batch size, {} bytes before the end",
     "magic": "an unknown magic, {} bytes before the end",
 }
-
-_ORIGINS = {origin.name: int(origin) for origin in AppendOrigin} | {int(origin): int(origin) for origin in AppendOrigin}
-_CODECS = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD,
-        "producer": PRODUCER}
-
-
-cdef int compile_policy(Policy *to, policy) except -1:
-    if not isinstance(policy, TopicPolicy):
-        raise BatchvalError(f"policy must be a TopicPolicy, not {type(policy).__name__}")
-    to.before_max = policy.message_timestamp_before_max_ms
-    to.after_max = policy.message_timestamp_after_max_ms
-    to.max_message_bytes = policy.max_message_bytes
-    to.max_body = policy.max_decompressed_message_bytes
-    to.target = _CODECS[policy.compression_type]
-    to.compacted = policy.is_compacted
-    to.log_append_time = policy.message_timestamp_type == "LogAppendTime"
-    to.accept_claims_header = policy.accept_claims_header
-    return 0
-
-
-cdef uint32_t refusing(extras) except? 0:
-    """Bit n for each extra Sn that refuses."""
-    cdef uint32_t mask = (1 << 11) - 2
-    if extras is None:
-        return mask
-    try:
-        settings = dict(extras)
-    except (TypeError, ValueError):
-        raise BatchvalError(f"extras must be a mapping like {{'S1': 'report'}}, not {extras!r}") from None
-    for name, setting in settings.items():
-        rule = name if isinstance(name, Rule) else Rule.__members__.get(str(name))
-        if rule not in EXTRAS:
-            raise BatchvalError(f"extras are S1 to S10, not {name!r}")
-        if setting not in ("refuse", "report"):
-            raise BatchvalError(f"extra {rule.id} can be set to refuse or report, not {setting!r}")
-        if setting == "report":
-            if rule is Rule.S8:
-                raise BatchvalError("S8 always refuses: what was not decompressed cannot be accepted")
-            mask &= ~(<uint32_t>1 << <int>(rule.number - EXTRA))
-    return mask
-
-
-cdef int origin_number(origin) except -1:
-    try:
-        return _ORIGINS[origin]
-    except (KeyError, TypeError):
-        names = ", ".join(o.name for o in AppendOrigin)
-        raise BatchvalError(f"origin must be one of {names}, not {origin!r}") from None
-
-
-cdef int take_buffer(buffer, Py_buffer *view, int flags) except -1:
-    try:
-        PyObject_GetBuffer(buffer, view, flags)
-    except (BufferError, TypeError, ValueError) as error:
-        if flags & PyBUF_WRITABLE:
-            raise BatchvalError(f"in_place needs a writable, contiguous buffer: {error}") from None
-        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
-    return 0
-
-
-cdef inline bint is_long(const uint8_t *p, size_t n) noexcept:
-    """Is the work worth handing the GIL to others?"""
-    if n < NOGIL_COMPRESSED or not native():
-        return False
-    if p[MAGIC] >= 2 and p[ATTRIBUTES + 1] & CODEC_MASK:
-        return True
-    return n >= NOGIL_UNCOMPRESSED
-
-
-_CLAIMS_POLICIES = {"ignore": IGNORE_CLAIMS, "verify": VERIFY_CLAIMS, "trust": TRUST_CLAIMS}
-
-
-cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1:
-    """None, or (tag bytes or None, "ignore" | "verify" | "trust")."""
-    cdef Py_buffer view
-    call.policy = IGNORE_CLAIMS
-    call.tagged = False
-    if claims is None:
-        return 0
-    try:
-        tag, policy = claims
-        call.policy = _CLAIMS_POLICIES[policy]
-    except (TypeError, ValueError, KeyError):
-        raise BatchvalError(f"claims must be (tag bytes or None, ignore or verify or trust), not {claims!r}") from None
-    if call.policy != IGNORE_CLAIMS and not strict:
-        raise BatchvalError("claims need strict mode: kafka mode gives Kafka's answer, which knows no claims")
-    if tag is not None:
-        take_buffer(tag, &view, PyBUF_SIMPLE)
-        call.tagged = True
-        call.tag_size = view.len
-        if view.len == TAG_SIZE:
-            memcpy(call.tag, view.buf, TAG_SIZE)
-        PyBuffer_Release(&view)
-    return 0
-
-
-@cython.final
-cdef class CompiledPolicy:
-    """A TopicPolicy as the core reads it, made once for each object."""
-    cdef Policy policy
-    cdef object source
-
-
-cdef dict COMPILED = {}  # id of a TopicPolicy, which is kept alive by its entry
 
 
 @cython.final
@@ -198,57 +88,6 @@ cdef class Rejudge:
         return validator.check(
             memoryview(self.buffer).cast("B")[start:start + length], now_ms=self.now_ms, origin=self.origin,
             produce_version=self.produce_version, leader_epoch=self.leader_epoch, to_magic=self.to_magic, claims=claims)
-
-
-cdef bint is_one_claim(claims):
-    """For all ranges alike, and not a sequence of one for each."""
-    return claims is None or (isinstance(claims, tuple) and len(claims) == 2 and isinstance(claims[1], str))
-
-
-cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *count) except NULL:
-    """(start, length) of every whole batch, to be freed by the caller."""
-    cdef Entry b
-    cdef size_t at = 0, i = 0
-    cdef int64_t *pairs
-    while (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) == BATCH:
-        at += b.size
-        i += 1
-    count[0] = i
-    pairs = <int64_t *>malloc((2 * i + 1) * sizeof(int64_t))
-    if pairs is NULL:
-        raise MemoryError()
-    at = 0
-    i = 0
-    while i < count[0]:  # another process may write to a mapping
-        if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) != BATCH:
-            break
-        pairs[2 * i] = at
-        pairs[2 * i + 1] = b.size
-        at += b.size
-        i += 1
-    count[0] = i
-    return pairs
-
-
-cdef int take_pairs(ranges, Py_buffer *pairs) except -1:
-    try:
-        PyObject_GetBuffer(ranges, pairs, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
-    except (BufferError, TypeError, ValueError) as error:
-        raise BatchvalError(f"ranges must be (start, length) pairs: {error}") from None
-    if (pairs.itemsize != 8 or pairs.len % 16 or pairs.format is NULL or pairs.format[0] not in b"lq"
-            or pairs.format[1] != 0):
-        PyBuffer_Release(pairs)
-        raise BatchvalError("ranges must be (start, length) pairs of int64")
-    return 0
-
-
-cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size) except -1:
-    cdef size_t i
-    for i in range(count):
-        if pairs[2 * i] < 0 or pairs[2 * i + 1] < 0 or pairs[2 * i] > size or pairs[2 * i + 1] > size - pairs[2 * i]:
-            raise BatchvalError(
-                f"range {i}, {pairs[2 * i + 1]} bytes from {pairs[2 * i]}, is not inside the buffer of {size} bytes")
-    return 0
 
 
 @cython.final
@@ -406,6 +245,7 @@ cdef class LogValidator:
         cdef Door d = self.door
         cdef Py_buffer view
         cdef Scratch *scratch
+        cdef const uint8_t *p
         if self.door.profile != LOG_PROFILE:
             raise BatchvalError("check_batches is for the log profile; check_ranges judges produce requests")
         cdef RejudgeAtRest again
@@ -416,14 +256,15 @@ cdef class LogValidator:
         if not columns.reserve(max(scanned.count, 1)):
             raise MemoryError()
         take_buffer(buffer, &view, PyBUF_SIMPLE)
+        p = <const uint8_t *>view.buf
         try:
             scratch = borrow()
             try:
                 if native():
                     with nogil:
-                        self.judge_each(<const uint8_t *>view.buf, view.len, position, &d, scratch, columns)
+                        judge_resting_rows(p, view.len, position, &d, &self.compiled, scratch, columns)
                 else:
-                    self.judge_each(<const uint8_t *>view.buf, view.len, position, &d, scratch, columns)
+                    judge_resting_rows(p, view.len, position, &d, &self.compiled, scratch, columns)
             finally:
                 give_back(scratch)
         finally:
@@ -435,25 +276,6 @@ cdef class LogValidator:
         again.buffer = buffer
         columns.rejudge = again
         return columns
-
-    cdef void judge_each(self, const uint8_t *p, size_t n, size_t at, const Door *d, Scratch *scratch,
-            BatchColumns columns) noexcept nogil:
-        cdef Entry b
-        cdef Verdict v
-        cdef bint claimed = self.accepts_claims()
-        # no more than the scan has counted: another thread may have written to the buffer since
-        while columns.count < columns.capacity:
-            if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) != BATCH:
-                break
-            clear(&v)
-            judge_resting(&b, d, &self.compiled, scratch, &v)
-            if v.out_of_memory:
-                return
-            put_row(&columns.runs, columns.count, &b, at, v.rule != CRC_MISMATCH)
-            put_verdict(&columns.runs, columns.count, &v)
-            columns.runs.length[columns.count] = b.size
-            columns.count += 1
-            at += b.size
 
     def rejudge_at_rest(self, buffer, Py_ssize_t position):
         """The ValidationResult of the batch at ``position``, with the log profile."""
@@ -541,7 +363,7 @@ cdef class LogValidator:
             if policies is None:
                 pass
             elif isinstance(policies, TopicPolicy):
-                one = self.compiled_policy(policies)
+                one = compiled_policy(policies)
                 kept = one
             else:
                 try:
@@ -555,7 +377,7 @@ cdef class LogValidator:
                     raise MemoryError()
                 kept = []
                 for i in range(count):
-                    one = self.compiled_policy(policies[i])
+                    one = compiled_policy(policies[i])
                     kept.append(one)
                     policy_of[i] = &one.policy
             if is_one_claim(claims):
@@ -577,11 +399,11 @@ cdef class LogValidator:
                 long_work = native() and view.len >= NOGIL_COMPRESSED
                 if long_work:
                     with nogil:
-                        self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy
+                        judge_rows(<const uint8_t *>view.buf, range_of, policy_of, &one.policy
                                 if kept is not None and policy_of is NULL else &self.compiled, count, &d, &one_call,
                                 calls, scratch, columns)
                 else:
-                    self.judge_ranges(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None
+                    judge_rows(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None
                             and policy_of is NULL else &self.compiled, count, &d, &one_call, calls, scratch, columns)
             finally:
                 give_back(scratch)
@@ -607,60 +429,6 @@ cdef class LogValidator:
                 PyBuffer_Release(&pairs)
             PyBuffer_Release(&view)
         return columns
-
-    cdef void judge_ranges(self, const uint8_t *p, const int64_t *range_of, const Policy **policy_of,
-            const Policy *policy, size_t count, const Door *d, const ClaimsCall *call, const ClaimsCall *calls,
-            Scratch *scratch, BatchColumns columns) noexcept nogil:
-        cdef Entry b
-        cdef BatchHeader h
-        cdef Call c
-        cdef Verdict v
-        cdef size_t i
-        cdef int64_t start, length
-        cdef bint claimed = self.accepts_claims()
-        c.door = d
-        c.policy = policy
-        c.claims = call
-        c.scratch = scratch
-        fill_checks(&c.checks, d, policy)
-        for i in range(count):
-            start = range_of[2 * i]
-            length = range_of[2 * i + 1]
-            if policy_of is not NULL and c.policy is not policy_of[i]:
-                c.policy = policy_of[i]
-                fill_checks(&c.checks, d, c.policy)
-            if calls is not NULL:
-                c.claims = &calls[i]
-            columns.runs.length[i] = length
-            columns.count = i + 1
-            if judge_row(p + start, length, &c, &v, &h):
-                put_header_row(&columns.runs, i, &h, start, True)
-                put_accepted(&columns.runs, i, PATH_FULL)
-                continue
-            if v.out_of_memory:
-                columns.count = i
-                return
-            if v.batches and length >= RECORDS and h.magic == 2:
-                put_header_row(&columns.runs, i, &h, start, True)
-                if v.stripped:  # the row is about the bytes that came
-                    columns.runs.magic[i] = CLAIMS_MAGIC
-                    columns.runs.size_in_bytes[i] += CLAIMS_SIZE
-            elif (next_claimed_batch(p + start, length, &b) if claimed else next_batch(p + start, length, &b)) == BATCH:
-                put_row(&columns.runs, i, &b, start, has_right_crc(&b))  # nobody had asked yet
-            else:
-                put_empty_row(&columns.runs, i, start)
-            put_verdict(&columns.runs, i, &v)
-
-    cdef CompiledPolicy compiled_policy(self, policy):
-        cdef CompiledPolicy compiled = COMPILED.get(id(policy))
-        if compiled is None or compiled.source is not policy:
-            compiled = CompiledPolicy()
-            compile_policy(&compiled.policy, policy)
-            compiled.source = policy
-            if len(COMPILED) > 10000:
-                COMPILED.clear()
-            COMPILED[id(policy)] = compiled
-        return compiled
 
     cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
             const ClaimsCall *claims, Scratch *scratch) except -1:
@@ -821,14 +589,17 @@ cdef class LogValidator:
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, 9, first_offset, leader_epoch, to_magic)
-        if source is not None and source not in _CODECS or source == "producer":
+        if source is not None and source_number(source) < 0:
             raise BatchvalError(f"source must be none, gzip, snappy, lz4 or zstd, not {source!r}")
         take_buffer(buffer, &view, PyBUF_SIMPLE)
         try:
             clear(&result.v)
             result.now = d.now
             result.first_offset = d.first_offset
-            result.v.source = source_of(<const uint8_t *>view.buf, view.len) if source is None else <int>_CODECS[source]
+            if source is None:
+                result.v.source = source_of(<const uint8_t *>view.buf, view.len)
+            else:
+                result.v.source = source_number(source)
             scratch = borrow()
             try:
                 with nogil:
@@ -842,19 +613,3 @@ cdef class LogValidator:
         finally:
             PyBuffer_Release(&view)
         return result
-
-
-cdef str CLIENT_NAME = "CLIENT"
-
-
-cdef int source_of(const uint8_t *p, size_t n) noexcept:
-    """The last codec among the batches, as the batch loop keeps it."""
-    cdef Entry b
-    cdef size_t at = 0
-    cdef int codec, source = NONE
-    while next_batch(p + at, n - at, &b) == BATCH:
-        codec = (b.p[ATTRIBUTES + 1] if b.magic == 2 else b.p[LEGACY_ATTRIBUTES]) & CODEC_MASK
-        if NONE < codec <= ZSTD:
-            source = codec
-        at += b.size
-    return source

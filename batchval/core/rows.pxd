@@ -1,0 +1,15 @@
+"""Many batches judged, a row each."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t
+
+from batchval.core.claims cimport ClaimsCall
+from batchval.core.columns cimport BatchColumns
+from batchval.core.judge cimport Door, Policy
+from batchval.core.scratch cimport Scratch
+
+cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **policy_of,
+        const Policy *policy, size_t count, const Door *d, const ClaimsCall *call, const ClaimsCall *calls,
+        Scratch *scratch, BatchColumns columns) noexcept nogil
+cdef void judge_resting_rows(const uint8_t *p, size_t n, size_t at, const Door *d, const Policy *policy,
+        Scratch *scratch, BatchColumns columns) noexcept nogil
