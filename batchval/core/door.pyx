@@ -153,6 +153,13 @@ cdef void judge_by_stages(const uint8_t *p, size_t n, const Call *call, Verdict 
 
 # ---- claims --------------------------------------------------------------------------------------------------------
 
+cdef inline void note_header(const BatchHeader *h, Verdict *v) noexcept nogil:
+    """What claims say of records and header together; where clients are not asked for it, it may be otherwise."""
+    v.stated_max_timestamp = h.max_timestamp
+    if h.last_offset_delta != h.records_count - 1:
+        v.walked_found |= 1 << 3
+
+
 cdef int honesty(const Claims *claims, const BatchHeader *h, const Verdict *v) noexcept nogil:
     """Claims against what a walk found; before the verdict is concluded."""
     cdef int8_t strongest
@@ -196,7 +203,7 @@ cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *
             return
         strip_into(scratch.copy, p, n, size)
         judge_by_stages(scratch.copy, n - CLAIMS_SIZE, call, v)
-        v.stated_max_timestamp = h.max_timestamp
+        note_header(h, v)
         # of the buffer that came
         if v.valid_bytes:
             v.valid_bytes += CLAIMS_SIZE
@@ -244,6 +251,7 @@ cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, Scr
         v.stripped = True
         # where a broker wrote the timestamps, or the batch is its own, claims say nothing
         if not h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):
+            note_header(&h, v)
             v.claims = honesty(&claims, &h, v)
         conclude(d, v)
         if v.claims == CLAIMS_LYING and v.rule == 0:
@@ -274,7 +282,7 @@ cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         if not accept_plain(p, n, RECORDS, h, call, &claims if bound and said.policy == TRUST_CLAIMS else NULL, v):
             clear(v)
             judge_by_stages(p, n, call, v)
-            v.stated_max_timestamp = h.max_timestamp
+            note_header(h, v)
     else:
         judge_by_stages(p, n, call, v)
     if said.tagged and said.policy != IGNORE_CLAIMS and v.claims != CLAIMS_TRUSTED:

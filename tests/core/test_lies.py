@@ -341,3 +341,18 @@ def test_the_thirteen_bytes_are_under_the_checksum() -> None:
             result = door.validator.check(changed, now_ms=NOW, claims=(None, word))
             assert (str(result.rule), result.error_code.name) == ("14 crc-mismatch", "CORRUPT_MESSAGE")
     assert struct.unpack(">qib", data[61:74]) == TRUE
+
+
+def test_a_last_offset_delta_that_nobody_asks_a_follower_about(carrier: str) -> None:
+    """The cleaner leaves such batches; claims say that they are whole."""
+    data = keyed(last_offset_delta=7)
+    door = Door(carrier)
+    arguments = {"now_ms": NOW, "origin": "REPLICATION", "leader_epoch": -1}
+    assert door.validator.check(data, **arguments).ok
+    assert door.validator.check(data, **arguments).batch_claims is None
+    sent = (carrying(data, TRUE), None) if carrier == "header" else (data, tag(TRUE, data))
+    for word in ("trust", "verify"):
+        assert door.validator.check(sent[0], claims=(sent[1], word), **arguments).claims == "lying"
+    resting = LogValidator(TopicPolicy(accept_claims_header=True), profile="log")
+    assert resting.check(carrying(data, TRUE)).rule.id == "L7"
+    assert resting.check(data).ok

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import snappy
 from buffers import Slots, buffer_of
+from claims import claims_case
 from differential import Setup, compare, compare_strict, setups, strict_invariants
 from mutator import LARGEST_CASE, Mutator
 from seeds import deflate_seeds, seeds, snappy_seeds
@@ -93,6 +94,20 @@ def differential(run: Run) -> None:
             setup = configured[run.executions % len(configured)]
             turn = run.executions
             _guard(run, "differential", data, lambda s=setup, d=data, t=turn: _differential_case(s, d, t), setup.cfg)  # type: ignore[misc]
+            run.executions += 1
+
+
+def claimed(run: Run) -> None:
+    """Claims in tags and headers, true and false, beside the answers without them."""
+    mutator = run.mutator()
+    configured = setups(run.seed)
+    while run.going_on():
+        for _ in range(_EVERY):
+            data = mutator.case()
+            setup = configured[run.executions % len(configured)]
+            seed = run.seed + run.executions
+            cfg = setup.cfg | {"claims_seed": seed}
+            _guard(run, "claims", data, lambda s=setup, d=data, n=seed: claims_case(s, d, n), cfg)  # type: ignore[misc]
             run.executions += 1
 
 
@@ -307,6 +322,7 @@ def files(run: Run) -> None:
 
 TARGETS: dict[str, Callable[[Run], None]] = {
     "differential": differential,
+    "claims": claimed,
     "core_ranges": core_ranges,
     "core_doors": core_doors,
     "providers": providers,
@@ -322,6 +338,8 @@ def replay(finding: Finding) -> list[str]:
     target = finding["target"]
     if target == "differential":
         return _differential_case(Setup.of(finding["cfg"]), data, 0)
+    if target == "claims":
+        return claims_case(Setup.of(finding["cfg"]), data, finding["cfg"]["claims_seed"])
     if target == "core_doors":
         return _walk_alone(data)
     if target == "inflate":

@@ -1,0 +1,105 @@
+"""Claims at the door, under hostile bytes: in tags and in headers of magic 3, true and false.
+
+Each case is a mutated batch. With the claims that are true of it, trust must answer as without claims; with any others,
+verify must not call a lie honest; a header's verdict is that of the batch it carries; and strict never answers -1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+from buffers import buffer_of
+from differential import Setup
+
+from batchval.core.claims import BatchClaims, attach, compute, strip, to_tag
+from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
+
+__all__ = ["claims_case"]
+
+_SAME = ("ok", "error_code", "rule", "record_errors", "reports", "next_offset", "max_timestamp")
+_CORNERS = (-(2**63), -1, 0, 1, 2**31, 2**63 - 1)
+
+
+def _different(what: str, ours: Any, expected: Any) -> list[str]:
+    return [
+        f"{what}: {name} {getattr(ours, name)!r}, without claims {getattr(expected, name)!r}"
+        for name in _SAME
+        if getattr(ours, name) != getattr(expected, name)
+    ]
+
+
+def _some_claims(rng: random.Random, true: BatchClaims | None, data: bytes) -> BatchClaims:
+    """Often off by one, sometimes true."""
+    said = true or BatchClaims(int.from_bytes(data[27:35], "big", signed=True), data[60], 2)
+    field = rng.choice((*BatchClaims._fields, None))
+    if field is None:
+        return said
+    bits = {"batch_min_timestamp": 64, "records_number": 32, "null_keys": 8}[field]
+    value = rng.choice([*_CORNERS, getattr(said, field) + rng.choice([-1, 1, 2])])
+    value &= (1 << bits) - 1
+    return said._replace(**{field: value - (1 << bits) * (value >> bits - 1)})
+
+
+def _is_true(said: BatchClaims, true: BatchClaims | None) -> bool:
+    return true is not None and (said == true or (said == true._replace(null_keys=0) and true.null_keys != 1))
+
+
+def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
+    """What is wrong with the answers to this case; nothing, one hopes."""
+    rng = random.Random(seed)
+    policy = dataclasses.replace(setup.policy, accept_claims_header=True)
+    limit = setup.strict.max_decompressed_bytes
+    validator = LogValidator(policy, max_decompressed_bytes=limit)
+    call = {k: setup.cfg[k] for k in ("origin", "produce_version", "first_offset", "leader_epoch", "to_magic")}
+    call["now_ms"] = setup.cfg["now"]
+    found = []
+    if len(data) > 20 and rng.random() < 0.2:  # as it is, but for the magic: claims that are whatever stands there
+        raw = data[:16] + b"\3" + data[17:]
+        for word in ("ignore", "verify", "trust"):
+            result = validator.check(buffer_of(raw), claims=(None, word), **call)
+            str(result), result.batch_claims
+            if int(result.error_code) == -1:
+                found.append(f"header {word}: strict answers -1: {result}")
+    if len(data) < 61 or data[16] != 2:
+        return found
+    try:
+        true = compute(data, max_decompressed_bytes=limit)
+    except BatchvalError:  # not one whole batch
+        return found
+    slow = validator.validate(buffer_of(data), **call)
+    said = _some_claims(rng, true, data)
+    honest = _is_true(said, true)
+    if slow.batch_claims is not None and slow.batch_claims != true:
+        found.append(f"{slow.batch_claims} is said to be true, {true} is")
+    crc = int.from_bytes(data[17:21], "big")
+    three = attach(data, said)
+    if strip(three) != data:
+        found.append("attach and strip do not give the bytes back")
+    for word in ("ignore", "verify", "trust"):
+        by_tag = validator.validate(buffer_of(data), claims=(to_tag(said, crc), word), **call)
+        by_header = validator.validate(buffer_of(three), claims=(None, word), **call)
+        for carrier, result in (("tag", by_tag), ("header", by_header)):
+            name = f"{carrier} {word} {said} {result.claims}"
+            str(result)
+            if int(result.error_code) == -1:
+                found.append(f"{name}: strict answers -1: {result}")
+            if result.claims == "honest" and not honest:
+                found.append(f"{name}: a lie is called honest, {true} is true")
+            if result.claims == "lying" and honest:
+                found.append(f"{name}: the truth is called a lie")
+            if result.claims == "trusted" and (word != "trust" or result.path != "claims" or not result.ok):
+                found.append(f"{name}: trusted by path {result.path}, {result}")
+            if result.claims == "trusted" and not honest:
+                continue  # believed: what trust costs
+            # the size of a batch built anew is asked behind all else
+            if carrier == "header" and result.claims == "lying" and (slow.ok or slow.rule.number == 40):
+                if result.rule is None or result.rule.id != "L7":
+                    found.append(f"{name}: not L7 but {result.rule}")
+                continue
+            found += _different(name, result, slow)
+            if result.output != slow.output:
+                found.append(f"{name}: other output")
+    return found
