@@ -27,7 +27,7 @@ def test_nothing_is_found() -> None:
 
 def test_a_lie_called_honest_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "_is_true", lambda said, true: False)
-    findings = run(600).findings
+    findings = run(4000).findings
     assert any("a lie is called honest" in what for finding in findings for what in finding["what"])
     assert replay(findings[0])
     monkeypatch.undo()
