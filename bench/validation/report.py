@@ -302,6 +302,10 @@ def header(machine: dict[str, Any]) -> str:
         f"JVM and Go on {machine['cores']['JVM and Go']}; "
         f"load average {machine['load_before_and_after'][0]} before, {machine['load_before_and_after'][1]} after.",
     ]
+    if machine.get("nice"):
+        lines.append(f"Measured processes at nice {machine['nice']}.")
+    for only, rounds in machine.get("repeated", {}).items():
+        lines.append(f"{rounds} more rounds of {only.removeprefix('cells=').replace(',', ', ')}.")
     if machine["missing"]:
         lines.append(
             "Not measured: " + "; ".join(f"{name} ({reason})" for name, reason in machine["missing"].items()) + "."

@@ -51,7 +51,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="codec=, records=, value_size=, magic=; may be given again",
+        help="codec=, records=, value_size=, magic=, cells=NAME,NAME; may be given again",
     )
     parser.add_argument("--peers", default="kafka," + ",".join(peers.STARTERS), help="comma-separated (default: all)")
     parser.add_argument("--java", help="default: the newest JDK here")
@@ -88,8 +88,11 @@ def chosen(options: argparse.Namespace) -> list[cells.Cell]:
         every = [cell for cell in every if (cell.records, cell.value_size) in TINY]
     for condition in options.only:
         key, _, value = condition.partition("=")
+        if key == "cells" and value:
+            every = [cell for cell in every if cell.name in value.split(",")]
+            continue
         if key not in ("codec", "records", "value_size", "magic") or not value:
-            raise SystemExit(f"--only takes codec=, records=, value_size= or magic=, not {condition!r}")
+            raise SystemExit(f"--only takes codec=, records=, value_size=, magic= or cells=, not {condition!r}")
         every = [cell for cell in every if str(getattr(cell, key)) == value]
     return every
 
@@ -117,12 +120,16 @@ class Bench:
             self.folder, self.batches_by = batches.make(cells.BATCHES), "batches.py"
         self.raw: Raw = {}
         self.best_probe, self.rounds_before = 0.0, 0
+        self.allocations_before: dict[str, dict[str, Any]] = {}
+        self.repeated: dict[str, int] = {}  # --only, rounds
         if options.before is not None:
             earlier = json.loads(options.before.read_text())
             if earlier["machine"]["commit"] != machine.describe()["commit"]:
                 raise SystemExit(f"{options.before} is of another commit: its rounds are not of this run")
             self.raw, self.rounds_before = earlier["raw"], earlier["machine"]["rounds"]
             self.best_probe = earlier["machine"]["best_probe_ns"]
+            self.allocations_before = earlier["allocations"]
+            self.repeated = earlier["machine"].get("repeated", {})
 
     def find_kafka(self) -> jmh.Kafka | None:
         java = self.options.java or jmh.newest_java()
@@ -226,7 +233,8 @@ class Bench:
             self.round([cell for cell in chosen_cells if cell.magic == 2 or number + self.rounds_before == 0])
             self.repeat_slow(chosen_cells)
             self.save_so_far(begun, load, number + 1)
-        return self.measured(begun, load, self.options.rounds) | {"allocations": self.allocations(chosen_cells)}
+        counted = self.allocations_before or self.allocations(chosen_cells)
+        return self.measured(begun, load, self.options.rounds) | {"allocations": counted}
 
     def repeat_slow(self, chosen_cells: list[cells.Cell]) -> None:
         """Asks the one-threaded peers again where the core was in its slow state whenever they were asked."""
@@ -255,15 +263,17 @@ class Bench:
         facts = machine.describe() | {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "seconds": round(time.time() - begun),
-            "rounds": rounds + self.rounds_before,
+            "rounds": self.rounds_before if self.rounds_before and self.options.only else rounds + self.rounds_before,
+            "repeated": self.repeated | (dict.fromkeys(self.options.only, rounds) if self.rounds_before else {}),
             "load_before_and_after": [round(load[0], 2), round(os.getloadavg()[0], 2)],
             "kafka": self.kafka.describe() if self.kafka else "not measured",
             "batches": self.batches_by,
             "cores": {"one-threaded peers": sorted(self.own.cores), "JVM and Go": sorted(self.many.cores)},
+            "nice": self.options.nice,
             "best_probe_ns": self.best_probe,
             "missing": self.missing,
         }
-        return {"machine": facts, "raw": self.raw, "allocations": {}}
+        return {"machine": facts, "raw": self.raw, "allocations": self.allocations_before}
 
     def calibrate(self) -> None:
         """What the core's fast state is: the best probe of a second or two."""
