@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from batchval.compression.blocks cimport native
 from batchval.core.claims cimport ClaimsCall
-from batchval.core.judge cimport Policy
+from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC
 
 cdef enum:

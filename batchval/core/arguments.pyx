@@ -16,7 +16,7 @@ from libc.string cimport memcpy
 
 from batchval.core.claims cimport IGNORE_CLAIMS, TAG_SIZE, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall
 from batchval.core.header cimport BATCH, Entry, next_batch, next_claimed_batch
-from batchval.core.judge cimport Policy
+from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport *
 
 from batchval.errors import BatchvalError

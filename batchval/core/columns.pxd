@@ -4,7 +4,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.header cimport BatchHeader, Entry
-from batchval.core.judge cimport Verdict
+from batchval.core.verdict cimport Verdict
 from batchval.core.layout cimport LOG_OVERHEAD
 
 cdef struct Rows:

@@ -1,7 +1,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t
 
-from batchval.core.judge cimport Door, Policy, Verdict
+from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.scratch cimport Scratch
 
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v)

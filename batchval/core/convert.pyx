@@ -19,7 +19,7 @@ from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string, read_int, read_record
 from batchval.core.frames cimport UNLIMITED, Stream, open_stream, refill
 from batchval.core.header cimport BATCH, Entry, next_batch
-from batchval.core.judge cimport Door, Policy, Verdict
+from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
 from batchval.core.records cimport WALKED, Checks, Facts, clear_facts, structure_alone

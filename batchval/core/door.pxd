@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t
 
 from batchval.core.claims cimport ClaimsCall
 from batchval.core.header cimport BatchHeader, Entry
-from batchval.core.judge cimport Door, Policy, Verdict
+from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.records cimport Checks
 from batchval.core.scratch cimport Scratch
 

@@ -15,15 +15,16 @@ from batchval.core cimport reasons
 from batchval.core.bytes cimport be16
 from batchval.core.claims cimport (
     AGAINST_CLAIMS, CLAIMED_RECORDS, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED,
-    CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, SOME_KEYS_NULL, TRUST_CLAIMS, Claims, ClaimsCall,
-    read_claims, read_tag, settles, strip_into, strongest_null_keys,
+    CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, SOME_KEYS_NULL, TRUST_CLAIMS, Claims, ClaimsCall, read_claims,
+    read_tag, settles, strip_into, strongest_null_keys,
 )
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.frames cimport DAMAGED, Stream, open_stream, stated_size
 from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
-from batchval.core.judge cimport (
-    Door, Policy, Verdict, clear, conclude, judge_at_rest, judge_batches, judge_messages, judge_request, refuse,
-)
+from batchval.core.judge cimport judge_batches, judge_request
+from batchval.core.messages cimport judge_messages
+from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude, refuse
+from batchval.core.walks cimport judge_at_rest
 from batchval.core.layout cimport *
 from batchval.core.records cimport (
     SKIP_PARSER, WALKED, Checks, Facts, PlainFacts, clear_facts, walk, walk_plain_buffer,

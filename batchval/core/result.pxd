@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from batchval.core.judge cimport Verdict
+from batchval.core.verdict cimport Verdict
 from batchval.core.scratch cimport RecordError, Scratch
 
 cdef class ValidationResult:

@@ -7,7 +7,7 @@ from libc.string cimport memcpy
 
 from typing import NamedTuple
 
-from batchval.core.judge cimport METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, METER_OFFSET, METER_SEQUENCE
+from batchval.core.verdict cimport METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, METER_OFFSET, METER_SEQUENCE
 from batchval.core.claims cimport AGAINST_CLAIMS, strongest_null_keys
 from batchval.core.layout cimport (
     KEY_MISSING, PATH_CLAIMS, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from batchval.core.claims cimport ClaimsCall
 from batchval.core.columns cimport BatchColumns
-from batchval.core.judge cimport Door, Policy
+from batchval.core.verdict cimport Door, Policy
 from batchval.core.scratch cimport Scratch
 
 cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **policy_of,

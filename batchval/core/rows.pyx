@@ -7,7 +7,8 @@ from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall
 from batchval.core.columns cimport BatchColumns, put_accepted, put_empty_row, put_header_row, put_row, put_verdict
 from batchval.core.door cimport Call, judge_resting, judge_row
 from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch, next_claimed_batch
-from batchval.core.judge cimport Door, Policy, Verdict, clear, fill_checks
+from batchval.core.verdict cimport Door, Policy, Verdict, clear
+from batchval.core.walks cimport fill_checks
 from batchval.core.layout cimport *
 from batchval.core.scratch cimport Scratch
 

@@ -25,9 +25,10 @@ from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.door cimport Call, judge, judge_resting
 from batchval.core.frames cimport UNLIMITED
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
-from batchval.core.judge cimport (
-    Door, Policy, clear, conclude, fill_checks, judge_batches, judge_messages, judge_request,
-)
+from batchval.core.judge cimport judge_batches, judge_request
+from batchval.core.messages cimport judge_messages
+from batchval.core.verdict cimport Door, Policy, clear, conclude
+from batchval.core.walks cimport fill_checks
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
 from batchval.core.rows cimport judge_resting_rows, judge_rows

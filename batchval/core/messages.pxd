@@ -1,0 +1,10 @@
+"""The third stage of a broker's door."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+from batchval.core.scratch cimport Scratch
+from batchval.core.verdict cimport Door, Policy, Verdict
+
+cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil

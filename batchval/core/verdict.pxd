@@ -1,0 +1,100 @@
+"""What is asked, and what is answered: a policy, a call, a verdict."""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from batchval.core.bytes cimport be16
+from batchval.core.header cimport Entry
+from batchval.core.layout cimport ATTRIBUTES, LEGACY_ATTRIBUTES
+from batchval.core.records cimport Facts
+
+cdef struct Policy:  # a TopicPolicy, compiled
+    int64_t before_max
+    int64_t after_max
+    int32_t max_message_bytes
+    int32_t max_body
+    int8_t target  # a codec, or PRODUCER
+    bint compacted
+    bint log_append_time
+    bint accept_claims_header
+
+cdef struct Door:  # what a call says, and how the validator was set up
+    int64_t now
+    int64_t first_offset
+    int32_t leader_epoch
+    int16_t produce_version
+    int8_t origin
+    int8_t to_magic
+    int8_t profile
+    bint strict
+    uint32_t refuse  # bit n: extra Sn refuses
+    uint64_t limit  # of decompressed bytes a batch
+
+cdef enum:  # Verdict.meters, in Kafka's words
+    METER_MAGIC
+    METER_OFFSET
+    METER_SEQUENCE
+    METER_CHECKSUM
+    METER_NO_KEY
+    METERS
+
+cdef struct Verdict:
+    int16_t error_code
+    int16_t rule  # 0: accepted
+    uint8_t path
+    int8_t source  # codec found by the batch loop
+    int8_t target
+    bint out_of_memory  # no verdict
+    bint rebuild  # LogValidator would make new batches
+    int16_t reason
+    int16_t cause  # with UNKNOWN_SERVER_ERROR: the extra that names why
+    int32_t record
+    int64_t a
+    int64_t b
+    uint32_t found  # bit n: extra Sn applies
+    uint32_t reports
+    int32_t records_count
+    int32_t batches
+    int32_t skipped_batches  # rule 11
+    int32_t temporary_bytes
+    int64_t valid_bytes
+    int64_t max_timestamp
+    int64_t error_batch  # position of the batch that was refused
+    int32_t meters[METERS]
+    # of the last batch that was walked to its end
+    int32_t walked  # how many were
+    uint32_t walked_found
+    int32_t walked_records
+    int32_t walked_null_keys
+    int64_t walked_min_timestamp
+    int64_t walked_max_timestamp
+    int64_t stated_max_timestamp  # by the header of the first batch
+    uint8_t claims  # batchval.core.claims
+    bint stripped  # a batch of magic 3 was judged as the one of magic 2 that it carries
+
+cdef void clear(Verdict *v) noexcept nogil
+cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=*, int64_t b=*) noexcept nogil
+cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=*, int64_t b=*) noexcept nogil
+cdef bint refuse_batch_rule(Verdict *v, int rule, const Entry *entry) noexcept nogil
+cdef void conclude(const Door *d, Verdict *v) noexcept nogil
+
+
+cdef inline int attributes_of(const Entry *b) noexcept nogil:
+    """The byte that holds codec and flags: every batch that next_batch lets through has it."""
+    return b.p[ATTRIBUTES + 1] if b.magic == 2 else b.p[LEGACY_ATTRIBUTES]
+
+
+cdef inline void note_facts(const Facts *f, Verdict *v) noexcept nogil:
+    """What a walk to the end found, whatever becomes of the batch: claims are held against it."""
+    v.walked += 1
+    v.walked_found = f.found
+    v.walked_records = f.records
+    v.walked_null_keys = f.null_keys
+    v.walked_min_timestamp = f.min_timestamp
+    v.walked_max_timestamp = f.max_timestamp
+
+
+cdef inline void add_facts(const Facts *f, Verdict *v) noexcept nogil:
+    v.found |= f.found
+    v.records_count += f.records
+    if f.max_timestamp > v.max_timestamp:
+        v.max_timestamp = f.max_timestamp

@@ -1,0 +1,74 @@
+"""Verdicts, from nothing known to the answer that the caller gets."""
+
+from libc.stdint cimport int16_t, int64_t
+from libc.string cimport memset
+
+from batchval.core cimport reasons
+from batchval.core.header cimport Entry
+from batchval.core.layout cimport *
+
+cdef enum:
+    NO_TIMESTAMP = -1
+
+cdef Verdict NONE_YET
+memset(&NONE_YET, 0, sizeof(Verdict))
+NONE_YET.record = -1
+NONE_YET.max_timestamp = NO_TIMESTAMP
+NONE_YET.target = NONE
+NONE_YET.error_batch = -1
+
+
+cdef void clear(Verdict *v) noexcept nogil:
+    v[0] = NONE_YET
+
+
+cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=0, int64_t b=0) noexcept nogil:
+    v.rule = rule
+    v.error_code = code
+    v.reason = reason
+    v.a = a
+    v.b = b
+    return False
+
+
+cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=0, int64_t b=0) noexcept nogil:
+    v.cause = cause
+    return refuse(v, rule, UNKNOWN_SERVER_ERROR, reason, a, b)
+
+
+cdef bint refuse_batch_rule(Verdict *v, int rule, const Entry *entry) noexcept nogil:
+    """What next_batch found wrong: rules 2, 3 and 4."""
+    if rule == BATCH_SIZE_TOO_SMALL:
+        return refuse(v, rule, CORRUPT_MESSAGE, reasons.SIZE_BELOW_14, entry.size_field)
+    if rule == BATCH_SIZE_OVERFLOW:
+        return broker_fails(v, rule, S9, reasons.SIZE_OVERFLOWS, entry.size_field)
+    return refuse(v, MAGIC_UNKNOWN, CORRUPT_MESSAGE, reasons.MAGIC_NOT_0_1_2, entry.magic)
+
+
+cdef inline int16_t code_of_extra(int rule) noexcept nogil:
+    if rule == S6:
+        return UNSUPPORTED_COMPRESSION_TYPE
+    return INVALID_TIMESTAMP if rule == S10 else INVALID_RECORD
+
+
+cdef void conclude(const Door *d, Verdict *v) noexcept nogil:
+    """Strict: the broker's failures get the code of their cause, and what Kafka would accept meets the extras."""
+    cdef int extra
+    if not d.strict:
+        v.found = 0
+        return
+    if v.error_code == UNKNOWN_SERVER_ERROR:
+        v.rule = v.cause
+        v.error_code = code_of_extra(v.rule)
+        v.found = 0
+        return
+    if v.rule:
+        v.found = 0
+        return
+    v.reports = v.found & ~d.refuse
+    for extra in range(1, 11):
+        if v.found & d.refuse & (1 << extra):
+            v.rule = EXTRA + extra
+            v.error_code = code_of_extra(v.rule)
+            v.reason = reasons.EXTRA_FOUND
+            return

@@ -1,0 +1,23 @@
+"""A batch's records to a verdict."""
+
+from libc.stdint cimport int64_t
+
+from batchval.core.header cimport Entry
+from batchval.core.records cimport Checks, Facts
+from batchval.core.scratch cimport Scratch
+from batchval.core.verdict cimport Door, Policy, Verdict
+
+cdef enum:
+    LARGEST_BODY = 0x7FFFFFF7  # what Kafka's iterators allow a record where nobody tells them max.decompressed
+
+cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept nogil
+cdef bint judge_checksum(const Entry *b, Verdict *v) noexcept nogil
+cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
+cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const Door *d, Scratch *scratch,
+        Facts *f, int64_t *expected, Verdict *v) noexcept nogil
+cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil
+cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil
+cdef bint estimate(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch,
+        Verdict *v) noexcept nogil
+cdef bint judge_at_rest(const Entry *entry, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil

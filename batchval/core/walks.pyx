@@ -1,0 +1,203 @@
+"""One batch's records walked to their end, and what that says: of every magic, for the stages and at rest."""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+from batchval.core cimport reasons
+from batchval.core.frames cimport DAMAGED, Stream, open_stream
+from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
+from batchval.core.layout cimport *
+from batchval.core.legacy cimport (
+    CORRUPT, LEGACY_BROKEN, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
+    open_messages, walk_messages,
+)
+from batchval.core.records cimport (
+    BROKER_FAILS, BUFFER_PARSER, MALFORMED, OVER_LIMIT, SKIP_PARSER, STREAM_PARSER, WALKED, Checks, Facts, clear_facts,
+    plain_range, walk,
+)
+from batchval.core.replay cimport damage_comes_first
+from batchval.core.scratch cimport Scratch, no_errors
+from batchval.core.verdict cimport (
+    METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, Door, Policy, Verdict, add_facts, attributes_of, broker_fails,
+    note_facts, refuse,
+)
+
+
+cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept nogil:
+    c.now = d.now
+    c.before_max = policy.before_max
+    c.after_max = policy.after_max
+    c.max_body = policy.max_body
+    c.compacted = policy.compacted
+    c.create_time = not policy.log_append_time
+    c.check_records = d.profile == PRODUCE_PROFILE
+    c.extras = d.strict
+    plain_range(c)
+
+
+cdef bint judge_checksum(const Entry *b, Verdict *v) noexcept nogil:
+    cdef uint32_t stored, computed
+    if b.magic == 2 and b.size < RECORDS:
+        return refuse(v, CRC_MISMATCH, CORRUPT_MESSAGE, reasons.SMALLER_THAN_HEADER, b.size)
+    stored = stored_crc(b)
+    computed = computed_crc(b)
+    if stored != computed:
+        return refuse(v, CRC_MISMATCH, CORRUPT_MESSAGE, reasons.WRONG_CRC, stored, computed)
+    return True
+
+
+cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil:
+    """A walk's answer becomes the verdict, unless it is WALKED."""
+    cdef int rule = RECORD_MALFORMED if magic == 2 else WRAPPER_MALFORMED
+    if answer == WALKED:
+        return True
+    v.record = f.record
+    if answer == MALFORMED:
+        if f.reason == reasons.INNER_COMPRESSED:
+            rule = INNER_CODEC_SET
+        return refuse(v, rule, INVALID_RECORD, f.reason, f.a, f.b)
+    if answer == BROKER_FAILS:
+        return broker_fails(v, CODEC_ID_UNKNOWN if f.cause == S6 else rule, f.cause, f.reason, f.a, f.b)
+    if answer == CORRUPT:
+        if f.cause == INNER_CRC_MISMATCH:
+            v.meters[METER_CHECKSUM] += 1
+        return refuse(v, f.cause, CORRUPT_MESSAGE, f.reason, f.a, f.b)
+    if answer == OVER_LIMIT:
+        return refuse(v, S8, INVALID_RECORD, f.reason, f.a, f.b)
+    v.out_of_memory = True
+    return False
+
+
+cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch, const Checks *c, const Door *d,
+        Facts *f, Verdict *v) noexcept nogil:
+    """Of a wrapper whose messages could not be opened: did Kafka meet the stream's damage before it saw why?"""
+    if (answer != MALFORMED and answer != CORRUPT) or not damage_comes_first(b, scratch, c, f, SKIP_PARSER, d.limit):
+        return False
+    v.record = f.record
+    broker_fails(v, WRAPPER_MALFORMED, S7, f.reason)
+    return True
+
+
+cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const Door *d, Scratch *scratch,
+        Facts *f, int64_t *expected, Verdict *v) noexcept nogil:
+    """One batch's records, of any magic. The parser counts for magic 2 alone."""
+    cdef BatchHeader h
+    cdef Stream s
+    cdef Messages m
+    cdef int answer
+    cdef int codec = attributes_of(b) & CODEC_MASK
+    if b.magic < 2:
+        answer = open_messages(&m, b, scratch, c, d.limit, f)
+        if answer == WALKED:
+            answer = walk_messages(&m, scratch, c, f, expected)
+            if m.overlong or m.mislabelled:
+                f.found |= 1 << 7
+        elif wrapper_is_damaged(answer, b, scratch, c, d, f, v):
+            return False
+        return take(answer, f, b.magic, v)
+    if b.size < RECORDS:
+        return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.TOO_SMALL_FOR_FIELDS, b.size)
+    read_header(b.p, &h)
+    if h.records_count == 0 and not (opens_empty and codec != NONE):
+        return True  # Kafka does not even look at the codec
+    if codec > ZSTD:
+        return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, codec)
+    open_stream(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS, d.limit, False)
+    if s.status == DAMAGED:
+        return broker_fails(v, RECORD_MALFORMED, S7, s.reason, s.detail)
+    answer = walk(&s, &h, c, f, parser)
+    if answer == MALFORMED and codec != NONE and f.needed and damage_comes_first(b, scratch, c, f, parser, d.limit):
+        v.record = f.record
+        return broker_fails(v, RECORD_MALFORMED, S7, f.reason)
+    if s.overlong or s.mislabelled:
+        f.found |= 1 << 7
+    expected[0] += f.records
+    return take(answer, f, 2, v)
+
+
+cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil:
+    """Kafka marks them record by record, also when the batch then fails for another reason."""
+    v.meters[METER_NO_KEY] += scratch.keys_missing
+    v.meters[METER_MAGIC] += scratch.magics_differing
+
+
+cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
+    """processRecordErrors: True if there are none."""
+    if scratch.errors_seen == 0:
+        return True
+    v.record = scratch.errors[0].index
+    return refuse(v, scratch.last_rule if scratch.one_rule else RECORD_ERRORS,
+                  INVALID_TIMESTAMP if scratch.bad_timestamp else INVALID_RECORD, reasons.RECORDS_REFUSED,
+                  scratch.errors_seen)
+
+
+cdef bint estimate(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch,
+        Verdict *v) noexcept nogil:
+    """RecordBatch.iterator, to its end; for AbstractRecords.estimateSizeInBytes (sizes) fields are read too."""
+    cdef Facts f
+    cdef int64_t expected = 0
+    clear_facts(&f)
+    if b.magic < 2:
+        return estimate_messages(b, c, d, sizes, scratch, v)
+    return walk_batch(b, STREAM_PARSER if attributes_of(b) & CODEC_MASK else BUFFER_PARSER, False, c, d, scratch, &f,
+            &expected, v)
+
+
+cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch,
+        Verdict *v) noexcept nogil:
+    """Unlike the validator this asks no message for its magic or checksum, only for key and value."""
+    cdef Messages m
+    cdef Message message
+    cdef Facts f
+    cdef int answer
+    cdef int32_t i = 0, length = 0
+    clear_facts(&f)
+    answer = open_messages(&m, b, scratch, c, d.limit, &f)
+    if wrapper_is_damaged(answer, b, scratch, c, d, &f, v):
+        return False
+    while answer == WALKED:
+        answer = next_message(&m, &message, i, &f)
+        if answer == NO_MESSAGE:
+            return True
+        if answer != MESSAGE:
+            break
+        if sizes and (legacy_key(message.p, message.size, &length) == LEGACY_BROKEN
+                or legacy_value(message.p, message.size, &length) == LEGACY_BROKEN):
+            v.record = i
+            return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
+        i += 1
+        answer = WALKED
+    return take(answer, &f, b.magic, v)
+
+
+# ---- at rest -------------------------------------------------------------------------------------------------------
+
+cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil:
+    """One batch of a segment: checksum, codec, every record.
+
+    Control batches, LogAppendTime and empty batches are legal."""
+    cdef Checks c
+    cdef Facts f
+    cdef int64_t expected = 0
+    cdef int codec
+    no_errors(scratch, d.strict)
+    fill_checks(&c, d, policy)
+    c.max_body = LARGEST_BODY
+    v.path = PATH_FULL
+    if not judge_checksum(b, v):
+        return False
+    codec = attributes_of(b) & CODEC_MASK
+    if codec > ZSTD:
+        return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, codec)
+    if b.magic == 2 and codec:
+        v.path = PATH_SHALLOW
+    clear_facts(&f)
+    if not walk_batch(b, SKIP_PARSER if codec else BUFFER_PARSER, False, &c, d, scratch, &f, &expected, v):
+        return False
+    note_facts(&f, v)
+    if not record_errors(scratch, v):
+        return False
+    if f.deltas_ascend:
+        f.found &= ~<uint32_t>(1 << 3)  # the cleaner leaves gaps; order is what counts here
+    add_facts(&f, v)
+    return True
