@@ -1,0 +1,201 @@
+"""What all generated messages share: the headers, and the way from a message to a frame and back.
+
+    request   int32 length, int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id
+              (never compact), tagged fields where the version is flexible; then the body
+    response  int32 length, int32 correlation_id, tagged fields where the version is flexible (but never for
+              ApiVersions, whose reader may not know the version yet); then the body
+
+Versions, types and defaults are those of Kafka's message definitions; see ``batchval.protocol.messages``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+from typing_extensions import Buffer
+
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.primitives import Reader, Writer
+from batchval.protocol.request import Chunks
+
+__all__ = [
+    "API_VERSIONS",
+    "Message",
+    "Records",
+    "Request",
+    "RequestHeader",
+    "Response",
+    "Tags",
+    "absent",
+    "read_header",
+]
+
+#: Tagged fields that the definitions do not know, kept as they came.
+Tags = tuple[tuple[int, bytes], ...]
+
+#: Record batches: what was given when written, a slice of the frame when read.
+Records = bytes | bytearray | memoryview
+
+API_VERSIONS = 18
+
+# what Cython says of a value that does not fit its field
+_UNWRITABLE = (OverflowError, TypeError, AttributeError, UnicodeEncodeError)
+
+
+@dataclass(slots=True)
+class RequestHeader:
+    """The header of a request: version 2 (with tagged fields) where the request's version is flexible, else 1."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    unknown_tagged_fields: Tags = ()
+
+    def write(self, w: Writer) -> None:
+        """Writes it; ``w.flexible`` decides which."""
+        flexible = w.flexible
+        w.int16(self.api_key)
+        w.int16(self.api_version)
+        w.int32(self.correlation_id)
+        w.flexible = False
+        w.nullable_string(self.client_id)
+        w.flexible = flexible
+        if flexible:
+            w.tags(self.unknown_tagged_fields)
+
+
+class Message:
+    """A request or a response. ``flexible_from`` is the first version with compact lengths and tagged fields."""
+
+    __slots__ = ()
+
+    api_key: ClassVar[int]
+    min_version: ClassVar[int]
+    max_version: ClassVar[int]
+    flexible_from: ClassVar[int]
+
+    @classmethod
+    def read(cls, r: Reader, version: int) -> Self:
+        """The fields of this version, in order."""
+        raise NotImplementedError
+
+    def write(self, w: Writer, version: int) -> None:
+        """The fields of this version, in order."""
+        raise NotImplementedError
+
+    @classmethod
+    def check_version(cls, version: int) -> None:
+        """Raises ProtocolError for a version that is not known here."""
+        if not cls.min_version <= version <= cls.max_version:
+            known = f"{cls.min_version} to {cls.max_version}"
+            raise ProtocolError(f"{cls.__name__} version {version} is not known here (but {known} are)")
+
+
+class Response(Message):
+    """A response. Its version is that of the request, so it is not kept."""
+
+    __slots__ = ()
+
+    def encode(self, correlation_id: int, api_version: int) -> Chunks:
+        """The whole frame: length, header, body; for tests and for a gate that answers itself."""
+        self.check_version(api_version)
+        flexible = api_version >= self.flexible_from
+        w = Writer(flexible, has_length=True)
+        try:
+            w.int32(correlation_id)
+            if flexible and self.api_key != API_VERSIONS:
+                w.tags(())
+            self.write(w, api_version)
+        except _UNWRITABLE as error:
+            raise ProtocolError(f"{type(self).__name__} cannot be written: {error}") from None
+        return w.finish()
+
+    @classmethod
+    def decode(cls, frame: Buffer, api_version: int) -> Self:
+        """The response in a frame (its header first, without the length). Raises ProtocolError."""
+        cls.check_version(api_version)
+        flexible = api_version >= cls.flexible_from
+        r = Reader(frame, flexible)
+        r.int32()
+        if flexible and cls.api_key != API_VERSIONS:
+            r.unknown_tags()
+        response = cls.read(r, api_version)
+        r.finish()
+        return response
+
+
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Request(Message, Generic[ResponseT]):
+    """A request at one version; it satisfies ``batchval.protocol.request.AnyRequest``."""
+
+    __slots__ = ()
+
+    response_class: ClassVar[type[Any]]
+
+    if TYPE_CHECKING:
+
+        @property
+        def api_version(self) -> int:
+            """The version that is written and read: a field of each request."""
+
+    @property
+    def expects_response(self) -> bool:
+        """False for a Produce request with acks=0."""
+        return getattr(self, "acks", 1) != 0 or self.api_key != 0
+
+    def encode(self, correlation_id: int, client_id: str | None) -> Chunks:
+        """The whole frame: length, header, body. Record batches are in it as the slices they were given as."""
+        version = self.api_version
+        self.check_version(version)
+        w = Writer(version >= self.flexible_from, has_length=True)
+        try:
+            RequestHeader(self.api_key, version, correlation_id, client_id).write(w)
+            self.write(w, version)
+        except _UNWRITABLE as error:
+            raise ProtocolError(f"{type(self).__name__} cannot be written: {error}") from None
+        return w.finish()
+
+    def decode(self, frame: Buffer) -> ResponseT:
+        """The response in a frame (its header first, without the length). Raises ProtocolError.
+
+        A broker that does not know a version of ApiVersions answers in version 0 (KIP-511); so it is read then.
+        """
+        response: ResponseT
+        try:
+            response = self.response_class.decode(frame, self.api_version)
+        except ProtocolError:
+            if self.api_key != API_VERSIONS or self.api_version == 0:
+                raise
+            response = self.response_class.decode(frame, 0)
+        return response
+
+    @classmethod
+    def parse(cls, frame: Buffer) -> tuple[RequestHeader, Self]:
+        """Header and request of a frame (without its length), whose key must be this class's."""
+        r = Reader(frame)
+        header = read_header(r, cls.flexible_from)
+        if header.api_key != cls.api_key:
+            raise ProtocolError(f"{cls.__name__} has the key {cls.api_key}, not {header.api_key}", 0)
+        cls.check_version(header.api_version)
+        request = cls.read(r, header.api_version)
+        r.finish()
+        return header, request
+
+
+def read_header(r: Reader, flexible_from: int) -> RequestHeader:
+    """A request's header; the reader stands at the body afterwards and knows whether that is flexible."""
+    r.flexible = False
+    header = RequestHeader(r.int16(), r.int16(), r.int32(), r.nullable_string())
+    if header.api_version >= flexible_from:
+        r.flexible = True
+        header.unknown_tagged_fields = r.unknown_tags()
+    return header
+
+
+def absent(name: str, version: int) -> ProtocolError:
+    """What is said of a value that a version has no place for."""
+    return ProtocolError(f"version {version} cannot carry {name}")

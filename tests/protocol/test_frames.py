@@ -1,0 +1,202 @@
+"""The splitter: frames whole, in order and owned, however the bytes come; lengths judged before a byte is stored."""
+
+from __future__ import annotations
+
+import gc
+import random
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from batchval import BatchvalError
+from batchval.protocol.frames import MAX_FRAME_BYTES, FrameError, FrameSplitter, poison_released
+from batchval.protocol.request import Chunks
+
+
+@pytest.fixture(autouse=True)
+def _poisoned() -> Iterator[None]:
+    before = poison_released(True)
+    yield
+    poison_released(before)
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def bodies(seed: int, count: int = 60) -> list[bytes]:
+    rng = random.Random(seed)
+    sizes = [0, 1, 3, 100, 511, 512, 513, 1000, 40_000, 300_000]
+    return [rng.randbytes(rng.choice(sizes)) for _ in range(count)]
+
+
+def pieces(data: bytes, seed: int, sizes: list[int]) -> Iterator[bytes]:
+    rng = random.Random(seed)
+    at = 0
+    while at < len(data):
+        size = rng.choice(sizes)
+        yield data[at : at + size]
+        at += size
+
+
+def through_feed(splitter: FrameSplitter, given: Iterator[bytes]) -> list[memoryview]:
+    return [frame for piece in given for frame in splitter.feed(piece)]
+
+
+def through_buffer(splitter: FrameSplitter, given: Iterator[bytes]) -> list[memoryview]:
+    """As asyncio.BufferedProtocol does it."""
+    found = []
+    for piece in given:
+        left = memoryview(piece)
+        while left:
+            room = splitter.get_buffer(65536)
+            assert len(room) > 0
+            size = min(len(room), len(left))
+            room[:size] = left[:size]
+            del room
+            found += splitter.buffer_updated(size)
+            left = left[size:]
+    return found
+
+
+WAYS = {"feed": through_feed, "buffer": through_buffer}
+SIZES = {"small": [1, 2, 3, 7, 100, 5000], "large": [70_000, 300_000, 1_000_000], "mixed": [1, 4, 1 << 16, 1 << 20]}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("way", WAYS)
+def test_frames_come_out_as_they_went_in(way: str, sizes: str, whole: bool) -> None:
+    for seed in range(4):
+        expected = bodies(seed, 20 if sizes == "small" else 60)
+        data = b"".join(map(framed, expected))
+        splitter = FrameSplitter(whole=whole)
+        found = WAYS[way](splitter, pieces(data, seed, SIZES[sizes]))
+        # looked at when all were read: nothing was overwritten meanwhile
+        assert [bytes(frame)[4 if whole else 0 :] for frame in found] == expected
+        assert splitter.buffered == splitter.held_bytes == 0
+        if whole:
+            assert b"".join(found) == data
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_byte_at_a_time_and_a_hundred_frames_at_once(way: str) -> None:
+    expected = [bytes([n]) * n for n in range(100)]
+    data = b"".join(map(framed, expected))
+    assert WAYS[way](FrameSplitter(), iter([data])) == expected
+    assert WAYS[way](FrameSplitter(), (data[n : n + 1] for n in range(len(data)))) == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_slice_outlives_the_splitter(way: str) -> None:
+    splitter = FrameSplitter()
+    (kept,) = WAYS[way](splitter, iter([framed(b"k" * 60_000)[:100], framed(b"k" * 60_000)[100:]]))
+    del splitter
+    gc.collect()
+    for _ in range(100):  # whoever reads next gets memory that was let go
+        WAYS[way](FrameSplitter(), iter([framed(b"z" * 60_000)]))
+    assert kept == b"k" * 60_000
+
+
+def test_what_comes_by_buffer_can_be_written_in_place() -> None:
+    (frame,) = through_buffer(FrameSplitter(whole=True), iter([framed(b"1234abcd")]))
+    frame[8:12] = b"DCBA"
+    assert bytes(frame[4:]) == b"1234DCBA"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("first", "stated", "peer", "says"),
+    [
+        (b"\xff\xff\xff\xff", -1, None, "a frame of -1 bytes"),
+        (b"\x80\x00\x00\x00", -(2**31), None, "a frame of -2147483648 bytes"),
+        (b"\x00\x00\x04\x01", 1025, None, "above the limit of 1024"),
+        (b"GET / HTTP/1.1\r\n", 0x47455420, "HTTP", "HTTP was spoken"),
+        (b"POST /topics HTTP/1.1\r\n", 0x504F5354, "HTTP", "HTTP was spoken"),
+        (b"\x16\x03\x01\x02\x00\x01", 0x16030102, "TLS", "TLS was spoken"),
+    ],
+)
+def test_a_length_is_refused_before_a_byte_is_stored(
+    way: str, first: bytes, stated: int, peer: str | None, says: str
+) -> None:
+    splitter = FrameSplitter(1024)
+    with pytest.raises(FrameError, match=says) as refused:
+        WAYS[way](splitter, iter([framed(b"good") + first + b"x" * 100]))
+    error = refused.value
+    assert (error.stated, error.limit, error.peer) == (stated, 1024, peer)
+    assert error.first_bytes == (first + b"x" * 100)[:16]
+    assert error.frames == [b"good"]
+    assert isinstance(error, BatchvalError)
+    assert splitter.held_bytes == splitter.buffered == 0
+    with pytest.raises(FrameError, match=says) as again:  # nothing can be read any more
+        splitter.feed(framed(b"good"))
+    assert again.value.frames == []
+    with pytest.raises(FrameError, match=says):
+        splitter.buffer_updated(min(4, len(splitter.get_buffer())))
+
+
+def test_the_limit_itself_is_allowed() -> None:
+    assert FrameSplitter(5).feed(framed(b"12345")) == [b"12345"]
+    with pytest.raises(FrameError):
+        FrameSplitter(5).feed(b"\0\0\0\6")
+    assert FrameSplitter().max_frame_bytes == MAX_FRAME_BYTES == 104_857_600
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_length_buys_at_most_a_mebibyte(way: str) -> None:
+    splitter = FrameSplitter(2**31 - 1)
+    WAYS[way](splitter, iter([(2**31 - 1).to_bytes(4, "big") + b"x" * 2000]))
+    splitter.get_buffer()
+    assert splitter.held_bytes <= (1 << 20) + 8192
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_connection_that_waits_holds_no_block(way: str) -> None:
+    splitter = FrameSplitter()
+    WAYS[way](splitter, iter([framed(b"a" * 5000) + framed(b"b" * 5000)[:512]]))
+    assert (splitter.held_bytes, splitter.buffered) == (0, 512)
+    assert WAYS[way](splitter, iter([framed(b"b" * 5000)[512:]])) == [b"b" * 5000]
+
+
+def test_a_large_frame_is_copied_a_bounded_number_of_times() -> None:
+    """64 MiB in reads of 64 kB: memory at most 2.5 times the frame, whatever the doubling."""
+    body = bytes(64 << 20)
+    splitter = FrameSplitter()
+    tracemalloc.start()
+    found = through_feed(splitter, pieces(framed(body), 1, [1 << 16]))
+    tracemalloc.stop()
+    assert [len(frame) for frame in found] == [len(body)]
+    splitter.feed(framed(body)[: 33 << 20])
+    assert splitter.held_bytes <= 2 * (33 << 20) + (1 << 21)
+
+
+@pytest.mark.parametrize("wrong", ["text", None, memoryview(b"abcd")[::2]])
+def test_what_is_no_buffer_is_refused(wrong: Any) -> None:
+    with pytest.raises(BatchvalError, match="contiguous"):
+        FrameSplitter().feed(wrong)
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 30])
+def test_a_count_that_was_not_offered_is_refused(count: int) -> None:
+    splitter = FrameSplitter()
+    splitter.get_buffer()
+    with pytest.raises(BatchvalError, match="do not fit"):
+        splitter.buffer_updated(count)
+    with pytest.raises(BatchvalError, match="do not fit"):
+        FrameSplitter().buffer_updated(1)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**31])
+def test_a_limit_that_makes_no_sense_is_refused(limit: int) -> None:
+    with pytest.raises(BatchvalError, match="max_frame_bytes"):
+        FrameSplitter(limit)
+
+
+def test_chunks_are_frames() -> None:
+    from batchval.protocol.messages import MetadataRequest
+
+    chunks: Chunks = MetadataRequest(api_version=12).encode(9, "c")
+    (frame,) = FrameSplitter().feed(b"".join(chunks))
+    assert MetadataRequest.parse(frame)[0].correlation_id == 9

@@ -1,0 +1,56 @@
+"""The checked-in files are what the generator writes from Kafka's own definitions, and it would notice if not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.kafka_broker import ToolMissing, classpath
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+import generate_protocol
+import kafka_definitions
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture(scope="module")
+def definitions() -> Any:
+    try:
+        classpath()
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    return kafka_definitions.Definitions(kafka_definitions.jar())
+
+
+def test_the_files_are_what_the_generator_writes(definitions: Any) -> None:
+    assert definitions.version == "4.4.0"
+    files = generate_protocol.generated(definitions)
+    assert len(files) == len(generate_protocol.APIS) + 4
+    assert [path.name for path, text in files.items() if path.read_text("utf-8") != text] == []
+    modules = {path.name for path in (generate_protocol.TARGET / "messages").glob("*.py")}
+    assert modules == {path.name for path in files if path.parent.name == "messages"}
+
+
+def test_every_api_of_kafka_is_in_the_table(definitions: Any) -> None:
+    from batchval.protocol.apis import APIS
+
+    assert {api.key for api in definitions.apis} == APIS.keys()
+    assert {api.name for api in APIS.values() if api.addresses_from is not None} >= {
+        "Metadata", "FindCoordinator", "DescribeCluster", "Produce", "Fetch", "ShareFetch", "ShareAcknowledge",
+        "DescribeQuorum",
+    }  # fmt: skip
+
+
+def test_a_definition_that_changed_is_noticed(definitions: Any) -> None:
+    raw = definitions._files["HeartbeatRequest"]
+    raw["fields"].append({"name": "Pulse", "type": "int32", "versions": "4+"})
+    try:
+        files = generate_protocol.generated(definitions)
+    finally:
+        raw["fields"].pop()
+    assert [path.name for path, text in files.items() if path.read_text("utf-8") != text] == ["heartbeat.py"]

@@ -1,0 +1,448 @@
+"""Writes the Cython walkers: a message once over, and the positions of chosen fields in rows of int32.
+
+A walk's tables are named after its structs; the columns are what is asked for here, for each field one of
+    value   a number's value             column FIELD
+    at      where the field starts       column FIELD_AT
+    slice   a string's or bytes' place   columns FIELD and FIELD_SIZE (-1: null, or not in this version)
+and start (of the struct), end, tags (where the tagged fields start), parent (row in the table of the struct above),
+tag_at and tag_end (the size of the tagged field around it: where it stands; -1 where there is none).
+Structs that hold nothing of this are walked without a trace; where nothing more can come, the walk ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kafka_definitions import FIXED, Definition, Definitions, Field, Struct, Versions, snake
+
+
+@dataclass
+class Table:
+    """Rows of one struct's (or of several structs' like) fields."""
+
+    name: str
+    structs: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass
+class Walk:
+    """One message: its tables, and whether it is read to its end."""
+
+    message: str
+    tables: tuple[Table, ...]
+    whole: bool = False
+
+
+_NODE = ("NodeId value", "Host at", "Host slice", "Port at", "tag_at", "tag_end")
+_BROKER = ("BrokerId value", *_NODE[1:])
+
+WALKS = [
+    Walk(
+        "ProduceRequest",
+        (
+            Table(
+                "root",
+                ("ProduceRequest",),
+                ("TransactionalId slice", "Acks value", "TimeoutMs value", "TopicData at", "tags", "end"),
+            ),
+            Table(
+                "topic", ("TopicProduceData",), ("start", "Name slice", "TopicId at", "PartitionData at", "tags", "end")
+            ),
+            Table(
+                "partition",
+                ("PartitionProduceData",),
+                ("parent", "start", "Index value", "Records slice", "tags", "end"),
+            ),
+        ),
+        whole=True,
+    ),
+    Walk(
+        "ProduceResponse",
+        (
+            Table(
+                "root",
+                ("ProduceResponse",),
+                ("Responses at", "ThrottleTimeMs at", "ThrottleTimeMs value", "tags", "end"),
+            ),
+            Table(
+                "topic",
+                ("TopicProduceResponse",),
+                ("start", "Name slice", "TopicId at", "PartitionResponses at", "tags", "end"),
+            ),
+            Table(
+                "partition",
+                ("PartitionProduceResponse",),
+                (
+                    "parent",
+                    "start",
+                    "Index value",
+                    "ErrorCode value",
+                    "ErrorCode at",
+                    "BaseOffset at",
+                    "LogAppendTimeMs at",
+                    "LogStartOffset at",
+                    "tags",
+                    "end",
+                ),
+            ),
+            Table("node", ("NodeEndpoint",), _NODE),
+        ),
+        whole=True,
+    ),
+    Walk("MetadataResponse", (Table("node", ("MetadataResponseBroker",), _NODE),)),
+    Walk("FindCoordinatorResponse", (Table("node", ("FindCoordinatorResponse", "Coordinator"), _NODE),)),
+    Walk("DescribeClusterResponse", (Table("node", ("DescribeClusterBroker",), _BROKER),)),
+    Walk("FetchResponse", (Table("node", ("NodeEndpoint",), _NODE),)),
+    Walk("ShareFetchResponse", (Table("node", ("NodeEndpoint",), _NODE),)),
+    Walk("ShareAcknowledgeResponse", (Table("node", ("NodeEndpoint",), _NODE),)),
+]
+
+_READERS = {"int8": "read_int8", "bool": "read_int8", "int16": "read_int16", "int32": "read_int32"}
+_OWN = ("parent", "start", "tags", "end", "tag_at", "tag_end")
+
+
+def _columns(table: Table) -> list[str]:
+    found = []
+    for column in table.columns:
+        name, _, mode = column.partition(" ")
+        name = "NodeId" if name == "BrokerId" else name
+        base = snake(name).upper()
+        if column in _OWN:
+            found.append(column.upper())
+        elif mode == "slice":
+            found += [base, f"{base}_SIZE"]
+        else:
+            found.append(base if mode == "value" else f"{base}_AT")
+    return found
+
+
+class _Walker:
+    """The functions of one walk."""
+
+    def __init__(self, walk: Walk, definition: Definition) -> None:
+        self.walk, self.definition = walk, definition
+        self.message = snake(walk.message)
+        self.flexible = definition.flexible
+        self.table_of = {struct: table for table in walk.tables for struct in table.structs}
+
+    def constants(self) -> Iterator[str]:
+        for table in self.walk.tables:
+            if table.name == "node":
+                continue  # the same for all: in the head
+            yield f"cdef enum:  # rows of {self.walk.message}'s {table.name} table"
+            names = _columns(table)
+            for n, column in enumerate(names):
+                yield f"    {self._column(table, column)} = {n}"
+            yield f"    {self.message.upper()}_{table.name.upper()}_COLUMNS = {len(names)}"
+            yield ""
+
+    def _column(self, table: Table, column: str) -> str:
+        return f"NODE_{column}" if table.name == "node" else f"{self.message.upper()}_{table.name.upper()}_{column}"
+
+    def _width(self, table: Table) -> str:
+        return "NODE_COLUMNS" if table.name == "node" else f"{self.message.upper()}_{table.name.upper()}_COLUMNS"
+
+    def declaration(self) -> str:
+        return f"cdef void walk_{self.message}(Cursor *c, int version, Tables *t) noexcept nogil"
+
+    def _relevant(self, field: Field) -> bool:
+        """Whether something that is asked for stands in the field."""
+        return bool(field.struct) and self._holds(field.struct)  # type: ignore[arg-type]
+
+    def _holds(self, struct: Struct) -> bool:
+        return struct.name in self.table_of or any(self._relevant(field) for field in struct.fields)
+
+    def functions(self) -> Iterator[str]:
+        for struct in self.definition.structs:
+            if not self._whole_skip(struct):
+                yield from self._function(struct)
+        valid = self.definition.valid
+        yield self.declaration() + ":"
+        yield f'    """{self.walk.message}, versions {valid.first} to {valid.last}; the cursor stands at the body."""'
+        checks = [
+            f"    if version < {valid.first} or version > {valid.last}:",
+            "        fail(c, NOT_THIS_VERSION)",
+            "        return",
+        ]
+        first = min(field.versions.first for field in self._root_fields())
+        if not self.walk.whole and first > valid.first:
+            checks += [f"    if version < {first}:", "        return"]
+        yield from self._body(self.definition.root, checks)
+        if self.walk.whole:
+            yield "    if c.at != c.end:"
+            yield "        fail(c, BYTES_BEHIND)"
+        yield ""
+        yield ""
+
+    def reachable(self) -> list[str]:
+        """The functions that the walk comes by, each before its first use."""
+        parts = [part.strip("\n") for part in "\n".join(self.functions()).split("\n\n\n")]
+        parts[-1:-1] = ["\n".join(self.tagged_arrays()).strip("\n")]
+        parts = [part for part in parts if part]
+        kept = parts[-1:]
+        for part in reversed(parts[:-1]):
+            name = part.partition("(")[0].split()[-1]
+            if any(f" {name}(c" in other for other in kept):
+                kept.insert(0, part)
+        return kept
+
+    def _root_fields(self) -> list[Field]:
+        root = self.definition.root
+        asked = (
+            {column.partition(" ")[0] for column in self.table_of[root.name].columns}
+            if root.name in self.table_of
+            else set()
+        )
+        return [field for field in root.fields if self._relevant(field) or field.kafka_name in asked]
+
+    def _whole_skip(self, struct: Struct) -> bool:
+        """Used in tagged fields that are skipped by their size alone."""
+        users = [f for s in (*self.definition.structs, self.definition.root) for f in s.fields if f.struct is struct]
+        return all(field.tagged and not self._relevant(field) for field in users)
+
+    def _name(self, struct: Struct) -> str:
+        return f"{self.message}_{snake(struct.name)}"
+
+    def _takes_parent(self, struct: Struct) -> bool:
+        return struct.name in self.table_of and "parent" in self.table_of[struct.name].columns
+
+    def _function(self, struct: Struct) -> Iterator[str]:
+        arguments = "Cursor *c, int version, Tables *t"
+        arguments += ", int32_t parent" if self._takes_parent(struct) else ""
+        yield f"cdef void {self._name(struct)}({arguments}) noexcept nogil:"
+        yield from self._body(struct)
+        yield ""
+        yield ""
+
+    def _body(self, struct: Struct, checks: Sequence[str] = ()) -> Iterator[str]:
+        lines = list(self._fields(struct))
+        text = "\n".join(lines)
+        if "range(n)" in text:
+            yield "    cdef int64_t _i, n"
+        if " size = " in text:
+            yield "    cdef int64_t size"
+        if "open_tag" in text:
+            yield "    cdef int64_t tag, size_at"
+            yield "    cdef const uint8_t *outer"
+        table = self.table_of.get(struct.name)
+        if table:
+            yield f"    cdef int32_t unused[{self._width(table)}]"
+            yield "    cdef int32_t *row = unused"
+        yield from checks
+        yield from lines
+
+    def _fields(self, struct: Struct) -> Iterator[str]:
+        table = self.table_of.get(struct.name)
+        own = set(table.columns) if table else set()
+        always = bool(own & {"start", "parent", "end"})
+        new_row = []
+        if table:
+            number = [t.name for t in self.walk.tables].index(table.name)
+            new_row = [f"row = new_row(&t.tables[{number}], {self._width(table)}, c)"]
+            new_row += ["if row is NULL:", "    return"]
+            for column, value in (
+                ("start", "<int32_t>position(c)"),
+                ("parent", "parent"),
+                ("tag_at", "t.tag_at"),
+                ("tag_end", "t.tag_end"),
+            ):
+                if column in own:
+                    new_row.append(f"row[{self._column(table, column.upper())}] = {value}")
+        if always:
+            yield from (f"    {line}" for line in new_row)
+            new_row = []
+        fields = [field for field in struct.fields if not field.tagged]
+        is_root = struct is self.definition.root
+        if is_root and not self.walk.whole:  # nothing behind the last field that is asked for
+            wanted = self._root_fields()
+            if not any(field.tagged for field in wanted):
+                fields = fields[: max(fields.index(field) for field in wanted) + 1]
+        for field in fields:
+            lines = list(self._field(field, struct, table))
+            if new_row and table and self._captures(table, field):
+                lines, new_row = new_row + lines, []
+            condition = field.versions.condition(struct.span)
+            if condition:
+                yield f"    if {condition}:"
+            yield from (f"    {'    ' if condition else ''}{line}" for line in lines)
+        if (
+            is_root
+            and not self.walk.whole
+            and fields[-1] is not struct.fields[-1]
+            and not any(field.tagged for field in self._root_fields())
+        ):
+            return
+        if table and "tags" in own:
+            yield f"    row[{self._column(table, 'TAGS')}] = <int32_t>position(c)"
+        flexible = self.flexible and self.flexible.within(struct.span)
+        if flexible and not (is_root and not self.walk.whole and not any(f.tagged for f in self._root_fields())):
+            yield from self._tags(struct, flexible)
+        if table and "end" in own:
+            yield f"    row[{self._column(table, 'END')}] = <int32_t>position(c)"
+
+    @staticmethod
+    def _captures(table: Table, field: Field) -> list[str]:
+        return [
+            mode for name, _, mode in (column.partition(" ") for column in table.columns) if name == field.kafka_name
+        ]
+
+    def _field(self, field: Field, struct: Struct, table: Table | None) -> Iterator[str]:
+        modes = self._captures(table, field) if table else []
+        name = snake("NodeId" if field.kafka_name == "BrokerId" else field.kafka_name).upper()
+        column = self._column(table, name) if table else ""
+        if "at" in modes:
+            yield f"row[{column}_AT] = <int32_t>position(c)"
+        if "value" in modes:
+            yield f"row[{column}] = {_READERS[field.type]}(c)"
+        elif "slice" in modes:
+            length = "string_length" if field.type == "string" else "bytes_length"
+            yield f"size = {length}(c)"
+            if field.nullable is None:
+                yield "not_null(c, size)"
+            elif narrower := field.nullable.condition(field.versions):
+                yield f"if not ({narrower}):"
+                yield "    not_null(c, size)"
+            yield f"row[{column}] = <int32_t>position(c)"
+            yield f"row[{column}_SIZE] = <int32_t>size"
+            yield "if size > 0:"
+            yield "    c.at += size"
+        else:
+            yield from self._skip(field, struct, table)
+
+    def _skip(self, field: Field, struct: Struct, table: Table | None) -> Iterator[str]:
+        nullable = "False"
+        if field.nullable:
+            nullable = field.nullable.condition(field.versions) or "True"
+        if field.array:
+            if field.struct:
+                yield "n = read_count(c)"
+                if nullable != "True":
+                    yield (
+                        "not_null(c, n)" if nullable == "False" else f"if not ({nullable}):\n            not_null(c, n)"
+                    )
+                yield "for _i in range(n):"
+                yield f"    {self._call(field.struct, table)}"
+                yield "    if c.wrong:"
+                yield "        return"
+            elif field.type in FIXED:
+                yield f"skip_fixed_array(c, {FIXED[field.type]}, {nullable})"
+            else:
+                yield "n = read_count(c)"
+                yield from ["not_null(c, n)"] if nullable == "False" else []
+                yield "for _i in range(n):"
+                yield f"    skip_{'string' if field.type == 'string' else 'bytes'}(c, False)"
+                yield "    if c.wrong:"
+                yield "        return"
+        elif field.struct:
+            yield self._call(field.struct, table)
+        elif field.type in FIXED:
+            yield f"skip(c, {FIXED[field.type]})"
+        else:
+            yield f"skip_{'string' if field.type == 'string' else 'bytes'}(c, {nullable})"
+
+    def _call(self, struct: Struct, table: Table | None) -> str:
+        extra = ""
+        if self._takes_parent(struct):
+            if table is None:
+                raise SystemExit(f"{struct.name} has a parent that has no table")
+            number = [t.name for t in self.walk.tables].index(table.name)
+            extra = f", <int32_t>t.tables[{number}].count - 1"
+        return f"{self._name(struct)}(c, version, t{extra})"
+
+    def _tags(self, struct: Struct, flexible: Versions) -> Iterator[str]:
+        known = [field for field in struct.fields if field.tagged and self._relevant(field)]
+        if not known:
+            yield "    skip_tags(c)"  # none where the version is not flexible
+            return
+        condition = flexible.condition(struct.span)
+        indent = "    "
+        if condition:
+            yield f"    if {condition}:"
+            indent = "        "
+        yield f"{indent}n = read_uvarint(c)"
+        yield f"{indent}for _i in range(n):"
+        yield f"{indent}    outer = open_tag(c, &tag, &size_at)"
+        word = "if"
+        for field in known:
+            asked = field.versions.condition(flexible)
+            yield f"{indent}    {word} tag == {field.tag}{' and ' + asked if asked else ''}:"
+            yield f"{indent}        t.tag_at = <int32_t>size_at"
+            yield f"{indent}        t.tag_end = <int32_t>position(c)"
+            yield f"{indent}        {self._tagged_call(field)}(c, version, t)"
+            yield f"{indent}        t.tag_at = t.tag_end = -1"
+            word = "elif"
+        yield f"{indent}    else:"
+        yield f"{indent}        c.at = c.end"
+        yield f"{indent}    close_tag(c, outer)"
+        yield f"{indent}    if c.wrong:"
+        yield f"{indent}        return"
+
+    def _tagged_call(self, field: Field) -> str:
+        return f"{self.message}_{field.name}"
+
+    def tagged_arrays(self) -> Iterator[str]:
+        """Functions for arrays that stand in tagged fields."""
+        for struct in (*self.definition.structs, self.definition.root):
+            for field in struct.fields:
+                if field.tagged and self._relevant(field) and field.struct:
+                    yield f"cdef void {self._tagged_call(field)}(Cursor *c, int version, Tables *t) noexcept nogil:"
+                    yield "    cdef int64_t _i, n = read_count(c)"
+                    yield "    not_null(c, n)"
+                    yield "    for _i in range(n):"
+                    yield f"        {self._call(field.struct, None)}"
+                    yield "        if c.wrong:"
+                    yield "            return"
+                    yield ""
+                    yield ""
+
+
+HEAD = '''"""{what}
+
+Generated from Kafka {version}'s message definitions by tools/generate_protocol.py; do not edit.
+"""
+'''
+
+
+def files(definitions: Definitions) -> dict[str, str]:
+    """walks.pxd and walks.pyx."""
+    walkers = [_Walker(walk, definitions.load(walk.message)) for walk in WALKS]
+    pxd = HEAD.format(what="Walkers: where the fields stand that a gate needs.", version=definitions.version)
+    pxd += "\nfrom batchval.protocol.cursor cimport Cursor\nfrom batchval.protocol.tables cimport Tables\n\n"
+    node = next(table for table in WALKS[2].tables)
+    pxd += "cdef enum:  # rows of every node table\n"
+    names = _columns(node)
+    pxd += "".join(f"    NODE_{name} = {n}\n" for n, name in enumerate(names)) + f"    NODE_COLUMNS = {len(names)}\n\n"
+    pxd += "".join("\n".join(walker.constants()) + "\n" for walker in walkers if len(walker.walk.tables) > 1)
+    pxd += "".join(f"{walker.declaration()}\n" for walker in walkers)
+    pyx = HEAD.format(
+        what="Walkers: each message once over, its positions into the rows of walks.pxd.", version=definitions.version
+    )
+    text = "\n\n\n".join(part for walker in walkers for part in walker.reachable())
+    cursor = [
+        "BYTES_BEHIND",
+        "Cursor",
+        "NOT_THIS_VERSION",
+        "bytes_length",
+        "close_tag",
+        "fail",
+        "not_null",
+        "open_tag",
+        "position",
+        "read_count",
+        "read_int16",
+        "read_int32",
+        "read_uvarint",
+        "skip",
+        "skip_bytes",
+        "skip_fixed_array",
+        "skip_string",
+        "skip_tags",
+        "string_length",
+    ]
+    used = [name for name in cursor if f"{name}(" in text or f" {name})" in text or name == "Cursor"]
+    pyx += "\nfrom libc.stdint cimport int32_t, int64_t, uint8_t\n\n"
+    pyx += "from batchval.protocol.cursor cimport (\n    " + ",\n    ".join(used) + ",\n)\n"
+    pyx += "from batchval.protocol.tables cimport Tables, new_row\n\n\n"
+    return {"walks.pxd": pxd.rstrip() + "\n", "walks.pyx": pyx + text.rstrip() + "\n"}
