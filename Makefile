@@ -59,8 +59,8 @@ check: build  ## ruff, cython-lint, mypy (strict), the import contract
 coverage: build  ## line coverage of the core's .pyx files, in a traced copy of the tree; fails below its floor
 	$(PY) tools/coverage.py --floor 90
 
-hostile: build  ## fuzzers, sanitizers and bombs: 60 seconds a target
-	$(PY) tests/hostile/run.py --seconds 60
+hostile: build  ## every fuzz target for 60 seconds, then bombs and sanitizers; inputs that break something are saved
+	$(PY) tests/hostile/run.py --seconds 60 --everything
 
 bench: build  ## measures, beside Kafka and the peers where they are, into the README (BENCH=--quick: a look)
 	$(PY) bench/validation/run.py $(BENCH)

@@ -63,6 +63,8 @@ SUITE = (
                       "--seconds", "600", "--jobs", "1"]),
     ("streams", ["tests/hostile/run.py", "--target", "inflate", "--target", "snappy", "--seed", "1", "--executions",
                  "20000", "--seconds", "600", "--jobs", "1"]),
+    ("doors", ["tests/hostile/run.py", "--target", "core_ranges", "--target", "core_doors", "--seed", "1",
+               "--executions", "1500", "--seconds", "600", "--jobs", "1"]),
     ("core", ["-m", "pytest", "-qx", "-p", "no:cacheprovider", "tests/core"]),
 )  # fmt: skip
 TIMEOUT = 300.0
@@ -126,10 +128,9 @@ class Copy:
         for name in ("batchval", "tests", "fixtures", "pyproject.toml"):
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "segments"))
+                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, folder / name)
-        (folder / "fixtures" / "segments").mkdir()
         (folder / "build.py").write_text(BUILD)
 
     def _run(self, arguments: list[str]) -> subprocess.CompletedProcess[str] | None:

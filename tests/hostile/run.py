@@ -1,7 +1,8 @@
 """``python tests/hostile/run.py --seconds 60``: every target for so long; exit 1 on findings.
 
-Each target runs in a process of its own, so that a signal is a finding too. Reproducers are JSON lines in ``--out``;
-``--replay FILE`` judges them again. ``--corpus`` adds seeds (files in the form of the conformance corpus).
+Each target runs in a process of its own, so that a signal is a finding too. Inputs that break a promise are JSON lines
+in ``--out``, each file with the command that judges it again (``--replay FILE``). ``--corpus`` adds seeds (files in the
+form of the conformance corpus). ``--everything`` goes on to bombs.py and sanitizers.py.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,10 +22,12 @@ _REPORT_EVERY = 60.0
 _SHOWN = 5
 
 
-def _work(target: str, seconds: float, seed: int, corpus: tuple[Path, ...], executions: int | None, sender) -> None:  # type: ignore[no-untyped-def]
+def _work(  # type: ignore[no-untyped-def]
+    target: str, seconds: float, seed: int, corpus: tuple[Path, ...], executions: int | None, place, sender
+) -> None:
     from targets import TARGETS, Run
 
-    run = Run(seconds, seed, corpus, executions)
+    run = Run(seconds, seed, corpus, executions, place)
     last = time.monotonic()
     looked = run.going_on
 
@@ -40,6 +44,12 @@ def _work(target: str, seconds: float, seed: int, corpus: tuple[Path, ...], exec
     sender.send(("done", run.executions, run.findings))
 
 
+def _judge_quietly(case: dict[str, object]) -> None:
+    from targets import replay
+
+    replay(case)
+
+
 class _Worker:
     """One target's process."""
 
@@ -48,13 +58,29 @@ class _Worker:
         self.executions, self.findings = 0, []  # type: ignore[var-annotated]
         self.done = False
         self.started = time.monotonic()
+        self.corpus = tuple(arguments.corpus)
+        self.place = multiprocessing.RawArray("Q", 2)
         self.receiver, sender = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.Process(
             target=_work,
-            args=(target, arguments.seconds, seed, tuple(arguments.corpus), arguments.executions, sender),
+            args=(target, arguments.seconds, seed, self.corpus, arguments.executions, self.place, sender),
         )
         self.process.start()
         sender.close()
+
+    def _died(self) -> dict[str, object]:
+        """The input that ended the process, if one alone does it again."""
+        from targets import last_cases
+
+        what = [f"the process ended with {self.process.exitcode}"]
+        for case in last_cases(self.target, self.seed, self.corpus, (self.place[0], self.place[1])):
+            again = multiprocessing.Process(target=_judge_quietly, args=(case,))
+            again.start()
+            again.join()
+            if again.exitcode:
+                return {**case, "what": what}
+        state = {"seed": self.seed, "state": self.place[0], "executions": self.place[1]}
+        return {"target": self.target, "what": what, "cfg": state, "batch_hex": ""}
 
     def listen(self, out: Path | None) -> None:
         """Waits for the next word; an end without one is a signal or a crash."""
@@ -63,20 +89,15 @@ class _Worker:
             self.done = word == "done"
         except EOFError:
             self.process.join()
-            findings = [
-                {
-                    "target": self.target,
-                    "what": [f"the process ended with {self.process.exitcode}"],
-                    "seed": self.seed,
-                    "batch_hex": "",
-                }
-            ]
+            findings = [self._died()]
             self.done = True
         self.findings += findings
         if out and findings:
             out.mkdir(parents=True, exist_ok=True)
-            with (out / f"{self.target}-{self.seed}.jsonl").open("a", encoding="utf-8") as lines:
+            path = out / f"{self.target}-{self.seed}.jsonl"
+            with path.open("a", encoding="utf-8") as lines:
                 lines.writelines(json.dumps(finding) + "\n" for finding in findings)
+            print(f"again: {sys.executable} tests/hostile/run.py --replay {path}", flush=True)
         seconds = time.monotonic() - self.started
         rate = f"{self.executions:,} executions in {seconds:.0f} s ({self.executions / seconds:,.0f}/s)"
         print(f"{self.target}: {rate}, {len(self.findings)} findings", flush=True)
@@ -109,6 +130,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/hostile"), help="folder for reproducers")
     parser.add_argument("--corpus", type=Path, action="append", default=[])
     parser.add_argument("--replay", type=Path, action="append", default=[])
+    parser.add_argument("--everything", action="store_true", help="bombs and sanitizers too")
     arguments = parser.parse_args()
     if arguments.replay:
         return _replay(arguments.replay)
@@ -130,11 +152,16 @@ def main() -> int:
             executions += one.executions
             for finding in one.findings[:_SHOWN]:
                 print("  ", finding["what"], finding["batch_hex"][:200], finding.get("cfg", {}))
-    print(
-        f"hostile: {executions:,} executions, {findings} findings"
-        + (f", reproducers in {arguments.out}" if findings else "")
-    )
+    print(f"hostile: {executions:,} executions, {findings} findings")
+    if arguments.everything:
+        findings += sum(_ended_badly(name) for name in ("bombs.py", "sanitizers.py"))
+        print(f"make hostile: {'all is well' if not findings else 'something was found'}")
     return 1 if findings else 0
+
+
+def _ended_badly(name: str) -> bool:
+    print(flush=True)
+    return bool(subprocess.run([sys.executable, str(Path(__file__).with_name(name))], check=False).returncode)
 
 
 if __name__ == "__main__":

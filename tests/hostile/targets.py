@@ -7,6 +7,7 @@ process: the runner sees that, and the state it printed repeats the run.)
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import json
 import os
@@ -35,7 +36,7 @@ from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.reader import SegmentFile
 
-__all__ = ["TARGETS", "Finding", "Run", "replay"]
+__all__ = ["TARGETS", "Finding", "Run", "last_cases", "replay"]
 
 Finding = dict[str, Any]
 _EVERY = 64  # cases between two looks at the clock
@@ -45,9 +46,17 @@ _SLOTS = 128
 class Run:
     """One target's clock, counter and findings."""
 
-    def __init__(self, seconds: float, seed: int, extra: tuple[Path, ...] = (), executions: int | None = None) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        seed: int,
+        extra: tuple[Path, ...] = (),
+        executions: int | None = None,
+        place: Any = None,
+    ) -> None:
         self.seed = seed
         self.extra = extra
+        self.place = [0, 0] if place is None else place  # shared with the runner: the mutator's state, executions
         self.executions = 0
         self.findings: list[Finding] = []
         self._most = executions
@@ -55,6 +64,11 @@ class Run:
 
     def going_on(self) -> bool:
         return time.monotonic() < self._end and (self._most is None or self.executions < self._most)
+
+    def mark(self, mutator: Mutator) -> None:
+        """Where the next cases begin: if one of them ends the process, they can be made again."""
+        self.place[0] = mutator.state
+        self.place[1] = self.executions
 
     def found(self, target: str, data: bytes, what: list[str], cfg: dict[str, Any] | None = None) -> None:
         self.findings.append({"target": target, "what": what, "cfg": cfg or {}, "batch_hex": bytes(data).hex()})
@@ -89,6 +103,7 @@ def differential(run: Run) -> None:
     mutator = run.mutator()
     configured = setups(run.seed)
     while run.going_on():
+        run.mark(mutator)
         for _ in range(_EVERY):
             data = mutator.case()
             setup = configured[run.executions % len(configured)]
@@ -121,6 +136,7 @@ def _ranges(run: Run) -> Iterator[tuple[Slots, np.ndarray, Mutator]]:
     as_array = np.frombuffer(pairs, "<i8")
     while run.going_on():
         for _ in range(8):
+            run.mark(mutator)
             mutator.fill(slots, pairs)
             yield slots, as_array, mutator
 
@@ -129,30 +145,45 @@ def _case(slots: Slots, pairs: np.ndarray, i: int) -> bytes:
     return bytes(slots.view[int(pairs[2 * i]) : int(pairs[2 * i] + pairs[2 * i + 1])])
 
 
+_RANGE_POLICIES = (
+    TopicPolicy(),
+    TopicPolicy(cleanup_policy="compact", message_timestamp_before_max_ms=1000),
+    TopicPolicy(compression_type="lz4", max_decompressed_message_bytes=100),
+    TopicPolicy(compression_type="uncompressed", message_timestamp_type="LogAppendTime"),
+)
+_RANGE_ORIGINS = ("CLIENT", "CLIENT", "REPLICATION", "COORDINATOR", "RAFT_LEADER")
+
+
+def _range_cfg(turn: int) -> dict[str, Any]:
+    return {
+        "policy": turn % len(_RANGE_POLICIES),
+        "origin": _RANGE_ORIGINS[turn % len(_RANGE_ORIGINS)],
+        "to_magic": (2, 2, 1, 0)[turn // 7 % 4],
+    }
+
+
+@functools.cache
+def _range_validators(policy: int) -> tuple[LogValidator, LogValidator]:
+    chosen = _RANGE_POLICIES[policy]
+    return LogValidator(chosen, max_decompressed_bytes=1 << 20), LogValidator(chosen, mode="kafka")
+
+
+def _wrong_ranges(view: memoryview, pairs: Any, cfg: dict[str, Any]) -> np.ndarray:
+    """Which ranges break a promise: -1 in strict, or strict accepts and kafka refuses."""
+    arguments = {"now_ms": 1_700_000_000_000, "origin": cfg["origin"], "to_magic": cfg["to_magic"]}
+    strict, kafka = _range_validators(cfg["policy"])
+    a = strict.check_ranges(view, pairs, **arguments)
+    b = kafka.check_ranges(view, pairs, **arguments)
+    return (a["error_code"] == -1) | ((a["rule"] == 0) & (b["rule"] != 0)) | (a["rule"] < 0)
+
+
 def core_ranges(run: Run) -> None:
     """check_ranges in both modes over slots that end at forbidden pages."""
-    policies = [
-        TopicPolicy(),
-        TopicPolicy(cleanup_policy="compact", message_timestamp_before_max_ms=1000),
-        TopicPolicy(compression_type="lz4", max_decompressed_message_bytes=100),
-        TopicPolicy(compression_type="uncompressed", message_timestamp_type="LogAppendTime"),
-    ]
-    pairs_of = [(LogValidator(p, max_decompressed_bytes=1 << 20), LogValidator(p, mode="kafka")) for p in policies]
-    origins = ("CLIENT", "CLIENT", "REPLICATION", "COORDINATOR", "RAFT_LEADER")
     for turn, (slots, pairs, _) in enumerate(_ranges(run)):
-        strict, kafka = pairs_of[turn % len(pairs_of)]
-        to_magic = (2, 2, 1, 0)[turn // 7 % 4]
-        arguments = {"now_ms": 1_700_000_000_000, "origin": origins[turn % len(origins)], "to_magic": to_magic}
-        a = strict.check_ranges(slots.view, pairs, **arguments)
-        b = kafka.check_ranges(slots.view, pairs, **arguments)
-        wrong = (a["error_code"] == -1) | ((a["rule"] == 0) & (b["rule"] != 0)) | (a["rule"] < 0)
-        for i in np.flatnonzero(wrong):
-            run.found(
-                "core_ranges",
-                _case(slots, pairs, int(i)),
-                ["-1 in strict, or strict accepts and kafka refuses"],
-                arguments,
-            )
+        cfg = _range_cfg(turn)
+        for i in np.flatnonzero(_wrong_ranges(slots.view, pairs, cfg)):
+            what = ["-1 in strict, or strict accepts and kafka refuses"]
+            run.found("core_ranges", _case(slots, pairs, int(i)), what, cfg)
         run.executions += _SLOTS
 
 
@@ -184,6 +215,7 @@ def core_doors(run: Run) -> None:
     """log profile, scan_batches, resynchronise, RecordBatch and its records."""
     mutator = run.mutator()
     while run.going_on():
+        run.mark(mutator)
         for _ in range(_EVERY):
             data = mutator.case()
             _guard(run, "core_doors", data, lambda d=data: _walk_alone(d))  # type: ignore[misc]
@@ -210,17 +242,19 @@ def _answers(setup: Setup, data: bytes) -> tuple[Any, ...]:
     )
 
 
+def _compressed_seeds(extra: tuple[Path, ...]) -> list[bytes]:
+    return [
+        s for s in seeds(extra) if len(s) > 22 and ((s[16] == 2 and s[22] & 7 >= 3) or (s[16] < 2 and s[17] & 7 == 3))
+    ]
+
+
 def providers(run: Run) -> None:
     """The answers of the two providers, which must be the same."""
-    compressed = [
-        s
-        for s in seeds(run.extra)
-        if len(s) > 22 and ((s[16] == 2 and s[22] & 7 >= 3) or (s[16] < 2 and s[17] & 7 == 3))
-    ]
-    mutator = run.mutator(compressed)
+    mutator = run.mutator(_compressed_seeds(run.extra))
     configured = setups(run.seed, 30)
     before = compression.provider()
     while run.going_on():
+        run.mark(mutator)
         cases = [(configured[i % len(configured)], mutator.case()) for i in range(_EVERY)]
         answers = []
         for name in compression.PROVIDERS:
@@ -269,6 +303,7 @@ def _snappy_case(data: bytes) -> list[str]:
 def _streams(run: Run, name: str, corpus: list[bytes], check: Callable[[bytes], list[str]]) -> None:
     mutator = Mutator(corpus, run.seed)
     while run.going_on():
+        run.mark(mutator)
         for _ in range(_EVERY):
             data = mutator.stream()
             _guard(run, name, data, lambda d=data: check(d))  # type: ignore[misc]
@@ -315,6 +350,7 @@ def files(run: Run) -> None:
     mutator = run.mutator()
     with tempfile.TemporaryDirectory() as folder:
         while run.going_on():
+            run.mark(mutator)
             data = b"".join(mutator.case() for _ in range(1 + run.executions % 5))
             _guard(run, "files", data, lambda d=data: _file_case(Path(folder), d))  # type: ignore[misc]
             run.executions += 1
@@ -334,12 +370,12 @@ TARGETS: dict[str, Callable[[Run], None]] = {
 
 def replay(finding: Finding) -> list[str]:
     """A finding once more: what it is today."""
-    data = bytes.fromhex(finding["batch_hex"])
+    data, cfg = bytes.fromhex(finding["batch_hex"]), finding.get("cfg", {})
     target = finding["target"]
     if target == "differential":
-        return _differential_case(Setup.of(finding["cfg"]), data, 0)
+        return _differential_case(Setup.of(cfg), data, 0)
     if target == "claims":
-        return claims_case(Setup.of(finding["cfg"]), data, finding["cfg"]["claims_seed"])
+        return claims_case(Setup.of(cfg), data, cfg["claims_seed"])
     if target == "core_doors":
         return _walk_alone(data)
     if target == "inflate":
@@ -350,16 +386,39 @@ def replay(finding: Finding) -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
             return _file_case(Path(folder), data)
     if target == "providers":
-        setup, before, answers = Setup.of(finding["cfg"]), compression.provider(), []
+        setup, before, answers = Setup.of(cfg), compression.provider(), []
         for name in compression.PROVIDERS:
             compression.use(name)
             answers.append(_answers(setup, data))
         compression.use(before)
         return [] if answers[0] == answers[1] else [str(a) for a in answers]
-    setup = Setup.of(
-        {"now": 1_700_000_000_000} | {k: v for k, v in finding["cfg"].items() if k in ("origin", "to_magic")}
-    )
-    return strict_invariants(setup, data)
+    wrong = _wrong_ranges(buffer_of(data), [(0, len(data))], {"policy": 0, "origin": "CLIENT", "to_magic": 2} | cfg)
+    return ["-1 in strict, or strict accepts and kafka refuses"] if wrong.any() else []
+
+
+def last_cases(target: str, seed: int, extra: tuple[Path, ...], place: tuple[int, int]) -> list[Finding]:
+    """The cases that a target was busy with when its process ended, made again from where it had marked its place."""
+    state, executions = place
+    run = Run(0, state, extra)
+    if target in ("inflate", "snappy"):
+        mutator = run.mutator(deflate_seeds() if target == "inflate" else snappy_seeds())
+        return [{"target": target, "cfg": {}, "batch_hex": mutator.stream().hex()} for _ in range(_EVERY)]
+    mutator = run.mutator(_compressed_seeds(extra) if target == "providers" else None)
+    if target == "files":
+        data = b"".join(mutator.case() for _ in range(1 + executions % 5))
+        return [{"target": target, "cfg": {}, "batch_hex": data.hex()}]
+    configured = setups(seed, 30 if target == "providers" else 200)
+    found = []
+    for i in range(_SLOTS if target == "core_ranges" else _EVERY):
+        cfg: dict[str, Any] = {}
+        if target == "core_ranges":
+            cfg = _range_cfg(executions // _SLOTS)
+        elif target == "differential":
+            cfg = configured[(executions + i) % len(configured)].cfg
+        elif target == "providers":
+            cfg = configured[i % len(configured)].cfg
+        found.append({"target": target, "cfg": cfg, "batch_hex": mutator.case().hex()})
+    return found
 
 
 if os.environ.get("BATCHVAL_BUILD") in ("asan", "ubsan"):

@@ -1,5 +1,6 @@
 """Each fuzz target for a second or two: nothing is found, and each finds what it is there to find."""
 
+import json
 import os
 import struct
 import subprocess
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import differential
 import mutator
+import numpy as np
 import pytest
+import targets
 from buffers import PAGE, Slots, exact, guarded
 from kafka_model import java, lz4_stream
 from seeds import NOW, batch, record, seeds
@@ -129,17 +132,58 @@ def test_slots_end_at_forbidden_pages():
 
 @pytest.mark.skipif(os.environ.get("BATCHVAL_BUILD") == "asan", reason="a signal of its own")
 def test_a_runner_sees_a_signal(tmp_path):
-    """run.py takes the death of a target for a finding, and ends with 1."""
+    """run.py takes the death of a target for a finding, saves the input that did it, and ends with 1."""
     script = f"""
         import os, sys
         sys.path[:0] = {sys.path!r}
         import multiprocessing.connection
         import run, targets
-        targets.TARGETS["snappy"] = lambda run: os.abort()
-        sys.argv = ["run.py", "--target", "snappy", "--seconds", "1", "--out", {str(tmp_path)!r}]
+        real = targets._snappy_case
+        targets._snappy_case = lambda data: os.abort() if len(data) > 200 else real(data)
+        sys.argv = ["run.py", "--target", "snappy", "--seconds", "9", "--seed", "3", "--out", {str(tmp_path)!r}]
         sys.exit(run.main())
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "ended with -6" in done.stdout
-    assert [path.name[:7] for path in tmp_path.iterdir()] == ["snappy-"]
+    (saved,) = tmp_path.iterdir()
+    assert f"run.py --replay {saved}" in done.stdout
+    (finding,) = [json.loads(line) for line in saved.read_text().splitlines()]
+    assert finding["target"] == "snappy"
+    assert len(finding["batch_hex"]) > 400
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_cases_are_made_again(target, monkeypatch):
+    """From the place that a target marked follow the very cases that it then judged."""
+    judged = []
+    watched = {
+        "differential": ("_differential_case", lambda setup, data, turn: judged.append((data, setup.cfg))),
+        "core_ranges": ("_wrong_ranges", None),
+        "core_doors": ("_walk_alone", lambda data: judged.append((data, {}))),
+        "providers": ("_answers", lambda setup, data: judged.append((data, setup.cfg))),
+        "inflate": ("_inflate_case", lambda data: judged.append((data, {}))),
+        "snappy": ("_snappy_case", lambda data: judged.append((data, {}))),
+        "files": ("_file_case", lambda folder, data: judged.append((data, {}))),
+    }[target]
+
+    def ranges(view, pairs, cfg):
+        judged.extend((targets._case(_View(view), pairs, i), cfg) for i in range(len(pairs) // 2))
+        return np.zeros(1, bool)
+
+    monkeypatch.setattr(targets, watched[0], watched[1] or ranges)
+    places = []
+    real_mark = Run.mark
+    monkeypatch.setattr(
+        Run, "mark", lambda run, mutator: (real_mark(run, mutator), places.append((*run.place, len(judged))))[0]
+    )
+    TARGETS[target](Run(60, SEED, executions=700))
+    state, executions, at = places[2]
+    again = targets.last_cases(target, SEED, (), (state, executions))
+    assert len(again) >= 1
+    assert [(bytes.fromhex(c["batch_hex"]), c["cfg"]) for c in again] == judged[at : at + len(again)]
+
+
+class _View:
+    def __init__(self, view):
+        self.view = view

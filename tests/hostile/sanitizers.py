@@ -1,0 +1,160 @@
+"""``python tests/hostile/sanitizers.py``: the core suite under AddressSanitizer and UndefinedBehaviorSanitizer.
+
+Each sanitizer has a copy of the tree below ``--folder``, built with BATCHVAL_BUILD=asan or ubsan. Its runs: fixtures'
+cases, the kept inputs, tests/core, and the fuzz targets of the core for ``--seconds`` each. Buffers are exact-size
+(malloc'ed, PYTHONMALLOC=malloc: red zones on both sides). At the end one run looks for leaks: CPython itself leaks on
+its way out, so only what was allocated from the core counts. Ends with 1 if anything was found; the log says where.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+KINDS = ("asan", "ubsan")
+TARGETS = ("core_ranges", "core_doors", "differential", "providers", "inflate", "snappy")
+_PARTS = ("batchval", "tests", "fixtures", "setup.py", "pyproject.toml", "README.md")
+_REPORT = re.compile(r"ERROR: AddressSanitizer|runtime error:|SUMMARY: \w*Sanitizer")
+_TIMING = "not four_times and not bounds_memory and not buy_no_memory and not packages_provider and not over_read"
+
+
+def _runtime(kind: str) -> str:
+    compiler = os.environ.get("CC", "cc").split()
+    name = f"lib{kind}.so"
+    found = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    path = found.stdout.strip()
+    if path == name:
+        raise SystemExit(f"sanitizers: {compiler[0]} has no {name}")
+    return path
+
+
+def _environment(kind: str, leaks: bool = False) -> dict[str, str]:
+    return {
+        **os.environ,
+        "BATCHVAL_BUILD": kind,
+        "PYTHONMALLOC": "malloc",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LD_PRELOAD": _runtime(kind),
+        "ASAN_OPTIONS": f"detect_leaks={int(leaks)}:abort_on_error=1:allocator_may_return_null=1",
+        "LSAN_OPTIONS": "exitcode=0:max_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+
+
+def _copy(folder: Path) -> None:
+    """The tree's sources; what was built here stays, and is built again where a source is newer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.pyc")
+    generated = {path.with_suffix(".c") for path in (ROOT / "batchval").rglob("*.pyx")}
+
+    def ignore(where: str, names: list[str]) -> set[str]:
+        return skipped(where, names) | {name for name in names if Path(where) / name in generated}
+
+    for part in _PARTS:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, folder / part, dirs_exist_ok=True, ignore=ignore)
+        else:
+            shutil.copy2(ROOT / part, folder / part)
+
+
+def _run(kind: str, folder: Path, name: str, arguments: list[str], log: Path) -> bool:
+    started = time.monotonic()
+    with log.open("a", encoding="utf-8") as lines:
+        lines.write(f"\n==== {kind}: {name}: python {' '.join(arguments)}\n")
+        lines.flush()
+        at = lines.tell()
+        code = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env=_environment(kind),
+            stdout=lines,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+    with log.open(encoding="utf-8") as lines:
+        lines.seek(at)
+        reports = len(_REPORT.findall(lines.read()))
+    good = code == 0 and not reports
+    words = "clean" if good else f"ends with {code}, {reports} reports: see {log}"
+    print(f"{kind}: {name}: {words} ({time.monotonic() - started:.0f} s)", flush=True)
+    return good
+
+
+def _leaks(folder: Path, log: Path) -> int:
+    """Blocks that the core allocated and nobody can reach any more."""
+    done = subprocess.run(
+        [sys.executable, "tests/hostile/run.py", "--target", "core_doors", "--executions", "3000", "--jobs", "1"],
+        cwd=folder,
+        env=_environment("asan", leaks=True),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    blocks = re.findall(r"(?:Direct|Indirect) leak of .*?(?=\n\n|\Z)", done.stdout + done.stderr, re.DOTALL)
+    # a module's own constants live as long as the process
+    ours = [b for b in blocks if "/batchval/" in b and "__pyx_pymod_exec" not in b and "PyInit" not in b]
+    with log.open("a", encoding="utf-8") as lines:
+        lines.write(f"\n==== leaks: {len(blocks)} of the whole process, of the core:\n" + "\n\n".join(ours) + "\n")
+    print(f"asan: leaks: {len(ours)} of the core" + (f": see {log}" if ours else ""), flush=True)
+    return len(ours)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", action="append", choices=KINDS)
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each fuzz target")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "sanitizers")
+    arguments = parser.parse_args()
+    bad = runs = 0
+    for kind in arguments.kind or KINDS:
+        folder, log = arguments.folder.resolve() / kind, arguments.folder.resolve() / f"{kind}.log"
+        _copy(folder)
+        log.write_text("")
+        with log.open("a") as lines:
+            built = subprocess.run(
+                [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+                cwd=folder,
+                env={**os.environ, "BATCHVAL_BUILD": kind},
+                stdout=lines,
+                stderr=subprocess.STDOUT,
+                check=False,
+            ).returncode
+        if built:
+            print(f"{kind}: does not build: see {log}")
+            return 1
+        pytest = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        fuzz = [
+            "tests/hostile/run.py",
+            "--seconds",
+            str(arguments.seconds),
+            "--seed",
+            str(arguments.seed),
+            "--jobs",
+            "1",
+        ]
+        suite = [
+            ("cases", ["-m", "batchval", "conformance", "fixtures/golden", "fixtures/hostile/batches.jsonl"]),
+            ("tests/hostile", [*pytest, "tests/hostile", "-k", _TIMING]),
+            ("tests/core", [*pytest, "tests/core"]),
+            *((f"target {name}", [*fuzz, "--target", name]) for name in TARGETS),
+        ]
+        for name, command in suite:
+            runs += 1
+            bad += not _run(kind, folder, name, command, log)
+        if kind == "asan":
+            runs += 1
+            bad += bool(_leaks(folder, log))
+    print(f"sanitizers: {bad} of {runs} runs found something")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
