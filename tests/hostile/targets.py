@@ -117,6 +117,7 @@ def claimed(run: Run) -> None:
     mutator = run.mutator()
     configured = setups(run.seed)
     while run.going_on():
+        run.mark(mutator)
         for _ in range(_EVERY):
             data = mutator.case()
             setup = configured[run.executions % len(configured)]
@@ -415,6 +416,8 @@ def last_cases(target: str, seed: int, extra: tuple[Path, ...], place: tuple[int
             cfg = _range_cfg(executions // _SLOTS)
         elif target == "differential":
             cfg = configured[(executions + i) % len(configured)].cfg
+        elif target == "claims":
+            cfg = configured[(executions + i) % len(configured)].cfg | {"claims_seed": seed + executions + i}
         elif target == "providers":
             cfg = configured[i % len(configured)].cfg
         found.append({"target": target, "cfg": cfg, "batch_hex": mutator.case().hex()})

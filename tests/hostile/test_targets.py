@@ -161,6 +161,10 @@ def test_cases_are_made_again(target, monkeypatch):
         "differential": ("_differential_case", lambda setup, data, turn: judged.append((data, setup.cfg))),
         "core_ranges": ("_wrong_ranges", None),
         "core_doors": ("_walk_alone", lambda data: judged.append((data, {}))),
+        "claims": (
+            "claims_case",
+            lambda setup, data, seed: judged.append((data, setup.cfg | {"claims_seed": seed})),
+        ),
         "providers": ("_answers", lambda setup, data: judged.append((data, setup.cfg))),
         "inflate": ("_inflate_case", lambda data: judged.append((data, {}))),
         "snappy": ("_snappy_case", lambda data: judged.append((data, {}))),
