@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult
     from batchval.core.validator import LogValidator
     from batchval.errors import BatchvalError, ErrorCode
-    from batchval.policy import TopicPolicy
+    from batchval.ledger import ClaimsLedger
+    from batchval.policy import ClaimsPolicy, TopicPolicy
     from batchval.rules import Rule
     from batchval.types import AppendOrigin, CompressionType, TimestampType
 
@@ -31,6 +32,8 @@ __all__ = [
     "BatchClaims",
     "BatchColumns",
     "BatchvalError",
+    "ClaimsLedger",
+    "ClaimsPolicy",
     "CompressionType",
     "DecodedRecord",
     "ErrorCode",
@@ -55,7 +58,8 @@ _HOMES = {
     "batchval.core.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),
     "batchval.core.validator": ("LogValidator",),
     "batchval.errors": ("BatchvalError", "ErrorCode"),
-    "batchval.policy": ("TopicPolicy",),
+    "batchval.ledger": ("ClaimsLedger",),
+    "batchval.policy": ("ClaimsPolicy", "TopicPolicy"),
     "batchval.rules": ("Rule",),
     "batchval.types": ("AppendOrigin", "CompressionType", "TimestampType"),
 }

@@ -22,6 +22,8 @@ PROMISED = {
     "BatchClaims",
     "BatchColumns",
     "BatchvalError",
+    "ClaimsLedger",
+    "ClaimsPolicy",
     "CompressionType",
     "DecodedRecord",
     "ErrorCode",
