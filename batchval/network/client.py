@@ -24,6 +24,7 @@ from batchval.network.errors import (
     AuthenticationError,
     ClosedError,
     DisconnectError,
+    NetworkError,
     RequestTimeoutError,
     WakeupError,
 )
@@ -301,9 +302,12 @@ class ConsumerNetworkClient:
         self._guard()
         for node in self.unsent.nodes():
             if self.network.connection_failed(node):
-                error = self.network.authentication_error(node)
+                failure: NetworkError | None = self.network.authentication_error(node)
+                if failure is None:
+                    reason = self.network.last_error(node)
+                    failure = DisconnectError(f"there is no connection to {node}: {reason}")
+                    failure.__cause__ = reason
                 for request in self.unsent.remove(node):
-                    failure = error or DisconnectError(f"there is no connection to {node}")
                     self._pending_completion.append((request, None, None, failure))
         self._authentication_error = self.network.failures_were_seen() or self._authentication_error
 

@@ -113,6 +113,11 @@ class NetworkClient:
                 refused = refused or state.authentication_error
         return refused
 
+    def last_error(self, node: Node) -> BaseException | None:
+        """Why its last connection ended, or was not made."""
+        state = self._states.get(node.id)
+        return state.error if state is not None else None
+
     def authentication_error(self, node: Node) -> AuthenticationError | None:
         """What TLS or SASL said at the last attempt, until the next."""
         state = self._states.get(node.id)
@@ -299,16 +304,17 @@ class NetworkClient:
         state.setup_failures += not connected
         if isinstance(error, AuthenticationError):
             state.authentication_error = error
-        self._disconnected(state)
+        self._disconnected(state, error)
 
     def _connection_lost(self, state: NodeState, connection: Connection) -> None:
         self._dying.add(task := asyncio.get_running_loop().create_task(connection.wait_closed()))
         task.add_done_callback(self._dying.discard)
         if state.connection is connection:
             state.addresses = []  # the name may lead elsewhere by now (KAFKA-12193)
-            self._disconnected(state)
+            self._disconnected(state, connection.error)
 
-    def _disconnected(self, state: NodeState) -> None:
+    def _disconnected(self, state: NodeState, error: BaseException | None) -> None:
+        state.error = error
         state.connection = None
         state.api_versions = None
         failed = state.authentication_error is not None
@@ -323,7 +329,7 @@ class NetworkClient:
         if state.connecting is not None:
             state.connecting.cancel()
             state.connecting = None
-            self._disconnected(state)
+            self._disconnected(state, error)
         elif state.connection is not None:
             state.connection.close(error)
 

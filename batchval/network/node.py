@@ -75,6 +75,7 @@ class NodeState:
     setup_failures: int = 0  # of connecting alone
     backoff_ms: float = 0.0
     setup_timeout_ms: float = 0.0
+    error: BaseException | None = None  # why the last connection ended or was not made
     failure_unseen: bool = False  # check_disconnects has to look before anyone connects again
 
     def connection_delay_ms(self, now_ms: float) -> float:

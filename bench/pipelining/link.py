@@ -1,0 +1,168 @@
+"""A link with a long round trip between two network namespaces, with the kernel's TCP at both ends.
+
+Two TUN devices, one in each namespace; a process holds every packet for half the round trip. (Kernels often lack
+sch_netem; TUN they have.) Needs root and /dev/net/tun. ``Relay`` is for everyone else: it delays chunks of a stream, so
+windows and congestion control have no part in it.
+
+    python bench/pipelining/link.py 140       prints "ready", and runs until it is ended
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+TUNSETIFF = 0x400454CA
+IFF_TUN_NO_PI = 0x1001
+NEAR, FAR = "10.78.0.1", "10.78.0.2"
+SETTINGS = {
+    "tcp_wmem": "4096 16384 67108864",  # what a sender of long paths has: the default's 4 MB are a limit at 140 ms
+    "tcp_rmem": "4096 131072 67108864",
+    "tcp_no_metrics_save": "1",  # a run learns nothing from the one before
+}
+
+
+def names() -> tuple[str, str]:
+    """The namespaces of this process's link: several may run on one machine."""
+    return f"bvn{os.getpid()}", f"bvf{os.getpid()}"
+
+
+def is_possible() -> bool:
+    """Whether namespaces and TUN devices can be made here."""
+    if os.geteuid() != 0 or shutil.which("ip") is None or not os.path.exists("/dev/net/tun"):
+        return False
+    name = f"bvp{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0
+    if made:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    return made
+
+
+def _device(namespace: str, address: str, mtu: int) -> int:
+    descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    device = f"{namespace[:3]}{os.getpid()}"
+    fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TUN_NO_PI))
+
+    def run(*command: str) -> None:
+        subprocess.run(command, check=True)
+
+    inside = ["ip", "netns", "exec", namespace]
+    run("ip", "netns", "add", namespace)
+    run("ip", "link", "set", device, "netns", namespace)
+    run(*inside, "ip", "link", "set", "lo", "up")
+    run(*inside, "ip", "addr", "add", f"{address}/24", "dev", device)
+    run(*inside, "ip", "link", "set", device, "mtu", str(mtu), "txqueuelen", "20000", "up")
+    for key, value in SETTINGS.items():
+        run(*inside, "sysctl", "-qw", f"net.ipv4.{key}={value}")
+    return descriptor
+
+
+def carry(near: int, far: int, half_s: float) -> None:
+    """Hands packets over, each after its half of the round trip, until SIGTERM."""
+    stop = False
+
+    def ended(*_: object) -> None:
+        nonlocal stop
+        stop = True
+
+    signal.signal(signal.SIGTERM, ended)
+    signal.signal(signal.SIGINT, ended)
+    queues = {near: collections.deque[tuple[float, bytes]](), far: collections.deque[tuple[float, bytes]]()}
+    other = {near: far, far: near}
+    while not stop:
+        now = time.monotonic()
+        wake = now + 0.2
+        for source, queue in queues.items():
+            while queue and queue[0][0] <= now:
+                try:
+                    os.write(other[source], queue[0][1])
+                except BlockingIOError:
+                    break
+                queue.popleft()
+            if queue:
+                wake = min(wake, queue[0][0])
+        readable, _, _ = select.select((near, far), (), (), max(0.0, wake - time.monotonic()))
+        due = time.monotonic() + half_s
+        for source in readable:
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(64):
+                    queues[source].append((due, os.read(source, 65536)))
+
+
+@contextlib.contextmanager
+def link(rtt_ms: float) -> Iterator[tuple[list[str], list[str]]]:
+    """The prefixes of commands that are to run at the near and at the far end."""
+    command = [sys.executable, str(Path(__file__).resolve()), str(rtt_ms)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        if words[:1] != ["ready"]:
+            raise RuntimeError("the link could not be made")
+        yield ["ip", "netns", "exec", words[1]], ["ip", "netns", "exec", words[2]]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+class Relay:
+    """A stand-in for the link on one host: what comes in at ``port`` goes on to a target, half a round trip later."""
+
+    def __init__(self, target: tuple[str, int], rtt_ms: float) -> None:
+        self.target = target
+        self.half_s = rtt_ms / 2000
+        self.port = 0
+
+    async def serve(self) -> None:
+        server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        print(f"listening 127.0.0.1 {self.port}", flush=True)
+        await server.serve_forever()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_reader, to_writer = await asyncio.open_connection(*self.target)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(self._carry(reader, to_writer), self._carry(to_reader, writer))
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        while data := await reader.read(1 << 18):
+            loop.call_later(self.half_s, writer.write, data)
+        loop.call_later(self.half_s, writer.close)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rtt", type=float, help="milliseconds")
+    parser.add_argument("--mtu", type=int, default=9000)
+    parser.add_argument("--relay", metavar="HOST:PORT", help="without namespaces: a delaying relay to this address")
+    options = parser.parse_args()
+    if options.relay:
+        host, _, port = options.relay.rpartition(":")
+        asyncio.run(Relay((host, int(port)), options.rtt).serve())
+    near, far = names()
+    try:
+        ends = _device(near, NEAR, options.mtu), _device(far, FAR, options.mtu)
+        print("ready", near, far, flush=True)
+        carry(*ends, options.rtt / 2000)
+    finally:
+        for name in (near, far):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Produce requests of one batch for one partition, version 7, whose order a broker itself checks.
+
+The batches are an idempotent producer's: each has the base sequence that follows the one before it, so a request that
+overtook another would be refused with OUT_OF_ORDER_SEQUENCE_NUMBER by a real broker, and is by sink.py.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from batchval.core.crc32c import crc32c  # noqa: E402
+
+CLIENT = b"bench"
+RECORD_SIZE = 1000  # of the value
+TIMESTAMP = 1_795_212_000_000
+
+
+def varint(value: int) -> bytes:
+    """Zigzag, as records have it."""
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def records(count: int) -> bytes:
+    """Records without keys, of RECORD_SIZE bytes each."""
+    value = bytes(n * 7 % 251 for n in range(RECORD_SIZE))
+    out = []
+    for n in range(count):
+        body = b"\0" + varint(0) + varint(n) + varint(-1) + varint(len(value)) + value + varint(0)
+        out.append(varint(len(body)) + body)
+    return b"".join(out)
+
+
+class ProduceResponse(NamedTuple):
+    """Of the one partition."""
+
+    error_code: int
+    base_offset: int
+    throttle_time_ms: int
+
+
+@dataclass(slots=True)
+class Produce:
+    """One batch for partition 0 of a topic, acks=all."""
+
+    topic: bytes
+    payload: bytes
+    count: int
+    producer_id: int
+    base_sequence: int
+    api_key: int = 0
+    api_version: int = 7
+    expects_response: bool = True
+
+    def encode(self, correlation_id: int, client_id: str | None) -> list[bytes | memoryview]:
+        epoch = min(self.producer_id, 0)  # -1 where there is no producer id
+        producer = self.producer_id, epoch, self.base_sequence
+        tail = struct.pack(">hiqqqhii", 0, self.count - 1, TIMESTAMP, TIMESTAMP, *producer, self.count)
+        checksum = crc32c(tail + self.payload)
+        batch = struct.pack(">qiibI", 0, 9 + len(tail) + len(self.payload), 0, 2, checksum) + tail
+        size = len(batch) + len(self.payload)
+        body = struct.pack(">hhiih", -1, -1, 30_000, 1, len(self.topic)) + self.topic + struct.pack(">iii", 1, 0, size)
+        head = struct.pack(">hhih", 0, 7, correlation_id, len(CLIENT)) + CLIENT
+        frame = head + body + batch
+        return [struct.pack(">i", len(frame) + len(self.payload)) + frame, memoryview(self.payload)]
+
+    def decode(self, frame: memoryview) -> ProduceResponse:
+        (name,) = struct.unpack_from(">h", frame, 8)
+        error, offset = struct.unpack_from(">hq", frame, 10 + name + 8)
+        return ProduceResponse(error, offset, struct.unpack_from(">i", frame, len(frame) - 4)[0])
+
+
+def produce_response(correlation_id: int, topic: bytes, error_code: int, base_offset: int) -> bytes:
+    """What a broker answers to it, the frame's length included."""
+    body = struct.pack(">iih", correlation_id, 1, len(topic)) + topic
+    body += struct.pack(">iihqqq", 1, 0, error_code, base_offset, -1, 0) + struct.pack(">i", 0)
+    return struct.pack(">i", len(body)) + body
+
+
+@dataclass(slots=True)
+class Metadata:
+    """Version 4, of one topic, which is made if it is not there."""
+
+    topic: bytes
+    api_key: int = 3
+    api_version: int = 4
+    expects_response: bool = True
+
+    def encode(self, correlation_id: int, client_id: str | None) -> list[bytes | memoryview]:
+        frame = struct.pack(">hhih", 3, 4, correlation_id, len(CLIENT)) + CLIENT
+        frame += struct.pack(">ih", 1, len(self.topic)) + self.topic + b"\1"
+        return [struct.pack(">i", len(frame)) + frame]
+
+    def decode(self, frame: memoryview) -> bool:
+        """Whether the topic has a leader: its name is followed by partitions without error."""
+        data = bytes(frame)
+        at = data.index(struct.pack(">h", len(self.topic)) + self.topic)
+        (topic_error,) = struct.unpack_from(">h", data, at - 2)
+        internal_and_count = struct.unpack_from(">bi", data, at + 2 + len(self.topic))
+        if topic_error or not internal_and_count[1]:
+            return False
+        return bool(struct.unpack_from(">h", data, at + 2 + len(self.topic) + 5)[0] == 0)
+
+
+class Splitter:
+    """Whole small frames, as brokers answer."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(1 << 16)
+        self.held = b""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self.buffer)
+
+    def buffer_updated(self, nbytes: int) -> list[memoryview]:
+        self.held += bytes(self.buffer[:nbytes])
+        frames = []
+        while len(self.held) >= 4 and len(self.held) >= 4 + (size := struct.unpack_from(">i", self.held)[0]):
+            frames.append(memoryview(self.held)[4 : 4 + size])
+            self.held = self.held[4 + size :]
+        return frames

@@ -1,0 +1,209 @@
+"""Throughput of one partition over a long path: requests in flight × batch size, one connection of batchval.network.
+
+The bound is cap × batch bytes / round trip: what a client reaches whose next request leaves when an answer comes.
+Prints Markdown, writes it and JSON.
+
+    python bench/pipelining/run.py [--rtt 140] [--caps 1 5] [--rounds 3] [--broker kafka] [--link relay] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent / "validation"))
+
+import link as links  # noqa: E402
+import machine  # noqa: E402
+
+TARGET = 0.75
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rtt", type=float, nargs="+", default=[140.0], help="milliseconds (default 140)")
+    parser.add_argument("--caps", type=int, nargs="+", default=[1, 5])
+    parser.add_argument("--records", type=int, nargs="+", default=[100, 500, 960], help="of 1000 B in a batch")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8, help="measured, after the warm-up")
+    parser.add_argument("--warm-up", type=float, default=6, help="seconds until the window has grown")
+    parser.add_argument("--broker", choices=("sink", "kafka"), default="sink")
+    parser.add_argument("--link", choices=("tun", "relay"), help="default: tun where it can be made")
+    parser.add_argument("--congestion", default="cubic", help="of both ends' sockets, on tun (default cubic)")
+    parser.add_argument("--fixed-buffer", type=int, metavar="BYTES", help="one more row, with this SO_SNDBUF")
+    parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "pipelining")
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.rounds, options.seconds, options.warm_up = 1, 0.5, 0.2
+        options.records = options.records[:1]
+    options.link = options.link or ("tun" if links.is_possible() else "relay")
+    return options
+
+
+@contextlib.contextmanager
+def listening(*command: str) -> Iterator[tuple[str, int]]:
+    """A process that prints "listening HOST PORT" when it does; ended afterwards."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE)
+    try:
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        if words[:1] != ["listening"]:
+            raise RuntimeError(f"{command[-1]} did not start")
+        yield words[1], int(words[2])
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.contextmanager
+def path(options: argparse.Namespace, rtt_ms: float) -> Iterator[tuple[list[str], str, int]]:
+    """(prefix of the sender's command, host, port) of a broker at the far end of a link."""
+    broker = [sys.executable, str(HERE / ("sink.py" if options.broker == "sink" else "broker.py"))]
+    if options.link == "tun":
+        broker += ["--host", links.FAR, *(["--congestion", options.congestion] if options.broker == "sink" else [])]
+        with links.link(rtt_ms) as (near, far), listening(*far, *broker) as (host, port):
+            yield near, host, port
+        return
+    relay = [sys.executable, str(HERE / "link.py"), str(rtt_ms)]
+    with listening(*broker) as (host, port), listening(*relay, "--relay", f"{host}:{port}") as ends:
+        yield [], *ends
+
+
+def send(options: argparse.Namespace, prefix: list[str], host: str, port: int, cell: dict[str, Any]) -> dict[str, Any]:
+    command = [*prefix, sys.executable, str(HERE / "sender.py"), host, str(port)]
+    command += ["--cap", str(cell["cap"]), "--records", str(cell["records"])]
+    command += ["--seconds", str(options.seconds), "--warm-up", str(options.warm_up)]
+    command += ["--send-buffer", str(cell["buffer"])] if cell["buffer"] else []
+    command += ["--congestion", options.congestion] if options.link == "tun" else []
+    command += ["--kafka"] if options.broker == "kafka" else []
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
+    if done.returncode:
+        return {"error": done.stderr.strip().splitlines()[-1:]}
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def cells(options: argparse.Namespace) -> list[dict[str, Any]]:
+    found = [{"cap": cap, "records": count, "buffer": None} for count in options.records for cap in options.caps]
+    if options.fixed_buffer:
+        found.append({"cap": max(options.caps), "records": options.records[-1], "buffer": options.fixed_buffer})
+    return found
+
+
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """One row a cell: all rounds, cell by cell in turns, each run a process and a connection of its own."""
+    rows = []
+    for rtt_ms in options.rtt:
+        with path(options, rtt_ms) as (prefix, host, port):
+            several = [{"rtt_ms": rtt_ms, **cell, "rounds": []} for cell in cells(options)]
+            for number in range(options.rounds):
+                for cell in several:
+                    answer = send(options, prefix, host, port, cell)
+                    cell["rounds"].append(answer)
+                    print(f"  round {number + 1}: {cell_name(cell)}: {said(answer)}", file=sys.stderr, flush=True)
+            rows += several
+    return [judged(row) for row in rows]
+
+
+def cell_name(cell: dict[str, Any]) -> str:
+    return f"{cell['rtt_ms']:g} ms, cap {cell['cap']}, {cell['records']} records"
+
+
+def said(answer: dict[str, Any]) -> str:
+    return str(answer.get("error") or f"{answer['bytes_per_second'] / 1e6:.2f} MB/s")
+
+
+def judged(row: dict[str, Any]) -> dict[str, Any]:
+    """The medians of its rounds, and the share of the bound that was reached."""
+    good = [one for one in row["rounds"] if "error" not in one]
+    if len(good) < len(row["rounds"]):
+        return row | {"met": False, "error": [one["error"] for one in row["rounds"] if "error" in one]}
+    middle = statistics.median(one["bytes_per_second"] for one in good)
+    size = good[0]["request_bytes"]
+    bound = row["cap"] * size / row["rtt_ms"] * 1000
+    rates = [one["bytes_per_second"] for one in good]
+    share = middle / bound
+    return row | {
+        "round_trip_ms": statistics.median(one["round_trip_ms"] for one in good),
+        "bytes_per_second": middle,
+        "records_per_second": statistics.median(one["records_per_second"] for one in good),
+        "bound": bound,
+        "share": share,
+        "spread": (max(rates) - min(rates)) / middle,
+        "order_kept": all(one["order_kept"] for one in good),
+        "peak_in_flight": max(one["peak_in_flight"] for one in good),
+        "latency_ms": statistics.median(one["latency_ms"] for one in good),
+        "met": share >= TARGET and all(one["order_kept"] for one in good),
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    on, settings = result["machine"], result["settings"]
+    lines = [
+        f"Pipelining, {result['date']}, commit {on['commit']}, {on['processor']}, {on['system']}, "
+        f"Python {on['python']}, {settings['loop']}. Link: {settings['link']}; broker: {settings['broker']}; "
+        f"{settings['rounds']} rounds of {settings['seconds']:g} s after {settings['warm_up']:g} s, medians.",
+        "",
+        "| round trip | batch | cap | MB/s | records/s | of cap × batch / round trip | target | met | spread "
+        "| order kept | most in flight |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        batch = f"{row['records']} × 1 kB" + (f", SO_SNDBUF {row['buffer']:,}" if row["buffer"] else "")
+        if "error" in row:
+            lines.append(f"| {row['rtt_ms']:g} ms | {batch} | {row['cap']} | {row['error'][0]} |||||||")
+            continue
+        target = "" if row["buffer"] else f"{TARGET}"
+        met = "" if row["buffer"] else ("yes" if row["met"] else "**no**")
+        lines.append(
+            f"| {row['rtt_ms']:g} ms | {batch} | {row['cap']} | {row['bytes_per_second'] / 1e6:.2f} "
+            f"| {row['records_per_second']:,.0f} | {row['share']:.2f} | {target} | {met} | {row['spread']:.0%} "
+            f"| {'yes' if row['order_kept'] else '**no**'} | {row['peak_in_flight']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    rows = measure(options)
+    first = next((one for row in rows for one in row["rounds"] if "error" not in one), {"loop": "?"})
+    control = {"sink": "at both ends", "kafka": "at the sender"}[options.broker]
+    described = {
+        "tun": f"TUN devices between two network namespaces, {options.congestion} {control}",
+        "relay": "a delaying relay",
+    }
+    result = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.describe(),
+        "settings": {
+            "link": described[options.link],
+            "broker": {"sink": "one that checks the order and answers at once", "kafka": "Apache Kafka 4.4.0"}[
+                options.broker
+            ],
+            "rounds": options.rounds,
+            "seconds": options.seconds,
+            "warm_up": options.warm_up,
+            "loop": first["loop"],
+        },
+        "rows": rows,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    options.out.with_suffix(".md").write_text(markdown(result))
+    print(markdown(result))
+    return int(any("error" in row for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
