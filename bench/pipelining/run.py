@@ -42,11 +42,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--congestion", default="cubic", help="of both ends' sockets, on tun (default cubic)")
     parser.add_argument("--fixed-buffer", type=int, metavar="BYTES", help="one more row, with this SO_SNDBUF")
     parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "pipelining")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "pipelining", help="for .json and .md")
+    parser.add_argument("--save", action="store_true", help="to bench/results instead")
     options = parser.parse_args(argv)
     if options.quick:
         options.rounds, options.seconds, options.warm_up = 1, 0.5, 0.2
         options.records = options.records[:1]
+    if options.save:
+        options.out = HERE.parent / "results" / ("pipelining" if options.broker == "sink" else "pipelining-kafka")
     options.link = options.link or ("tun" if links.is_possible() else "relay")
     return options
 
