@@ -51,7 +51,7 @@ test-full: build  ## the long tests too
 check: build  ## ruff, cython-lint, mypy (strict), the import contract
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/cython-lint batchval
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint batchval  # it calls pycodestyle by name
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(PY) -m pytest -q tests/contract
