@@ -87,7 +87,7 @@ async def test_a_condition_that_needs_no_wait_is_not_waited_for() -> None:
         await c.poll(50)
         assert waits[0] == 0
         assert waits[1] == c.max_poll_timeout_ms == 3_000  # something is in flight: the longest poll
-        assert 40 < waits[2] <= 50
+        assert 0 < waits[2] <= 50
 
 
 async def test_send_wakes_a_blocked_poll() -> None:
