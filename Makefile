@@ -98,7 +98,7 @@ endef
 comma := ,
 
 $(VENV)/.packages: pyproject.toml
-	$(call environment,$(VENV),test$(comma)check$(comma)bench$(comma)arrow)
+	$(call environment,$(VENV),test$(comma)check$(comma)bench$(comma)arrow$(comma)proxy)
 
 $(DEMO)/.packages: pyproject.toml
 	$(call environment,$(DEMO),demo)

@@ -15,7 +15,7 @@ from tests.contract.sources import PACKAGE, ROOT
 
 #: rooms and packages that a program which only asks for a verdict never pays for
 NEVER = ("batchval.cli", "batchval.proxy", "batchval.perf", "batchval.spark", "batchval.network", "batchval.report")
-NEVER += ("click", "rich", "pyarrow", "pyspark", "yaml", "pydantic", "asyncio")
+NEVER += ("click", "rich", "pyarrow", "pyspark", "yaml", "pydantic", "prometheus_client", "uvloop", "asyncio")
 
 PROMISED = {
     "AppendOrigin",

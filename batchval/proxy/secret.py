@@ -1,0 +1,74 @@
+"""Words that nobody else may see: passwords, and where they come from.
+
+In a file of settings:  password: {file: /run/secrets/kafka}   or {env: KAFKA_PASSWORD}   or the word itself
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+__all__ = ["HIDDEN", "Secret"]
+
+#: what stands where a secret would be shown
+HIDDEN = "(hidden)"
+
+
+class Secret:
+    """A secret by its source. ``reveal`` reads it anew each time, so that a file may be replaced."""
+
+    __slots__ = ("_word", "env", "file")
+
+    def __init__(self, word: str | None = None, *, file: Path | None = None, env: str | None = None) -> None:
+        self._word = word
+        self.file = file
+        self.env = env
+
+    @classmethod
+    def parse(cls, given: Any, folder: Path) -> Secret:
+        """From what a file of settings holds; relative paths start at ``folder``. ValueError, which shows nothing."""
+        if isinstance(given, Secret):
+            return given
+        if isinstance(given, str):
+            if not given:
+                raise ValueError("is empty")
+            return cls(given)
+        if isinstance(given, dict) and len(given) == 1:
+            ((kind, where),) = given.items()
+            if isinstance(where, str) and where:
+                if kind == "file":
+                    return cls(file=folder / where)
+                if kind == "env":
+                    return cls(env=where)
+        raise ValueError("must be text, {file: PATH} or {env: NAME}")
+
+    def reveal(self) -> str:
+        """The secret itself; the last line break of a file is none of it. ValueError names the source alone."""
+        if self.file is not None:
+            try:
+                word = self.file.read_text("utf-8")
+            except OSError as error:
+                raise ValueError(f"{self.file}: {error.strerror}") from None
+            except UnicodeDecodeError:
+                raise ValueError(f"{self.file}: is not UTF-8") from None
+            word = word.removesuffix("\n").removesuffix("\r")
+            if not word:
+                raise ValueError(f"{self.file}: is empty")
+            return word
+        if self.env is not None:
+            word = os.environ.get(self.env, "")
+            if not word:
+                raise ValueError(f"the environment has no {self.env}, or it is empty")
+            return word
+        assert self._word is not None
+        return self._word
+
+    def shown(self) -> object:
+        """What may be printed."""
+        if self.file is not None:
+            return {"file": str(self.file)}
+        return {"env": self.env} if self.env is not None else HIDDEN
+
+    def __repr__(self) -> str:
+        return f"Secret({self.shown()!r})"

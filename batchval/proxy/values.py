@@ -1,0 +1,102 @@
+"""Small values that settings are made of, each with its one way to be written.
+
+Address    127.0.0.1:9092   gate.example.com:9092   [::1]:9092   :9092 (every interface)
+claims     ignore | verify | audit:0.01 | trust
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, InstanceOf, ValidationInfo
+
+from batchval.errors import BatchvalError
+from batchval.policy import ClaimsPolicy
+from batchval.proxy.secret import Secret
+
+__all__ = ["Address", "AddressField", "ClaimsField", "PathField", "SecretField"]
+
+_HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
+
+
+class Address(NamedTuple):
+    """Where to listen, or whom to connect to."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """From HOST:PORT; an IPv6 address stands in brackets. ValueError."""
+        host, colon, port = text.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ValueError("an IPv6 address is written in brackets, such as [::1]:9092")
+        if not colon or not port.isascii() or not port.isdigit() or not _HOST.fullmatch(host):
+            raise ValueError("must be HOST:PORT")
+        if int(port) > 65535:
+            raise ValueError(f"there is no port {port}")
+        return cls(host, int(port))
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Every interface: no client can be told this host."""
+        return self.host in ("", "0.0.0.0", "::")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Reached from this machine alone."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _folder(info: ValidationInfo) -> Path:
+    return Path((info.context or {}).get("folder", "."))
+
+
+def _address(given: Any) -> Any:
+    if isinstance(given, Address):
+        return given
+    if not isinstance(given, str):
+        raise ValueError("must be HOST:PORT")
+    return Address.parse(given)
+
+
+def _claims(given: Any) -> Any:
+    if isinstance(given, ClaimsPolicy):
+        return given
+    if not isinstance(given, str):
+        raise ValueError("must be ignore, verify, audit:RATE or trust")
+    try:
+        return ClaimsPolicy.parse(given)
+    except BatchvalError as error:
+        raise ValueError(str(error)) from None
+
+
+def _path(given: Any, info: ValidationInfo) -> Any:
+    if isinstance(given, Path):
+        return given
+    if not isinstance(given, str) or not given:
+        raise ValueError("must be the path of a file")
+    return _folder(info) / given
+
+
+def _secret(given: Any, info: ValidationInfo) -> Any:
+    return Secret.parse(given, _folder(info))
+
+
+AddressField = Annotated[InstanceOf[Address], BeforeValidator(_address)]
+ClaimsField = Annotated[InstanceOf[ClaimsPolicy], BeforeValidator(_claims)]
+PathField = Annotated[InstanceOf[Path], BeforeValidator(_path)]
+SecretField = Annotated[InstanceOf[Secret], BeforeValidator(_secret)]

@@ -1,0 +1,318 @@
+"""What settings are taken, what is refused, and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from batchval.core.validator import LogValidator
+from batchval.policy import TopicPolicy
+from batchval.proxy.config import Listener, Settings
+from batchval.proxy.loading import ConfigError, load, settings_from, shown
+from batchval.proxy.secret import Secret
+from batchval.proxy.values import Address
+
+LEAST: dict[str, Any] = {"listeners": [{"address": "127.0.0.1:9092"}], "upstream": {"bootstrap": "127.0.0.1:9192"}}
+TLS = {"certificate": "a.pem", "key": "a.key"}
+
+
+def settings(**more: Any) -> Settings:
+    return settings_from(LEAST | more)
+
+
+def problems(text: str, tmp_path: Path) -> list[str]:
+    """Of a file: without its own name."""
+    path = tmp_path / "gate.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load(path)
+    assert all("\n" not in line for line in refused.value.problems)
+    return [line.removeprefix(f"{path}") for line in refused.value.problems]
+
+
+def problem(**more: Any) -> str:
+    """The only one of these settings."""
+    with pytest.raises(ConfigError) as refused:
+        settings(**more)
+    (line,) = refused.value.problems
+    return line
+
+
+# ---- defaults ------------------------------------------------------------------------------------------------------
+
+
+def test_what_holds_where_nothing_is_said() -> None:
+    given = settings()
+    assert given.mode == "enforce"
+    assert str(given.claims_in) == "ignore"
+    assert given.claims_out == "none"
+    assert given.limits.max_frame_bytes == 104_857_600
+    assert (given.limits.handshake_timeout_ms, given.limits.idle_timeout_ms) == (10_000, 600_000)
+    assert given.metrics.address is not None
+    assert given.metrics.address.is_loopback
+    assert not given.reads_topic_configs
+
+
+def test_extras_are_reported_unless_told_otherwise() -> None:
+    extras = settings(validation={"extras": {"S1": "refuse"}}).validation.all_extras
+    assert extras == {"S1": "refuse"} | {f"S{n}": "report" for n in (2, 3, 4, 5, 6, 7, 9, 10)}
+    LogValidator(TopicPolicy(), mode="strict", extras=extras)  # which takes them
+    assert settings(validation={"rules": "kafka"}).validation.all_extras == {}
+
+
+# ---- errors --------------------------------------------------------------------------------------------------------
+
+BAD_FILES = [
+    ("", ":: listeners: is missing|:: upstream: is missing"),
+    ("- 1\n", ": must be keys and values"),
+    ("mode: [\n", ":2: is not YAML: "),
+    ("mode: enforce\nmode: observe\n", ":2: mode: stands twice"),
+    ("mode: &a [*a]\n", ":1: mode[0]: holds itself"),
+    ("mode: !!python/object:os.system x\n", ":1: is not YAML: "),
+]
+
+
+@pytest.mark.parametrize(("text", "lines"), BAD_FILES)
+def test_a_file_that_is_none(text: str, lines: str, tmp_path: Path) -> None:
+    found = problems(text, tmp_path)
+    for line, wanted in zip(found, lines.split("|"), strict=True):
+        assert line.startswith(wanted.replace("::", ":"))
+
+
+def test_each_error_has_its_line_and_its_key(tmp_path: Path) -> None:
+    text = """\
+listeners:
+  - address: 0.0.0.0:9092
+    port: 1
+  - address: "9093"
+    name: second
+upstream:
+  bootstrap: broker:9092
+  admin: {username: gate, password: 12345}
+topics:
+  policies:
+    - match: "a*"
+      max.message.bytes: "12"
+    - match: b
+      cleanup.policy: compaction
+limits: {max_frame_bytes: 1, idle_timeout_ms: ten}
+mode: both
+claims_in: audit:2
+"""
+    assert sorted(problems(text, tmp_path)) == sorted(
+        [
+            ":3: listeners[0].port: there is no such key",
+            ":4: listeners[1].address: must be HOST:PORT",
+            ":8: upstream.admin.password: must be text, {file: PATH} or {env: NAME}",
+            ":12: topics.policies[0].max.message.bytes: must be a whole number",
+            ":13: topics.policies[1]: cleanup_policy must be delete, compact or both, not 'compaction'",
+            ":15: limits.idle_timeout_ms: must be a whole number",
+            ":15: limits.max_frame_bytes: input should be greater than or equal to 1024",
+            ":16: mode: must be enforce or observe",
+            ":17: claims_in: audit needs a rate above 0 and at most 1, not 2.0 (0 is called trust)",
+        ]
+    )
+
+
+def test_twenty_errors_are_enough(tmp_path: Path) -> None:
+    found = problems("".join(f"k{n}: 1\n" for n in range(50)), tmp_path)
+    assert len(found) == 21
+    assert found[-1] == ": and 32 more"
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        load(tmp_path / "bytes.yaml")
+    (tmp_path / "long.yaml").write_bytes(b"#" * (1 << 20) + b"\n")
+    with pytest.raises(ConfigError, match="longer than"):
+        load(tmp_path / "long.yaml")
+
+
+# ---- rules between settings ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["audit:0.001", "trust"])
+def test_a_tag_goes_out_only_for_what_was_checked_here(word: str) -> None:
+    trusted = [{"address": "127.0.0.1:9092", "trusted": True}]
+    assert "would vouch for a stranger" in problem(claims_in=word, claims_out="tag", listeners=trusted)
+    for checked in ("ignore", "verify"):
+        assert settings(claims_in=checked, claims_out="tag").claims_out == "tag"
+
+
+@pytest.mark.parametrize("word", ["audit:0.001", "trust"])
+def test_whoever_is_believed_must_be_someone(word: str) -> None:
+    assert "needs a sender" in problem(claims_in=word)
+    assert "needs a sender" in problem(claims_in=word, listeners=[{"address": "127.0.0.1:1", "tls": TLS}])
+    certified = {"address": "127.0.0.1:1", "tls": TLS | {"client_ca": "ca.pem"}}
+    for listener in (certified, {"address": "127.0.0.1:1", "trusted": True}):
+        assert str(settings(claims_in=word, listeners=[listener]).claims_in) == word
+
+
+def test_the_sender_is_the_certificate_else_the_trusted_listener_else_nobody() -> None:
+    plain, trusted = (
+        Listener(name="plain", address=Address("", 1)),
+        Listener(name="edge", address=Address("", 2), trusted=True),
+    )
+    believing = settings(
+        claims_in="trust", listeners=[{"address": "a:1"}, {"address": "a:2", "name": "edge", "trusted": True}]
+    )
+    assert believing.sender(plain, None) is None
+    assert believing.sender(trusted, None) == "listener edge"
+    assert believing.sender(trusted, "CN=edge") == believing.sender(plain, "CN=edge") == "certificate CN=edge"
+    # to be verified, nobody needs to be someone: the count goes to the listener
+    assert settings(claims_in="verify").sender(plain, None) == "listener plain"
+
+
+def test_what_clients_encrypt_is_not_sent_on_in_the_open_unasked() -> None:
+    far = {"bootstrap": "broker.example.com:9092"}
+    secure = [{"address": "127.0.0.1:9092", "tls": TLS}]
+    assert "has TLS and the way to broker.example.com:9092 has none" in problem(listeners=secure, upstream=far)
+    assert settings(listeners=secure, upstream=far | {"allow_plaintext": True})
+    assert settings(listeners=secure, upstream=far | {"tls": {}})
+    assert settings(listeners=secure)  # the broker is on this machine
+    plain = {"mechanism": "PLAIN", "username": "gate", "password": "a"}
+    assert "PLAIN shows the password" in problem(upstream=far | {"admin": plain})
+    assert settings(upstream=far | {"admin": plain | {"mechanism": "SCRAM-SHA-256"}})
+
+
+TOGETHER = [
+    ({"listeners": []}, "at least 1"),
+    ({"listeners": [{"address": "a:1"}, {"address": "a:2"}]}, "the same name"),
+    ({"listeners": [{"address": "a:1"}, {"address": ":1", "name": "b"}]}, "is taken by default"),
+    ({"listeners": [{"address": "127.0.0.1:9464"}]}, "is taken by metrics"),
+    ({"listeners": [{"address": "a:1", "first_broker_port": 65536}]}, "less than or equal to 65535"),
+    ({"listeners": [{"address": "a:1", "tls": TLS | {"client_auth": "required"}}]}, "needs client_ca"),
+    ({"listeners": [{"address": "a:1", "tls": TLS | {"client_auth": "none", "client_ca": "c"}}]}, "of no use"),
+    ({"listeners": [{"address": "a:1", "tls": TLS | {"minimum_version": "1.1"}}]}, "must be 1.2 or 1.3"),
+    ({"upstream": {"bootstrap": "a:0"}}, "HOST:PORT of a broker"),
+    ({"upstream": {"bootstrap": "a:1", "tls": {"key": "k"}}}, "go together"),
+    ({"upstream": {"bootstrap": "a:1", "tls": {"verify": False}}}, "there is no such key"),
+    ({"upstream": {"bootstrap": "a:1", "admin": {}}}, "needs username and password"),
+    ({"upstream": {"bootstrap": "a:1", "admin": {"mechanism": "NONE", "username": "u"}}}, "has neither"),
+    ({"topics": {"from_cluster": True}}, "needs upstream.admin"),
+    ({"validation": {"extras": {"S8": "report"}}}, "S8 is always refused"),
+    ({"validation": {"extras": {"S11": "report"}}}, "S11 is not one of S1"),
+    ({"validation": {"rules": "kafka", "extras": {"S1": "refuse"}}}, "belong to the rules strict"),
+    ({"limits": {"max_bytes_held": 1 << 20}}, "could never pass"),
+    ({"limits": {"max_connections": None}}, "must be a whole number"),
+    ({"limits": {"threads": True}}, "must be a whole number"),
+    ({"metrics": {"address": "0.0.0.0:9464"}}, "remote: true"),
+    ({"log": {"format": "xml"}}, "must be text or json"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), TOGETHER)
+def test_what_does_not_go_together(given: dict[str, Any], words: str) -> None:
+    assert words in problem(**given)
+
+
+def test_metrics_may_be_remote_when_asked_or_off() -> None:
+    assert settings(metrics={"address": "0.0.0.0:9464", "remote": True}).metrics.remote
+    assert settings(metrics={"address": None}).metrics.address is None
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("a:1", "a", 1), ("[::1]:9092", "::1", 9092), (":0", "", 0), ("10.0.0.1:65535", "10.0.0.1", 65535)],
+)
+def test_addresses(text: str, host: str, port: int) -> None:
+    assert Address.parse(text) == (host, port)
+    assert str(Address.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "9092", "a:", "a:65536", "::1:9092", "a:-1", "a b:1", "a:١", "http://a:1"])
+def test_no_addresses(text: str) -> None:
+    with pytest.raises(ValueError, match=r"HOST:PORT|brackets|no port"):
+        Address.parse(text)
+
+
+def test_topic_rules_are_topic_configurations() -> None:
+    rules = [
+        {"match": "orders.*", "max.message.bytes": 2_000_000, "cleanup.policy": "compact"},
+        {"match": "Or[dt]ers", "message.timestamp.after.max.ms": 5},
+    ]
+    first, second = settings(topics={"policies": rules}).topics.policies
+    assert first.policy() == TopicPolicy(max_message_bytes=2_000_000, cleanup_policy="compact")
+    assert second.policy() == TopicPolicy(message_timestamp_after_max_ms=5)
+    assert first.matches("orders.eu")
+    assert not first.matches("Orders.eu")
+    assert second.matches("Orders")
+    assert second.matches("Orters")
+
+
+# ---- the command line over the file --------------------------------------------------------------------------
+
+
+def test_the_command_line_wins(tmp_path: Path) -> None:
+    path = tmp_path / "gate.yaml"
+    path.write_text("listeners: [{address: ':1'}]\nupstream: {bootstrap: 'a:1'}\nmode: observe\nlog:\n")
+    given = load(path, {"mode": "enforce", "log.format": "json", "upstream.bootstrap": "b:2"})
+    assert (given.mode, given.log.format, str(given.upstream.bootstrap)) == ("enforce", "json", "b:2")
+    path.write_text("log: loud\n")
+    with pytest.raises(ConfigError) as refused:
+        load(path, {"log.format": "json"})
+    assert any("log: must be keys and values" in line for line in refused.value.problems)
+
+
+# ---- secrets -------------------------------------------------------------------------------------------------
+
+PLANTED = "pl4nted-s3cret"
+
+
+def test_a_secret_comes_from_the_file_another_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text(f"{PLANTED}\n")
+    monkeypatch.setenv("GATE_PASSWORD", PLANTED)
+    for source in (f"'{PLANTED}'", "{file: password}", "{env: GATE_PASSWORD}"):
+        path = tmp_path / "gate.yaml"
+        path.write_text(
+            f"listeners: [{{address: ':1'}}]\n"
+            f"upstream: {{bootstrap: 'a:1', admin: {{username: u, password: {source}}}}}\nclaims_secret: {source}\n"
+        )
+        given = load(path)
+        assert given.upstream.admin is not None
+        assert given.upstream.admin.password is not None
+        assert given.upstream.admin.password.reveal() == PLANTED
+        for text in (shown(given), repr(given), str(given), given.model_dump_json(fallback=repr)):
+            assert PLANTED not in text
+        assert yaml.safe_load(shown(given))["upstream"]["admin"]["username"] == "u"
+    assert str(tmp_path / "password") in shown(load(path, {"claims_secret": {"file": "password"}}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "upstream: {admin: {password: {word: P}}}",
+        "upstream: {admin: {password: [P]}}",
+        "upstream: {admin: {pasword: P}}",
+        "upstream: {admin: P}",
+        "upstream: P",
+        "claims_secret: {file: {P: 1}}",
+        'claims_secret: "P\n',
+        "claims_secret: P: P",
+        "claims_secret: !P P",
+        "mode: P",
+        "claims_in: [P]",
+    ],
+)
+def test_no_error_shows_what_may_be_a_secret(text: str, tmp_path: Path) -> None:
+    for line in problems(text.replace("!P", "!t").replace("{P: 1}", "[P]").replace("P", PLANTED), tmp_path):
+        assert PLANTED not in line
+
+
+def test_secrets_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GATE_NOTHING", raising=False)
+    with pytest.raises(ValueError, match="the environment has no GATE_NOTHING"):
+        Secret(env="GATE_NOTHING").reveal()
+    with pytest.raises(ValueError, match="No such file"):
+        Secret(file=tmp_path / "none").reveal()
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(ValueError, match="is empty"):
+        Secret(file=tmp_path / "empty").reveal()
