@@ -17,7 +17,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
 from batchval.network.errors import (
@@ -76,7 +76,7 @@ def _loop_ms() -> float:
 class ClientOptions:
     """Kafka's defaults. Times in milliseconds."""
 
-    network: NetworkOptions
+    network: NetworkOptions = field(default_factory=NetworkOptions)
     retry_backoff_ms: float = 100
     heartbeat_interval_ms: float = 3_000
     session_timeout_ms: float = 45_000

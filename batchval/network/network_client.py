@@ -14,10 +14,11 @@ import logging
 import random
 import ssl as tls
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from batchval.errors import ErrorCode
+from batchval.network.api_versions import ApiVersions
 from batchval.network.connection import Connection
 from batchval.network.errors import AuthenticationError, DisconnectError, UnsupportedVersionError
 from batchval.network.node import Backoff, ConnectionState, NodeState, Resolve, resolve
@@ -51,8 +52,10 @@ class ApiVersionsOf(Protocol):
 class NetworkOptions:
     """How connections are made. Times in milliseconds."""
 
-    connection: ConnectionOptions
-    api_versions: ApiVersionsOf | None = None  # None: a node is believed to speak whatever it is sent
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    api_versions: ApiVersionsOf | None = field(
+        default_factory=ApiVersions
+    )  # None: a node is believed to speak whatever it is sent
     authenticate: Callable[[Connection], Awaitable[None]] | None = None  # SASL, on a fresh connection
     reconnect_backoff: Backoff = RECONNECT_BACKOFF
     setup_timeout: Backoff = SETUP_TIMEOUT

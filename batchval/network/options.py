@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from batchval.network.in_flight import DEFAULT_MAX_IN_FLIGHT
 from batchval.network.request import FrameSplitter
+from batchval.protocol import frames
 
 __all__ = ["ConnectionMetrics", "ConnectionOptions", "connected"]
 
@@ -24,7 +25,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 class ConnectionOptions:
     """What all connections of a client have in common. Times in milliseconds, sizes in bytes."""
 
-    splitter: Callable[[], FrameSplitter]
+    splitter: Callable[[], FrameSplitter] = frames.FrameSplitter  # frames of at most 100 MiB
     max_in_flight: int | None = DEFAULT_MAX_IN_FLIGHT
     client_id: str | None = "batchval"
     request_timeout_ms: float = 30_000

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import trustme
 import uvloop
+
+from batchval.protocol.frames import poison_released
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -66,3 +68,11 @@ def client_tls(authority: trustme.CA) -> ssl.SSLContext:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context
+
+
+@pytest.fixture(autouse=True)
+def poison() -> Iterator[None]:
+    """Whoever reads a frame whose memory was given back reads rubbish."""
+    before = poison_released(True)
+    yield
+    poison_released(before)

@@ -6,7 +6,6 @@ import asyncio
 import struct
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 from interop.kafka_broker import KafkaBroker, ToolMissing
-from support.network import ApiRange, ApiVersionsAnswer, Calls, client, until
+from support.network import Calls, client, until
 
+from batchval.network.api_versions import ApiVersions
 from batchval.network.errors import DisconnectError, NetworkError, UnsupportedVersionError
 from batchval.network.request import Node
 
@@ -32,59 +32,27 @@ def produce() -> Iterator[ModuleType]:
     sys.path.remove(BENCH)
 
 
-def uvarint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        value |= (data[at] & 0x7F) << shift
-        if data[at] < 0x80:
-            return value, at + 1
-        at, shift = at + 1, shift + 7
-
-
-@dataclass
-class ApiVersionsRequest:
-    api_version: int
-    api_key: int = 18
-    expects_response: bool = True
-
-    def encode(self, correlation_id: int, client_id: str | None) -> list[bytes | memoryview]:
-        frame = struct.pack(">hhih", 18, self.api_version, correlation_id, 2) + b"me"
-        if self.api_version >= 3:
-            frame += b"\0" + b"\x09batchval" + b"\x040.1" + b"\0"  # tags, client_software_name and _version, tags
-        return [struct.pack(">i", len(frame)), frame]
-
-    def decode(self, frame: memoryview) -> ApiVersionsAnswer:
-        (error,) = struct.unpack_from(">h", frame, 4)
-        if self.api_version < 3 or error == 35:
-            (count,) = struct.unpack_from(">i", frame, 6)
-            return ApiVersionsAnswer(
-                error, [ApiRange(*struct.unpack_from(">hhh", frame, 10 + 6 * n)) for n in range(count)]
-            )
-        count, at = uvarint(frame, 6)
-        found = []
-        for _ in range(count - 1):
-            found.append(ApiRange(*struct.unpack_from(">hhh", frame, at)))
-            tags, at = uvarint(frame, at + 6)
-            assert tags == 0
-        return ApiVersionsAnswer(error, found, struct.unpack_from(">i", frame, at)[0])
-
-
-class Known:
-    """Asks in versions that are known everywhere."""
-
-    latest = 2
-
-    def __call__(self, version: int) -> ApiVersionsRequest:
-        return ApiVersionsRequest(version)
-
-
-class FromTheFuture(Known):
+class FromTheFuture(ApiVersions):
     """Asks first in a version that no broker knows: Kafka's way back (KIP-511) is taken each time."""
 
     latest = 99
 
-    def __call__(self, version: int) -> ApiVersionsRequest:
-        return ApiVersionsRequest(version if version == 99 else min(version, 4))
+    def __call__(self, version: int) -> Any:
+        asked = super().__call__(min(version, ApiVersions.latest))
+        return Unheard(asked) if version == 99 else asked
+
+
+class Unheard:
+    """An ApiVersions request of version 99."""
+
+    api_key, api_version, expects_response = 18, 99, True
+
+    def __init__(self, like: Any) -> None:
+        self.decode = like.decode
+
+    def encode(self, correlation_id: int, client_id: str | None) -> list[bytes | memoryview]:
+        frame = struct.pack(">hhih", 18, 99, correlation_id, 2) + b"me" + b"\0"
+        return [struct.pack(">i", len(frame)), frame]
 
 
 class MockCluster:
@@ -112,15 +80,14 @@ def mock() -> MockCluster:
 
 
 async def test_every_node_of_a_mock_cluster_answers(mock: MockCluster, produce: ModuleType) -> None:
-    async with client(network_api_versions=Known()) as c:
+    async with client(network_api_versions=ApiVersions()) as c:
         assert len(mock.nodes()) == 3
         futures = [c.send(node, produce.Metadata(b"some")) for node in mock.nodes() for _ in range(20)]
         for future in futures:
             await future
         assert c.network.connections_opened == 3
         assert c.least_loaded_node(mock.nodes()) in mock.nodes()
-        unknown = ApiVersionsRequest(2)
-        unknown.api_key = 999
+        unknown = produce.Metadata(b"some", api_version=99)
         with pytest.raises(UnsupportedVersionError):
             await c.send(mock.nodes()[0], unknown)
 

@@ -14,37 +14,14 @@ from batchval.network.network_client import NetworkOptions
 from batchval.network.node import Backoff
 from batchval.network.options import ConnectionOptions
 from batchval.network.request import Node
+from batchval.protocol.frames import FrameSplitter
 
 HEADER = struct.Struct(">ihhi")  # length, api key, version, correlation id
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
 
 
-class Splitter:
-    """Frames of at most ``limit`` bytes, without haste."""
-
-    def __init__(self, limit: int = 1 << 20) -> None:
-        self.limit = limit
-        self.held = b""
-        self.buffer = bytearray(1)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        self.buffer = bytearray(max(sizehint, 1 << 16))
-        return memoryview(self.buffer)
-
-    def buffer_updated(self, nbytes: int) -> list[memoryview]:
-        self.held += bytes(self.buffer[:nbytes])
-        frames = []
-        while len(self.held) >= 4:
-            (size,) = struct.unpack_from(">i", self.held)
-            if not 0 <= size <= self.limit:
-                error = ValueError(f"a frame of {size} bytes")
-                error.frames = frames  # type: ignore[attr-defined]
-                raise error
-            if len(self.held) < 4 + size:
-                break
-            frames.append(memoryview(self.held[4 : 4 + size]))
-            self.held = self.held[4 + size :]
-        return frames
+def Splitter(limit: int = 1 << 20) -> FrameSplitter:
+    return FrameSplitter(limit)
 
 
 class Answer(NamedTuple):
@@ -177,6 +154,7 @@ def client_options(connection: dict[str, Any] | None = None, **options: Any) -> 
     """``network_…`` options are those of NetworkOptions."""
     network = {key.removeprefix("network_"): options.pop(key) for key in list(options) if key.startswith("network_")}
     network.setdefault("reconnect_backoff", Backoff(20, 100))
+    network.setdefault("api_versions", None)
     return ClientOptions(
         network=NetworkOptions(connection=connection_options(**connection or {}), **network), **options
     )

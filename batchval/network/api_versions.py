@@ -1,0 +1,65 @@
+"""What a node speaks: ApiVersions, asked first of every connection.
+
+A broker that does not know the version asked with answers error 35 in version 0's format, with the versions that it
+does know (KIP-511), or with nothing that can be read: then version 0 is asked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+from batchval.errors import ErrorCode
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+__all__ = ["ApiVersions"]
+
+_ERROR_CODE = struct.Struct(">4xh")  # behind the correlation id, in every version
+
+
+@dataclass(slots=True)
+class _Ask:
+    """An ApiVersions request whose answer may be in version 0."""
+
+    request: ApiVersionsRequest
+    api_key: int = ApiVersionsRequest.api_key
+    expects_response: bool = True
+
+    @property
+    def api_version(self) -> int:
+        return self.request.api_version
+
+    def encode(self, correlation_id: int, client_id: str | None) -> Sequence[bytes | memoryview]:
+        return self.request.encode(correlation_id, client_id)
+
+    def decode(self, frame: memoryview) -> ApiVersionsResponse:
+        if frame.nbytes < _ERROR_CODE.size or _ERROR_CODE.unpack_from(frame)[0] != ErrorCode.UNSUPPORTED_VERSION:
+            return self.request.decode(frame)
+        try:
+            return ApiVersionsResponse.decode(frame, 0)
+        except ProtocolError:
+            return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+
+
+class ApiVersions:
+    """Makes the requests. Name and version of the software are for brokers' metrics (KIP-511)."""
+
+    latest = ApiVersionsRequest.max_version
+
+    def __init__(self, software_name: str = "batchval", software_version: str | None = None) -> None:
+        self.software_name = software_name
+        self.software_version = software_version or _version()
+
+    def __call__(self, version: int) -> _Ask:
+        """The request of that version."""
+        return _Ask(ApiVersionsRequest(self.software_name, self.software_version, api_version=version))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("batchval")
+    except metadata.PackageNotFoundError:  # not installed, only on the path
+        return "0"
