@@ -595,7 +595,7 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
             return malformed_behind(s, f, h.records_count)
         if s.status != ENDED and not s.soft_end:
             return stopped(s, f, h.records_count, False)
-    if h.records_count - 1 > h.last_offset_delta:
+    if h.records_count > 0 and h.records_count - 1 > h.last_offset_delta:
         f.found |= 1 << 3
         f.deltas_ascend = False
     return WALKED
