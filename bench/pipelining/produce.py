@@ -112,22 +112,3 @@ class Metadata:
         if topic_error or not internal_and_count[1]:
             return False
         return bool(struct.unpack_from(">h", data, at + 2 + len(self.topic) + 5)[0] == 0)
-
-
-class Splitter:
-    """Whole small frames, as brokers answer."""
-
-    def __init__(self) -> None:
-        self.buffer = bytearray(1 << 16)
-        self.held = b""
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self.buffer)
-
-    def buffer_updated(self, nbytes: int) -> list[memoryview]:
-        self.held += bytes(self.buffer[:nbytes])
-        frames = []
-        while len(self.held) >= 4 and len(self.held) >= 4 + (size := struct.unpack_from(">i", self.held)[0]):
-            frames.append(memoryview(self.held)[4 : 4 + size])
-            self.held = self.held[4 + size :]
-        return frames

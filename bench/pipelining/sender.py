@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from produce import Metadata, Produce, Splitter, records
+from produce import Metadata, Produce, records
 
 from batchval.network.connection import Connection
 from batchval.network.options import ConnectionOptions
@@ -22,7 +22,6 @@ from batchval.network.options import ConnectionOptions
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     settings = ConnectionOptions(
-        splitter=Splitter,
         max_in_flight=options.cap,
         send_buffer_bytes=options.send_buffer,
         request_timeout_ms=60_000,

@@ -98,7 +98,7 @@ async def test_batches_are_in_a_mock_broker_in_the_order_they_were_sent(
 ) -> None:
     topic = f"t-{cap}-{loop_kind}"
     leader = await asyncio.to_thread(mock.leader, topic)
-    async with client({"max_in_flight": cap, "splitter": produce.Splitter}) as c:
+    async with client({"max_in_flight": cap}) as c:
         c.try_connect(leader)
         await until(lambda: c.network.is_ready(leader))
         connection, calls = c.network.connection(leader), Calls()
@@ -144,7 +144,7 @@ async def test_kafka_keeps_the_order_of_pipelined_idempotent_batches(
 ) -> None:
     """The broker itself refuses a batch that overtakes another."""
     node, topic = node_of(kafka), f"order-{loop_kind}".encode()
-    async with client({"splitter": produce.Splitter}, network_api_versions=FromTheFuture()) as c:
+    async with client(network_api_versions=FromTheFuture()) as c:
         await made(c, node, produce.Metadata(topic))
         payload = produce.records(10)
         futures = [c.send(node, produce.Produce(topic, payload, 10, 4711, 10 * n)) for n in range(300)]
@@ -163,7 +163,7 @@ async def test_kafka_keeps_the_order_of_pipelined_idempotent_batches(
 async def test_kafka_killed_with_requests_in_flight(kafka: KafkaBroker, produce: ModuleType, loop_kind: str) -> None:
     """All that was outstanding fails, once; an idempotent producer that sends it again ends with each batch once."""
     node, topic = node_of(kafka), f"killed-{loop_kind}".encode()
-    async with client({"splitter": produce.Splitter}, network_api_versions=FromTheFuture()) as c:
+    async with client(network_api_versions=FromTheFuture()) as c:
         await made(c, node, produce.Metadata(topic))
         payload = produce.records(10)
 
