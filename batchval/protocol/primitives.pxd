@@ -11,6 +11,7 @@ cdef object explained(const Cursor *c)
 
 
 @cython.final
+@cython.no_gc
 cdef class Reader:
     cdef Py_buffer view
     cdef bint held

@@ -52,6 +52,8 @@ cdef object explained(const Cursor *c):
 
 
 @cython.final
+# no_gc: CPython crashes on a memoryview in a garbage cycle that is cleared before the buffer taken of it is released
+@cython.no_gc
 cdef class Reader:
     """Reads a message's fields in order from any contiguous buffer, which is held while the reader lives."""
 

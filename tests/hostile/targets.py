@@ -25,6 +25,7 @@ from claims import claims_case
 from differential import Setup, compare, compare_strict, setups, strict_invariants
 from mutator import LARGEST_CASE, Mutator
 from seeds import deflate_seeds, seeds, snappy_seeds
+from wire import frames_of, judge
 
 from batchval import compression
 from batchval.core.batch import NotABatch, RecordBatch, batches
@@ -357,6 +358,18 @@ def files(run: Run) -> None:
             run.executions += 1
 
 
+# ---- the wire ------------------------------------------------------------------------------------------------------
+
+
+def wire(run: Run) -> None:
+    """Frames of every message of the protocol, broken."""
+    for number, data in frames_of(run.seed):
+        if not run.going_on():
+            break
+        _guard(run, "wire", data, lambda n=number, d=data: judge(n, d), {"number": number})  # type: ignore[misc]
+        run.executions += 1
+
+
 TARGETS: dict[str, Callable[[Run], None]] = {
     "differential": differential,
     "claims": claimed,
@@ -366,6 +379,7 @@ TARGETS: dict[str, Callable[[Run], None]] = {
     "inflate": inflating,
     "snappy": unsnapping,
     "files": files,
+    "wire": wire,
 }
 
 
@@ -383,6 +397,8 @@ def replay(finding: Finding) -> list[str]:
         return _inflate_case(data)
     if target == "snappy":
         return _snappy_case(data)
+    if target == "wire":
+        return judge(finding["cfg"]["number"], data)
     if target == "files":
         with tempfile.TemporaryDirectory() as folder:
             return _file_case(Path(folder), data)

@@ -1,0 +1,173 @@
+"""Where brokers' addresses stand in responses, and the frame written again with others.
+
+Metadata, FindCoordinator and DescribeCluster say them outright; Produce (10 and up), Fetch (16 and up), ShareFetch and
+ShareAcknowledge in the tagged field NodeEndpoints (KIP-951), whose size changes with them. Only as much of a frame is
+walked as can hold one; all else stays as it came, slices of it where it is large.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from batchval.protocol.cursor cimport (
+    Cursor, open_cursor, put_int32, put_uvarint, read_int32, read_uvarint, skip_tags, uvarint_size,
+)
+from batchval.protocol.splice cimport Splicer, splicer
+from batchval.protocol.tables cimport row_of
+from batchval.protocol.views cimport FrameView
+from batchval.protocol.walks cimport (
+    NODE_COLUMNS, NODE_HOST, NODE_HOST_AT, NODE_HOST_SIZE, NODE_NODE_ID, NODE_PORT_AT, NODE_TAG_AT, NODE_TAG_END,
+    walk_describe_cluster_response, walk_fetch_response, walk_find_coordinator_response, walk_metadata_response,
+    walk_produce_response, walk_share_acknowledge_response, walk_share_fetch_response,
+)
+
+from batchval.protocol import apis
+from batchval.protocol.errors import ProtocolError
+
+cdef enum:
+    PRODUCE = 0
+    FETCH = 1
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    DESCRIBE_CLUSTER = 60
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+
+WITH_ADDRESSES = frozenset(
+    {PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE})
+
+
+def may_hold_addresses(int api_key, int api_version):
+    """Whether a response of this version can name brokers' addresses: then ``rewrite_addresses`` is for it."""
+    return api_key in WITH_ADDRESSES and api_version >= apis.APIS[api_key].addresses_from
+
+
+@cython.no_gc
+cdef class _Nodes(FrameView):
+    cdef int table
+
+    cdef const int32_t *row(self, Py_ssize_t i):
+        return row_of(&self.t.tables[self.table], i, NODE_COLUMNS)
+
+    cdef Py_ssize_t count(self):
+        return self.t.tables[self.table].count
+
+    cdef int walk(self, frame, int api_key, int api_version) except -1:
+        cdef Cursor *c = &self.c
+        if api_key not in WITH_ADDRESSES:
+            raise ProtocolError(f"responses with the key {api_key} are not known to hold addresses")
+        self.hold(frame)
+        self.api_version = api_version
+        self.correlation_id = read_int32(c)
+        c.flexible = api_version >= apis.APIS[api_key].flexible_from
+        self.table = 3 if api_key == PRODUCE else 0
+        with nogil:
+            skip_tags(c)
+            if api_key == PRODUCE:
+                walk_produce_response(c, api_version, &self.t)
+            elif api_key == FETCH:
+                walk_fetch_response(c, api_version, &self.t)
+            elif api_key == METADATA:
+                walk_metadata_response(c, api_version, &self.t)
+            elif api_key == FIND_COORDINATOR:
+                walk_find_coordinator_response(c, api_version, &self.t)
+            elif api_key == DESCRIBE_CLUSTER:
+                walk_describe_cluster_response(c, api_version, &self.t)
+            elif api_key == SHARE_FETCH:
+                walk_share_fetch_response(c, api_version, &self.t)
+            else:
+                walk_share_acknowledge_response(c, api_version, &self.t)
+        self.finish_walk()
+        return 0
+
+    cdef object host(self, const int32_t *row):
+        return self.text(row[NODE_HOST], row[NODE_HOST_SIZE])
+
+    cdef int32_t port(self, const int32_t *row):
+        cdef Cursor c
+        open_cursor(&c, self.base(), self.view.len, False)
+        c.at += row[NODE_PORT_AT]
+        return read_int32(&c)
+
+    cdef Py_ssize_t coded(self, Py_ssize_t size):
+        """Bytes of a string of this size, its length included."""
+        return size + (uvarint_size(size + 1) if self.c.flexible else 2)
+
+    cdef int64_t tag_size(self, const int32_t *row):
+        cdef Cursor c
+        open_cursor(&c, self.base(), self.view.len, True)
+        c.at += row[NODE_TAG_AT]
+        return read_uvarint(&c)
+
+
+def addresses(frame, int api_key, int api_version):
+    """(node_id, host, port) of every address in a response's frame (without its length), in order.
+
+    Raises ProtocolError for bytes that are no such response.
+    """
+    cdef _Nodes nodes = _Nodes()
+    cdef Py_ssize_t i
+    nodes.walk(frame, api_key, api_version)
+    found = []
+    for i in range(nodes.count()):
+        found.append((nodes.row(i)[NODE_NODE_ID], nodes.host(nodes.row(i)), nodes.port(nodes.row(i))))
+    return found
+
+
+def rewrite_addresses(frame, int api_key, int api_version, replace, *, correlation_id=None):
+    """The frame, length and all, in chunks, with every address replaced.
+
+    ``replace(node_id, host, port)`` gives the (host, port) to write; what it raises goes on. It is not asked about an
+    empty host, which is how a response says that it has no address to give.
+    """
+    cdef _Nodes nodes = _Nodes()
+    cdef Splicer s
+    cdef const int32_t *row
+    cdef Py_ssize_t i, j, count, delta
+    cdef int32_t tag = -1, port
+    cdef bytes coded
+    cdef list hosts = [], ports = []
+    nodes.walk(frame, api_key, api_version)
+    count = nodes.count()
+    for i in range(count):
+        row = nodes.row(i)
+        if row[NODE_HOST_SIZE] == 0:
+            hosts.append(b"")
+            ports.append(nodes.port(row))
+            continue
+        new_host, new_port = replace(row[NODE_NODE_ID], nodes.host(row), nodes.port(row))
+        coded = new_host.encode()
+        if len(coded) > 0x7fff or not -1 <= new_port <= 0xffff:
+            raise ProtocolError(f"{new_host!r}:{new_port} is no address")
+        hosts.append(coded)
+        ports.append(new_port)
+    s = splicer(nodes.whole, nodes.base(), nodes.c.flexible)
+    if correlation_id is not None:
+        put_int32(s.grow(4), correlation_id)
+        s.jump(4)
+    for i in range(count):
+        row = nodes.row(i)
+        if row[NODE_TAG_AT] >= 0 and row[NODE_TAG_AT] != tag:
+            tag = row[NODE_TAG_AT]
+            delta = 0
+            for j in range(i, count):
+                if nodes.row(j)[NODE_TAG_AT] == tag:
+                    delta += nodes.coded(len(hosts[j])) - nodes.coded(nodes.row(j)[NODE_HOST_SIZE])
+            s.keep_to(tag)
+            put_tag_size(s, nodes.tag_size(row) + delta)
+            s.jump(row[NODE_TAG_END])
+        s.keep_to(row[NODE_HOST_AT])
+        coded = hosts[i]
+        s.put_length(len(coded), 2)
+        s.put(coded)
+        s.jump(row[NODE_HOST] + row[NODE_HOST_SIZE])
+        s.keep_to(row[NODE_PORT_AT])
+        port = ports[i]
+        put_int32(s.grow(4), port)
+        s.jump(row[NODE_PORT_AT] + 4)
+    s.keep_to(nodes.view.len)
+    return s.finish()
+
+
+cdef int put_tag_size(Splicer s, int64_t size) except -1:
+    put_uvarint(s.grow(uvarint_size(size)), size)
+    return 0

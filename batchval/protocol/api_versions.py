@@ -1,0 +1,74 @@
+"""The answer to ApiVersions on its way through a gate: no API and no version that the gate could not carry.
+
+What is not in the answer no client asks for. So a version that would name a broker's address where the gate cannot
+rewrite it, and an API that a newer Kafka may add, stay unknown to clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from typing_extensions import Buffer
+
+from batchval.protocol.addresses import WITH_ADDRESSES
+from batchval.protocol.apis import APIS
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import API_VERSIONS
+from batchval.protocol.messages.api_versions import ApiVersionsResponse
+from batchval.protocol.request import Chunks
+
+__all__ = ["CLIENTS_OWN_HOSTS", "carried_versions", "intersect_api_versions"]
+
+PRODUCE = 0
+
+#: StreamsGroupHeartbeat, StreamsGroupDescribe: the hosts in their answers are what clients said of themselves.
+CLIENTS_OWN_HOSTS = frozenset({88, 89})
+
+
+def carried_versions(produce: int = 12) -> dict[int, tuple[int, int]]:
+    """API key -> lowest and highest version that a gate can carry: those of this Kafka's brokers, from 0 on.
+
+    Produce ends at ``produce`` (13 has topic ids). An API whose answers hold addresses that nobody rewrites here
+    (DescribeQuorum from version 2) ends below that. Lowest versions are the broker's matter: Kafka announces Produce
+    from 0 though it carries 3 (KAFKA-18659), since a client stumbles over anything else.
+    """
+    carried = {}
+    for api in APIS.values():
+        last = api.max_version
+        if "broker" not in api.listeners:
+            continue
+        if api.addresses_from is not None and api.key not in WITH_ADDRESSES | CLIENTS_OWN_HOSTS:
+            last = min(last, api.addresses_from - 1)
+        if api.key == PRODUCE:
+            last = min(last, produce)
+        if last >= api.min_version:
+            carried[api.key] = (0, last)
+    return carried
+
+
+def intersect_api_versions(
+    frame: Buffer, api_version: int, carried: Mapping[int, tuple[int, int]], *, correlation_id: int | None = None
+) -> Chunks:
+    """The frame, length and all, with what is both the broker's and in ``carried``; all else of it stays.
+
+    ``api_version`` is the request's; a broker that does not know it answers in version 0 (KIP-511), and so does this.
+    Raises ProtocolError for bytes that are no such answer.
+    """
+    try:
+        answer = ApiVersionsResponse.decode(frame, api_version)
+    except ProtocolError:
+        if api_version == 0:
+            raise
+        api_version = 0
+        answer = ApiVersionsResponse.decode(frame, api_version)
+    kept = []
+    for api in answer.api_keys:
+        if api.api_key in carried:
+            first, last = carried[api.api_key]
+            api.min_version, api.max_version = max(api.min_version, first), min(api.max_version, last)
+            if api.min_version <= api.max_version or api.api_key == API_VERSIONS:
+                kept.append(api)
+    answer.api_keys = kept
+    if correlation_id is None:
+        correlation_id = int.from_bytes(memoryview(frame)[:4], "big", signed=True)
+    return answer.encode(correlation_id, api_version)

@@ -1,0 +1,22 @@
+"""A Produce request as its walk sees it."""
+
+cimport cython
+from libc.stdint cimport int32_t
+
+from batchval.protocol.splice cimport Splicer
+from batchval.protocol.views cimport FrameView
+
+
+@cython.final
+@cython.no_gc
+cdef class ProduceRequestView(FrameView):
+    cdef int32_t client_id_at, client_id_size
+    cdef Py_ssize_t count
+    cdef dict names  # topic row -> str
+
+    cdef const int32_t *partition_row(self, Py_ssize_t i) except NULL
+    cdef const int32_t *topic_row(self, Py_ssize_t i)
+    cdef const int32_t *root(self)
+    cdef int find_claims(self, const int32_t *row, Py_ssize_t *at, Py_ssize_t *size, Py_ssize_t *body) except -1
+    cdef bytes tags_with(self, const int32_t *row, object claims)
+    cdef int write_topics(self, Splicer s, object keep, object claims) except -1

@@ -1,0 +1,284 @@
+"""A Produce request (versions 3 to 13) on its way through a gate: looked at where it lies, written again if it must be.
+
+    header, [transactional_id] acks timeout_ms, topics: (name or id, partitions: (index, [records] tags) tags) tags
+
+Nothing is decoded but what is asked for. ``rewritten`` gives the frame around untouched slices: with another
+correlation id, without the partitions that were refused, with a claims tag put in or taken out of each partition.
+The tag is 25206 in PartitionProduceData (Produce 9 and up, the flexible versions); brokers pass over tags unknown.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from batchval.protocol.cursor cimport (
+    Cursor, open_cursor, position, put_int32, put_uvarint, read_int16, read_int32, read_uvarint, skip, skip_tags,
+    take, fail, LENGTH_NEGATIVE, NOT_THIS_VERSION,
+)
+from batchval.protocol.primitives cimport explained
+from batchval.protocol.splice cimport Splicer, splicer
+from batchval.protocol.tables cimport row_of
+from batchval.protocol.walks cimport (
+    PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_INDEX,
+    PRODUCE_REQUEST_PARTITION_PARENT, PRODUCE_REQUEST_PARTITION_RECORDS, PRODUCE_REQUEST_PARTITION_RECORDS_SIZE,
+    PRODUCE_REQUEST_PARTITION_START, PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
+    PRODUCE_REQUEST_ROOT_COLUMNS, PRODUCE_REQUEST_ROOT_TAGS, PRODUCE_REQUEST_ROOT_TIMEOUT_MS,
+    PRODUCE_REQUEST_ROOT_TOPIC_DATA_AT, PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID,
+    PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID_SIZE, PRODUCE_REQUEST_TOPIC_COLUMNS, PRODUCE_REQUEST_TOPIC_END,
+    PRODUCE_REQUEST_TOPIC_NAME, PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT,
+    PRODUCE_REQUEST_TOPIC_START, PRODUCE_REQUEST_TOPIC_TAGS, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT, walk_produce_request,
+)
+
+from batchval.protocol.errors import ProtocolError
+
+CLAIMS_TAG = 25206
+
+cdef enum:
+    TAG = 25206
+    FLEXIBLE_FROM = 9
+
+
+cdef bytes claims_field(object content):
+    """The tagged field of claims: its tag, its size, its content."""
+    cdef uint8_t head[16]
+    cdef uint8_t *end = put_uvarint(put_uvarint(head, TAG), len(content))
+    return PyBytes_FromStringAndSize(<char *>head, end - head) + bytes(content)
+
+
+@cython.final
+@cython.no_gc
+cdef class ProduceRequestView(FrameView):
+    """A Produce request's frame, without its length. Partitions are counted through all topics, in request order.
+
+    Raises ProtocolError where the bytes are no Produce request, whatever they are.
+    """
+
+    def __init__(self, frame):
+        cdef Cursor *c = &self.c
+        cdef int key, size
+        self.hold(frame)
+        self.names = {}
+        key = read_int16(c)
+        self.api_version = read_int16(c)
+        self.correlation_id = read_int32(c)
+        if key != 0:
+            raise ProtocolError(f"a Produce request has the key 0, not {key}", 0)
+        size = read_int16(c)
+        if size < -1:
+            fail(c, LENGTH_NEGATIVE)
+        self.client_id_at = <int32_t>position(c)
+        self.client_id_size = size
+        skip(c, max(size, 0))
+        c.flexible = self.api_version >= FLEXIBLE_FROM
+        with nogil:
+            skip_tags(c)
+            walk_produce_request(c, self.api_version, &self.t)
+        if c.wrong == NOT_THIS_VERSION:
+            raise ProtocolError(f"Produce version {self.api_version} is not known here", 2)
+        self.finish_walk()
+        self.count = self.t.tables[2].count
+
+    def __len__(self):
+        return self.count
+
+    cdef const int32_t *partition_row(self, Py_ssize_t i) except NULL:
+        if i < 0 or i >= self.count:
+            raise IndexError(f"partition {i} of {self.count}")
+        return row_of(&self.t.tables[2], i, PRODUCE_REQUEST_PARTITION_COLUMNS)
+
+    cdef const int32_t *topic_row(self, Py_ssize_t i):
+        return row_of(&self.t.tables[1], i, PRODUCE_REQUEST_TOPIC_COLUMNS)
+
+    cdef const int32_t *root(self):
+        return row_of(&self.t.tables[0], 0, PRODUCE_REQUEST_ROOT_COLUMNS)
+
+    @property
+    def client_id(self):
+        return None if self.client_id_size < 0 else self.text(self.client_id_at, self.client_id_size)
+
+    @property
+    def transactional_id(self):
+        cdef int32_t size = self.root()[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID_SIZE]
+        return None if size < 0 else self.text(self.root()[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID], size)
+
+    @property
+    def acks(self):
+        return self.root()[PRODUCE_REQUEST_ROOT_ACKS]
+
+    @property
+    def timeout_ms(self):
+        return self.root()[PRODUCE_REQUEST_ROOT_TIMEOUT_MS]
+
+    @property
+    def expects_response(self):
+        return self.root()[PRODUCE_REQUEST_ROOT_ACKS] != 0
+
+    def topic(self, Py_ssize_t i):
+        """The topic's name of partition ``i``; None from version 13 on, which has ids."""
+        cdef int32_t number = self.partition_row(i)[PRODUCE_REQUEST_PARTITION_PARENT]
+        cdef const int32_t *row = self.topic_row(number)
+        if row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] < 0:
+            return None
+        name = self.names.get(number)
+        if name is None:
+            name = self.text(row[PRODUCE_REQUEST_TOPIC_NAME], row[PRODUCE_REQUEST_TOPIC_NAME_SIZE])
+            self.names[number] = name
+        return name
+
+    def topic_id(self, Py_ssize_t i):
+        """The topic's id (16 bytes) of partition ``i``; None before version 13."""
+        cdef int32_t at = self.topic_row(self.partition_row(i)[PRODUCE_REQUEST_PARTITION_PARENT])[
+            PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT]
+        return None if at < 0 else PyBytes_FromStringAndSize(<char *>self.base() + at, 16)
+
+    def partition(self, Py_ssize_t i):
+        """The partition's number in its topic."""
+        return self.partition_row(i)[PRODUCE_REQUEST_PARTITION_INDEX]
+
+    def records(self, Py_ssize_t i):
+        """The record batches, a slice of the frame; None for null."""
+        cdef const int32_t *row = self.partition_row(i)
+        cdef Py_ssize_t at = row[PRODUCE_REQUEST_PARTITION_RECORDS], size = row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE]
+        return None if size < 0 else self.whole[at:at + size]
+
+    def ranges(self):
+        """(start, length) in the frame of each partition's record batches, for check_ranges; null has length 0."""
+        cdef const int32_t *row
+        cdef Py_ssize_t i
+        cdef list found = []
+        for i in range(self.count):
+            row = row_of(&self.t.tables[2], i, PRODUCE_REQUEST_PARTITION_COLUMNS)
+            found.append((row[PRODUCE_REQUEST_PARTITION_RECORDS], max(row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE], 0)))
+        return found
+
+    cdef int find_claims(self, const int32_t *row, Py_ssize_t *at, Py_ssize_t *size, Py_ssize_t *body) except -1:
+        """How often the tag stands in the partition; where its content and the whole field start, the last time."""
+        cdef Cursor c
+        cdef int64_t n, tag, length, start
+        cdef int found = 0
+        if self.api_version < FLEXIBLE_FROM:
+            return 0
+        open_cursor(&c, self.base(), row[PRODUCE_REQUEST_PARTITION_END], True)
+        c.at += row[PRODUCE_REQUEST_PARTITION_TAGS]
+        n = read_uvarint(&c)
+        while n > 0 and not c.wrong:
+            n -= 1
+            start = position(&c)
+            tag = read_uvarint(&c)
+            length = read_uvarint(&c)
+            if tag == TAG:
+                found += 1
+                body[0] = start
+                at[0] = position(&c)
+                size[0] = length
+            take(&c, length)
+        if c.wrong:  # the walk has been over it: it changed meanwhile
+            raise explained(&c)
+        return found
+
+    def claims(self, Py_ssize_t i):
+        """The content of the claims tag of partition ``i``. None without one, and where it stands more than once."""
+        cdef Py_ssize_t at = 0, size = 0, body = 0
+        if self.find_claims(self.partition_row(i), &at, &size, &body) != 1:
+            return None
+        return PyBytes_FromStringAndSize(<char *>self.base() + at, size)
+
+    @property
+    def has_claims(self):
+        """Whether the claims tag stands in any partition, once or more."""
+        cdef Py_ssize_t i, at = 0, size = 0, body = 0
+        for i in range(self.count):
+            if self.find_claims(self.partition_row(i), &at, &size, &body):
+                return True
+        return False
+
+    cdef bytes tags_with(self, const int32_t *row, object claims):
+        """The partition's tagged fields without any claims, and with these, in the order of their tags."""
+        cdef Cursor c
+        cdef int64_t n, tag, length, start
+        cdef bytes wanted
+        cdef uint8_t head[16]
+        cdef uint8_t *end
+        fields = []
+        open_cursor(&c, self.base(), row[PRODUCE_REQUEST_PARTITION_END], True)
+        c.at += row[PRODUCE_REQUEST_PARTITION_TAGS]
+        n = read_uvarint(&c)
+        while n > 0 and not c.wrong:
+            n -= 1
+            start = position(&c)
+            tag = read_uvarint(&c)
+            length = read_uvarint(&c)
+            take(&c, length)
+            if claims is not None and tag > TAG:
+                fields.append(claims_field(claims))
+                claims = None
+            if tag != TAG:
+                fields.append(PyBytes_FromStringAndSize(<char *>self.base() + start, position(&c) - start))
+        if c.wrong:
+            raise explained(&c)
+        if claims is not None:
+            fields.append(claims_field(claims))
+        end = put_uvarint(head, len(fields))
+        wanted = PyBytes_FromStringAndSize(<char *>head, end - head)
+        return wanted + b"".join(fields)
+
+    def rewritten(self, *, correlation_id=None, keep=None, claims=None):
+        """The frame to send on, length and all, in chunks: what stays is slices of this frame.
+
+        ``keep``    None for all partitions, or for each whether it stays (at least one must; topics left empty go)
+        ``claims``  None to leave tags as they came, or for each partition bytes to put in, None to have no claims
+        """
+        cdef Splicer s = splicer(self.whole, self.base(), self.api_version >= FLEXIBLE_FROM)
+        cdef Py_ssize_t size = self.view.len
+        s.keep(0, 4)
+        if correlation_id is not None:
+            put_int32(s.grow(4), correlation_id)
+        else:
+            s.keep(4, 8)
+        if keep is None and claims is None:
+            s.keep(8, size)
+            return s.finish()
+        for given in (keep, claims):
+            if given is not None and len(given) != self.count:
+                raise ProtocolError(f"{len(given)} answers for {self.count} partitions")
+        self.write_topics(s, keep, claims)
+        s.keep(self.root()[PRODUCE_REQUEST_ROOT_TAGS], size)
+        return s.finish()
+
+    cdef int write_topics(self, Splicer s, object keep, object claims) except -1:
+        """The topics, each with the partitions that stay."""
+        cdef Py_ssize_t topics = self.t.tables[1].count, topic, i, first = 0, last, staying
+        cdef const int32_t *row
+        cdef const int32_t *part
+        cdef list kept = [0] * topics
+        for i in range(self.count):
+            if keep is None or keep[i]:
+                row = self.partition_row(i)
+                kept[row[PRODUCE_REQUEST_PARTITION_PARENT]] += 1
+        if keep is not None and not any(kept):
+            raise ProtocolError("a request without partitions is not sent on")
+        s.keep(8, self.root()[PRODUCE_REQUEST_ROOT_TOPIC_DATA_AT])
+        s.put_length(topics if keep is None else sum(1 for n in kept if n), 4)
+        for topic in range(topics):
+            row = self.topic_row(topic)
+            staying = kept[topic]
+            last = first
+            while last < self.count and self.partition_row(last)[PRODUCE_REQUEST_PARTITION_PARENT] == topic:
+                last += 1
+            if keep is None or staying:
+                s.keep(row[PRODUCE_REQUEST_TOPIC_START], row[PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT])
+                s.put_length(staying, 4)
+                for i in range(first, last):
+                    if keep is not None and not keep[i]:
+                        continue
+                    part = self.partition_row(i)
+                    s.keep(part[PRODUCE_REQUEST_PARTITION_START], part[PRODUCE_REQUEST_PARTITION_TAGS])
+                    if claims is None:
+                        s.keep(part[PRODUCE_REQUEST_PARTITION_TAGS], part[PRODUCE_REQUEST_PARTITION_END])
+                    elif self.api_version >= FLEXIBLE_FROM:
+                        s.put(self.tags_with(part, claims[i]))
+                    elif claims[i] is not None:
+                        raise ProtocolError(f"Produce version {self.api_version} has no tagged fields for claims")
+                s.keep(row[PRODUCE_REQUEST_TOPIC_TAGS], row[PRODUCE_REQUEST_TOPIC_END])
+            first = last
+        return 0

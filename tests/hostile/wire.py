@@ -1,0 +1,114 @@
+"""The protocol's target: frames of every message, broken, before all that reads or rewrites them.
+
+What must hold: nothing but ProtocolError; the walk of a Produce request refuses what the plain reader refuses, and
+what it rewrites can be read; frames come out of the splitter as they went in, whatever the pieces. The bytes lie
+against a forbidden page (see buffers.py).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from buffers import buffer_of
+
+from batchval.protocol import messages
+from batchval.protocol.addresses import WITH_ADDRESSES, addresses, rewrite_addresses
+from batchval.protocol.api_versions import carried_versions, intersect_api_versions
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.frames import FrameSplitter
+from batchval.protocol.message import Request
+from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
+from tests.protocol.values import VERSIONS, frame, invented, read_frame, refusal
+
+__all__ = ["frames_of", "judge"]
+
+_HOT = [(kind, v) for kind, v in VERSIONS if kind.api_key in (*WITH_ADDRESSES, 18)]
+_CARRIED = carried_versions()
+_BYTES = (0, 1, 2, 3, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
+
+
+def frames_of(seed: int) -> Iterator[tuple[int, bytes]]:
+    """(number in VERSIONS, frame without its length), broken in one to four places, for ever."""
+    rng = random.Random(seed)
+    while True:
+        pair = rng.choice(_HOT if rng.random() < 0.7 else VERSIONS)
+        whole = bytearray(frame(invented(*pair, rng.getrandbits(32)), pair[1])[4:])
+        for _ in range(8):
+            data = bytearray(whole)
+            for _ in range(rng.randint(1, 4)):
+                at = rng.randrange(len(data) + 1)
+                match rng.randrange(4):
+                    case 0:
+                        data[at : at + 1] = bytes([rng.choice(_BYTES)])
+                    case 1:
+                        del data[at : at + rng.choice((1, 2, 4, 50))]
+                    case 2:
+                        data[at:at] = bytes(rng.choices(_BYTES, k=rng.randint(1, 5)))
+                    case 3:
+                        data[at : at + 4] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0"))
+            yield VERSIONS.index(pair), bytes(data)
+
+
+def _produce(data: memoryview) -> list[str]:
+    plain = refusal(lambda: messages.ProduceRequest.parse(data))
+    walked = refusal(lambda: ProduceRequestView(data))
+    if (plain is None) != (walked is None):
+        return [f"Produce request: the reader says {plain}, the walk {walked}"]
+    if walked is not None:
+        return []
+    view = ProduceRequestView(data)
+    n = len(view)
+    [(view.topic(i), view.records(i), view.claims(i)) for i in range(n)]
+    if not n:
+        return []
+    kept = [i % 2 == 0 for i in range(n)]
+    claims = None if view.api_version < 9 else [b"c" * 18 if i % 3 else None for i in range(n)]
+    out = b"".join(view.rewritten(keep=kept, claims=claims, correlation_id=1))[4:]
+    again = ProduceRequestView(out)
+    if len(again) != sum(kept) or [view.records(i) for i in range(0, n, 2)] != [
+        again.records(i) for i in range(len(again))
+    ]:
+        return ["Produce request: rewritten, its records are others"]
+    answer = b"".join(refuse(view, [(87, [(0, None)], "r")] * n))[4:]
+    said = ProduceResponseView(answer, view.api_version)
+    if len(said) != n:
+        return ["Produce request: the refusal has other partitions"]
+    merge(view, [None if one else (2, [], None) for one in kept], said)
+    return []
+
+
+def _pieces(data: bytes) -> list[str]:
+    rng = random.Random(len(data))
+    whole = b"".join(len(part).to_bytes(4, "big") + part for part in (data, b"", data[:7]))
+    found, splitter, at = [], FrameSplitter(1 << 20), 0
+    while at < len(whole):
+        size = rng.choice((1, 2, 5, 100, 1000))
+        found += splitter.feed(whole[at : at + size])
+        at += size
+    return [] if found == [data, b"", data[:7]] else ["the splitter gives other frames"]
+
+
+def judge(number: int, data: bytes) -> list[str]:
+    """What is wrong with the answers to these bytes."""
+    kind, version = VERSIONS[number]
+    held: Any = buffer_of(data)
+    try:
+        again = read_frame(kind, version, held)
+        if not issubclass(kind, Request):
+            frame(again, version)
+    except ProtocolError:
+        pass
+    found = _pieces(data)
+    if kind is messages.ProduceRequest:
+        found += _produce(held)
+    elif not issubclass(kind, Request) and kind.api_key in WITH_ADDRESSES:
+        if refusal(lambda: addresses(held, kind.api_key, version)) is None:
+            refusal(lambda: rewrite_addresses(held, kind.api_key, version, lambda *_: ("gate", 9)))
+        if kind is messages.ProduceResponse:
+            refusal(lambda: ProduceResponseView(held, version))
+    elif kind is messages.ApiVersionsResponse:
+        refusal(lambda: intersect_api_versions(held, version, _CARRIED))
+    return found
