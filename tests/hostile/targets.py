@@ -25,7 +25,7 @@ from claims import claims_case
 from differential import Setup, compare, compare_strict, setups, strict_invariants
 from mutator import LARGEST_CASE, Mutator
 from seeds import deflate_seeds, seeds, snappy_seeds
-from wire import frames_of, judge
+from wire import Frames, judge
 
 from batchval import compression
 from batchval.core.batch import NotABatch, RecordBatch, batches
@@ -66,7 +66,7 @@ class Run:
     def going_on(self) -> bool:
         return time.monotonic() < self._end and (self._most is None or self.executions < self._most)
 
-    def mark(self, mutator: Mutator) -> None:
+    def mark(self, mutator: Mutator | Frames) -> None:
         """Where the next cases begin: if one of them ends the process, they can be made again."""
         self.place[0] = mutator.state
         self.place[1] = self.executions
@@ -363,11 +363,12 @@ def files(run: Run) -> None:
 
 def wire(run: Run) -> None:
     """Frames of every message of the protocol, broken."""
-    for number, data in frames_of(run.seed):
-        if not run.going_on():
-            break
-        _guard(run, "wire", data, lambda n=number, d=data: judge(n, d), {"number": number})  # type: ignore[misc]
-        run.executions += 1
+    frames = Frames(run.seed)
+    while run.going_on():
+        run.mark(frames)
+        for number, data in frames.cases():
+            _guard(run, "wire", data, lambda n=number, d=data: judge(n, d), {"number": number})  # type: ignore[misc]
+            run.executions += 1
 
 
 TARGETS: dict[str, Callable[[Run], None]] = {
@@ -398,7 +399,7 @@ def replay(finding: Finding) -> list[str]:
     if target == "snappy":
         return _snappy_case(data)
     if target == "wire":
-        return judge(finding["cfg"]["number"], data)
+        return judge(cfg["number"], data)
     if target == "files":
         with tempfile.TemporaryDirectory() as folder:
             return _file_case(Path(folder), data)
@@ -416,6 +417,9 @@ def replay(finding: Finding) -> list[str]:
 def last_cases(target: str, seed: int, extra: tuple[Path, ...], place: tuple[int, int]) -> list[Finding]:
     """The cases that a target was busy with when its process ended, made again from where it had marked its place."""
     state, executions = place
+    if target == "wire":
+        cases = Frames(state).cases()
+        return [{"target": target, "cfg": {"number": number}, "batch_hex": data.hex()} for number, data in cases]
     run = Run(0, state, extra)
     if target in ("inflate", "snappy"):
         mutator = run.mutator(deflate_seeds() if target == "inflate" else snappy_seeds())

@@ -169,6 +169,7 @@ def test_cases_are_made_again(target, monkeypatch):
         "inflate": ("_inflate_case", lambda data: judged.append((data, {}))),
         "snappy": ("_snappy_case", lambda data: judged.append((data, {}))),
         "files": ("_file_case", lambda folder, data: judged.append((data, {}))),
+        "wire": ("judge", lambda number, data: judged.append((data, {"number": number}))),
     }[target]
 
     def ranges(view, pairs, cfg):

@@ -8,7 +8,6 @@ against a forbidden page (see buffers.py).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 from buffers import buffer_of
@@ -23,33 +22,42 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
 from tests.protocol.values import VERSIONS, frame, invented, read_frame, refusal
 
-__all__ = ["frames_of", "judge"]
+__all__ = ["Frames", "judge"]
 
 _HOT = [(kind, v) for kind, v in VERSIONS if kind.api_key in (*WITH_ADDRESSES, 18)]
 _CARRIED = carried_versions()
 _BYTES = (0, 1, 2, 3, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 
 
-def frames_of(seed: int) -> Iterator[tuple[int, bytes]]:
-    """(number in VERSIONS, frame without its length), broken in one to four places, for ever."""
-    rng = random.Random(seed)
-    while True:
+class Frames:
+    """Makes cases; ``state`` is all that the next ones hang on."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed
+
+    def cases(self) -> list[tuple[int, bytes]]:
+        """(number in VERSIONS, frame without its length) each, one message broken in one to four places."""
+        rng = random.Random(self.state)
+        self.state = rng.getrandbits(32)
         pair = rng.choice(_HOT if rng.random() < 0.7 else VERSIONS)
-        whole = bytearray(frame(invented(*pair, rng.getrandbits(32)), pair[1])[4:])
-        for _ in range(8):
-            data = bytearray(whole)
-            for _ in range(rng.randint(1, 4)):
-                at = rng.randrange(len(data) + 1)
-                match rng.randrange(4):
-                    case 0:
-                        data[at : at + 1] = bytes([rng.choice(_BYTES)])
-                    case 1:
-                        del data[at : at + rng.choice((1, 2, 4, 50))]
-                    case 2:
-                        data[at:at] = bytes(rng.choices(_BYTES, k=rng.randint(1, 5)))
-                    case 3:
-                        data[at : at + 4] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0"))
-            yield VERSIONS.index(pair), bytes(data)
+        whole = frame(invented(*pair, rng.getrandbits(32)), pair[1])[4:]
+        return [(VERSIONS.index(pair), _broken(rng, whole)) for _ in range(8)]
+
+
+def _broken(rng: random.Random, whole: bytes) -> bytes:
+    data = bytearray(whole)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(4):
+            case 0:
+                data[at : at + 1] = bytes([rng.choice(_BYTES)])
+            case 1:
+                del data[at : at + rng.choice((1, 2, 4, 50))]
+            case 2:
+                data[at:at] = bytes(rng.choices(_BYTES, k=rng.randint(1, 5)))
+            case 3:
+                data[at : at + 4] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0"))
+    return bytes(data)
 
 
 def _produce(data: memoryview) -> list[str]:
