@@ -1,0 +1,577 @@
+"""A client: its requests in, judged and sent on in their order; its answers out, in the same order.
+
+    int32 length, int16 api_key, int16 api_version, int32 correlation_id, …
+
+Each request takes its place among the answers as it comes. Towards the broker it has another correlation id, counted
+from 1, so that an answer out of turn is found out whatever the client chose; then both connections end, since nobody
+can say whose answer it was. Frames that are only passed on are sent as they were received, a slice of the buffer that
+they were read into, which lives until they are written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from batchval.protocol.addresses import may_hold_addresses, rewrite_addresses
+from batchval.protocol.api_versions import intersect_api_versions
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.frames import FrameError, FrameSplitter
+from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
+from batchval.protocol.request import Chunks
+from batchval.proxy.gate import Judgement
+from batchval.proxy.upstream import Upstream, keep_alive
+
+if TYPE_CHECKING:
+    from batchval.proxy.cluster import Listener
+    from batchval.proxy.server import Proxy
+
+__all__ = ["Downstream"]
+
+PRODUCE: Final = 0
+API_VERSIONS: Final = 18
+UNSUPPORTED_VERSION: Final = 35
+
+# what is done with an answer
+PASS: Final = 0
+ADDRESSES: Final = 1
+VERSIONS: Final = 2
+MERGE: Final = 3
+HERE: Final = 4  # made here; nothing comes
+
+# why a client is not read
+UPSTREAM: Final = 1  # the broker does not take what is there
+JUDGING: Final = 2  # enough waits for its verdict, or for its place
+ANSWERS: Final = 4  # the client does not take its answers
+BUDGET: Final = 8  # all connections together hold too much
+ENDING: Final = 16
+
+MOST_JUDGED: Final = 8 << 20
+
+_HEADER = struct.Struct(">hhi")
+_INT = struct.Struct(">i")
+_unpack_header = _HEADER.unpack_from
+_unpack_int = _INT.unpack_from
+_pack_int = _INT.pack_into
+
+
+class _Answer:
+    """A place in the queue of answers. ``ready`` is what is to be sent, once that is known here."""
+
+    __slots__ = ("action", "correlation_id", "held", "key", "ready", "refusals", "request", "version")
+
+    def __init__(self, correlation_id: int, key: int, version: int, action: int) -> None:
+        self.correlation_id = correlation_id
+        self.key = key
+        self.version = version
+        self.action = action
+        self.ready: Chunks | None = None
+        self.request: ProduceRequestView | None = None  # of MERGE
+        self.refusals: object = None
+        self.held = 0
+
+
+class _Item:
+    """A request that cannot go on yet: a verdict is awaited, its own or that of one before it."""
+
+    __slots__ = ("answer", "frame", "judgement", "request")
+
+    def __init__(
+        self,
+        frame: memoryview,
+        answer: _Answer | None,
+        request: ProduceRequestView | None = None,
+        judgement: Judgement | None = None,
+    ) -> None:
+        self.frame = frame
+        self.answer = answer  # None: acks=0
+        self.request = request
+        self.judgement = judgement
+
+
+class Downstream(asyncio.BufferedProtocol):
+    """One client's connection, and the queue between it and the broker."""
+
+    def __init__(self, proxy: Proxy, listener: Listener) -> None:
+        self.proxy = proxy
+        self.listener = listener
+        self.limits = proxy.options.limits
+        self.counters = proxy.counters
+        self.gate = proxy.gate
+        self.splitter = FrameSplitter(self.limits.max_frame_bytes, whole=True)
+        self.transport: asyncio.Transport | None = None
+        self.upstream: Upstream | None = None
+        self.answers: deque[_Answer] = deque()
+        self.outbox: deque[_Item] = deque()
+        self.unsent: list[bytes | memoryview] | None = []  # until the broker is connected
+        self.sent = self.received = 0  # requests sent that are answered, answers
+        self.waiting = 0  # bytes held here: in the outbox, unsent, or for an answer to be merged
+        self.held = 0  # what this connection last told the proxy that it holds
+        self.holds = 0
+        self.ending: str | None = None  # why the connection ends, once it does
+        self.deadline: float | None = None
+        self.client = self.sender = self.advertised = ""
+        self.started = self.seen = proxy.now
+        self.spoke = False
+        self._connecting: asyncio.Task[None] | None = None
+
+    # ---- the client's side -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        if not self.proxy.admit(self):
+            self.ending = "refused"
+            self.transport.abort()
+            return
+        self.transport.set_write_buffer_limits(self.limits.write_buffer)
+        keep_alive(self.transport)
+        peer = transport.get_extra_info("peername")
+        self.client = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
+        self.sender = self.proxy.sender_of(transport)
+        own = transport.get_extra_info("sockname")
+        self.advertised = self.proxy.options.advertised_host or (own[0] if isinstance(own, tuple) else "localhost")
+        self._connecting = self.proxy.loop.create_task(self._connect())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.splitter.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        bad = None
+        try:
+            frames = self.splitter.buffer_updated(nbytes)
+        except FrameError as error:
+            bad = error
+            frames = error.frames
+        if self.ending is not None:
+            return
+        if frames:
+            self.spoke = True
+            self.seen = self.proxy.now
+            self._take(frames)
+        if bad is not None:
+            self.end(f"frame_{bad.peer.lower()}" if bad.peer else "frame_size")
+        elif self.waiting or self.splitter.held_bytes or self.held:
+            self.account()
+
+    def pause_writing(self) -> None:
+        self.hold(ANSWERS)
+        if self.upstream is not None:
+            self.upstream.pause()
+
+    def resume_writing(self) -> None:
+        self.release(ANSWERS)
+        if self.upstream is not None:
+            self.upstream.resume()
+        self.account()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self.answers.clear()
+        if self.ending is None:
+            self.ending = "client"
+        self._close_upstream()
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def _take(self, frames: list[memoryview]) -> None:
+        out: list[bytes | memoryview] = []
+        counters = self.counters
+        routes = self.proxy.routes
+        by_api = counters.requests_by_api
+        for frame in frames:
+            counters.requests_total += 1
+            counters.request_bytes_total += len(frame)
+            try:
+                key, version, correlation_id = _unpack_header(frame, 4)
+            except struct.error:
+                self.end("request_header")
+                break
+            route = routes.get(key)
+            if route is None or not route[0] <= version <= route[1]:
+                if key == API_VERSIONS and version > 0:
+                    self._answer_versions(correlation_id)
+                    continue
+                self.end("request_version")
+                break
+            by_api[key] = by_api.get(key, 0) + 1
+            if key == PRODUCE:
+                try:
+                    self._produce(frame, out)
+                except ProtocolError:
+                    self.end("produce_malformed")
+                if self.ending is not None:
+                    break
+                continue
+            action = PASS
+            if version >= route[2]:
+                action = ADDRESSES
+            elif key == API_VERSIONS:
+                action = VERSIONS
+            answer = _Answer(correlation_id, key, version, action)
+            self.answers.append(answer)
+            if self.outbox:
+                self._put(_Item(frame, answer))
+            else:
+                self.sent = self.sent + 1 & 0x7FFFFFFF
+                _pack_int(frame, 8, self.sent)
+                out.append(frame)
+        if out:
+            self._send(out)
+        if len(self.answers) > self.limits.max_waiting:
+            self.hold(JUDGING)
+
+    def _produce(self, frame: memoryview, out: list[bytes | memoryview]) -> None:
+        request = ProduceRequestView(frame[4:])
+        self.counters.produce_requests_total += 1
+        answer = None
+        if request.expects_response:
+            answer = _Answer(request.correlation_id, PRODUCE, request.api_version, PASS)
+            self.answers.append(answer)
+        judgement = self.gate.judge(request, self.sender)
+        if judgement.done and not self.outbox:
+            self._forward(frame, answer, request, judgement, out)
+            return
+        item = _Item(frame, answer, request, judgement)
+        self._put(item)
+        if not judgement.done:
+            self.counters.judged_in_threads_total += 1
+            future = self.proxy.loop.run_in_executor(self.proxy.pool, self.gate.finish, request, judgement)
+            future.add_done_callback(self._judged)
+
+    def _put(self, item: _Item) -> None:
+        self.outbox.append(item)
+        self.waiting += len(item.frame)
+        if self.waiting > MOST_JUDGED:
+            self.hold(JUDGING)
+
+    def _judged(self, future: asyncio.Future[None]) -> None:
+        """A thread is done: what it held up goes on, up to the next that is being judged."""
+        if future.cancelled() or future.exception() is not None:
+            self.proxy.log_error("a request could not be judged", None if future.cancelled() else future.exception())
+            self.abort("judging")
+            return
+        out: list[bytes | memoryview] = []
+        while self.outbox:
+            item = self.outbox[0]
+            if item.judgement is not None and not item.judgement.done:
+                break
+            self.outbox.popleft()
+            self.waiting -= len(item.frame)
+            if item.request is not None and item.judgement is not None:
+                self._forward(item.frame, item.answer, item.request, item.judgement, out)
+                if self.ending == "acks_0_refused":
+                    self.outbox.clear()
+            else:
+                self.sent = self.sent + 1 & 0x7FFFFFFF
+                _pack_int(item.frame, 8, self.sent)
+                out.append(item.frame)
+        if out:
+            self._send(out)
+        self._answer_ready()
+        if self.holds & JUDGING and self.waiting <= MOST_JUDGED and len(self.answers) <= self.limits.max_waiting:
+            self.release(JUDGING)
+        self.account()
+        self._close_if_done()
+
+    def _forward(
+        self,
+        frame: memoryview,
+        answer: _Answer | None,
+        request: ProduceRequestView,
+        judgement: Judgement,
+        out: list[bytes | memoryview],
+    ) -> None:
+        """Sends on what passes, and remembers what is to be said of the rest."""
+        self.gate.settle(request, judgement, self.sender, self.client)
+        if not judgement.any_left:
+            self._answer_here(answer, request, judgement)
+            return
+        wire_id = 0
+        if answer is not None:
+            wire_id = self.sent = self.sent + 1 & 0x7FFFFFFF
+            if request.api_version >= 10:
+                answer.action = ADDRESSES
+        if judgement.untouched:
+            _pack_int(frame, 8, wire_id)
+            out.append(frame)
+            return
+        self.counters.requests_rewritten_total += 1
+        keep = judgement.keep if judgement.refusals is not None else None
+        out.extend(request.rewritten(correlation_id=wire_id, keep=keep, claims=judgement.claims))
+        if judgement.refusals is not None:
+            if answer is None:
+                self.end("acks_0_refused")
+            else:
+                answer.action = MERGE
+                answer.request = request
+                answer.refusals = judgement.refusals
+                answer.held = len(frame)
+                self.waiting += answer.held
+
+    def _answer_here(self, answer: _Answer | None, request: ProduceRequestView, judgement: Judgement) -> None:
+        if answer is None:
+            self.end("acks_0_refused")
+            return
+        assert judgement.refusals is not None
+        refusals = [refusal for refusal in judgement.refusals if refusal is not None]
+        answer.action = HERE
+        answer.ready = refuse(request, refusals, correlation_id=answer.correlation_id)
+        self.counters.requests_answered_here_total += 1
+        self._answer_ready()
+
+    def _answer_versions(self, correlation_id: int) -> None:
+        """To a version of ApiVersions that is not known here, as a broker that does not know it (KIP-511)."""
+        first, last = self.proxy.carried[API_VERSIONS]
+        keys = [ApiVersion(api_key=API_VERSIONS, min_version=first, max_version=last)]
+        answer = _Answer(correlation_id, API_VERSIONS, 0, HERE)
+        response = ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=keys)
+        answer.ready = response.encode(correlation_id, 0)
+        self.answers.append(answer)
+        self._answer_ready()
+
+    def _send(self, out: list[bytes | memoryview]) -> None:
+        if self.unsent is not None:
+            self.unsent.extend(out)
+            self.waiting += sum(map(len, out))
+            self.hold(UPSTREAM)
+            return
+        upstream = self.upstream
+        if upstream is None or upstream.transport is None or upstream.transport.is_closing():
+            return
+        if len(out) == 1:
+            upstream.transport.write(out[0])
+        else:
+            upstream.transport.writelines(out)
+
+    # ---- the broker's side -----------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        """Opens the connection to the broker, and sends what has come meanwhile."""
+        proxy = self.proxy
+        upstream = Upstream(self, self.limits.max_answer_bytes, self.limits.write_buffer)
+        try:
+            await proxy.connect(self.listener, upstream)
+        except (OSError, TimeoutError) as error:
+            proxy.upstream_failed(self.listener, error)
+            self.abort("upstream_unreachable")
+            return
+        except asyncio.CancelledError:
+            if upstream.transport is not None:
+                upstream.transport.abort()
+            raise
+        finally:
+            self._connecting = None
+        self.upstream = upstream
+        unsent, self.unsent = self.unsent, None
+        if unsent:
+            self.waiting -= sum(map(len, unsent))
+            self._send(unsent)
+        if self.ending is not None:
+            if self.transport is None:
+                self._close_upstream()
+            else:
+                self._close_if_done()
+        self.release(UPSTREAM)
+        if self.transport is not None and self.transport.get_write_buffer_size() > self.limits.write_buffer:
+            upstream.pause()
+
+    def upstream_full(self) -> None:
+        self.hold(UPSTREAM)
+        self.account()
+
+    def upstream_drained(self) -> None:
+        self.release(UPSTREAM)
+        self.account()
+
+    def upstream_lost(self, exc: Exception | None) -> None:
+        """The broker is gone: what it has answered is still delivered."""
+        del exc
+        self.upstream = None
+        self.outbox.clear()
+        self.answers.clear()
+        self.waiting = 0
+        self._close("upstream_lost")
+        self._forget_if_gone()
+
+    def answered(self, frames: list[memoryview]) -> None:
+        """Answers of the broker, whole frames."""
+        counters = self.counters
+        answers = self.answers
+        out: list[bytes | memoryview] = []
+        self.seen = self.proxy.now
+        for frame in frames:
+            counters.answers_total += 1
+            counters.answer_bytes_total += len(frame)
+            if self.transport is None:
+                return
+            wire_id = _unpack_int(frame, 4)[0] if len(frame) >= 8 else -1
+            if self.received == self.sent or wire_id != self.received + 1 & 0x7FFFFFFF:
+                self._write(out)
+                self.proxy.log_error(f"{self.listener.brokers[0]} answered out of turn: the connection ends", None)
+                self.abort("answer_out_of_turn")
+                return
+            self.received = wire_id
+            answer = answers.popleft()
+            if answer.action == PASS:
+                _pack_int(frame, 4, answer.correlation_id)
+                out.append(frame)
+            else:
+                try:
+                    out.extend(self._changed(frame, answer))
+                except (ProtocolError, OSError) as error:
+                    self._write(out)
+                    self.proxy.log_error(f"an answer of {self.listener.brokers[0]} could not be passed on", error)
+                    self.abort("answer_malformed")
+                    return
+            while answers and answers[0].ready is not None:
+                out.extend(answers.popleft().ready or ())
+        self._write(out)
+        if self.holds & JUDGING and self.waiting <= MOST_JUDGED and len(answers) <= self.limits.max_waiting:
+            self.release(JUDGING)
+        if self.waiting or self.held:
+            self.account()
+        if self.ending is not None:
+            self._close_if_done()
+
+    def _changed(self, frame: memoryview, answer: _Answer) -> Chunks:
+        """The answer as the client is to have it."""
+        body = frame[4:]
+        if answer.action == VERSIONS:
+            return intersect_api_versions(
+                body, answer.version, self.proxy.carried, correlation_id=answer.correlation_id
+            )
+        if answer.action == MERGE:
+            assert answer.request is not None
+            self.waiting -= answer.held
+            merged = merge(
+                answer.request,
+                answer.refusals,  # type: ignore[arg-type]
+                ProduceResponseView(body, answer.version),
+                correlation_id=answer.correlation_id,
+            )
+            if not may_hold_addresses(PRODUCE, answer.version):
+                return merged
+            body = memoryview(b"".join(merged))[4:]
+        return rewrite_addresses(body, answer.key, answer.version, self._replace, correlation_id=answer.correlation_id)
+
+    def _replace(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        return self.advertised, self.proxy.cluster.listener_of(node_id, host, port).port
+
+    def _answer_ready(self) -> None:
+        """Sends what was answered here and has nothing before it."""
+        answers = self.answers
+        out: list[bytes | memoryview] = []
+        while answers and answers[0].ready is not None:
+            out.extend(answers.popleft().ready or ())
+        self._write(out)
+
+    def _write(self, out: list[bytes | memoryview]) -> None:
+        if not out or self.transport is None or self.transport.is_closing():
+            return
+        if len(out) == 1:
+            self.transport.write(out[0])
+        else:
+            self.transport.writelines(out)
+
+    # ---- how fast it may go ----------------------------------------------------------------------------------------
+
+    def hold(self, why: int) -> None:
+        """Stops reading the client, as long as any reason for it stands."""
+        if not self.holds and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.counters.reading_paused_total += 1
+        self.holds |= why
+
+    def release(self, why: int) -> None:
+        """One reason less."""
+        if self.holds & why:
+            self.holds &= ~why
+            if not self.holds and self.transport is not None and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def account(self) -> None:
+        """Tells the proxy how much is held for this connection; it may answer with a pause."""
+        held = self.waiting + self.splitter.held_bytes
+        if self.upstream is not None:
+            held += self.upstream.waiting()
+        if self.transport is not None:
+            held += self.transport.get_write_buffer_size()
+        self.proxy.account(self, held)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def end(self, why: str) -> None:
+        """No more requests; what is under way is delivered, then the connection closes."""
+        if self.ending is not None:
+            return
+        self.ending = why
+        self.deadline = self.proxy.loop.time() + self.limits.linger_s
+        self.proxy.closed(why)
+        self.hold(ENDING)
+        self.proxy.loop.call_soon(self._close_if_done)
+
+    def _close_if_done(self) -> None:
+        if self.ending is not None and not self.answers and not self.outbox and not self.unsent:
+            self._close(self.ending)
+
+    def _close(self, why: str) -> None:
+        """Closes both sides once what is written to them is gone."""
+        if self.ending is None:
+            self.ending = why
+            self.proxy.closed(why)
+        if self.deadline is None:
+            self.deadline = self.proxy.loop.time() + self.limits.linger_s
+        if self.transport is not None:
+            self.transport.close()
+        self._close_upstream()
+
+    def _close_upstream(self) -> None:
+        """The client is gone, or will be: the broker still gets what it was sent, and what is being judged."""
+        if self.deadline is None:
+            self.deadline = self.proxy.loop.time() + self.limits.linger_s
+        if self.unsent or self.outbox:
+            return
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self.upstream is not None and self.upstream.transport is not None:
+            self.upstream.resume()  # a transport that is not read never sees its end
+            self.upstream.transport.close()
+        self._forget_if_gone()
+
+    def _forget_if_gone(self) -> None:
+        if self.transport is None and self.upstream is None and self._connecting is None:
+            self.proxy.forget(self)
+
+    def abort(self, why: str) -> None:
+        """Both sides end at once."""
+        if self.ending is None:
+            self.ending = why
+            self.proxy.closed(why)
+        self.answers.clear()
+        self.outbox.clear()
+        self.unsent = None
+        self.waiting = 0
+        if self.transport is not None:
+            self.transport.abort()
+        if self.upstream is not None and self.upstream.transport is not None:
+            self.upstream.transport.abort()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        self._forget_if_gone()
+
+    def check_time(self, now: float) -> None:
+        """Called now and then: ends what has waited too long."""
+        if self.deadline is not None:
+            if now > self.deadline:
+                self.abort("linger")
+        elif not self.spoke:
+            if now - self.started > self.limits.handshake_s:
+                self.end("handshake")
+        elif not self.answers and not self.outbox and now - self.seen > self.limits.idle_s:
+            self.end("idle")

@@ -1,0 +1,246 @@
+"""The proxy as a whole: its listeners, its connections, what all of them together may hold, and its end.
+
+One event loop (uvloop's, where the caller runs one) and a few threads for long decompression. Every client's
+connection has one of its own to the broker that the client meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from batchval.protocol.addresses import WITH_ADDRESSES
+from batchval.protocol.api_versions import carried_versions
+from batchval.protocol.apis import APIS
+from batchval.protocol.errors import ProtocolError
+from batchval.proxy.cluster import Cluster, Listener, ask_metadata, resolved
+from batchval.proxy.downstream import BUDGET, Downstream
+from batchval.proxy.gate import Gate
+from batchval.proxy.options import Counters, ProxyOptions
+from batchval.proxy.upstream import Upstream
+
+__all__ = ["Proxy"]
+
+log = logging.getLogger("batchval.proxy")
+
+SASL_HANDSHAKE = 17
+_NEVER = 0x7FFF
+_DISCOVERY_S = (0.2, 5.0)  # between attempts, doubled up to the second
+
+
+def carried() -> dict[int, tuple[int, int]]:
+    """The versions that clients are offered. SaslHandshake 0 is not: what follows it are tokens without headers."""
+    versions = carried_versions()
+    versions[SASL_HANDSHAKE] = (1, versions[SASL_HANDSHAKE][1])
+    return versions
+
+
+class Proxy:
+    """A gate in front of one cluster. ``start`` and ``stop`` it on a running loop.
+
+    ``listening``  broker id -> (host, port) of its listener;  ``bootstrap`` is where clients begin
+    ``ready``      whether the cluster could be reached when it was last tried
+    """
+
+    def __init__(self, options: ProxyOptions, metrics: Counters | None = None) -> None:
+        self.options = options
+        self.counters = Counters() if metrics is None else metrics
+        self.gate = Gate(options, self.counters)
+        self.cluster = Cluster(options, self._serve)
+        self.carried: Mapping[int, tuple[int, int]] = carried()
+        self.routes = {
+            key: (first, last, APIS[key].addresses_from if key in WITH_ADDRESSES else _NEVER)
+            for key, (first, last) in self.carried.items()
+        }
+        self.ready = False
+        self.now = 0.0
+        self.connections: dict[Downstream, None] = {}
+        self.loop: asyncio.AbstractEventLoop
+        self.pool: ThreadPoolExecutor
+        self._paused: dict[Downstream, None] = {}  # for the budget, in the order in which they were
+        self._draining = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._last_error: tuple[str, float] = ("", 0.0)
+
+    @property
+    def listening(self) -> dict[int, tuple[str, int]]:
+        """Broker id -> (host, port)."""
+        return {node_id: (listener.host, listener.port) for node_id, listener in self.cluster.brokers.items()}
+
+    @property
+    def bootstrap(self) -> tuple[str, int]:
+        """Where clients begin."""
+        first = self.cluster.bootstrap
+        return self.options.listen if first is None else (first.host, first.port)
+
+    # ---- start and stop --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listens. The cluster need not be there: it is looked for until it is. Raises OSError."""
+        self.loop = asyncio.get_running_loop()
+        self.now = self.loop.time()
+        self.pool = ThreadPoolExecutor(self.options.threads, thread_name_prefix="batchval-gate")
+        self.cluster.open_bootstrap()
+        await asyncio.gather(*self._tasks)
+        self._spawn(self._discover())
+        limits = self.options.limits
+        self._tick_s = max(0.01, min(1.0, limits.handshake_s / 4, limits.idle_s / 4, limits.linger_s / 4))
+        self._sweep = self.loop.call_later(self._tick_s, self._tick)
+
+    async def stop(self, drain_s: float = 30.0) -> None:
+        """Takes no more connections and no more requests, delivers what is under way, and ends what is left then."""
+        self._draining = True
+        for task in self._tasks:
+            task.cancel()
+        self.cluster.close()
+        for connection in list(self.connections):
+            connection.end("drain")
+        until = self.loop.time() + drain_s
+        while self.connections and self.loop.time() < until:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort("drain")
+        for _ in range(100):
+            if not self.connections:
+                break
+            await asyncio.sleep(0.01)
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _serve(self, listener: Listener) -> None:
+        self._spawn(self._open(listener))
+
+    async def _open(self, listener: Listener) -> None:
+        tls = resolved(self.options.listen_tls)
+        listener.server = await self.loop.create_server(
+            lambda: Downstream(self, listener),
+            sock=listener.sock,
+            ssl=tls,
+            ssl_handshake_timeout=self.options.limits.handshake_s if tls else None,
+        )
+
+    async def _discover(self) -> None:
+        """Learns the brokers, so that each has its listener before a client asks; again and again until it works."""
+        wait_s = _DISCOVERY_S[0]
+        while True:
+            for host, port in self.options.upstream:
+                try:
+                    tls = resolved(self.options.upstream_tls)
+                    brokers = await ask_metadata(host, port, tls, self.options.limits.connect_s)
+                    for broker in brokers:
+                        self.cluster.listener_of(*broker)
+                except (OSError, ProtocolError, TimeoutError) as error:
+                    self.log_error(f"{host}:{port} did not say which brokers there are", error)
+                else:
+                    if brokers:
+                        self.ready = True
+                        return
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _DISCOVERY_S[1])
+
+    # ---- what connections ask for ----------------------------------------------------------------------------------
+
+    def admit(self, connection: Downstream) -> bool:
+        """Whether one more connection may be."""
+        if self._draining or len(self.connections) >= self.options.limits.max_connections:
+            self.counters.connections_refused_total += 1
+            return False
+        self.connections[connection] = None
+        self.counters.connections_total += 1
+        self.counters.connections_open += 1
+        return True
+
+    def forget(self, connection: Downstream) -> None:
+        """Both sides of it are gone."""
+        if connection in self.connections:
+            del self.connections[connection]
+            self.counters.connections_open -= 1
+        self._paused.pop(connection, None)
+        self.counters.bytes_held -= connection.held
+        connection.held = 0
+
+    def closed(self, why: str) -> None:
+        """A connection is ended from here."""
+        reasons = self.counters.connections_closed
+        reasons[why] = reasons.get(why, 0) + 1
+
+    def sender_of(self, transport: asyncio.BaseTransport) -> str:
+        """By what name claims are kept: the certificate's, else the listener's."""
+        name = None
+        if self.options.sender is not None:
+            name = self.options.sender(transport.get_extra_info("peercert"))
+        return f"listener {self.options.listener_name}" if name is None else f"certificate {name}"
+
+    async def connect(self, listener: Listener, upstream: Upstream) -> None:
+        """Connects it to the listener's broker. Raises OSError or TimeoutError."""
+        tls = resolved(self.options.upstream_tls)
+        error: OSError | TimeoutError = ConnectionError("no broker is known")
+        for host, port in listener.brokers:
+            try:
+                async with asyncio.timeout(self.options.limits.connect_s):
+                    await self.loop.create_connection(
+                        lambda: upstream, host, port, ssl=tls, server_hostname=host if tls else None
+                    )
+            except (OSError, TimeoutError) as failed:
+                error = failed
+            else:
+                self.ready = True
+                return
+        raise error
+
+    def upstream_failed(self, listener: Listener, error: BaseException) -> None:
+        """A broker could not be reached."""
+        self.counters.upstream_failures_total += 1
+        if listener.node_id is None:
+            self.ready = False
+        self.log_error(f"{listener.brokers[0][0]}:{listener.brokers[0][1]} cannot be reached", error)
+
+    def log_error(self, text: str, error: BaseException | None) -> None:
+        """One line; the same one at most once a second."""
+        now = self.loop.time()
+        if self._last_error[0] == text and now - self._last_error[1] < 1.0:
+            return
+        self._last_error = (text, now)
+        log.warning("%s%s", text, "" if error is None else f": {str(error) or type(error).__name__}")
+
+    # ---- bytes and time --------------------------------------------------------------------------------------------
+
+    def account(self, connection: Downstream, held: int) -> None:
+        """What a connection holds now. Above the limit it is not read until others have let go."""
+        if connection not in self.connections:
+            return
+        total = self.counters.bytes_held + held - connection.held
+        self.counters.bytes_held = total
+        connection.held = held
+        if total > self.options.limits.max_bytes_held:
+            if held and connection not in self._paused:
+                self._paused[connection] = None
+                connection.hold(BUDGET)
+        elif self._paused and total <= self.options.limits.max_bytes_held * 3 // 4:
+            self._resume_one()
+
+    def _resume_one(self) -> None:
+        connection = next(iter(self._paused))
+        del self._paused[connection]
+        connection.release(BUDGET)
+
+    def _tick(self) -> None:
+        self.now = now = self.loop.time()
+        for connection in list(self.connections):
+            connection.check_time(now)
+            if connection.held:
+                connection.account()
+        if self._paused:  # somebody has to go on, or frames that are half here would wait for each other
+            self._resume_one()
+        with contextlib.suppress(RuntimeError):
+            self._sweep = self.loop.call_later(self._tick_s, self._tick)

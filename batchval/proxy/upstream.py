@@ -1,0 +1,88 @@
+"""The connection to a broker behind one client: frames out as they are given, answers in, in the order of the requests.
+
+There is no cap here and no queue: the client's own window bounds what is under way. A broker that does not read fills
+the transport's buffer, and then the client is not read any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, cast
+
+from batchval.protocol.frames import FrameError, FrameSplitter
+
+if TYPE_CHECKING:
+    from batchval.proxy.downstream import Downstream
+
+__all__ = ["Upstream", "keep_alive"]
+
+_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+
+
+def keep_alive(transport: asyncio.Transport) -> None:
+    """Finds a peer that is gone without a word, within two minutes; and no waiting for more to send."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class Upstream(asyncio.BufferedProtocol):
+    """One connection to a broker, for one client's."""
+
+    __slots__ = ("_paused", "downstream", "splitter", "transport")
+
+    def __init__(self, downstream: Downstream, max_answer_bytes: int, write_buffer: int) -> None:
+        self.downstream = downstream
+        self.splitter = FrameSplitter(max_answer_bytes, whole=True)
+        self.transport: asyncio.Transport | None = None
+        self._paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(self.downstream.limits.write_buffer)
+        keep_alive(self.transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.splitter.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            frames = self.splitter.buffer_updated(nbytes)
+        except FrameError as error:
+            self.downstream.answered(error.frames)
+            self.downstream.abort("upstream_frame")
+            return
+        if frames:
+            self.downstream.answered(frames)
+
+    def pause_writing(self) -> None:
+        self.downstream.upstream_full()
+
+    def resume_writing(self) -> None:
+        self.downstream.upstream_drained()
+
+    def pause(self) -> None:
+        """The client does not take its answers: the broker is not read meanwhile."""
+        if not self._paused and self.transport is not None and not self.transport.is_closing():
+            self._paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """The client takes answers again."""
+        if self._paused and self.transport is not None and not self.transport.is_closing():
+            self._paused = False
+            self.transport.resume_reading()
+
+    def waiting(self) -> int:
+        """Bytes that the broker has not taken, and what has come of an unfinished answer."""
+        written = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        return written + self.splitter.held_bytes
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.downstream.upstream_lost(exc)

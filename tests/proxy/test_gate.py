@@ -1,0 +1,338 @@
+"""What clients are told of their batches: the answer of each partition, and in which order answers come."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+import pytest
+
+from batchval.core.claims import compute, to_tag
+from batchval.errors import BatchvalError
+from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
+from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.proxy import gate as gate_module
+from batchval.proxy.options import ProxyOptions, TopicPolicies
+from batchval.proxy.server import Proxy
+from tests.support.proxy import (
+    RunningProxy,
+    ScriptedBroker,
+    answered,
+    batch,
+    codes,
+    connected,
+    damaged,
+    eventually,
+    other_frame,
+    produce_frame,
+    read_frame,
+)
+
+GOOD = batch(b"one", b"two")
+BAD = damaged(GOOD)
+ZSTD = 4
+GZIP = 1
+COMPRESSED = batch(b"one" * 50, b"two" * 50, codec=ZSTD)
+
+
+def test_an_accepted_request_goes_on_untouched_but_for_its_correlation_id():
+    sent = produce_frame(77, ("t", 0, GOOD), ("t", 3, COMPRESSED), ("u", 1, GOOD))
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(sent)
+        answer = read_frame(sock)
+        assert codes(answer) == {("t", 0): 0, ("t", 3): 0, ("u", 1): 0}
+        assert struct.unpack(">i", answer[:4]) == (77,)
+        (frame,) = broker.frames
+        assert frame[:4] + frame[8:] == sent[4:8] + sent[12:]
+        assert proxy.refusals == []
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_a_refused_partition_is_answered_beside_what_the_broker_says_of_the_others(version):
+    sent = produce_frame(5, ("t", 0, GOOD), ("t", 1, BAD), ("u", 0, BAD), ("v", 2, GOOD), version=version)
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(sent)
+        answer = read_frame(sock)
+        assert struct.unpack(">i", answer[:4]) == (5,)
+        assert codes(answer, version) == {("t", 0): 0, ("t", 1): 2, ("u", 0): 2, ("v", 2): 0}
+        _, forwarded = ProduceRequest.parse(broker.frames[0])
+        parts = [(t.name, p.index, bytes(p.records)) for t in forwarded.topic_data for p in t.partition_data]
+        assert parts == [("t", 0, GOOD), ("v", 2, GOOD)]
+        assert [(r.topic, r.partition, r.rule, r.error) for r in proxy.refusals] == [
+            ("t", 1, "crc-mismatch", "CORRUPT_MESSAGE"),
+            ("u", 0, "crc-mismatch", "CORRUPT_MESSAGE"),
+        ]
+
+
+def test_record_errors_say_which_record():
+    old = batch(b"a", b"b", timestamp=1000)
+    policies = TopicPolicies(TopicPolicy(message_timestamp_before_max_ms=60_000))
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, policies=policies) as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(produce_frame(1, ("t", 0, old), version=8))
+        response = ProduceResponse.decode(read_frame(sock), 8)
+        part = response.responses[0].partition_responses[0]
+        assert part.error_code == 32
+        assert [error.batch_index for error in part.record_errors] == [0, 1]
+        assert part.base_offset == -1
+        assert part.error_message
+        assert broker.frames == []
+
+
+def test_policies_go_by_topic():
+    policies = TopicPolicies(TopicPolicy(), {"compact-*": TopicPolicy(cleanup_policy="compact")})
+    keyless = batch(b"x", key=None)
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, policies=policies) as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(produce_frame(1, ("compact-a", 0, keyless), ("other", 0, keyless)))
+        assert codes(read_frame(sock)) == {("compact-a", 0): 87, ("other", 0): 0}
+
+
+def test_answers_keep_the_order_of_requests_whoever_gives_them():
+    held: list[bytes] = []
+    with ScriptedBroker(lambda frame: held.append(frame)) as broker, RunningProxy(broker.address) as proxy:
+        with connected(proxy) as sock:
+            sock.sendall(
+                produce_frame(1, ("t", 0, GOOD))
+                + produce_frame(2, ("t", 0, BAD))
+                + other_frame(3)
+                + produce_frame(4, ("t", 0, BAD))
+                + produce_frame(5, ("t", 0, GOOD), ("t", 1, BAD))
+            )
+            eventually(lambda: len(held) == 3)
+            sock.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                sock.recv(1)  # the refusals wait for their turn
+            sock.settimeout(10)
+            assert broker.talking is not None
+            for frame in held:
+                broker.talking.sendall(answered(frame) or b"")
+            got = [read_frame(sock) for _ in range(5)]
+            assert [struct.unpack(">i", frame[:4])[0] for frame in got] == [1, 2, 3, 4, 5]
+            assert codes(got[4]) == {("t", 0): 0, ("t", 1): 2}
+
+
+def test_what_nobody_else_is_asked_about_is_answered_at_once():
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        for i in range(3):
+            sock.sendall(produce_frame(i, ("t", 0, BAD)))
+            assert codes(read_frame(sock)) == {("t", 0): 2}
+        assert broker.frames == []
+        assert proxy.counters.requests_answered_here_total == 3
+
+
+def test_a_long_decompression_keeps_its_place(monkeypatch):
+    monkeypatch.setattr(gate_module, "INLINE_COMPRESSED", 100)
+    slow = batch(*(b"%d" % i * 500 for i in range(200)), codec=GZIP)
+    assert len(slow) > 100
+    frames = [
+        produce_frame(1, ("t", 0, slow)),
+        produce_frame(2, ("t", 0, GOOD)),
+        other_frame(3),
+        produce_frame(4, ("t", 0, damaged(slow))),
+        produce_frame(5, ("t", 0, slow), ("t", 1, BAD)),
+        produce_frame(6, ("t", 0, GOOD)),
+    ]
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        for _ in range(20):
+            broker.frames.clear()
+            sock.sendall(b"".join(frames))
+            got = [read_frame(sock) for _ in frames]
+            assert [struct.unpack(">i", frame[:4])[0] for frame in got] == [1, 2, 3, 4, 5, 6]
+            assert codes(got[3]) == {("t", 0): 2}
+            assert codes(got[4]) == {("t", 0): 0, ("t", 1): 2}
+            assert [len(frame) + 4 for frame in broker.frames][:3] == [len(frame) for frame in frames[:3]]
+        assert proxy.counters.judged_in_threads_total == 60
+
+
+def test_what_turns_out_large_is_judged_in_a_thread():
+    bomb = batch(b"\0" * (4 << 20), codec=GZIP)
+    assert len(bomb) < gate_module.INLINE_COMPRESSED
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, ("t", 0, bomb)) + produce_frame(2, ("t", 0, BAD)))
+        assert codes(read_frame(sock)) == {("t", 0): 0}
+        assert codes(read_frame(sock)) == {("t", 0): 2}
+        assert proxy.counters.judged_in_threads_total == 1
+
+
+def test_a_bomb_is_refused_whatever_thread_judges_it():
+    bomb = batch(b"\0" * (3 << 20), codec=GZIP)
+    options = {"validator": {"max_decompressed_bytes": 2 << 20}}
+    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, ("t", 0, bomb)))
+        assert codes(read_frame(sock)) == {("t", 0): 87}
+        assert proxy.refusals[0].rule == "decompressed-too-large"
+        assert broker.frames == []
+
+
+def test_acks_0_forwards_what_passes_delivers_what_is_queued_then_closes():
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(
+            produce_frame(1, ("t", 0, GOOD))
+            + produce_frame(2, ("t", 0, GOOD), acks=0)
+            + produce_frame(3, ("t", 0, GOOD), ("t", 1, BAD), acks=0)
+            + produce_frame(4, ("t", 0, GOOD))
+        )
+        assert codes(read_frame(sock)) == {("t", 0): 0}
+        with pytest.raises(EOFError):
+            read_frame(sock)
+        eventually(lambda: len(broker.frames) == 3)  # the fourth came after the end
+        _, last = ProduceRequest.parse(broker.frames[2])
+        assert [(p.index, bytes(p.records)) for p in last.topic_data[0].partition_data] == [(0, GOOD)]
+        assert proxy.counters.connections_closed == {"acks_0_refused": 1}
+
+
+def test_acks_0_then_acks_1_are_told_apart():
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        for i in range(50):
+            sock.sendall(produce_frame(i, ("t", 0, GOOD), acks=0) + produce_frame(1000 + i, ("t", 0, GOOD)))
+            assert struct.unpack(">i", read_frame(sock)[:4]) == (1000 + i,)
+        assert len(broker.frames) == 100
+
+
+def test_what_a_client_sent_without_waiting_for_it_arrives_although_the_client_is_gone():
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy:
+        for _ in range(20):
+            with socket.create_connection(proxy.address) as sock:
+                sock.sendall(produce_frame(1, ("t", 0, GOOD), acks=0))
+        eventually(lambda: len(broker.frames) == 20)
+
+
+def test_observing_forwards_all_and_says_what_would_have_been_refused():
+    sent = produce_frame(1, ("t", 0, BAD), ("t", 1, GOOD))
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, mode="observe") as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(sent)
+        assert codes(read_frame(sock)) == {("t", 0): 0, ("t", 1): 0}
+        assert broker.frames[0][8:] == sent[12:]
+        assert [(r.rule, r.enforced) for r in proxy.refusals] == [("crc-mismatch", False)]
+        assert proxy.counters.partitions_refused == {"crc-mismatch": 1}
+
+
+def test_extras_are_reported_and_pass():
+    trailing = GOOD + b"xyz"
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, ("t", 0, trailing)))
+        assert codes(read_frame(sock)) == {("t", 0): 0}
+        assert [(r.rule, r.reported, r.enforced) for r in proxy.refusals] == [("", ("bytes-behind-batch",), False)]
+
+
+@pytest.mark.parametrize("records", [b"", b"\0" * 5, GOOD[:30], b"\xff" * 80])
+def test_records_that_are_none(records):
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, ("t", 0, records)) + produce_frame(2, ("t", 0, GOOD)))
+        assert codes(read_frame(sock))[("t", 0)] in (2, 87)
+        assert codes(read_frame(sock)) == {("t", 0): 0}
+        assert len(broker.frames) == 1
+
+
+# ---- claims --------------------------------------------------------------------------------------------------------
+
+
+def tag_of(records: bytes, null_keys: int | None = None) -> bytes:
+    claims = compute(records)
+    assert claims is not None
+    if null_keys is not None:
+        claims = claims._replace(null_keys=null_keys)
+    return to_tag(claims, int.from_bytes(records[17:21], "big"))
+
+
+@pytest.mark.parametrize("claims_in", ["ignore", "verify", "audit:0.5", "trust"])
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_claims_that_come_in_do_not_go_on(claims_in, mode):
+    other = (7, b"kept")
+    sent = produce_frame(1, ("t", 0, COMPRESSED), tags=(other, (CLAIMS_TAG, tag_of(COMPRESSED))))
+    options = {"claims_in": ClaimsPolicy.parse(claims_in), "mode": mode}
+    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+        sock.sendall(sent)
+        assert codes(read_frame(sock)) == {("t", 0): 0}
+        _, forwarded = ProduceRequest.parse(broker.frames[0])
+        part = forwarded.topic_data[0].partition_data[0]
+        assert (bytes(part.records), part.unknown_tagged_fields) == (COMPRESSED, (other,))
+        assert proxy.counters.claims_tags_dropped_total == 1
+
+
+def test_claims_go_out_for_what_was_decompressed_here():
+    uncompressed = GOOD
+    sent = produce_frame(1, ("t", 0, COMPRESSED), ("t", 1, uncompressed), ("t", 2, damaged(COMPRESSED)))
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, claims_out="tag") as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(sent)
+        assert codes(read_frame(sock)) == {("t", 0): 0, ("t", 1): 0, ("t", 2): 2}
+        view = ProduceRequestView(broker.frames[0])
+        assert [view.claims(i) for i in range(len(view))] == [tag_of(COMPRESSED), None]
+        assert proxy.counters.claims_tags_added_total == 1
+
+
+def test_a_stranger_is_not_vouched_for():
+    """A lie that comes in is replaced by what is true."""
+    lie = tag_of(COMPRESSED, null_keys=1)
+    sent = produce_frame(1, ("t", 0, COMPRESSED), tags=((CLAIMS_TAG, lie),))
+    for claims_in in ("ignore", "verify"):
+        options = {"claims_out": "tag", "claims_in": ClaimsPolicy(claims_in)}
+        with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+            sock.sendall(sent)
+            assert codes(read_frame(sock)) == {("t", 0): 0}
+            assert ProduceRequestView(broker.frames[0]).claims(0) == tag_of(COMPRESSED)
+
+
+def test_a_liar_is_found_and_demoted_and_its_batch_judged_on_its_own():
+    lie = tag_of(COMPRESSED, null_keys=1)
+    options = {"claims_in": ClaimsPolicy.parse("audit:0.001")}
+    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, ("t", 0, COMPRESSED), tags=((CLAIMS_TAG, lie),)))
+        assert codes(read_frame(sock)) == {("t", 0): 0}  # a tag that lies changes no verdict
+        ledger = proxy.proxy.gate.ledger
+        assert ledger is not None
+        assert ledger.counts().lying == 1
+        assert ledger.is_demoted("listener default", int(time.time() * 1000))
+
+
+def test_trusted_claims_are_believed_and_nothing_is_decompressed():
+    """Shown with a payload that is none: under trust it passes, and so it was not looked at."""
+    claims = compute(COMPRESSED)
+    assert claims is not None
+    from batchval.core.crc32c import crc32c
+
+    body = COMPRESSED[21:-8] + b"not zstd"
+    lying = COMPRESSED[:17] + crc32c(body).to_bytes(4, "big") + body
+    tag = to_tag(claims, int.from_bytes(lying[17:21], "big"))
+    for word, code in (("ignore", 87), ("verify", 87), ("trust", 0)):
+        options = {"claims_in": ClaimsPolicy(word)}
+        with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+            sock.sendall(produce_frame(1, ("t", 0, lying), tags=((CLAIMS_TAG, tag),)))
+            assert codes(read_frame(sock)) == {("t", 0): code}, word
+
+
+def test_tagging_does_not_go_with_trusting():
+    for word in ("trust", "audit:0.1"):
+        options = ProxyOptions(
+            ("127.0.0.1", 0), (("127.0.0.1", 1),), claims_in=ClaimsPolicy.parse(word), claims_out="tag"
+        )
+        with pytest.raises(BatchvalError, match="claims_out"):
+            Proxy(options)
+
+
+def test_a_chain_of_two_proxies_makes_claims_and_believes_them():
+    options = {"claims_in": ClaimsPolicy("trust")}
+    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as core:
+        with RunningProxy(core.bootstrap, claims_out="tag") as edge, connected(edge) as sock:
+            sock.sendall(produce_frame(1, ("t", 0, COMPRESSED), ("t", 1, damaged(COMPRESSED))))
+            assert codes(read_frame(sock)) == {("t", 0): 0, ("t", 1): 2}
+            assert core.proxy.gate.ledger is not None
+            assert core.proxy.gate.ledger.counts().trusted == 1
+            assert not ProduceRequestView(broker.frames[0]).has_claims
