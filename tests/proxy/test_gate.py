@@ -98,26 +98,29 @@ def test_policies_go_by_topic():
 
 def test_answers_keep_the_order_of_requests_whoever_gives_them():
     held: list[bytes] = []
-    with ScriptedBroker(lambda frame: held.append(frame)) as broker, RunningProxy(broker.address) as proxy:
-        with connected(proxy) as sock:
-            sock.sendall(
-                produce_frame(1, ("t", 0, GOOD))
-                + produce_frame(2, ("t", 0, BAD))
-                + other_frame(3)
-                + produce_frame(4, ("t", 0, BAD))
-                + produce_frame(5, ("t", 0, GOOD), ("t", 1, BAD))
-            )
-            eventually(lambda: len(held) == 3)
-            sock.settimeout(0.2)
-            with pytest.raises(TimeoutError):
-                sock.recv(1)  # the refusals wait for their turn
-            sock.settimeout(10)
-            assert broker.talking is not None
-            for frame in held:
-                broker.talking.sendall(answered(frame) or b"")
-            got = [read_frame(sock) for _ in range(5)]
-            assert [struct.unpack(">i", frame[:4])[0] for frame in got] == [1, 2, 3, 4, 5]
-            assert codes(got[4]) == {("t", 0): 0, ("t", 1): 2}
+    with (
+        ScriptedBroker(held.append) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(
+            produce_frame(1, ("t", 0, GOOD))
+            + produce_frame(2, ("t", 0, BAD))
+            + other_frame(3)
+            + produce_frame(4, ("t", 0, BAD))
+            + produce_frame(5, ("t", 0, GOOD), ("t", 1, BAD))
+        )
+        eventually(lambda: len(held) == 3)
+        sock.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)  # the refusals wait for their turn
+        sock.settimeout(10)
+        assert broker.talking is not None
+        for frame in held:
+            broker.talking.sendall(answered(frame) or b"")
+        got = [read_frame(sock) for _ in range(5)]
+        assert [struct.unpack(">i", frame[:4])[0] for frame in got] == [1, 2, 3, 4, 5]
+        assert codes(got[4]) == {("t", 0): 0, ("t", 1): 2}
 
 
 def test_what_nobody_else_is_asked_about_is_answered_at_once():
@@ -329,10 +332,14 @@ def test_tagging_does_not_go_with_trusting():
 
 def test_a_chain_of_two_proxies_makes_claims_and_believes_them():
     options = {"claims_in": ClaimsPolicy("trust")}
-    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as core:
-        with RunningProxy(core.bootstrap, claims_out="tag") as edge, connected(edge) as sock:
-            sock.sendall(produce_frame(1, ("t", 0, COMPRESSED), ("t", 1, damaged(COMPRESSED))))
-            assert codes(read_frame(sock)) == {("t", 0): 0, ("t", 1): 2}
-            assert core.proxy.gate.ledger is not None
-            assert core.proxy.gate.ledger.counts().trusted == 1
-            assert not ProduceRequestView(broker.frames[0]).has_claims
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, **options) as core,
+        RunningProxy(core.bootstrap, claims_out="tag") as edge,
+        connected(edge) as sock,
+    ):
+        sock.sendall(produce_frame(1, ("t", 0, COMPRESSED), ("t", 1, damaged(COMPRESSED))))
+        assert codes(read_frame(sock)) == {("t", 0): 0, ("t", 1): 2}
+        assert core.proxy.gate.ledger is not None
+        assert core.proxy.gate.ledger.counts().trusted == 1
+        assert not ProduceRequestView(broker.frames[0]).has_claims

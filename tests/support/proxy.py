@@ -106,7 +106,7 @@ def read_exactly(sock: socket.socket, count: int) -> bytes:
 class ScriptedBroker:
     """A broker of one port: what comes is kept, and what goes is the test's matter.
 
-    ``answer(frame)`` gives the bytes to send (frames, whole), or None for nothing. It gets each frame without its length.
+    ``answer(frame)``, given a frame without its length, gives the bytes to send (frames, whole), or None for nothing.
     """
 
     def __init__(self, answer: Callable[[bytes], bytes | None] | None = None) -> None:
