@@ -15,6 +15,8 @@ export BATCHVAL_BUILD
 SEED ?= 1
 # options of bench/validation/run.py
 BENCH ?= --write-readme
+# options of bench/claims/side_by_side.py
+CLAIMS_BENCH ?= --write-readme
 
 VENV := .venv
 DEMO := .venv-demo
@@ -29,7 +31,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full check coverage hostile bench bench-compare conformance clean python missing
+.PHONY: help build demo test test-full check coverage hostile bench bench-claims bench-compare conformance clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -64,6 +66,9 @@ hostile: build  ## every fuzz target for 60 seconds, then bombs and sanitizers; 
 
 bench: build  ## measures, beside Kafka and the peers where they are, into the README (BENCH=--quick: a look)
 	$(PY) bench/validation/run.py $(BENCH)
+
+bench-claims: build  ## claims beside the paths they save and beside Kafka, and at 600 MB/s and 1 GB/s, into the README
+	$(PY) bench/claims/side_by_side.py $(CLAIMS_BENCH)
 
 bench-compare: build  ## measures again and compares with the saved baseline
 	$(PY) bench/validation/compare.py

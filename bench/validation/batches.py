@@ -114,10 +114,16 @@ def compressed(codec: str, data: bytes, magic: int) -> bytes:
 
 
 def batch_v2(codec: str, count: int, size: int) -> bytes:
+    return batch_of(codec, records(count, size))
+
+
+def batch_of(codec: str, content: list[tuple[int, bytes, bytes]]) -> bytes:
+    """Timestamps go up by one from FIRST_TIMESTAMP."""
     from batchval.core.crc32c import crc32c
 
+    count = len(content)
     body = bytearray()
-    for i, (timestamp, key, value) in enumerate(records(count, size)):
+    for i, (timestamp, key, value) in enumerate(content):
         record = (
             b"\0"
             + varint(timestamp - FIRST_TIMESTAMP)

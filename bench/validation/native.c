@@ -61,6 +61,41 @@ int64_t run_inflate(inflate_open open, inflate_on on, crc32_of crc, void *state,
     return sum == stored ? (int64_t)at : -1;
 }
 
+/* The new CRC of a batch whose header has become another, as claims.pxd makes it: two headers, and a shift. Against it,
+ * a pass over all the bytes, and a copy of them; n times over. */
+typedef uint32_t (*crc32c_of)(uint32_t, const uint8_t *, size_t);
+typedef uint32_t (*crc32c_moved)(uint32_t, uint64_t);
+
+uint32_t patch_crc(crc32c_of of, crc32c_moved moved, uint32_t crc, const uint8_t *before, int64_t size_before,
+    const uint8_t *after, int64_t size_after, uint64_t tail, int64_t n)
+{
+    uint32_t out = 0;
+    for (int64_t i = 0; i < n; i++) {
+        __asm__ volatile("" : : : "memory");
+        out = crc ^ moved(of(0, before, (size_t)size_before) ^ of(0, after, (size_t)size_after), tail);
+    }
+    return out;
+}
+
+uint32_t whole_crc(crc32c_of of, const uint8_t *p, int64_t size, int64_t n)
+{
+    uint32_t out = 0;
+    for (int64_t i = 0; i < n; i++) {
+        __asm__ volatile("" : : : "memory");
+        out = of(0, p, (size_t)size);
+    }
+    return out;
+}
+
+int64_t copy(uint8_t *to, const uint8_t *p, int64_t size, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(to, p, (size_t)size);
+        __asm__ volatile("" : : "r"(to) : "memory");
+    }
+    return n;
+}
+
 /* ns for reading count blocks of `size` bytes, each `stride` behind the one before, by a call or by plain loads */
 typedef uint32_t (*crc32c_kernel)(uint32_t, const uint8_t *, size_t);
 

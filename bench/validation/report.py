@@ -21,6 +21,8 @@ MARKS = re.compile(r"(<!-- bench:start -->\n).*?(<!-- bench:end -->)", re.DOTALL
 
 OBTAINING = ("malloc", "calloc", "memalign", "mmap")
 
+UNITS = {"x": "×", "ns": " ns", "calls": "", "": ""}
+
 # what the probe's scale is worth where no sample was taken in the core's fast state
 SCALED = samples.FAST_WITHIN - 1
 
@@ -338,7 +340,7 @@ def target_table(rows: list[dict[str, Any]]) -> str:
         if row["group"] != group:
             group = row["group"]
             out.append(f"| **{group}** | | | | | | | | |")
-        unit = {"x": "×", "ns": " ns", "calls": ""}[row["unit"]]
+        unit = UNITS[row["unit"]]
         spread = f"{row['spread']:.0%}" if row["spread"] else ""
         plain = f"{number(row['median_value'])}×" if row["median_value"] is not None else ""
         out.append(
@@ -423,7 +425,7 @@ def group_table(rows: list[dict[str, Any]]) -> str:
         counts = [sum(row["verdict"] == verdict for row in members) for verdict in samples.VERDICTS]
         row = min(members, key=margin)
         sign = "≥" if row["better"] == "higher" else "≤"
-        unit = {"x": "×", "ns": " ns", "calls": ""}[row["unit"]]
+        unit = UNITS[row["unit"]]
         spread = f"{row['spread']:.0%}" if row["spread"] else ""
         out.append(
             f"| {group} | {' | '.join(str(count or '') for count in counts)} | {row['name']} "

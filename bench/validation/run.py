@@ -35,7 +35,7 @@ ALLOCATION_OPERATIONS = ["result_alone", "check_kept", "check", "validate_in_pla
 Raw = dict[str, dict[str, list[dict[str, Any]]]]
 
 
-def arguments(argv: list[str] | None) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     cores = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description="Times batchval beside Kafka and other peers on the same bytes.")
     parser.add_argument(
@@ -74,9 +74,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="puts the table between README.md's bench marks, and saves the baseline",
     )
-    options = parser.parse_args(argv)
+    return parser
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    asked = parser()
+    options = asked.parse_args(argv)
     if options.write_readme and (options.quick or options.only):
-        parser.error("a look at a part is no result: --write-readme goes with a whole run")
+        asked.error("a look at a part is no result: --write-readme goes with a whole run")
     if options.quick:
         options.rounds, options.samples = 1, 5
     return options

@@ -53,6 +53,11 @@ def peer_named(name: str) -> Peer:
         import peer_parts
 
         return peer_parts.OPERATIONS
+    if name == "claims":
+        sys.path.append(str(cells.HERE.parent / "claims"))
+        import peer_claims
+
+        return peer_claims.OPERATIONS
     import peer_clients
 
     return peer_clients.PEERS[name]

@@ -1,0 +1,122 @@
+"""Draws docs/claims.svg: CPU share of one core at a paced ingress, by path, beside what the proposal says.
+
+Plain SVG, no script, no fonts of its own; the same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.sax.saxutils import escape
+
+import figures
+
+WIDTH = 860
+LEFT, RIGHT = 268, 70  # of the bars
+BAR, GAP, GROUP = 8, 2, 12
+INK, FAINT, RULE = "#24292f", "#57606a", "#d0d7de"
+FONTS = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
+BOLD = ' font-weight="600"'
+HUES = {  # one bar a number of partitions, light to dark
+    "kafka": ("#f2b38b", "#e0803f", "#a8521a"),
+    "batchval": ("#8fc3e8", "#3d8fc9", "#1b5a8a"),
+    "proposal": ("#b5bcc4", "#b5bcc4", "#b5bcc4"),
+}
+
+
+def text(x: float, y: float, words: str, size: int = 12, fill: str = INK, anchor: str = "start", more: str = "") -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"'
+    return f"<text {place}{more}>{escape(words)}</text>"
+
+
+def percent(value: float) -> str:
+    return f"{value:.1f} %" if value < 10 else f"{value:.0f} %"
+
+
+class Drawing:
+    def __init__(self, most: float) -> None:
+        self.most = most
+        self.parts: list[str] = []
+        self.y = 0.0
+
+    def x(self, value: float) -> float:
+        return LEFT + value / self.most * (WIDTH - LEFT - RIGHT)
+
+    def bar(self, value: float, fill: str, words: str) -> None:
+        width = max(self.x(value) - LEFT, 1.0)
+        self.parts.append(
+            f'<rect x="{LEFT}" y="{self.y:.1f}" width="{width:.1f}" height="{BAR}" rx="1" fill="{fill}"/>'
+        )
+        self.parts.append(text(LEFT + width + 5, self.y + BAR, words, size=10, fill=FAINT))
+        self.y += BAR + GAP
+
+    def group(self, label: str, bars: list[tuple[float, str, str]]) -> None:
+        middle = self.y + (len(bars) * (BAR + GAP) - GAP) / 2 + 4
+        self.parts.append(text(LEFT - 10, middle, label, anchor="end"))
+        for value, fill, words in bars:
+            self.bar(value, fill, words)
+        self.y += GROUP - GAP
+
+    def title(self, words: str) -> None:
+        self.y += 14
+        self.parts.append(text(16, self.y, words, size=13, more=BOLD))
+        self.y += 12
+
+    def grid(self, top: float) -> list[str]:
+        step = next(each for each in (10, 20, 25, 50, 100, 200, 500) if self.most / each <= 8)
+        lines = []
+        for value in range(0, int(self.most) + 1, step):
+            x, dark = self.x(value), value == 100
+            dash = "" if value in (0, 100) else ' stroke-dasharray="2 3"'
+            stroke = FAINT if dark else RULE
+            lines.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{self.y:.1f}" stroke="{stroke}"{dash}/>')
+            lines.append(
+                text(
+                    x,
+                    self.y + 14,
+                    f"{value} %" if not dark else "100 %: one core",
+                    size=10,
+                    fill=FAINT,
+                    anchor="middle",
+                )
+            )
+        return lines
+
+
+def draw(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
+    """``rows`` as report_claims.paced makes them; those of the headline's codec are drawn."""
+    found = {(r["way"], r["mb_per_second"], r["partitions"]): r for r in rows if r["codec"] == figures.CODEC}
+    most = max([100.0, *(row["cores"] * 100 for row in found.values() if row["way"] != "none")]) * 1.02
+    drawing = Drawing(most)
+    drawing.y = 58
+    drawing.title("What KAFKA-8364 says of its server (everything a broker does, all cores)")
+    for words, said, value in figures.PROPOSAL:
+        drawing.group(words, [(value, HUES["proposal"][0], said)])
+    for mb in figures.RATES_MB:
+        rate = f"{mb} MB/s" if mb < 1000 else f"{mb / 1000:g} GB/s"
+        drawing.title(f"{rate} of uncompressed records, {figures.CODEC}: validation alone, share of one core")
+        for way in figures.WAYS:
+            hues = HUES["kafka" if way in figures.KAFKA_WAYS else "batchval"]
+            bars = []
+            for n, fill in zip(figures.PARTITIONS, hues, strict=True):
+                row = found.get((way, mb, n))
+                if row is not None:
+                    fed = "" if row["fed"] >= 0.98 else f" (keeps up with {row['fed']:.0%})"
+                    bars.append((row["cores"] * 100, fill, percent(row["cores"] * 100) + fed))
+            if bars:
+                label = figures.NAMES[way].replace(" audited by the ledger", " audited")
+                drawing.group(label, bars)
+    grid = drawing.grid(66)
+    height = drawing.y + 46
+    few, middle, many = figures.PARTITIONS
+    legend = f"Three bars each: {few}, {middle} and {many} partitions, light to dark. Streams of 16 producers."
+    footer = f"{machine['processor']}; {machine['date'][:10]}; Kafka {machine['kafka'].partition(',')[0]}"
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" '
+        f'height="{height:.0f}" font-family="{FONTS}" role="img" aria-labelledby="t">',
+        '<title id="t">CPU share of one core at 600 MB/s and 1 GB/s, by path</title>',
+        f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>',
+        text(16, 26, "What validating compressed produce requests costs", size=16, more=BOLD),
+        text(16, 46, legend, fill=FAINT),
+    ]
+    tail = [text(16, height - 10, footer, size=10, fill=FAINT), "</svg>"]
+    return "\n".join([*head, *grid, *drawing.parts, *tail]) + "\n"

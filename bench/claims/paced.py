@@ -1,0 +1,126 @@
+"""One way of judging produce requests, at a given pace: CPU time of this process, one thread judging.
+
+    python paced.py WAY      WAY: shallow, claims, audit, none
+
+Reads lines ``FILE BYTES_PER_SECOND SECONDS`` (0: as fast as it goes), as PacedCommand of the oracle does, and answers
+each with a line of JSON: content fed, wall time, CPU time of the process and of the thread. Each request is judged by
+one call of check_ranges, as a gate would make it:
+
+    shallow   claims ignored
+    claims    claims in tags, trusted: the list of them is made for each request
+    audit     the same by a ledger that samples 1 % of a sender's batches
+    none      nothing is judged: what the pace alone costs
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "validation"))
+
+import cells
+import numpy
+import streams
+
+sys.path.insert(0, str(cells.ROOT))
+
+import peer_claims
+
+LEAST_SLEEP_NS = 1_000_000
+Request = tuple[bytes, numpy.ndarray, list[bytes], str]
+NOW_MS = peer_claims.NOW_MS
+
+
+def load(path: Path) -> tuple[list[Request], list[int]]:
+    """What a gate has in its hands: the request, where its batches lie, their tags, the sender."""
+    requests, sizes = [], []
+    for number, (buffer, lengths, size) in enumerate(streams.read(path)):
+        pairs, tags, start = [], [], 0
+        for length in lengths:
+            pairs.append((start, length))
+            tags.append(peer_claims.tag_of(buffer[start : start + length]))
+            start += length
+        sender = f"CN=producer-{number % streams.PRODUCERS}"
+        requests.append((buffer, numpy.array(pairs, numpy.int64), tags, sender))
+        sizes.append(size)
+    return requests, sizes
+
+
+def ways() -> dict[str, Callable[[Request], bool]]:
+    """Each answers whether all batches of the request may enter."""
+    validator = peer_claims.validator
+    check_ranges = validator.check_ranges
+    books = peer_claims.believed(senders=tuple(f"CN=producer-{n}" for n in range(streams.PRODUCERS)))
+
+    def shallow(request: Request) -> bool:
+        buffer, ranges, _, _ = request
+        return not check_ranges(buffer, ranges, now_ms=NOW_MS)["rule"].any()
+
+    def claims(request: Request) -> bool:
+        buffer, ranges, tags, _ = request
+        trusted = [(tag, "trust") for tag in tags]
+        return not check_ranges(buffer, ranges, now_ms=NOW_MS, claims=trusted)["rule"].any()
+
+    def audit(request: Request) -> bool:
+        buffer, ranges, tags, sender = request
+        columns = books.check_ranges(validator, buffer, ranges, sender=sender, now_ms=NOW_MS, tags=tags)
+        return not columns["rule"].any()
+
+    return {"shallow": shallow, "claims": claims, "audit": audit, "none": lambda request: True}
+
+
+class Feeder:
+    def __init__(self, way: str) -> None:
+        self.judge = ways()[way]
+        self.path = ""
+        self.requests: list[Request] = []
+        self.sizes: list[int] = []
+        self.next = 0
+
+    def feed(self, path: str, bytes_per_second: float, seconds: float) -> dict[str, int]:
+        if path != self.path:
+            (self.requests, self.sizes), self.path, self.next = load(Path(path)), path, 0
+        judge, requests, sizes, turn = self.judge, self.requests, self.sizes, self.next
+        content = batches = 0
+        process, thread = time.process_time_ns(), time.thread_time_ns()
+        start = now = time.perf_counter_ns()
+        end = start + int(seconds * 1e9)
+        while now < end:
+            due = start + int(content / bytes_per_second * 1e9) if bytes_per_second else now
+            if due > now:
+                time.sleep(min(max(due - now, LEAST_SLEEP_NS), end - now) / 1e9)
+            else:
+                request = requests[turn]
+                if not judge(request):
+                    raise AssertionError("a batch is refused")
+                content += sizes[turn]
+                batches += len(request[2])
+                turn = (turn + 1) % len(requests)
+            now = time.perf_counter_ns()
+        self.next = turn
+        return {
+            "content": content,
+            "batches": batches,
+            "wall_ns": now - start,
+            "cpu_ns": time.process_time_ns() - process,
+            "thread_ns": time.thread_time_ns() - thread,
+        }
+
+
+def main() -> None:
+    feeder = Feeder(sys.argv[1])
+    for line in sys.stdin:
+        path, rate, seconds = line.split()
+        try:
+            answer: dict[str, object] = dict(feeder.feed(path, float(rate), float(seconds)))
+        except Exception as error:  # one point that fails must not end the round
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

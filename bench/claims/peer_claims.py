@@ -1,0 +1,249 @@
+"""What claims cost and save, as operations for bench/validation/worker.py. Every answer is checked before it is timed.
+
+The four ways of judging the same records:
+
+    claims, claims_header   header, CRC and 13 bytes of claims; carried in a tag, or in a header of magic 3
+    check                   shallow where the batch is compressed: unpacked, records walked
+                            full where it is not: every field of every record
+    validate_messages       magic 1: the wrapper unpacked, every message read
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable
+from ctypes import c_int64, c_uint64, c_void_p
+from typing import Any
+
+import native
+import numpy
+import peer_batchval
+import peer_parts
+from peer_batchval import COPIES, FREELIST, NOW_MS, SMALL
+from worker import Job
+
+import batchval.core.crc32c
+from batchval.core import claims
+from batchval.core.batch import RecordBatch
+from batchval.core.validator import LogValidator
+from batchval.ledger import ClaimsLedger
+from batchval.policy import ClaimsPolicy, TopicPolicy
+
+RECORDS_AT, CLAIMED_RECORDS_AT, CRC_AT, ATTRIBUTES_AT = 61, 74, 17, 21
+SECRET = bytes(range(32))
+
+validator = LogValidator()
+of_headers = LogValidator(TopicPolicy(accept_claims_header=True))
+check = peer_batchval.check
+
+
+def crc_of(batch: bytes) -> int:
+    return int.from_bytes(batch[CRC_AT:ATTRIBUTES_AT], "big")
+
+
+def tag_of(batch: bytes) -> bytes:
+    true = claims.compute(batch)
+    if true is None:
+        raise AssertionError("no claim would be true")
+    return claims.to_tag(true, crc_of(batch))
+
+
+# ---- judging -------------------------------------------------------------------------------------------------------
+
+
+def by_claims(validator: LogValidator, data: bytes, call: tuple[bytes | None, str]) -> int:
+    result = validator.check(data, now_ms=NOW_MS, claims=call)  # type: ignore[arg-type]
+    if (result.path, result.claims) != ("claims", "trusted"):
+        raise AssertionError(f"judged by {result.path}, claims {result.claims}, {result.rule}")
+    return result.records_count
+
+
+def by_tag(data: bytes) -> Job:
+    """One call a batch."""
+    call = (tag_of(data), "trust")
+    names = {"check": validator.check, "data": data, "now": NOW_MS, "claims": call}
+    return Job("check(data, now_ms=now, claims=claims)", names, 1, {"records": by_claims(validator, data, call)})
+
+
+def by_header(data: bytes) -> Job:
+    """The same batch as one of magic 3."""
+    data, call = claims.attach(data), (None, "trust")
+    names = {"check": of_headers.check, "data": data, "now": NOW_MS, "claims": call}
+    return Job("check(data, now_ms=now, claims=claims)", names, 1, {"records": by_claims(of_headers, data, call)})
+
+
+def ranges_of(judge: LogValidator, data: bytes, call: Any) -> Job:
+    """100 batches a call, laid out as peer_batchval's are."""
+    n = len(data)
+    if n <= SMALL:
+        buffer, pairs = data * COPIES, [(n * i, n) for i in range(COPIES)]
+    else:
+        buffer, pairs = data, [(0, n)] * COPIES
+    ranges = numpy.array(pairs, numpy.int64)
+    columns = judge.check_ranges(buffer, ranges, now_ms=NOW_MS, claims=call)
+    if {(row["path"], row["claims"]) for row in columns.rows()} != {("claims", "trusted")}:
+        raise AssertionError("not judged by claims")
+    names = {"check_ranges": judge.check_ranges, "buffer": buffer, "ranges": ranges, "now": NOW_MS, "claims": call}
+    statement = "check_ranges(buffer, ranges, now_ms=now, claims=claims)"
+    return Job(statement, names, COPIES, {"records": int(columns["records_count"][0])})
+
+
+def ranges_by_tag(data: bytes) -> Job:
+    return ranges_of(validator, data, [(tag_of(data), "trust")] * COPIES)
+
+
+def ranges_by_header(data: bytes) -> Job:
+    return ranges_of(of_headers, claims.attach(data), (None, "trust"))
+
+
+def header_and_crc(data: bytes) -> Job:
+    """A batch's header and CRC in one Python call."""
+    if not RecordBatch(data).is_valid:
+        raise AssertionError("wrong CRC")
+    return Job("RecordBatch(data).is_valid", {"RecordBatch": RecordBatch, "data": data})
+
+
+def claims_of_walk(data: bytes) -> Job:
+    """check, then the claims that are true of what was walked."""
+    if validator.check(data, now_ms=NOW_MS).batch_claims != claims.compute(data):
+        raise AssertionError("other claims than compute's")
+    return Job("check(data, now_ms=now).batch_claims", {"check": validator.check, "data": data, "now": NOW_MS})
+
+
+def kept(job: Job) -> Job:
+    """The job with each result kept: what is freed cannot serve the next call uncounted."""
+    results = [eval(job.statement, job.names) for _ in range(FREELIST)]
+    return Job(f"keep({job.statement})", job.names | {"keep": results.append})
+
+
+# ---- carriers ------------------------------------------------------------------------------------------------------
+
+
+def in_c(function: str, *arguments: Any, again: int, expected: int | None) -> Job:
+    """A loop in the bench's own C: what a Python call costs is not in it."""
+    run = getattr(native.load(), function)
+    run.restype = ctypes.c_int64 if expected is None else ctypes.c_uint32
+    got = run(*arguments, c_int64(again))
+    if expected is not None and got != expected:
+        raise AssertionError(f"{function} gives {got:#x}, not {expected:#x}")
+    return Job("run(*arguments)", {"run": run, "arguments": (*arguments, c_int64(again))}, again)
+
+
+def core(name: str) -> c_void_p:
+    return c_void_p(peer_parts.core_function(batchval.core.crc32c, name))
+
+
+def crc_patched(data: bytes) -> Job:
+    """The CRC of the batch with claims in it, from that of the batch without."""
+    after = claims.attach(data)
+    headers = (data[ATTRIBUTES_AT:RECORDS_AT], after[ATTRIBUTES_AT:CLAIMED_RECORDS_AT])
+    sized = [part for header in headers for part in (header, c_int64(len(header)))]
+    tail = c_uint64(len(data) - RECORDS_AT)
+    functions = (core("crc32c_of"), core("crc32c_moved"))
+    return in_c("patch_crc", *functions, ctypes.c_uint32(crc_of(data)), *sized, tail, again=100, expected=crc_of(after))
+
+
+def crc_whole(data: bytes) -> Job:
+    """A pass over all its bytes."""
+    after = claims.attach(data)
+    covered = after[ATTRIBUTES_AT:]
+    again = max(1, (1 << 20) // len(covered))
+    return in_c("whole_crc", core("crc32c_of"), covered, c_int64(len(covered)), again=again, expected=crc_of(after))
+
+
+def attach(data: bytes) -> Job:
+    true = claims.compute(data)
+    if true is None or claims.strip(claims.attach(data, true)) != data:
+        raise AssertionError("attach and strip are not each other's opposite")
+    return Job("attach(data, true)", {"attach": claims.attach, "data": data, "true": true})
+
+
+def strip(data: bytes) -> Job:
+    return Job("strip(data)", {"strip": claims.strip, "data": claims.attach(data)})
+
+
+def copy(data: bytes) -> Job:
+    """memcpy into a new bytes object, from Python: also the allocation that attach and strip make."""
+    return Job("copy(view)", {"copy": bytes, "view": memoryview(data)})
+
+
+def memcpy(data: bytes) -> Job:
+    """memcpy alone, into memory that is there."""
+    room = ctypes.create_string_buffer(len(data))
+    again = max(1, (1 << 20) // len(data))
+    return in_c("copy", room, data, c_int64(len(data)), again=again, expected=None)
+
+
+# ---- the ledger ----------------------------------------------------------------------------------------------------
+
+
+def believed(rate: float = 0.01, senders: tuple[str, ...] = ("CN=edge",)) -> ClaimsLedger:
+    """A ledger whose senders have their first hundred batches behind them."""
+    books = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)
+    for sender in senders:
+        for _ in range(books.first_checked):
+            books.decide(sender, 1, NOW_MS)
+            books.note(sender, "honest", NOW_MS)
+    return books
+
+
+def decide_and_note(data: bytes) -> Job:
+    """What sampling costs a batch, nothing judged."""
+    books, crc = believed(), crc_of(data)
+    names = {"decide": books.decide, "note": books.note, "crc": crc, "now": NOW_MS}
+    return Job("decide('CN=edge', crc, now); note('CN=edge', 'trusted', now)", names)
+
+
+def by_ledger(data: bytes) -> Job:
+    """The claims path with 1 % audited, one call a batch."""
+    names = {"check": believed().check, "validator": validator, "data": data, "now": NOW_MS, "tag": tag_of(data)}
+    return Job("check(validator, data, sender='CN=edge', now_ms=now, tag=tag)", names)
+
+
+LIARS, FORMULA_WITHIN = 200, 0.2
+
+
+def detection(data: bytes) -> Job:
+    """200 simulated liars a rate, after their first 100 batches: how many lies until one is found. No time is taken."""
+    facts: dict[str, Any] = {}
+    for rate in (0.001, 0.01, 0.1):
+        books = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)
+        crcs, waits = random.Random(8364), []
+        for liar in range(LIARS):
+            sender = f"CN=liar {liar}"
+            for _ in range(books.first_checked):
+                books.decide(sender, crcs.getrandbits(32), NOW_MS)
+                books.note(sender, "honest", NOW_MS)
+            wait = 1
+            while books.decide(sender, crcs.getrandbits(32), NOW_MS) == "trust":
+                wait += 1
+            waits.append(wait)
+        facts[str(rate)] = sum(waits) / LIARS
+    return Job("", {}, 1, facts)
+
+
+OPERATIONS: dict[str, Callable[[bytes], Job]] = {
+    "claims": by_tag,
+    "claims_header": by_header,
+    "claims_ranges": ranges_by_tag,
+    "claims_ranges_header": ranges_by_header,
+    "check": check,
+    "check_ranges": peer_batchval.check_ranges,
+    "validate_messages": peer_batchval.legacy,
+    "scan_batches": peer_batchval.scan,
+    "header_and_crc": header_and_crc,
+    "claims_of_walk": claims_of_walk,
+    "claims_kept": lambda data: kept(by_tag(data)),
+    "claims_header_kept": lambda data: kept(by_header(data)),
+    "result_alone": peer_batchval.result_alone,
+    "crc_patched": crc_patched,
+    "crc_whole": crc_whole,
+    "attach": attach,
+    "strip": strip,
+    "copy": copy,
+    "memcpy": memcpy,
+    "decide_and_note": decide_and_note,
+    "ledger": by_ledger,
+    "detection": detection,
+}

@@ -1,0 +1,367 @@
+"""Judges what side_by_side.py has measured, and writes it down: JSON, Markdown, the README's section, the chart.
+
+python bench/claims/report_claims.py build/bench/claims.raw.json [--save]     again, also of a run that was cut off
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
+
+import cells
+import chart
+import figures
+import report
+import samples
+from report import Row, number
+
+README = cells.ROOT / "README.md"
+RESULTS = cells.HERE.parent / "results"
+CHART = cells.ROOT / "docs" / "claims.svg"
+MARKS = re.compile(r"(<!-- claims-bench:start -->\n).*?(<!-- claims-bench:end -->)", re.DOTALL)
+KEPT_UP = 0.98  # of what was due
+
+
+class Judge(report.Judge):
+    """Reads the raw answers of one run."""
+
+    def __init__(self, measured: dict[str, Any]) -> None:
+        super().__init__(measured)
+        self.has_wide_folding = measured["machine"]["crc32c"] == "fold512"
+
+    def kafka_time(self, cell: str, benchmark: str) -> samples.KafkaTime | None:
+        return samples.of_iterations(self.raw.get(cell, {}).get(f"kafka {benchmark}", []))
+
+    def rows(self) -> Iterator[Row]:
+        yield from self.rows_against_kafka()
+        yield from self.header_rows()
+        yield from self.carrier_rows()
+        yield from self.walk_rows()
+        yield from self.claims_allocation_rows()
+        yield from self.ledger_rows()
+
+    def rows_against_kafka(self) -> Iterator[Row]:
+        """Kafka's best iteration over our median, as in bench/validation."""
+        for shape in reversed(figures.SHAPES):
+            for codec in figures.COMPRESSED:
+                cell = cells.Cell(2, codec, *shape)
+                ours, kafka = self.time(cell.name, "claims"), self.kafka_time(cell.name, "brokerPath")
+                if ours is None or kafka is None:
+                    continue
+                middle = ours.median if ours.all_slow else ours.fast
+                value, plain = kafka.best / middle, kafka.median / ours.median
+                spread = samples.spread(samples.ratios(kafka.by_round, ours.by_round))
+                target = figures.KAFKA_TARGETS[codec] if self.has_wide_folding and shape == (100, 1000) else None
+                note = "no sample in the core's fast state" if ours.all_slow else ""
+                if shape == (100, 1000) and target is None:
+                    note = f"target {figures.KAFKA_TARGETS[codec]:g} is for VPCLMULQDQ. {note}".rstrip()
+                verdict = samples.verdict(value, target, "higher", spread)
+                group = "claims path vs Kafka, one Python call a batch"
+                name = f"{codec} {shape[0]} × {shape[1]} B"
+                yield Row(group, name, value, target, "higher", verdict, middle, kafka.best, plain, spread, note)
+
+    def header_rows(self) -> Iterator[Row]:
+        for group, what, other, targets in (
+            ("claims path over header + CRC alone, 100 a call", "claims_ranges_header", "scan_batches", True),
+            ("the same, one Python call each", "claims", "header_and_crc", False),
+        ):
+            for shape in figures.SHAPES:
+                for codec in figures.COMPRESSED:
+                    target = figures.OVER_HEADER_TARGETS.get(shape) if targets else None
+                    yield from self.against(group, cells.Cell(2, codec, *shape), what, other, target)
+
+    def carrier_rows(self) -> Iterator[Row]:
+        for label, target in figures.NEW_CRC_TARGETS.items():
+            ours, whole = self.time(f"carrier {label}", "crc_patched"), self.time(f"carrier {label}", "crc_whole")
+            if ours is not None and whole is not None:
+                value, spread = whole.fast / ours.fast, samples.spread(samples.ratios(whole.by_round, ours.by_round))
+                verdict, plain = samples.verdict(value, target, "higher", spread), whole.median / ours.median
+                group = "the new CRC of attach and strip, against a full pass"
+                yield Row(group, label, value, target, "higher", verdict, ours.fast, whole.fast, plain, spread)
+        for other, text in (("memcpy", "memcpy of the batch"), ("copy", "bytes(batch), which allocates too")):
+            for label in figures.CRC_SIZES:
+                for what in ("attach", "strip"):
+                    target = figures.CARRIER_TARGET if (label, other) == ("1 MiB", "memcpy") else None
+                    group = f"attach and strip, whole, over {text}"
+                    yield from self.between(group, f"carrier {label}", what, other, target, f"{what} {label}")
+
+    def between(self, group: str, cell: str, what: str, other: str, target: float | None, name: str) -> Iterator[Row]:
+        """Ours : another operation, of a cell that is no bench batch."""
+        ours, peer = self.time(cell, what), self.time(cell, other)
+        if ours is None or peer is None:
+            return
+        value, spread, note = ours.fast / peer.fast, samples.spread(samples.ratios(ours.by_round, peer.by_round)), ""
+        if ours.all_slow or peer.all_slow:
+            spread, note = max(spread, report.SCALED), "no sample in the core's fast state"
+        verdict, plain = samples.verdict(value, target, "lower", spread), ours.median / peer.median
+        yield Row(group, name, value, target, "lower", verdict, ours.fast, peer.fast, plain, spread, note)
+
+    def walk_rows(self) -> Iterator[Row]:
+        for cell in figures.shaped():
+            yield from self.against(
+                "check and claims of it, over check alone", cell, "claims_of_walk", "check", figures.OF_WALK_TARGET
+            )
+
+    def claims_allocation_rows(self) -> Iterator[Row]:
+        for name, answers in self.allocations.items():
+            alone = answers.get("result_alone", {})
+            for what, label in (("claims", "in a tag"), ("claims_header", "in a header")):
+                bare, kept = answers.get(what, {}), answers.get(f"{what}_kept", {})
+                if not all("per_call" in answer for answer in (alone, bare, kept)):
+                    continue
+                value = bare["per_call"]["realloc"]
+                value += sum(kept["per_call"][c] - alone["per_call"][c] for c in report.OBTAINING)
+                value = round(value, 3)
+                yield Row(
+                    "claims path: allocator calls a batch beyond the result",
+                    f"{name.removeprefix('v2-')}, {label}",
+                    value,
+                    0.0,
+                    "lower",
+                    samples.verdict(value, 0.0, "lower", 0.0),
+                    unit="calls",
+                )
+
+    def ledger_rows(self) -> Iterator[Row]:
+        group = "the ledger"
+        alone, whole, path = (self.time("ledger", what) for what in figures.LEDGER)
+        if alone is not None and whole is not None and path is not None:
+            note = "1 % audited; nothing judged"
+            yield Row(group, "decide + note a batch", alone.fast, None, "lower", "", alone.fast, unit="ns", note=note)
+            share = whole.fast - path.fast
+            note = f"{figures.LEDGER_CELL.name}: {whole.fast:.0f} ns a batch against {path.fast:.0f} trusted blindly"
+            yield Row(group, "ledger.check over check", share, None, "lower", "", whole.fast, unit="ns", note=note)
+        for answer in self.raw.get("ledger", {}).get("detection", []):
+            for rate in figures.RATES:
+                if (mean := answer.get(str(rate))) is not None:
+                    off = abs(mean * rate - 1)
+                    note = f"{mean:.1f} lies until the first is found, the formula says {1 / rate:g}; 200 liars"
+                    verdict = samples.verdict(off, figures.DETECTION_WITHIN, "lower", 0.0)
+                    name = f"detection at {rate:.1%}, off the formula"
+                    target = figures.DETECTION_WITHIN
+                    yield Row(group, name, off, target, "lower", verdict, note=note, unit="")
+
+
+# ---- the paced run -------------------------------------------------------------------------------------------------
+
+
+def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row a codec, way, rate and number of partitions: the CPU it needs, as a share of one core."""
+    out = []
+    for codec in cells.CODECS:
+        for what, answers in raw.get(f"paced {codec}", {}).items():
+            way, rate, partitions = what.split()
+            good = [answer for answer in answers if answer.get("content")]
+            if not good:
+                continue
+            bytes_per_second = int(rate) * 1e6
+            needs = [answer["cpu_ns"] / answer["content"] * bytes_per_second / 1e9 for answer in good]
+            fed = [answer["content"] / answer["wall_ns"] * 1e9 / bytes_per_second for answer in good]
+            out.append(
+                {
+                    "codec": codec,
+                    "way": way,
+                    "mb_per_second": int(rate),
+                    "partitions": int(partitions),
+                    "cores": statistics.median(needs),
+                    "spread": samples.spread(needs),
+                    "low": min(needs),
+                    "high": max(needs),
+                    "fed": statistics.median(fed),
+                    "allocated_a_batch": statistics.median(a.get("allocated", 0) / a["batches"] for a in good),
+                }
+            )
+    return out
+
+
+def judge(measured: dict[str, Any]) -> dict[str, Any]:
+    reader = Judge(measured)
+    times: dict[str, dict[str, Any]] = {}
+    for cell, answers in reader.raw.items():
+        if cell.startswith("paced"):
+            continue
+        for what in answers:
+            if what.startswith("kafka "):
+                kafka = reader.kafka_time(cell, what.removeprefix("kafka "))
+                if kafka:
+                    times.setdefault(cell, {})[what] = {"us": kafka.median / 1e3, "best_us": kafka.best / 1e3}
+                    times[cell][what]["bytes"] = kafka.bytes
+            elif (time := reader.time(cell, what)) is not None:
+                times.setdefault(cell, {})[what] = {"us": time.fast / 1e3, "median_us": time.median / 1e3}
+    for cell, answers in measured["allocations"].items():
+        for what, answer in answers.items():
+            if "allocations" in answer and what in times.get(cell, {}):
+                times[cell][what] |= {
+                    "allocations": answer["allocations"] / answer["batches"],
+                    "bytes": answer["per_call"]["bytes"] / answer["batches"],
+                }
+    rows = [asdict(row) for row in reader.rows()]
+    return {"machine": measured["machine"], "rows": rows, "times": times, "paced": paced(reader.raw)}
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    ("claims", "claims path"),
+    ("claims_ranges_header", "claims path, 100 a call"),
+    ("check", "shallow (none: full)"),
+    ("kafka brokerPath", "Kafka, door + LogValidator"),
+    ("kafka validateInPlace", "Kafka LogValidator"),
+    ("kafka iterateSkip", "Kafka skip iterator"),
+    ("kafka iterateStreaming", "Kafka full iterator"),
+)
+LEGACY_COLUMNS = (("validate_messages", "batchval, full"), ("kafka validateInPlace", "Kafka LogValidator"))
+TIMES_TEXT = (
+    "Microseconds a batch, hot, one Python call a batch but where it says otherwise; in brackets allocator calls a "
+    "batch, the result's one included (Kafka: medians, wall, bytes allocated; its iterators compute no CRC)."
+)
+LEGACY_TEXT = "The same records as magic 1, which no claim can speed up."
+PACED_TEXT = (
+    "CPU of one process, all its threads, as a share of one core; uncompressed bytes a second. Medians of the rounds; "
+    "± half their range. Where more than 100 % is needed one thread cannot keep the pace: what it was fed is in "
+    "brackets, and the share is scaled to the pace."
+)
+HONESTY = (
+    "The proposal's figures are its authors' server's: all its cores, network, disks and replication with it. Ours are "
+    "of validation alone, over bytes in memory. What is comparable is the step from one line to the next. The claims "
+    "path saves CPU in a broker or gate that honours claims; a stock broker behind a gate decompresses as before."
+)
+
+
+def share(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    percent = row["cores"] * 100
+    text = f"{percent:.1f} %" if percent < 10 else f"{percent:.0f} %"
+    if row["spread"]:
+        text += f" ± {row['spread'] * percent:.{1 if percent < 10 else 0}f}"
+    return text if row["fed"] >= KEPT_UP else f"{text} ({row['fed']:.0%} fed)"
+
+
+def paced_table(rows: list[dict[str, Any]], codec: str, points: list[tuple[int, int]]) -> str:
+    found = {(row["way"], row["mb_per_second"], row["partitions"]): row for row in rows if row["codec"] == codec}
+    titles = [f"{mb} MB/s, {n} partition{'s' if n > 1 else ''}" for mb, n in points]
+    out = [f"| {codec} | " + " | ".join(titles) + " |", "|---" * (len(points) + 1) + "|"]
+    for way, label in figures.NAMES.items():
+        cellsof = [share(found.get((way, mb, n))) for mb, n in points]
+        if any(cellsof):
+            out.append(f"| {label} | " + " | ".join(cellsof) + " |")
+    return "\n".join(out)
+
+
+def proposal_table() -> str:
+    out = ["| KAFKA-8364, its own server | CPU |", "|---|---|"]
+    return "\n".join(out + [f"| {text} | {said} |" for text, said, _ in figures.PROPOSAL])
+
+
+def others_table(rows: list[dict[str, Any]]) -> str:
+    """The other codecs, at one number of partitions."""
+    found = {
+        (row["codec"], row["way"], row["mb_per_second"]): row for row in rows if row["partitions"] == figures.MIDDLE
+    }
+    codecs = [codec for codec in cells.CODECS if codec != figures.CODEC and any(key[0] == codec for key in found)]
+    titles = [f"{codec}, {mb} MB/s" for codec in codecs for mb in figures.RATES_MB]
+    out = [f"| {figures.MIDDLE} partitions | " + " | ".join(titles) + " |"]
+    out.append("|---" * (len(codecs) * len(figures.RATES_MB) + 1) + "|")
+    for way, label in figures.NAMES.items():
+        fields = [share(found.get((c, way, mb))) for c in codecs for mb in figures.RATES_MB]
+        if any(fields):
+            out.append(f"| {label} | " + " | ".join(fields) + " |")
+    return "\n".join(out) if codecs else ""
+
+
+def header(machine: dict[str, Any]) -> str:
+    """report.header, and what the paced run was fed."""
+    fed = machine["paced"]
+    return "\n".join(
+        [
+            report.header(machine),
+            f"Paced: {fed['producers']} producers' streams in turn, {fed['distinct batches']} distinct batches of "
+            f"{fed['records a batch']} × {fed['value size']} B records, one batch a partition in each request, "
+            f"{fed['seconds a point']:g} s a point; JVM {fed['heap']}.",
+        ]
+    )
+
+
+def paced_parts(result: dict[str, Any]) -> list[str]:
+    rows = result["paced"]
+    if not rows:
+        return []
+    points = [(mb, n) for mb in figures.RATES_MB for n in figures.PARTITIONS]
+    return [proposal_table(), PACED_TEXT, paced_table(rows, figures.CODEC, points), others_table(rows), HONESTY]
+
+
+def tables(times: dict[str, dict[str, Any]]) -> list[str]:
+    out = []
+    for text, columns, among in (
+        (TIMES_TEXT, COLUMNS, figures.shaped()),
+        (LEGACY_TEXT, LEGACY_COLUMNS, figures.shaped(cells.CODECS[:-1], magic=1)),
+    ):
+        if {cell.name for cell in among} & {*times}:
+            out.append(report.peer_table(times, text, columns, among))
+    return out
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """Everything: bench/results/claims.md."""
+    parts = [header(result["machine"]), report.LEGEND, report.summary(result["rows"])]
+    parts += [report.target_table(result["rows"]), *tables(result["times"]), *paced_parts(result)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def short(result: dict[str, Any]) -> str:
+    """What the README shows."""
+    rows = result["rows"]
+    against = [row for row in rows if row["group"].startswith("claims path vs Kafka") and "100 × 1000" in row["name"]]
+    words = ", ".join(f"{row['name'].split()[0]} {number(row['value'])}×" for row in against)
+    parts = [header(result["machine"])]
+    if words:
+        parts.append(f"Claims path against Kafka's door and LogValidator, 100 × 1000 B, one Python call each: {words}.")
+    parts.append("![CPU share of one core at 600 MB/s and 1 GB/s, by path](docs/claims.svg)")
+    parts += [part for part in paced_parts(result) if part]
+    parts += [report.group_table(rows), report.summary(rows)]
+    parts.append("Every row and every codec × size: [bench/results/claims.md](bench/results/claims.md).")
+    return "\n\n".join(parts) + "\n"
+
+
+def save(result: dict[str, Any]) -> None:
+    text = README.read_text()
+    if not MARKS.search(text):
+        raise SystemExit("README.md has no <!-- claims-bench:start --> … <!-- claims-bench:end -->")
+    README.write_text(MARKS.sub(lambda found: found[1] + short(result) + found[2], text))
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "claims.json").write_text(json.dumps(report.rounded(result), indent=1, ensure_ascii=False) + "\n")
+    (RESULTS / "claims.md").write_text(markdown(result))
+    CHART.write_text(chart.draw(result["paced"], result["machine"]))
+
+
+def write(measured: dict[str, Any], out: Path, to_readme: bool) -> None:
+    result = judge(measured)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".raw.json").write_text(json.dumps(measured))
+    out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    out.with_suffix(".md").write_text(markdown(result))
+    if result["paced"]:
+        out.with_suffix(".svg").write_text(chart.draw(result["paced"], result["machine"]))
+    print(markdown(result))
+    if to_readme:
+        save(result)
+
+
+def main() -> None:
+    result = judge(json.loads(Path(sys.argv[1]).read_text()))
+    print(markdown(result))
+    if "--save" in sys.argv[2:]:
+        save(result)
+
+
+if __name__ == "__main__":
+    main()
