@@ -36,8 +36,8 @@ CLAIMS_FOLDER = Path(__file__).resolve().parent
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = run.parser()
     parser.description = "Times claims beside the paths they save, and beside Kafka."
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each paced point (default 3)")
-    parser.add_argument("--warm-up", type=float, default=8.0, help="of each JVM before its first point (default 8)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each paced point (default 2)")
+    parser.add_argument("--warm-up", type=float, default=6.0, help="of each JVM before its first point (default 6)")
     parser.add_argument("--batches-fed", type=int, default=streams.BATCHES, help="distinct batches in a stream")
     parser.add_argument("--codecs", default=",".join(cells.CODECS), help="comma-separated (default: all)")
     parser.add_argument("--skip", choices=("single", "paced"), help="leaves one of the two runs out")
@@ -71,7 +71,7 @@ class ClaimsBench(run.Bench):
         worker = peers.worker("claims", self.own)
         try:
             for cell in figures.shaped(self.options.codecs):
-                self.kafkas(cell, figures.KAFKA)
+                self.kafkas(cell, (figures.KAFKA, *(figures.KAFKA_ONCE if number == 0 else ())))
                 compressed = figures.OURS if cell.codec != "none" else ("check", "scan_batches", "header_and_crc")
                 for operation in (*compressed, *figures.WALKS):
                     answer = worker.ask(**self.request(operation, cell.path(self.folder)))
