@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from struct import Struct
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from batchval.core.columns import BatchColumns
@@ -35,6 +36,8 @@ MOST_SENDERS = 10_000
 _Decision: TypeAlias = Literal["ignore", "verify", "trust"]
 _Tag: TypeAlias = bytes | bytearray | memoryview
 
+_TRUSTED = CLAIMS.index("trusted")
+_COUNTER_AND_CRC = Struct(">QI").pack
 _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT = 16, 17, 21
 _CLAIMS_MAGIC = 3
 
@@ -60,7 +63,7 @@ class ClaimsCounts(NamedTuple):
 
 @dataclass(slots=True)
 class _Sender:
-    digest: bytes
+    keyed: blake2b  # with the secret, and the sender's name in it
     drawn: int = 0  # batches decided on, ever: the counter under the key
     checked: int = 0  # since it came, or came back from demotion
     demoted_until: int | None = None
@@ -134,9 +137,10 @@ class ClaimsLedger:
             return "verify"
         return "verify" if of.checked < self.first_checked else "trust"
 
-    def _draw(self, of: _Sender, crc: int) -> int:
-        keyed = self._keyed.copy()
-        keyed.update(of.digest + of.drawn.to_bytes(8, "big") + crc.to_bytes(4, "big"))
+    @staticmethod
+    def _draw(of: _Sender, crc: int) -> int:
+        keyed = of.keyed.copy()
+        keyed.update(_COUNTER_AND_CRC(of.drawn, crc))
         return int.from_bytes(keyed.digest(), "big")
 
     def note(self, sender: str, answer: str | None, now_ms: int) -> None:
@@ -156,9 +160,9 @@ class ClaimsLedger:
             of.demoted_until = now_ms + self.demotion_ms
             of.checked = 0
 
-    def _count(self, of: _Sender, what: str) -> None:
-        of.counts[what] += 1
-        self._totals[what] += 1
+    def _count(self, of: _Sender, what: str, n: int = 1) -> None:
+        of.counts[what] += n
+        self._totals[what] += n
 
     def _sender(self, name: str, now_ms: int) -> _Sender:
         if not name:
@@ -167,7 +171,9 @@ class ClaimsLedger:
         if of is not None:
             self._senders.move_to_end(name)
             return of
-        of = _Sender(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest())
+        keyed = self._keyed.copy()
+        keyed.update(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest())
+        of = _Sender(keyed)
         if len(self._senders) >= self.most_senders:
             for silent, other in self._senders.items():
                 if other.demoted_until is None or other.demoted_until <= now_ms:
@@ -226,18 +232,26 @@ class ClaimsLedger:
                 return policies or validator.policy
             return policies[i]
 
-        claims: list[tuple[_Tag | None, _Decision] | None] = []
-        for i, (start, length) in enumerate(ranges):
-            tag = None if tags is None else tags[i]
-            batch = view[start : start + length]
-            if self._claimed(batch, tag, policy_of(i)):
-                claims.append((tag, self.decide(sender, _crc_of(batch), now_ms)))
-            else:
-                claims.append(None)
+        claims: list[tuple[_Tag | None, _Decision] | None] = [None] * len(ranges)
+        # one lock and one look for the sender a request: with small batches they cost more than judging does
+        with self._lock:
+            of: _Sender | None = None
+            for i, (start, length) in enumerate(ranges):
+                tag = None if tags is None else tags[i]
+                batch = view[start : start + length]
+                if self._claimed(batch, tag, policy_of(i)):
+                    if of is None:
+                        of = self._sender(sender, now_ms)
+                    claims[i] = (tag, self._decide(of, _crc_of(batch), now_ms))
         columns = validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, claims=claims, **call)
-        for answer in columns["claims"].tolist():
-            if answer:
-                self.note(sender, CLAIMS[answer], now_ms)
+        if of is not None:
+            answers = columns["claims"].tolist()
+            with self._lock:
+                of = self._sender(sender, now_ms)
+                self._count(of, "trusted", answers.count(_TRUSTED))
+                for answer in answers:
+                    if answer and answer != _TRUSTED:
+                        self._note(of, CLAIMS[answer] or "", now_ms)
         return columns
 
     @staticmethod

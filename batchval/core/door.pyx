@@ -292,15 +292,43 @@ cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         conclude(call.door, v)
 
 
-cdef bint judge_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
-    """``judge`` for many batches. True: an ordinary uncompressed batch may enter, and there is no more to say of it."""
+cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil:
+    """True: an ordinary compressed batch may enter on its claims, and ``h`` is the header of magic 2 that was judged."""
+    cdef Claims claims
+    cdef BatchHeader carried = h[0]
+    cdef size_t header = RECORDS
+    if carried.magic == CLAIMS_MAGIC:
+        if not call.policy.accept_claims_header or not call.door.strict or n < CLAIMED_RECORDS:
+            return False
+        read_claims(p + RECORDS, &claims)
+        header = CLAIMED_RECORDS
+        carried.magic = 2
+        carried.batch_length -= CLAIMS_SIZE
+    elif not call.claims.tagged or not read_tag(call.claims.tag, call.claims.tag_size, carried.crc, &claims):
+        return False
+    if not is_plain(&carried, n - header + RECORDS, call.door, call.policy):
+        return False
+    if not claims_suffice(p + header, n - header, &carried, call, &claims):
+        return False
+    if crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) != carried.crc:
+        return False
+    h[0] = carried
+    return True
+
+
+cdef int judge_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+    """``judge`` for many batches. PATH_FULL, PATH_CLAIMS: an ordinary batch may enter by this path, and there is no
+    more to say of it. 0: the verdict says it."""
     cdef PlainFacts f
     if n >= RECORDS:
         read_header(p, h)
         if h.attributes & (CODEC_MASK | UNUSED_BITS) == 0 and is_plain(h, n, call.door, call.policy):
             if crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) == h.crc and not call.claims.tagged:
                 if walk_plain_buffer(p + RECORDS, p + n, h, &call.checks, &f):
-                    return True
+                    return PATH_FULL
+        elif call.claims.policy == TRUST_CLAIMS and h.attributes & CODEC_MASK and not h.attributes & UNUSED_BITS:
+            if rests_on_claims(p, n, call, h):
+                return PATH_CLAIMS
     clear(v)
     judge_headed(p, n, call, v, h)
-    return False
+    return 0

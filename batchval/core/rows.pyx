@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
-from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall
+from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, ClaimsCall
 from batchval.core.columns cimport BatchColumns, put_accepted, put_empty_row, put_header_row, put_row, put_verdict
 from batchval.core.door cimport Call, judge_resting, judge_row
 from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch, next_claimed_batch
@@ -17,6 +17,12 @@ cdef inline int first_batch(const uint8_t *p, size_t n, bint claimed, Entry *b) 
     return next_claimed_batch(p, n, b) if claimed else next_batch(p, n, b)
 
 
+cdef inline void as_it_came(BatchColumns columns, size_t i) noexcept nogil:
+    """A row is about the bytes that came, not about the batch that they carry."""
+    columns.runs.magic[i] = CLAIMS_MAGIC
+    columns.runs.size_in_bytes[i] += CLAIMS_SIZE
+
+
 cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **policy_of,
         const Policy *policy, size_t count, const Door *d, const ClaimsCall *call, const ClaimsCall *calls,
         Scratch *scratch, BatchColumns columns) noexcept nogil:
@@ -26,6 +32,7 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
     cdef Verdict v
     cdef size_t i
     cdef int64_t start, length
+    cdef int path
     c.door = d
     c.policy = policy
     c.claims = call
@@ -41,18 +48,22 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
             c.claims = &calls[i]
         columns.runs.length[i] = length
         columns.count = i + 1
-        if judge_row(p + start, length, &c, &v, &h):
+        path = judge_row(p + start, length, &c, &v, &h)
+        if path:
             put_header_row(&columns.runs, i, &h, start, True)
-            put_accepted(&columns.runs, i, PATH_FULL)
+            put_accepted(&columns.runs, i, path)
+            if path == PATH_CLAIMS:
+                columns.runs.claims[i] = CLAIMS_TRUSTED
+                if p[start + MAGIC] == CLAIMS_MAGIC:
+                    as_it_came(columns, i)
             continue
         if v.out_of_memory:
             columns.count = i
             return
         if v.batches and length >= RECORDS and h.magic == 2:
             put_header_row(&columns.runs, i, &h, start, True)
-            if v.stripped:  # the row is about the bytes that came
-                columns.runs.magic[i] = CLAIMS_MAGIC
-                columns.runs.size_in_bytes[i] += CLAIMS_SIZE
+            if v.stripped:
+                as_it_came(columns, i)
         elif first_batch(p + start, length, d.strict and c.policy.accept_claims_header, &b) == BATCH:
             put_row(&columns.runs, i, &b, start, has_right_crc(&b))  # nobody had asked yet
         else:

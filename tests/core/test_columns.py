@@ -212,6 +212,7 @@ def test_reason_and_result_of_a_row() -> None:
     columns = LogValidator(profile="log").check_batches(data)
     assert [columns.reason_of(i) for i in range(3)] == [columns.result(i).reason for i in range(3)]
     assert columns.ok().tolist() == [True, False, False]
+    assert columns.all_ok is False
     assert columns.result(1).position == len(PLAIN)
     for bad in (-1, 3, 99):
         with pytest.raises(IndexError):

@@ -474,6 +474,7 @@ def test_one_claim_a_range() -> None:
     ]
     columns = LogValidator().check_ranges(data, pairs, now_ms=NOW, claims=claims)
     assert columns.ok().all()
+    assert columns.all_ok
     assert [row["claims"] for row in columns.rows()] == ["trusted", "trusted", "lying", "lying", None]
     assert [row["path"] for row in columns.rows()] == ["claims", "claims", "shallow", "full", "shallow"]
     for i, said in enumerate(claims):

@@ -519,6 +519,7 @@ def test_each_range_is_answered_as_alone(ranges: Any) -> None:
         again = columns.result(i)
         assert (again.rule, again.reason, again.records_count) == (alone.rule, alone.reason, alone.records_count)
     assert columns.ok().tolist() == [True, True, False, False, False, False]
+    assert not columns.all_ok
 
 
 def test_is_valid_is_the_checksums_matter_alone() -> None:
