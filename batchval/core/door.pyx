@@ -87,7 +87,7 @@ cdef inline bint walk_plain_uncompressed(const uint8_t *p, size_t n, const Batch
     return True
 
 
-cdef bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h, const Call *call,
+cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h, const Call *call,
         const Claims *claims) noexcept nogil:
     """Claims say nothing about sizes: a topic that bounds a record more tightly than the whole batch is bounded has to
     look, as has one whose batch admits to be too large. And what S1 refuses is refused by the stages."""
@@ -292,28 +292,28 @@ cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         conclude(call.door, v)
 
 
-cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil:
-    """True: an ordinary compressed batch may enter on its claims, and ``h`` is the header of magic 2 that was judged."""
+cdef inline bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil:
+    """True: an ordinary compressed batch may enter on its claims; ``h`` is then the header that was judged."""
     cdef Claims claims
-    cdef BatchHeader carried = h[0]
     cdef size_t header = RECORDS
-    if carried.magic == CLAIMS_MAGIC:
+    cdef bint carried = h.magic == CLAIMS_MAGIC
+    if carried:
         if not call.policy.accept_claims_header or not call.door.strict or n < CLAIMED_RECORDS:
             return False
         read_claims(p + RECORDS, &claims)
         header = CLAIMED_RECORDS
-        carried.magic = 2
-        carried.batch_length -= CLAIMS_SIZE
-    elif not call.claims.tagged or not read_tag(call.claims.tag, call.claims.tag_size, carried.crc, &claims):
+        h.magic = 2
+        h.batch_length -= CLAIMS_SIZE
+    elif not call.claims.tagged or not read_tag(call.claims.tag, call.claims.tag_size, h.crc, &claims):
         return False
-    if not is_plain(&carried, n - header + RECORDS, call.door, call.policy):
-        return False
-    if not claims_suffice(p + header, n - header, &carried, call, &claims):
-        return False
-    if crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) != carried.crc:
-        return False
-    h[0] = carried
-    return True
+    if is_plain(h, n - header + RECORDS, call.door, call.policy):
+        if claims_suffice(p + header, n - header, h, call, &claims):
+            if crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) == h.crc:
+                return True
+    if carried:
+        h.magic = CLAIMS_MAGIC
+        h.batch_length += CLAIMS_SIZE
+    return False
 
 
 cdef int judge_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
