@@ -11,10 +11,11 @@ from xml.sax.saxutils import escape
 import figures
 
 WIDTH = 860
-LEFT, RIGHT = 268, 70  # of the bars
+LEFT, RIGHT = 268, 118  # of the bars
 BAR, GAP, GROUP = 8, 2, 12
 INK, FAINT, RULE = "#24292f", "#57606a", "#d0d7de"
 FONTS = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
+HALO = ' paint-order="stroke" stroke="#ffffff" stroke-width="3"'  # words stand before lines
 BOLD = ' font-weight="600"'
 HUES = {  # one bar a number of partitions, light to dark
     "kafka": ("#f2b38b", "#e0803f", "#a8521a"),
@@ -25,7 +26,7 @@ HUES = {  # one bar a number of partitions, light to dark
 
 def text(x: float, y: float, words: str, size: int = 12, fill: str = INK, anchor: str = "start", more: str = "") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"'
-    return f"<text {place}{more}>{escape(words)}</text>"
+    return f"<text {place}{HALO}{more}>{escape(words)}</text>"
 
 
 def percent(value: float) -> str:
@@ -57,28 +58,22 @@ class Drawing:
         self.y += GROUP - GAP
 
     def title(self, words: str) -> None:
-        self.y += 14
+        self.y += 18
         self.parts.append(text(16, self.y, words, size=13, more=BOLD))
         self.y += 12
 
     def grid(self, top: float) -> list[str]:
-        step = next(each for each in (10, 20, 25, 50, 100, 200, 500) if self.most / each <= 8)
+        step = next(each for each in (10, 20, 25, *(50 << n for n in range(40))) if self.most / each <= 8)
         lines = []
         for value in range(0, int(self.most) + 1, step):
             x, dark = self.x(value), value == 100
             dash = "" if value in (0, 100) else ' stroke-dasharray="2 3"'
             stroke = FAINT if dark else RULE
             lines.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{self.y:.1f}" stroke="{stroke}"{dash}/>')
-            lines.append(
-                text(
-                    x,
-                    self.y + 14,
-                    f"{value} %" if not dark else "100 %: one core",
-                    size=10,
-                    fill=FAINT,
-                    anchor="middle",
-                )
-            )
+            words = text(x, self.y + 14, f"{value} %", size=10, fill=FAINT, anchor="middle", more=BOLD if dark else "")
+            lines.append(words)
+            if dark:
+                lines.append(text(x, self.y + 27, "one core", size=10, fill=FAINT, anchor="middle"))
         return lines
 
 
@@ -100,7 +95,7 @@ def draw(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
             for n, fill in zip(figures.PARTITIONS, hues, strict=True):
                 row = found.get((way, mb, n))
                 if row is not None:
-                    fed = "" if row["fed"] >= 0.98 else f" (keeps up with {row['fed']:.0%})"
+                    fed = "" if row["fed"] >= 0.98 else f" (fed {row['fed']:.0%})"
                     bars.append((row["cores"] * 100, fill, percent(row["cores"] * 100) + fed))
             if bars:
                 label = figures.NAMES[way].replace(" audited by the ledger", " audited")
@@ -108,7 +103,8 @@ def draw(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
     grid = drawing.grid(66)
     height = drawing.y + 46
     few, middle, many = figures.PARTITIONS
-    legend = f"Three bars each: {few}, {middle} and {many} partitions, light to dark. Streams of 16 producers."
+    legend = f"Three bars each: {few}, {middle} and {many} partitions, light to dark. Streams of 16 producers. "
+    legend += "fed: as much of the pace as one thread could take."
     footer = f"{machine['processor']}; {machine['date'][:10]}; Kafka {machine['kafka'].partition(',')[0]}"
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" '

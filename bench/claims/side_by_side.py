@@ -47,7 +47,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if options.write_readme and (options.quick or options.skip or options.codecs != cells.CODECS):
         parser.error("a look at a part is no result: --write-readme goes with a whole run")
     if options.quick:
-        options.rounds, options.samples, options.seconds, options.warm_up = 1, 3, 0.2, 1.0
+        options.rounds, options.samples = 1, min(options.samples, 3)
+        options.seconds, options.warm_up = min(options.seconds, 0.2), min(options.warm_up, 1.0)
     return options
 
 
