@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ import cells
 COUNTED = ("malloc", "calloc", "realloc", "memalign", "free", "mmap", "munmap", "bytes")
 
 
-def compiler() -> str:
-    return os.environ.get("CC", "cc")
+def compiler() -> list[str]:
+    """CC may be more than one word: ccache gcc."""
+    return shlex.split(os.environ.get("CC", "cc"))
 
 
 def built(target: Path, sources: list[Path], *flags: str, after: tuple[str, ...] = ()) -> Path:
@@ -25,7 +27,7 @@ def built(target: Path, sources: list[Path], *flags: str, after: tuple[str, ...]
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(f".{os.getpid()}")
-    subprocess.run([compiler(), "-O3", *flags, "-o", str(unfinished), *map(str, sources), *after], check=True)
+    subprocess.run([*compiler(), "-O3", *flags, "-o", str(unfinished), *map(str, sources), *after], check=True)
     unfinished.rename(target)
     return target
 
