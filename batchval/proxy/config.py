@@ -88,8 +88,8 @@ class Listener(_Model):
 
     @property
     def gives_senders(self) -> bool:
-        """Whether a client that comes by here can be someone whose claims are believed."""
-        return self.trusted or (self.tls is not None and self.tls.client_certificates != "none")
+        """Whether each client that comes by here is someone whose claims can be held against it."""
+        return self.trusted or (self.tls is not None and self.tls.client_certificates == "required")
 
 
 class UpstreamTls(_Model):
@@ -99,7 +99,6 @@ class UpstreamTls(_Model):
     certificate: PathField | None = None
     key: PathField | None = None
     key_password: SecretField | None = None
-    server_name: Annotated[str, Field(min_length=1)] | None = None
     minimum_version: Literal["1.2", "1.3"] = "1.2"
 
     @model_validator(mode="after")
@@ -281,7 +280,6 @@ class Settings(_Model):
     topics: Topics = Topics()
     claims_in: ClaimsField = ClaimsPolicy()
     claims_out: Literal["none", "tag"] = "none"
-    claims_secret: SecretField | None = None
     limits: Limits = Limits()
     metrics: Metrics = Metrics()
     log: Log = Log()
@@ -295,7 +293,8 @@ class Settings(_Model):
             )
         if word in ("audit", "trust") and not any(listener.gives_senders for listener in self.listeners):
             raise ValueError(
-                f"claims_in {word} needs a sender: a listener with client certificates (tls.client_ca) or trusted: true"
+                f"claims_in {word} needs a sender: a listener that requires client certificates (tls.client_ca), "
+                "or is trusted: true"
             )
         return self
 
@@ -339,13 +338,8 @@ class Settings(_Model):
         wanted = self.topics.from_cluster
         return self.upstream.admin is not None if wanted is None else wanted
 
-    def sender(self, listener: Listener, subject: str | None) -> str | None:
-        """Who makes the claims that come by a connection; ``subject``: of the client's certificate.
-
-        None: nobody whom the ledger could hold to it, so claims are dropped unread.
-        """
-        if subject is not None:
-            return f"certificate {subject}"
-        if listener.trusted or self.claims_in.word == "verify":
-            return f"listener {listener.name}"
-        return None
+    def claims_in_of(self, listener: Listener) -> ClaimsPolicy:
+        """What to make of claims that come by a listener: of those of nobody in particular, nothing."""
+        if self.claims_in.word in ("audit", "trust") and not listener.gives_senders:
+            return ClaimsPolicy()
+        return self.claims_in

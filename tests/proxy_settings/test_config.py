@@ -10,7 +10,7 @@ import yaml
 
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
-from batchval.proxy.config import Listener, Settings
+from batchval.proxy.config import Settings
 from batchval.proxy.loading import ConfigError, load, settings_from, shown
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
@@ -154,19 +154,16 @@ def test_whoever_is_believed_must_be_someone(word: str) -> None:
         assert str(settings(claims_in=word, listeners=[listener]).claims_in) == word
 
 
-def test_the_sender_is_the_certificate_else_the_trusted_listener_else_nobody() -> None:
-    plain, trusted = (
-        Listener(name="plain", address=Address("", 1)),
-        Listener(name="edge", address=Address("", 2), trusted=True),
-    )
-    believing = settings(
-        claims_in="trust", listeners=[{"address": "a:1"}, {"address": "a:2", "name": "edge", "trusted": True}]
-    )
-    assert believing.sender(plain, None) is None
-    assert believing.sender(trusted, None) == "listener edge"
-    assert believing.sender(trusted, "CN=edge") == believing.sender(plain, "CN=edge") == "certificate CN=edge"
-    # to be verified, nobody needs to be someone: the count goes to the listener
-    assert settings(claims_in="verify").sender(plain, None) == "listener plain"
+def test_claims_of_nobody_in_particular_are_not_read() -> None:
+    listeners = [
+        {"address": "a:1", "name": "plain"},
+        {"address": "a:2", "name": "edge", "trusted": True},
+        {"address": "a:3", "name": "asked", "tls": TLS | {"client_ca": "ca.pem", "client_auth": "optional"}},
+        {"address": "a:4", "name": "certified", "tls": TLS | {"client_ca": "ca.pem"}},
+    ]
+    for word, plain in (("trust", "ignore"), ("audit:0.5", "ignore"), ("verify", "verify"), ("ignore", "ignore")):
+        given = settings(claims_in=word, listeners=listeners)
+        assert [str(given.claims_in_of(listener)) for listener in given.listeners] == [plain, word, plain, word]
 
 
 def test_what_clients_encrypt_is_not_sent_on_in_the_open_unasked() -> None:
@@ -274,7 +271,7 @@ def test_a_secret_comes_from_the_file_another_file_or_the_environment(
         path = tmp_path / "gate.yaml"
         path.write_text(
             f"listeners: [{{address: ':1'}}]\n"
-            f"upstream: {{bootstrap: 'a:1', admin: {{username: u, password: {source}}}}}\nclaims_secret: {source}\n"
+            f"upstream: {{bootstrap: 'a:1', admin: {{username: u, password: {source}}}}}\n"
         )
         given = load(path)
         assert given.upstream.admin is not None
@@ -283,7 +280,7 @@ def test_a_secret_comes_from_the_file_another_file_or_the_environment(
         for text in (shown(given), repr(given), str(given), given.model_dump_json(fallback=repr)):
             assert PLANTED not in text
         assert yaml.safe_load(shown(given))["upstream"]["admin"]["username"] == "u"
-    assert str(tmp_path / "password") in shown(load(path, {"claims_secret": {"file": "password"}}))
+    assert str(tmp_path / "password") in shown(load(path, {"upstream.admin.password": {"file": "password"}}))
 
 
 @pytest.mark.parametrize(
@@ -294,10 +291,10 @@ def test_a_secret_comes_from_the_file_another_file_or_the_environment(
         "upstream: {admin: {pasword: P}}",
         "upstream: {admin: P}",
         "upstream: P",
-        "claims_secret: {file: {P: 1}}",
-        'claims_secret: "P\n',
-        "claims_secret: P: P",
-        "claims_secret: !P P",
+        "upstream: {file: {P: 1}}",
+        'upstream: "P\n',
+        "upstream: P: P",
+        "upstream: !P P",
         "mode: P",
         "claims_in: [P]",
     ],

@@ -1,0 +1,217 @@
+"""What each topic allows: by the file's globs, else as the cluster has configured it, else anything.
+
+A topic of which nothing is known is not bounded here: the broker behind knows its limits. What belongs to the format
+itself is checked all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Final, TypeVar
+
+from batchval.errors import BatchvalError
+from batchval.network.connection import Connection
+from batchval.network.errors import NetworkError
+from batchval.network.options import ConnectionOptions
+from batchval.policy import TopicPolicy
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Request
+from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from batchval.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from batchval.proxy.config import TopicRule, Upstream
+from batchval.proxy.loading import ConfigError
+from batchval.proxy.sasl import authenticate
+from batchval.proxy.tls import UpstreamContext
+
+__all__ = ["UNBOUNDED", "ClusterTopics", "TopicLookup", "read_topic_configs"]
+
+#: For topics of which nothing is known.
+UNBOUNDED: Final = TopicPolicy(max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1)
+
+MOST_TOPICS: Final = 100_000  # that are remembered; names come from clients
+MOST_WANTED: Final = 1_000
+TOPICS_A_REQUEST: Final = 500
+RETRY_S: Final = (1.0, 60.0)
+SOON_S: Final = 0.5  # after a topic was asked for that is not known: others may follow
+
+_TOPIC = 2  # ConfigResource.Type.TOPIC
+_KEYS = [field.name.replace("_", ".") for field in fields(TopicPolicy) if field.name != "accept_claims_header"]
+
+log = logging.getLogger("batchval.proxy")
+RequestT = TypeVar("RequestT", bound=Request[Any])
+
+
+class TopicLookup:
+    """The policy of a topic by name, None where nothing is known. Answers of the globs are remembered."""
+
+    def __init__(self, rules: Iterable[TopicRule], cluster: Callable[[str], TopicPolicy | None] | None = None) -> None:
+        self._rules = [(rule, rule.policy()) for rule in rules]
+        self._cluster = cluster
+        self._by_glob: dict[str, TopicPolicy | None] = {}
+
+    def __call__(self, topic: str) -> TopicPolicy | None:
+        try:
+            policy = self._by_glob[topic]
+        except KeyError:
+            if len(self._by_glob) >= MOST_TOPICS:
+                self._by_glob.clear()
+            policy = next((policy for rule, policy in self._rules if rule.matches(topic)), None)
+            self._by_glob[topic] = policy
+        if policy is None and self._cluster is not None:
+            return self._cluster(topic)
+        return policy
+
+
+Read = Callable[[Iterable[str] | None], Awaitable[Mapping[str, TopicPolicy]]]
+
+
+class ClusterTopics:
+    """Topic configurations of the cluster, read again every ``refresh_s``; a topic that is new is asked for at once.
+
+    ``read``  reads those of some topics, or of all (None); NetworkError, OSError or ProtocolError where it cannot.
+    What was read last holds until something else is read.
+    """
+
+    def __init__(self, read: Read, refresh_s: float, *, retry_s: tuple[float, float] = RETRY_S) -> None:
+        self._read = read
+        self._refresh_s = refresh_s
+        self._retry_s = retry_s
+        self._known: dict[str, TopicPolicy] = {}
+        self._wanted: set[str] = set()
+        self._asked: set[str] = set()  # since all were read: they do not exist, or may not be described
+        self._more = asyncio.Event()
+        self.read_at: float | None = None
+        self.failures_total = 0
+
+    def __call__(self, topic: str) -> TopicPolicy | None:
+        """What is known of a topic now. One that is not known is asked for."""
+        policy = self._known.get(topic)
+        if policy is None and self.read_at is not None and len(self._wanted) < MOST_WANTED and topic not in self._asked:
+            self._wanted.add(topic)
+            self._more.set()
+        return policy
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def age_s(self) -> float:
+        """Since all were read; -1 before the first time."""
+        return -1.0 if self.read_at is None else time.monotonic() - self.read_at
+
+    async def run(self) -> None:
+        """Reads, for ever."""
+        wait_s = self._retry_s[0]
+        while True:
+            try:
+                self._known = dict(list((await self._read(None)).items())[:MOST_TOPICS])
+            except (NetworkError, OSError, ProtocolError, ConfigError) as error:
+                self._failed(error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, self._retry_s[1])
+                continue
+            wait_s = self._retry_s[0]
+            self.read_at = time.monotonic()
+            self._asked.clear()
+            await self._read_wanted_until(self.read_at + self._refresh_s)
+
+    async def _read_wanted_until(self, end: float) -> None:
+        while (left := end - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    await self._more.wait()
+                    await asyncio.sleep(SOON_S)
+            except TimeoutError:
+                return
+            self._more.clear()
+            wanted, self._wanted = self._wanted, set()
+            if len(self._asked) < MOST_TOPICS:
+                self._asked |= wanted
+            try:
+                found = await self._read(wanted)
+            except (NetworkError, OSError, ProtocolError, ConfigError) as error:
+                self._failed(error)
+                continue
+            if len(self._known) + len(found) <= MOST_TOPICS:
+                self._known |= found
+
+    def _failed(self, error: Exception) -> None:
+        self.failures_total += 1
+        log.warning("topic configurations could not be read: %s", str(error) or type(error).__name__)
+
+
+async def read_topic_configs(
+    upstream: Upstream, tls: UpstreamContext | None, topics: Iterable[str] | None
+) -> dict[str, TopicPolicy]:
+    """Asks the bootstrap broker, on a connection of its own. NetworkError, OSError, ProtocolError, ConfigError."""
+    options = ConnectionOptions(client_id="batchval-gate", ssl=tls.context if tls is not None else None)
+    async with asyncio.timeout(upstream.connect_timeout_ms / 1000):
+        connection = await Connection.open(*upstream.bootstrap, options)
+    try:
+        versions = await _versions(connection)
+        admin = upstream.admin
+        if admin is not None and admin.username is not None and admin.password is not None:
+            try:
+                password = admin.password.reveal()
+            except ValueError as error:
+                raise ConfigError([f"upstream.admin.password: {error}"]) from None
+            await authenticate(connection, admin.mechanism, admin.username, password)
+        names = sorted(topics) if topics is not None else await _all_topics(connection, versions)
+        found: dict[str, TopicPolicy] = {}
+        for start in range(0, len(names), TOPICS_A_REQUEST):
+            found |= await _describe(connection, versions, names[start : start + TOPICS_A_REQUEST])
+        return found
+    finally:
+        connection.close()
+        await connection.wait_closed()
+
+
+async def _versions(connection: Connection) -> dict[int, tuple[int, int]]:
+    answer: ApiVersionsResponse = await connection.request(ApiVersionsRequest(api_version=0))
+    if answer.error_code:
+        raise ProtocolError(f"ApiVersions was answered with error {answer.error_code}")
+    return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+
+def _version(kind: type[RequestT], versions: Mapping[int, tuple[int, int]], least: int = 0) -> int:
+    low, high = versions.get(kind.api_key, (0, -1))
+    version = min(high, kind.max_version)
+    if version < max(low, kind.min_version, least):
+        raise ProtocolError(f"the broker has no version of {kind.__name__} that is known here")
+    return version
+
+
+async def _all_topics(connection: Connection, versions: Mapping[int, tuple[int, int]]) -> list[str]:
+    version = _version(MetadataRequest, versions, least=4)
+    answer: MetadataResponse = await connection.request(
+        MetadataRequest(topics=None, allow_auto_topic_creation=False, api_version=version)
+    )
+    return sorted(topic.name for topic in answer.topics if topic.name and not topic.error_code)
+
+
+async def _describe(
+    connection: Connection, versions: Mapping[int, tuple[int, int]], topics: list[str]
+) -> dict[str, TopicPolicy]:
+    version = _version(DescribeConfigsRequest, versions)
+    resources = [DescribeConfigsResource(_TOPIC, topic, list(_KEYS)) for topic in topics]
+    answer: DescribeConfigsResponse = await connection.request(
+        DescribeConfigsRequest(resources=resources, api_version=version)
+    )
+    found = {}
+    for result in answer.results:
+        if result.error_code or result.resource_type != _TOPIC:
+            continue
+        try:
+            found[result.resource_name] = TopicPolicy.from_kafka_config({c.name: c.value for c in result.configs})
+        except BatchvalError as error:
+            log.warning("a topic's configuration is not understood: %s", error)
+    return found

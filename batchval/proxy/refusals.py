@@ -1,0 +1,158 @@
+"""What the gate writes on stderr: one line for each partition that it refused, and its own state.
+
+    text   2026-01-31T12:00:00.123Z WARNING refused listener=edge client=10.0.0.7:51324 topic=orders partition=3 rule=…
+    json   {"time": "…", "level": "WARNING", "event": "refused", "listener": "edge", …}
+
+Who, where, which rule and why; never a byte of a record, of a password, or of what SASL carried. What a client chose
+(its id, a topic's name) is shortened and escaped: it cannot begin a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TextIO
+
+from batchval.proxy.config import Log
+
+__all__ = ["JsonFormatter", "RefusalLog", "TextFormatter", "set_up"]
+
+log = logging.getLogger("batchval.proxy")
+
+_LONGEST = 249  # Kafka's longest topic name
+_LONGEST_REASON = 500
+_BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/+,[]=*")
+
+
+class AnyRefusal(Protocol):
+    """What is told of one refused partition; the data path's ``Refusal`` is one."""
+
+    @property
+    def listener(self) -> str: ...
+    @property
+    def client(self) -> str: ...
+    @property
+    def client_id(self) -> str | None: ...
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def rule(self) -> str: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def enforced(self) -> bool: ...
+    @property
+    def reported(self) -> tuple[str, ...]: ...
+
+
+class RefusalLog:
+    """Called with each refusal. At most ``per_second`` lines a second, a second's worth at once; others are counted."""
+
+    def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_second = per_second
+        self.suppressed_total = 0
+        self._clock = clock
+        self._tokens = float(per_second)
+        self._at = clock()
+        self._left_out = 0
+
+    def __call__(self, refusal: AnyRefusal) -> None:
+        now = self._clock()
+        self._tokens = min(self._tokens + (now - self._at) * self.per_second, float(self.per_second))
+        self._at = now
+        if self._tokens < 1:
+            self._left_out += 1
+            self.suppressed_total += 1
+            return
+        self._tokens -= 1
+        if self._left_out:
+            self._tell_left_out()
+        if not log.isEnabledFor(logging.WARNING):
+            return
+        event = "reported" if not refusal.rule else "refused" if refusal.enforced else "observed"
+        facts: dict[str, object] = {
+            "listener": refusal.listener,
+            "client": refusal.client,
+            "client_id": None if refusal.client_id is None else _short(refusal.client_id),
+            "topic": None if refusal.topic is None else _short(refusal.topic),
+            "partition": refusal.partition,
+            "rule": refusal.rule or None,
+            "error": refusal.error or None,
+            "reason": _short(refusal.reason, _LONGEST_REASON) or None,
+            "reported": ",".join(refusal.reported) or None,
+        }
+        log.warning(event, extra={"facts": {key: fact for key, fact in facts.items() if fact is not None}})
+
+    def flush(self) -> None:
+        """Tells how many were left out, if any were; to be called now and then, and at the end."""
+        if self._left_out:
+            self._tell_left_out()
+
+    def _tell_left_out(self) -> None:
+        log.warning("refusals left out of the log", extra={"facts": {"count": self._left_out}})
+        self._left_out = 0
+
+
+def _short(text: str, longest: int = _LONGEST) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+# ---- formats -----------------------------------------------------------------------------------------------------
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
+    facts = dict(getattr(record, "facts", {}))
+    if record.exc_info and record.exc_info[0] is not None:
+        # the kind alone: a message may quote what was being read
+        facts["exception"] = record.exc_info[0].__name__
+    return facts
+
+
+class TextFormatter(logging.Formatter):
+    """One line for people: words, then key=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Never more than one line."""
+        parts = [_time(record), record.levelname, _line(record.getMessage())]
+        parts += [f"{key}={_value(value)}" for key, value in _facts(record).items()]
+        return " ".join(parts)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """ASCII, so that nothing in it can be taken for the end of the line."""
+        row = {"time": _time(record), "level": record.levelname, "event": record.getMessage()}
+        return json.dumps(row | _facts(record), default=str)
+
+
+def _line(text: str) -> str:
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    return text if text and set(text) <= _BARE else json.dumps(text)
+
+
+def set_up(settings: Log, stream: TextIO | None = None) -> logging.Handler:
+    """Sends what batchval logs to stderr as the settings ask; returns the handler, for whoever takes it off again."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
+    root = logging.getLogger("batchval")
+    root.addHandler(handler)
+    root.setLevel(settings.level.upper())
+    root.propagate = False
+    return handler

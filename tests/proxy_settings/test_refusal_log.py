@@ -1,0 +1,125 @@
+"""One line for each refusal: who, where, which rule, why. Nothing of a record, and no flood."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from batchval.core.validator import LogValidator
+from batchval.proxy.config import Log
+from batchval.proxy.refusals import RefusalLog, set_up
+from tests.proxy_settings.refused import Refused
+
+GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines(kind: str, *refusals: Refused, per_second: int = 100, level: str = "info") -> list[str]:
+    stream = io.StringIO()
+    set_up(Log.model_validate({"format": kind, "level": level}), stream)
+    log = RefusalLog(per_second, Clock())
+    for refusal in refusals:
+        log(refusal)
+    log.flush()
+    return stream.getvalue().splitlines()
+
+
+def test_text() -> None:
+    (line,) = lines("text", Refused(reason="stored 1, computed 2", client_id="my client"))
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING refused listener=default client=127\.0\.0\.1:1 "
+        r'client_id="my client" topic=orders partition=0 rule=crc-mismatch error=CORRUPT_MESSAGE '
+        r'reason="stored 1, computed 2"',
+        line,
+    )
+
+
+def test_json() -> None:
+    refusal, reported = Refused(enforced=False), Refused(rule="", error="", reason="", reported=("a", "b"))
+    first, second = (json.loads(line) for line in lines("json", refusal, reported))
+    assert first.pop("time").endswith("Z")
+    assert first == {
+        "level": "WARNING",
+        "event": "observed",
+        "listener": "default",
+        "client": "127.0.0.1:1",
+        "client_id": "c",
+        "topic": "orders",
+        "partition": 0,
+        "rule": "crc-mismatch",
+        "error": "CORRUPT_MESSAGE",
+        "reason": "why",
+    }
+    assert (second["event"], second["reported"]) == ("reported", "a,b")
+    assert "rule" not in second
+
+
+NASTY = 'x\n2026-01-01T00:00:00.000Z WARNING refused client=other\r\x1b[2J\u2028 "'
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_what_a_client_chose_is_no_line_of_its_own(kind: str) -> None:
+    (line,) = lines(kind, Refused(client_id=NASTY, topic=NASTY, reason=NASTY))
+    assert line.isprintable()
+    assert line.isascii()
+    (line,) = lines(kind, Refused(client_id="y" * 5000, topic="z" * 5000, reason="w" * 5000))
+    assert len(line) < 1500
+
+
+def test_a_flood_is_bounded_and_counted() -> None:
+    stream, clock = io.StringIO(), Clock()
+    set_up(Log(), stream)
+    log = RefusalLog(10, clock)
+    for _ in range(1_000):
+        log(Refused())
+    assert len(stream.getvalue().splitlines()) == 10
+    assert log.suppressed_total == 990
+    clock.now += 0.5
+    for _ in range(20):
+        log(Refused())
+    told = stream.getvalue().splitlines()[10:]
+    assert "left out of the log count=990" in told[0]
+    assert len(told) == 6
+    log.flush()
+    assert "count=15" in stream.getvalue().splitlines()[-1]
+    assert log.suppressed_total == 1_005
+
+
+def test_the_level_is_kept() -> None:
+    assert lines("text", Refused(), level="error") == []
+
+
+def test_an_exception_is_named_but_not_quoted() -> None:
+    stream = io.StringIO()
+    set_up(Log(), stream)
+    try:
+        raise ValueError("pl4nted-s3cret")
+    except ValueError:
+        logging.getLogger("batchval.proxy").exception("something failed")
+    assert "something failed exception=ValueError" in stream.getvalue()
+    assert "pl4nted" not in stream.getvalue()
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_no_reason_of_the_engine_quotes_a_record() -> None:
+    looked_at = 0
+    for path in sorted(GOLDEN.glob("*/cases.jsonl")):
+        for text in path.read_text("utf-8").splitlines():
+            batch = bytes.fromhex(json.loads(text)["batch_hex"])
+            result = LogValidator().check(batch, now_ms=1_700_000_000_000)
+            for word in re.findall(rb"(?:key|value)-[0-9]+", batch):
+                said = [result.reason, *(message for _, message in result.record_errors)]
+                assert not any(word.decode() in str(one) for one in said), (path, said)
+                looked_at += not result.ok
+    assert looked_at > 100
