@@ -1,0 +1,113 @@
+"""Hostile batches, again and again: neither Python's blocks nor malloc's bytes grow.
+
+(LeakSanitizer sees neither: what CPython's collector has on its lists counts as reachable.)
+"""
+
+import ctypes
+import gc
+import sys
+
+import pytest
+from differential import setups
+from mutator import Mutator
+from seeds import NOW, seeds
+
+from batchval import compression
+from batchval.core.batch import NotABatch, RecordBatch
+from batchval.core.columns import scan_batches
+from batchval.core.validator import LogValidator
+
+ROUNDS = 5
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks")
+    ] + [("keepcost", ctypes.c_size_t)]
+
+
+_libc = ctypes.CDLL(None)
+_libc.mallinfo2.restype = _Mallinfo
+
+
+def held():
+    """Blocks of Python's allocator, bytes of malloc's."""
+    gc.collect()
+    info = _libc.mallinfo2()
+    return sys.getallocatedblocks(), info.uordblks + info.hblkhd
+
+
+def checks(cases):
+    strict, log = LogValidator(max_decompressed_bytes=1 << 20), LogValidator(profile="log")
+    for data in cases:
+        str(strict.check(data, now_ms=NOW))
+        list(log.check_batches(data).rows())
+        list(scan_batches(data).rows())
+
+
+def rebuilds(cases):
+    configured = setups(3, 40)
+    for i, data in enumerate(cases):
+        setup = configured[i % len(configured)]
+        result = setup.kafka.validate(data, now_ms=setup.cfg["now"], to_magic=setup.cfg["to_magic"])
+        assert len(result.record_errors) == 0 or not result.ok
+        assert result.output is None or result.ok
+
+
+def decodes(cases):
+    for data in cases:
+        try:
+            for record in RecordBatch(data).records(max_decompressed_bytes=1 << 20):
+                assert record.headers is not record.key
+        except NotABatch:
+            pass
+
+
+def refused_arguments(cases):
+    validator = LogValidator()
+    for data in cases:
+        for wrong in ({"now_ms": "x"}, {"now_ms": 0, "origin": "NOBODY"}, {"now_ms": 0, "to_magic": 7}):
+            with pytest.raises(Exception):  # noqa: B017, PT011
+                validator.check(data, **wrong)
+
+
+_KEPT: list[object] = []
+
+
+def leaks(cases):
+    """What the others must not do."""
+    _KEPT.extend(LogValidator().check(data, now_ms=NOW) for data in cases)
+
+
+def growth(work, cases):
+    for _ in range(3):
+        work(cases)
+    blocks, size = held()
+    for _ in range(ROUNDS):
+        work(cases)
+    now_blocks, now_size = held()
+    return now_blocks - blocks, now_size - size
+
+
+@pytest.mark.parametrize("provider", compression.PROVIDERS)
+@pytest.mark.parametrize("work", [checks, rebuilds, decodes, refused_arguments], ids=lambda work: work.__name__)
+def test_nothing_is_left(work, provider):
+    mutator = Mutator(seeds(), 11)
+    cases = [mutator.case() for _ in range(60 if work is refused_arguments else 400)]
+    before = compression.provider()
+    compression.use(provider)
+    try:
+        blocks, size = growth(work, cases)
+    finally:
+        compression.use(before)
+    # one block a case and round would be 300 and more
+    assert blocks < 100
+    assert size < 64 << 10
+
+
+def test_a_leak_would_be_seen():
+    mutator = Mutator(seeds(), 11)
+    blocks, _ = growth(leaks, [mutator.case() for _ in range(60)])
+    _KEPT.clear()
+    assert blocks >= 300
