@@ -37,6 +37,7 @@ they are held; header keys are str. ``size_in_bytes`` counts the length field. `
 
 
 @cython.final
+@cython.no_gc  # in a cycle that dies CPython may clear the memoryview before our buffer of it is released
 cdef class RecordBatch:
     """The batch at ``position`` of a contiguous buffer, which is held, not copied.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import struct
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from support.batches import (
 from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
 from batchval.errors import BatchvalError
 from batchval.types import CompressionType, TimestampType
+from tests.contract.sources import ROOT
 
 FULL = [
     record(0, key=b"k0", value=b"v0", headers=[(b"a", b"1"), (b"a", None), (b"", b"")], timestamp_delta=5),
@@ -327,3 +330,34 @@ def test_what_a_batch_says_of_itself() -> None:
     assert repr(RecordBatch(data)) == (
         f"<RecordBatch magic=2 last_offset=1 records_count=2 {CompressionType.LZ4!s} size={len(data)}>"
     )
+
+
+DEATHS = """
+import gc, sys
+sys.path.insert(0, "tests")
+from support.batches import batch
+from batchval.core.batch import RecordBatch
+
+class Holder: pass
+
+def cycle(with_records):
+    held = memoryview(bytearray(batch()))  # the oldest of the cycle is cleared first
+    holder = Holder()
+    holder.held = held
+    holder.batch = RecordBatch(held)
+    if with_records:
+        holder.records = list(holder.batch.records())
+    holder.me = holder
+
+gc.disable()
+for with_records in (False, True):
+    for _ in range(200):
+        cycle(with_records)
+    gc.collect()
+print("alive")
+"""
+
+
+def test_a_batch_dies_in_a_cycle_with_its_buffer() -> None:
+    ran = subprocess.run([sys.executable, "-c", DEATHS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "alive\n", "")
