@@ -1,4 +1,4 @@
-"""The command line: ``batchval check | claims | conformance | dump``.
+"""The command line: ``batchval check | claims | conformance | dump | proxy``.
 
 Exit codes of every command: 0 clean, 1 findings or disagreements, 2 wrong usage, 3 something could not be read, 4 an
 error of batchval itself, 130 interrupted. Where several apply: 130, 4, 2, 3, 1, in this order. Errors are one line on
@@ -31,7 +31,7 @@ class _ReaderGone(Exception):
 class _Commands(click.Group):
     """Loads a command's module when the command is called, so that none pays for another's imports."""
 
-    _MODULES = {"check": "check", "claims": "claims", "conformance": "conformance", "dump": "dump"}  # noqa: RUF012
+    _MODULES = {"check": "check", "claims": "claims", "conformance": "conformance", "dump": "dump", "proxy": "proxy"}  # noqa: RUF012
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self._MODULES)

@@ -184,7 +184,6 @@ class TopicRule(_Model):
     max_decompressed_message_bytes: int | None = None
     compression_type: str | None = None
     cleanup_policy: str | None = None
-    accept_claims_header: bool | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> TopicRule:

@@ -19,7 +19,7 @@ from batchval.proxy.config import Settings
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
 
-__all__ = ["ConfigError", "load", "settings_from", "shown"]
+__all__ = ["ConfigError", "load", "overridden", "settings_from", "shown"]
 
 Loc = tuple[str | int, ...]
 
@@ -46,7 +46,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
     except UnicodeDecodeError:
         raise ConfigError([f"{path}: is not UTF-8"]) from None
     values, lines = _parse(text, str(path))
-    return settings_from(_overridden(values, overrides or {}), name=str(path), folder=path.parent, lines=lines)
+    return settings_from(overridden(values, overrides or {}), name=str(path), folder=path.parent, lines=lines)
 
 
 def settings_from(
@@ -59,7 +59,7 @@ def settings_from(
         raise ConfigError(list(_problems(error, name, lines or {}))) from None
 
 
-def _overridden(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def overridden(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """``{"log.format": "json"}`` set into the values; a part that is no mapping is left for the error it will be."""
     for key, value in overrides.items():
         *parents, last = key.split(".")

@@ -19,6 +19,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from batchval.ledger import ClaimsCounts, ClaimsLedger
+from batchval.protocol.apis import APIS
 from batchval.proxy.refusals import AnyRefusal
 
 __all__ = ["CONTENT_TYPE", "OTHER", "GateMetrics", "TopicCounts"]
@@ -51,6 +52,8 @@ _HELP = {
     "produce_partitions_total": "Partitions of produce requests: batches judged.",
     "partitions_refused": "Batches that broke a rule, by the first one (observe: forwarded all the same).",
     "partitions_reported": "Batches accepted in which an extra found something.",
+    "requests_by_api": "Requests from clients, by API.",
+    "batches_by_path": "Batches accepted, by the path that the verdict took.",
     "requests_answered_here_total": "Produce requests of which no broker saw anything.",
     "requests_rewritten_total": "Produce requests written anew: without refused partitions, with or without claims.",
     "judged_in_threads_total": "Produce requests judged off the loop: much to decompress.",
@@ -166,12 +169,18 @@ def _names(counters: Any) -> list[str]:
     return [field.name for field in fields(counters)]
 
 
+def _word(name: str, label: Any) -> str:
+    if name == "requests_by_api" and label in APIS:
+        return APIS[label].name
+    return str(label)
+
+
 def _by_label(name: str, text: str, values: dict[Any, int]) -> Metric:
     family = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=(_LABELS.get(name, "kind"),))
     rest = 0
     for n, (label, count) in enumerate(list(values.items())):
         if n < _MOST_LABELS:
-            family.add_metric((str(label),), count)
+            family.add_metric((_word(name, label),), count)
         else:
             rest += count
     if rest:

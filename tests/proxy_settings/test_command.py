@@ -1,0 +1,330 @@
+"""``batchval proxy`` as a process: what it prints, how it ends, what it never shows."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+
+from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from tests.support.proxy import ScriptedBroker, batch, damaged, eventually, produce_frame, read_frame
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "batchval", "proxy"]
+SECRET = "pl4nted-s3cret"
+
+
+class Gate:
+    """One that runs; ``with`` ends it with SIGTERM and reads what it wrote."""
+
+    def __init__(self, *words: str, env: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, *words],
+            cwd=ROOT,
+            env=os.environ | (env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.said = self.process.stdout.readline()
+        if not self.said:
+            self.err = self.process.communicate()[1]
+            pytest.fail(f"it did not start: {self.err}")
+        self.facts: dict[str, Any] = json.loads(self.said)
+        self.err = ""
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+            out, self.err = self.process.communicate(timeout=20)
+            self.said += out
+        return self.process.returncode
+
+    @contextlib.contextmanager
+    def connected(self, name: str = "default") -> Iterator[socket.socket]:
+        host, _, port = self.facts["listeners"][name].rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as sock:
+            yield sock
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self.facts["metrics"], timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+
+def gate(broker: ScriptedBroker, *words: str, **more: Any) -> Gate:
+    listen = ["--listen", "127.0.0.1:0", "--upstream", broker.address, "--metrics", "127.0.0.1:0"]
+    return Gate(*listen, "--log-format", "json", *words, **more)
+
+
+def ran(*words: object, env: dict[str, str] | None = None) -> tuple[int, str, list[str]]:
+    done = subprocess.run(
+        [*COMMAND, *map(str, words)],
+        cwd=ROOT,
+        env=os.environ | (env or {}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr.splitlines()
+
+
+def logged(err: str, event: str) -> list[dict[str, Any]]:
+    return [row for line in err.splitlines() if (row := json.loads(line))["event"] == event]
+
+
+# ---- runs ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_refuses_counts_and_logs_and_ends_when_told() -> None:
+    with ScriptedBroker() as broker, gate(broker) as running:
+        assert running.get("/livez") == (200, "ok\n")
+        eventually(lambda: running.get("/readyz") == (200, "ok\n"))
+        with running.connected() as sock:
+            sock.sendall(produce_frame(1, ("orders", 0, batch(b"good")), ("orders", 1, damaged(batch(b"bad")))))
+            read_frame(sock)
+        text = running.get("/metrics")[1]
+        assert 'batchval_gate_refusals_total{rule="crc-mismatch",topic="orders"} 1.0' in text
+        assert 'batchval_gate_requests_by_api_total{api="Produce"} 1.0' in text
+        assert "batchval_gate_produce_partitions_total 2.0" in text
+        assert running.end() == 0
+        (refused,) = logged(running.err, "refused")
+        assert (refused["topic"], refused["partition"], refused["rule"]) == ("orders", 1, "crc-mismatch")
+        assert refused["error"] == "CORRUPT_MESSAGE"
+
+
+def test_observe_forwards_and_says_so() -> None:
+    with ScriptedBroker() as broker, gate(broker, "--mode", "observe") as running:
+        with running.connected() as sock:
+            sent = produce_frame(1, ("orders", 1, damaged(batch(b"bad"))))
+            sock.sendall(sent)
+            read_frame(sock)
+        assert broker.frames[0][8:] == sent[12:]
+        assert running.facts["mode"] == "observe"
+        running.end()
+        assert len(logged(running.err, "observed")) == 1
+
+
+def test_what_is_under_way_is_delivered_before_the_end() -> None:
+    with ScriptedBroker(lambda _: None) as broker, gate(broker) as running, running.connected() as sock:
+        sock.sendall(produce_frame(1, ("orders", 0, batch(b"good"))))
+        eventually(lambda: broker.frames)
+        eventually(lambda: "batchval_gate_requests_in_flight 1.0" in running.get("/metrics")[1])
+        running.process.send_signal(signal.SIGTERM)
+        eventually(lambda: running.get("/readyz") == (503, "draining\n"))
+        assert running.process.poll() is None
+        assert broker.talking is not None
+        from tests.support.proxy import answered
+
+        broker.talking.sendall(answered(broker.frames[0]) or b"")
+        assert read_frame(sock)[:4] == struct.pack(">i", 1)
+        running.process.communicate(timeout=20)
+        assert running.process.returncode == 0
+
+
+def test_who_asks_twice_does_not_wait() -> None:
+    with ScriptedBroker(lambda _: None) as broker, gate(broker) as running, running.connected() as sock:
+        sock.sendall(produce_frame(1, ("orders", 0, batch(b"good"))))
+        eventually(lambda: broker.frames)
+        running.process.send_signal(signal.SIGTERM)
+        eventually(lambda: running.get("/readyz")[0] == 503)
+        began = time.monotonic()
+        assert running.end(signal.SIGINT) == 130
+        assert time.monotonic() - began < 10
+
+
+def test_interrupted() -> None:
+    with ScriptedBroker() as broker, gate(broker) as running:
+        assert running.end(signal.SIGINT) == 130
+
+
+def test_a_cluster_that_is_not_there_yet() -> None:
+    with ScriptedBroker() as gone:
+        pass
+    with gate(gone) as running:
+        assert running.get("/readyz") == (503, f"{gone.address} cannot be reached\n")
+        assert running.get("/livez")[0] == 200
+        assert running.end() == 0
+
+
+def test_certificates_are_read_again_on_sighup(tmp_path: Path) -> None:
+    def put(authority: trustme.CA) -> ssl.SSLContext:
+        leaf = authority.issue_cert("127.0.0.1")
+        (tmp_path / "gate.pem").write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+        leaf.private_key_pem.write_to_path(tmp_path / "gate.key")
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        return context
+
+    def shows(context: ssl.SSLContext, running: Gate) -> bool:
+        with running.connected() as sock:
+            try:
+                context.wrap_socket(sock, server_hostname="127.0.0.1").close()
+            except ssl.SSLCertVerificationError:
+                return False
+        return True
+
+    first = put(trustme.CA())
+    with ScriptedBroker() as broker:
+        path = tmp_path / "gate.yaml"
+        listener = {"address": "127.0.0.1:0", "tls": {"certificate": "gate.pem", "key": "gate.key"}}
+        path.write_text(yaml.safe_dump({"listeners": [listener], "upstream": {"bootstrap": broker.address}}))
+        with Gate("--config", str(path), "--log-format", "json", "--metrics", "127.0.0.1:0") as running:
+            assert shows(first, running)
+            second = put(trustme.CA())
+            assert not shows(second, running)
+            running.process.send_signal(signal.SIGHUP)
+            eventually(lambda: shows(second, running))
+            assert not shows(first, running)
+            (tmp_path / "gate.key").write_text("none")
+            running.process.send_signal(signal.SIGHUP)
+            time.sleep(0.3)
+            assert shows(second, running)
+            assert running.end() == 0
+            assert "stay as they were" in running.err
+
+
+# ---- ends before it begins -----------------------------------------------------------------------------------------
+
+
+def test_a_port_that_cannot_be_had() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for words in (("--listen", address), ("--listen", "127.0.0.1:0", "--metrics", address)):
+            code, out, err = ran(*words, "--upstream", "127.0.0.1:1")
+            assert (code, out) == (3, "")
+            assert f"batchval: cannot listen on {address}: Address already in use" in err
+
+
+USAGE = [
+    ([], "--listen and --upstream (HOST:PORT) or --config FILE needed"),
+    (["--listen", ":1"], "--upstream (HOST:PORT) or"),
+    (["--listen", ":1", "--upstream", "a"], "upstream.bootstrap: must be HOST:PORT"),
+    (["--listen", ":1", "--upstream", "a:1", "--mode", "both"], "mode: must be enforce or observe"),
+    (["--listen", ":1", "--upstream", "a:1", "--claims-in", "trust"], "claims_in trust needs a sender"),
+    (["--listen", ":1", "--upstream", "a:1", "--claims-out", "all"], "claims_out: must be none or tag"),
+    (["--nothing"], "No such option"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), USAGE)
+def test_usage(words: list[str], said: str) -> None:
+    code, out, (line,) = ran(*words)
+    assert (code, out) == (2, "")
+    assert line.startswith("batchval proxy: ")
+    assert said in line
+
+
+def test_a_file_that_is_not_there() -> None:
+    code, _, (line,) = ran("--config", "nowhere.yaml")
+    assert code == 3
+    assert "nowhere.yaml: No such file" in line
+
+
+def test_check_config(tmp_path: Path) -> None:
+    path = tmp_path / "gate.yaml"
+    tls = {"certificate": "none.pem", "key": "none.key"}
+    admin = {"username": "u", "password": {"env": "BATCHVAL_TEST_NOTHING"}}
+    values: dict[str, Any] = {
+        "listeners": [{"address": "127.0.0.1:1", "tls": tls}],
+        "upstream": {"bootstrap": "127.0.0.1:2", "admin": admin},
+    }
+    path.write_text(yaml.safe_dump(values))
+    code, out, err = ran("--check-config", "--config", path)
+    assert (code, out) == (2, "")
+    assert err == [
+        f"batchval proxy: listeners[0].tls: {tmp_path}/none.pem: No such file or directory",
+        "batchval proxy: upstream.admin.password: the environment has no BATCHVAL_TEST_NOTHING, or it is empty",
+    ]
+    del values["listeners"][0]["tls"]
+    path.write_text(yaml.safe_dump(values))
+    assert ran("--check-config", "--config", path, env={"BATCHVAL_TEST_NOTHING": "a"}) == (
+        0,
+        "the settings are sound\n",
+        [],
+    )
+
+
+def test_without_the_extra(tmp_path: Path) -> None:
+    (tmp_path / "pydantic.py").write_text("raise ModuleNotFoundError('No module', name='pydantic')")
+    code, _, (line,) = ran("--listen", ":1", "--upstream", "a:1", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert code == 2
+    assert line == "batchval proxy: pydantic is not installed: pip install 'batchval[proxy]'"
+
+
+# ---- secrets -------------------------------------------------------------------------------------------------------
+
+
+def test_planted_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
+    """In records, keys, SASL bytes, settings, the environment: nothing that the gate writes has them."""
+    with ScriptedBroker() as broker:
+        path = tmp_path / "gate.yaml"
+        (tmp_path / "password").write_text(SECRET)
+        values: dict[str, Any] = {
+            "listeners": [{"address": "127.0.0.1:0"}],
+            "upstream": {
+                "bootstrap": broker.address,
+                "admin": {"mechanism": "PLAIN", "username": "gate", "password": SECRET},
+            },
+            "log": {"format": "json", "level": "debug"},
+            "metrics": {"address": "127.0.0.1:0"},
+        }
+        path.write_text(yaml.safe_dump(values))
+        _, printed, err = ran("--print-config", "--check-config", "--config", path)
+        assert "(hidden)" in printed
+        shown = [printed, *err]
+        with Gate("--config", str(path), env={"BATCHVAL_TEST_SECRET": SECRET}) as running:
+            word = SECRET.encode()
+            bad = damaged(batch(word * 10, key=word))
+            wrong = bytearray(batch(word, key=word))
+            wrong[60] += 1  # one record more than there are, and the checksum for it
+            from batchval.core.crc32c import crc32c
+
+            wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
+            with running.connected() as sock:
+                frames = SaslAuthenticateRequest(b"\0user\0" + word, api_version=1).encode(3, "client")
+                sock.sendall(b"".join(bytes(chunk) for chunk in frames))
+                read_frame(sock)
+                for n, records in enumerate((bad, bytes(wrong), word, b"\0" * 16 + word * 9)):
+                    sock.sendall(produce_frame(n, ("orders", n, records)))
+                    read_frame(sock)
+            with running.connected() as sock:
+                sock.sendall(struct.pack(">i", 1 << 30) + word)  # too long a frame
+                sock.settimeout(10)
+                assert sock.recv(1) == b""
+            shown += [running.get("/metrics")[1], running.get("/readyz")[1]]
+            assert running.end() == 0
+            shown += [running.said, running.err]
+            assert len(logged(running.err, "refused")) == 4
+        assert any(word in frame for frame in broker.frames)  # SASL passed through
+        for text in shown:
+            assert SECRET not in text
+            assert "s3cret" not in text

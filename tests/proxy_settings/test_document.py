@@ -1,0 +1,106 @@
+"""docs/proxy-configuration.md: its example has every key there is, and is taken; what it says of defaults is so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+
+from batchval.proxy.config import Settings
+from batchval.proxy.loading import load, overridden, shown
+from batchval.proxy.metrics import GateMetrics
+from batchval.proxy.options import Counters
+
+PAGE = (Path(__file__).parents[2] / "docs" / "proxy-configuration.md").read_text("utf-8")
+EXAMPLE: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
+
+
+def models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Those that a field may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from models(inner)
+
+
+def keys(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        key = f"{path}.{field.alias or name}".lstrip(".")
+        yield key
+        for inner in models(field.annotation):
+            yield from keys(inner, key)
+
+
+def values(given: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Of a file: lists do not count as a step."""
+    if isinstance(given, list):
+        for one in given:
+            yield from values(one, path)
+    elif isinstance(given, dict):
+        for key, value in given.items():
+            yield f"{path}|{key}".lstrip("|"), value
+            yield from values(value, f"{path}|{key}")
+
+
+def test_the_example_has_every_key_and_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "gate.yaml"
+    path.write_text(yaml.safe_dump(EXAMPLE))
+    settings = load(path)
+    assert settings.mode == "observe"
+    in_example = {key.replace("|", ".") for key, _ in values(EXAMPLE)}
+    wanted = set(keys(Settings))
+    assert len(wanted) > 60
+    assert wanted - in_example == set()
+
+
+def test_what_is_printed_is_what_was_given_and_can_be_given_again(tmp_path: Path) -> None:
+    path = tmp_path / "gate.yaml"
+    path.write_text(yaml.safe_dump(EXAMPLE))
+    first = shown(load(path))
+    printed = dict(values(yaml.safe_load(first)))
+    for key, value in values(EXAMPLE):
+        given = str(tmp_path / value) if str(value).startswith("tls/") else value
+        if not isinstance(value, dict | list):
+            assert printed[key] == given, key
+    path.write_text(first)
+    assert shown(load(path)) == first
+
+
+def test_the_example_differs_from_the_defaults() -> None:
+    """Or it would not show that a key does anything."""
+    least = {"listeners": [{"address": "127.0.0.1:1"}], "upstream": {"bootstrap": "127.0.0.1:2"}}
+    plain = Settings.model_validate(overridden(least, {}))
+    by_default = dict(values(yaml.safe_load(shown(plain))))
+    same = [
+        key for key, value in values(EXAMPLE) if not isinstance(value, dict | list) and by_default.get(key) == value
+    ]
+    assert same == ["validation|rules"]  # with kafka there would be no extras to show
+
+
+def test_the_metrics_that_it_names_exist() -> None:
+    counters = Counters()
+    for name in GateMetrics(counters, mode="enforce", version="1").text().decode().splitlines():
+        assert not name.startswith("batchval_gate__")
+    from batchval.proxy.assemble import RunningGate
+    from batchval.proxy.loading import settings_from
+
+    admin = {"mechanism": "NONE"}
+    given = {"listeners": [{"address": "127.0.0.1:0"}], "upstream": {"bootstrap": "127.0.0.1:2", "admin": admin}}
+    text = RunningGate(settings_from(given)).metrics.text().decode()
+    table = PAGE.split("## Metrics and health")[1].split("## The log")[0]
+    named = re.findall(r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    assert len(named) > 20
+    for name in named:
+        assert f"# TYPE batchval_gate_{name} " in text, name
+
+
+def test_each_counter_has_its_words() -> None:
+    from dataclasses import fields
+
+    from batchval.proxy.metrics import _HELP
+
+    assert {field.name for field in fields(Counters)} == set(_HELP)
