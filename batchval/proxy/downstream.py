@@ -24,7 +24,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
 from batchval.protocol.request import Chunks
 from batchval.proxy.gate import Judgement
-from batchval.proxy.upstream import Upstream, keep_alive
+from batchval.proxy.upstream import TCP_CLOSE, TCP_CLOSE_WAIT, Upstream, keep_alive, tcp_state
 
 if TYPE_CHECKING:
     from batchval.proxy.cluster import Listener
@@ -117,6 +117,7 @@ class Downstream(asyncio.BufferedProtocol):
         self.client = self.sender = self.advertised = ""
         self.started = self.seen = proxy.now
         self.spoke = False
+        self.left: float | None = None  # since when the client is known to have left while it was not read
         self._connecting: asyncio.Task[None] | None = None
 
     # ---- the client's side -----------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ class Downstream(asyncio.BufferedProtocol):
             self._take(frames)
         if bad is not None:
             self.end(f"frame_{bad.peer.lower()}" if bad.peer else "frame_size")
-        elif self.waiting or self.splitter.held_bytes or self.held:
+        elif self.waiting or self.splitter.buffered or self.held:
             self.account()
 
     def pause_writing(self) -> None:
@@ -441,9 +442,7 @@ class Downstream(asyncio.BufferedProtocol):
         """The answer as the client is to have it."""
         body = frame[4:]
         if answer.action == VERSIONS:
-            return intersect_api_versions(
-                body, answer.version, self.proxy.carried, correlation_id=answer.correlation_id
-            )
+            return self._intersected(body, answer)
         if answer.action == MERGE:
             assert answer.request is not None
             self.waiting -= answer.held
@@ -457,6 +456,18 @@ class Downstream(asyncio.BufferedProtocol):
                 return merged
             body = memoryview(b"".join(merged))[4:]
         return rewrite_addresses(body, answer.key, answer.version, self._replace, correlation_id=answer.correlation_id)
+
+    def _intersected(self, body: memoryview, answer: _Answer) -> Chunks:
+        try:
+            return intersect_api_versions(
+                body, answer.version, self.proxy.carried, correlation_id=answer.correlation_id
+            )
+        except ProtocolError:
+            # of an error in a form of its own (librdkafka's mock cluster has one) the code is enough: clients fall back
+            error_code = int.from_bytes(body[4:6], "big", signed=True)
+            if error_code <= 0:
+                raise
+            return ApiVersionsResponse(error_code=error_code).encode(answer.correlation_id, 0)
 
     def _replace(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         return self.advertised, self.proxy.cluster.listener_of(node_id, host, port).port
@@ -495,7 +506,7 @@ class Downstream(asyncio.BufferedProtocol):
 
     def account(self) -> None:
         """Tells the proxy how much is held for this connection; it may answer with a pause."""
-        held = self.waiting + self.splitter.held_bytes
+        held = self.waiting + self.splitter.buffered
         if self.upstream is not None:
             held += self.upstream.waiting()
         if self.transport is not None:
@@ -573,5 +584,19 @@ class Downstream(asyncio.BufferedProtocol):
         elif not self.spoke:
             if now - self.started > self.limits.handshake_s:
                 self.end("handshake")
+        elif self.holds:
+            self._check_peer(now)
         elif not self.answers and not self.outbox and now - self.seen > self.limits.idle_s:
             self.end("idle")
+
+    def _check_peer(self, now: float) -> None:
+        """A client that is not read is not heard when it leaves, so the kernel is asked."""
+        state = tcp_state(self.transport)
+        if state == TCP_CLOSE:
+            self.abort("client_gone")
+        elif state != TCP_CLOSE_WAIT:
+            self.left = None
+        elif self.left is None:  # what it sent before may still be taken
+            self.left = now
+        elif now - self.left > self.limits.linger_s:
+            self.abort("client_gone")

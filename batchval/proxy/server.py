@@ -61,6 +61,7 @@ class Proxy:
         self.loop: asyncio.AbstractEventLoop
         self.pool: ThreadPoolExecutor
         self._paused: dict[Downstream, None] = {}  # for the budget, in the order in which they were
+        self._granted: Downstream | None = None
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -166,6 +167,8 @@ class Proxy:
             del self.connections[connection]
             self.counters.connections_open -= 1
         self._paused.pop(connection, None)
+        if connection is self._granted:
+            self._granted = None
         self.counters.bytes_held -= connection.held
         connection.held = 0
 
@@ -216,23 +219,33 @@ class Proxy:
     # ---- bytes and time --------------------------------------------------------------------------------------------
 
     def account(self, connection: Downstream, held: int) -> None:
-        """What a connection holds now. Above the limit it is not read until others have let go."""
+        """What a connection holds now. Above the limit it is not read until others have let go.
+
+        One of those that wait has leave to go on all the same, until it has let go of something: else frames that are
+        here in part could wait for each other.
+        """
         if connection not in self.connections:
             return
+        let_go = held < connection.held
         total = self.counters.bytes_held + held - connection.held
         self.counters.bytes_held = total
         connection.held = held
+        if connection is self._granted and let_go:
+            self._granted = None
         if total > self.options.limits.max_bytes_held:
-            if held and connection not in self._paused:
+            if held and connection is not self._granted and connection not in self._paused:
                 self._paused[connection] = None
                 connection.hold(BUDGET)
+            if self._paused and self._granted is None:
+                self._granted = self._resume_one()
         elif self._paused and total <= self.options.limits.max_bytes_held * 3 // 4:
             self._resume_one()
 
-    def _resume_one(self) -> None:
+    def _resume_one(self) -> Downstream:
         connection = next(iter(self._paused))
         del self._paused[connection]
         connection.release(BUDGET)
+        return connection
 
     def _tick(self) -> None:
         self.now = now = self.loop.time()
@@ -240,7 +253,7 @@ class Proxy:
             connection.check_time(now)
             if connection.held:
                 connection.account()
-        if self._paused:  # somebody has to go on, or frames that are half here would wait for each other
-            self._resume_one()
+        if self._paused:  # the leave goes round: who has it may be stuck
+            self._granted = self._resume_one()
         with contextlib.suppress(RuntimeError):
             self._sweep = self.loop.call_later(self._tick_s, self._tick)

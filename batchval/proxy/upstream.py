@@ -15,7 +15,11 @@ from batchval.protocol.frames import FrameError, FrameSplitter
 if TYPE_CHECKING:
     from batchval.proxy.downstream import Downstream
 
-__all__ = ["Upstream", "keep_alive"]
+__all__ = ["TCP_CLOSE", "TCP_CLOSE_WAIT", "Upstream", "keep_alive", "tcp_state"]
+
+#: Of Linux' tcp_states.h: reset, and ended by the peer.
+TCP_CLOSE = 7
+TCP_CLOSE_WAIT = 8
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 
@@ -30,6 +34,17 @@ def keep_alive(transport: asyncio.Transport) -> None:
     for name, value in _KEEPALIVE:
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def tcp_state(transport: asyncio.Transport | None) -> int:
+    """The kernel's word for where a connection stands; 0 where it has none."""
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return 0
+    try:
+        return int(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0])
+    except OSError:
+        return 0
 
 
 class Upstream(asyncio.BufferedProtocol):
@@ -82,7 +97,7 @@ class Upstream(asyncio.BufferedProtocol):
     def waiting(self) -> int:
         """Bytes that the broker has not taken, and what has come of an unfinished answer."""
         written = 0 if self.transport is None else self.transport.get_write_buffer_size()
-        return written + self.splitter.held_bytes
+        return written + self.splitter.buffered
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.downstream.upstream_lost(exc)
