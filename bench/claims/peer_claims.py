@@ -20,7 +20,7 @@ import native
 import numpy
 import peer_batchval
 import peer_parts
-from peer_batchval import COPIES, FREELIST, NOW_MS, SMALL
+from peer_batchval import COPIES, FREELIST, LARGE_COPIES, NOW_MS, SMALL
 from worker import Job
 
 import batchval.core.crc32c
@@ -74,19 +74,19 @@ def by_header(data: bytes) -> Job:
 
 
 def ranges_of(judge: LogValidator, data: bytes, call: Any) -> Job:
-    """100 batches a call, laid out as peer_batchval's are."""
+    """As many batches a call, and as far apart, as peer_batchval's scan has: 100, or 16 of a large one."""
     n = len(data)
-    if n <= SMALL:
-        buffer, pairs = data * COPIES, [(n * i, n) for i in range(COPIES)]
-    else:
-        buffer, pairs = data, [(0, n)] * COPIES
-    ranges = numpy.array(pairs, numpy.int64)
+    copies = COPIES if n <= SMALL else LARGE_COPIES
+    buffer = data * copies
+    ranges = numpy.array([(n * i, n) for i in range(copies)], numpy.int64)
+    if isinstance(call, list):
+        call = call[:copies]
     columns = judge.check_ranges(buffer, ranges, now_ms=NOW_MS, claims=call)
     if {(row["path"], row["claims"]) for row in columns.rows()} != {("claims", "trusted")}:
         raise AssertionError("not judged by claims")
     names = {"check_ranges": judge.check_ranges, "buffer": buffer, "ranges": ranges, "now": NOW_MS, "claims": call}
     statement = "check_ranges(buffer, ranges, now_ms=now, claims=claims)"
-    return Job(statement, names, COPIES, {"records": int(columns["records_count"][0])})
+    return Job(statement, names, copies, {"records": int(columns["records_count"][0])})
 
 
 def ranges_by_tag(data: bytes) -> Job:

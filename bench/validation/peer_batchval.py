@@ -11,6 +11,7 @@ from batchval.core.validator import LogValidator
 
 NOW_MS = 1_700_000_000_000
 COPIES = 100
+LARGE_COPIES = 16  # of a batch that is scanned
 SMALL = (
     1024  # copies of a batch up to this size lie one behind the other; of a larger one the same bytes are judged again
 )
@@ -67,7 +68,7 @@ def check_ranges(data: bytes) -> Job:
 
 def scan(data: bytes) -> Job:
     """Headers and CRCs of batches one behind the other: 100, or 16 of a large one."""
-    copies = COPIES if len(data) <= SMALL else 16
+    copies = COPIES if len(data) <= SMALL else LARGE_COPIES
     buffer = data * copies
     columns = scan_batches(buffer)
     if len(columns) != copies or not columns["is_valid"].all():

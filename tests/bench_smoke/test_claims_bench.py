@@ -69,8 +69,8 @@ def test_every_way_is_timed(result: dict[str, Any]) -> None:
 def test_every_figure_has_its_row(result: dict[str, Any]) -> None:
     targets = {(row["group"], row["target"]) for row in result["rows"] if row["target"] is not None}
     assert targets == {
-        ("claims path over header + CRC alone, 100 a call", 1.3),
-        ("claims path over header + CRC alone, 100 a call", 1.05),
+        ("claims path over header + CRC alone, many a call", 1.3),
+        ("claims path over header + CRC alone, many a call", 1.05),
         ("the new CRC of attach and strip, against a full pass", 3.0),
         ("the new CRC of attach and strip, against a full pass", 50.0),
         ("attach and strip, whole, over memcpy of the batch", 1.2),
