@@ -36,10 +36,16 @@ MOST_SENDERS = 10_000
 _Decision: TypeAlias = Literal["ignore", "verify", "trust"]
 _Tag: TypeAlias = bytes | bytearray | memoryview
 
-_TRUSTED = CLAIMS.index("trusted")
-_COUNTER_AND_CRC = Struct(">QI").pack
 _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT = 16, 17, 21
 _CLAIMS_MAGIC = 3
+_crc_at = Struct(">I").unpack_from
+
+# A draw is 64 bits of a keyed hash of (sender, counter), which no sender ever sees, with the checksum mixed in. The
+# hash gives the bits of eight counters at once.
+_PADS = Struct(">8Q")
+_BLOCK = Struct(">Q").pack
+_SPREAD = 0x9E3779B97F4A7C15  # odd: no two checksums meet
+_ALL = (1 << 64) - 1
 
 
 class ClaimsCounts(NamedTuple):
@@ -61,13 +67,18 @@ class ClaimsCounts(NamedTuple):
     demotions: int = 0
 
 
+_BATCHES, _SAMPLED, _TRUSTED, _HONEST, _LYING, _UNJUDGED, _UNBOUND, _DEMOTIONS = range(len(ClaimsCounts._fields))
+_WHAT = {name: n for n, name in enumerate(ClaimsCounts._fields)}
+
+
 @dataclass(slots=True)
 class _Sender:
     keyed: blake2b  # with the secret, and the sender's name in it
-    drawn: int = 0  # batches decided on, ever: the counter under the key
-    checked: int = 0  # since it came, or came back from demotion
+    pads: list[int] = field(default_factory=list)  # of the next counters, the last one first
+    blocks: int = 0  # of eight counters that were drawn from, ever
+    checked: int = 0  # batches since it came, or came back from demotion
     demoted_until: int | None = None
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ClaimsCounts._fields, 0))
+    counts: list[int] = field(default_factory=lambda: [0] * len(ClaimsCounts._fields))
 
 
 class ClaimsLedger:
@@ -104,10 +115,10 @@ class ClaimsLedger:
         self.first_checked = first_checked
         self.demotion_ms = demotion_ms
         self.most_senders = most_senders
-        self._keyed = blake2b(key=secret, digest_size=8, person=b"batchval claims")
+        self._keyed = blake2b(key=secret, digest_size=_PADS.size, person=b"batchval claims")
         self._below = round((policy.rate or 0.0) * 2**64)
         self._senders: OrderedDict[str, _Sender] = OrderedDict()
-        self._totals = dict.fromkeys(ClaimsCounts._fields, 0)
+        self._totals = [0] * len(ClaimsCounts._fields)
         self._lock = threading.Lock()
 
     # ---- decisions and answers -------------------------------------------------------------------------------------
@@ -117,50 +128,51 @@ class ClaimsLedger:
         if self.policy.word == "ignore":
             return "ignore"
         with self._lock:
-            return self._decide(self._sender(sender, now_ms), crc, now_ms)
+            of = self._sender(sender, now_ms)
+            self._count(of, _BATCHES)
+            return self._decide(of, crc, now_ms)
 
     def _decide(self, of: _Sender, crc: int, now_ms: int) -> _Decision:
-        of.drawn += 1
-        self._count(of, "batches")
         if of.demoted_until is not None:
             if now_ms < of.demoted_until:
                 return "verify"
             of.demoted_until = None
             of.checked = 0
-        if self.policy.word == "verify":
-            return "verify"
-        if self.policy.word == "trust":
-            return "trust"
+        if self.policy.word != "audit":
+            return "verify" if self.policy.word == "verify" else "trust"
         # drawn for every batch, so that the first ones tell nobody how the draws will go
-        if self._draw(of, crc) < self._below:
-            self._count(of, "sampled")
+        pads = of.pads or self._more_pads(of)
+        if pads.pop() ^ (crc * _SPREAD & _ALL) < self._below:
+            self._count(of, _SAMPLED)
             return "verify"
         return "verify" if of.checked < self.first_checked else "trust"
 
     @staticmethod
-    def _draw(of: _Sender, crc: int) -> int:
+    def _more_pads(of: _Sender) -> list[int]:
         keyed = of.keyed.copy()
-        keyed.update(_COUNTER_AND_CRC(of.drawn, crc))
-        return int.from_bytes(keyed.digest(), "big")
+        keyed.update(_BLOCK(of.blocks))
+        of.blocks += 1
+        of.pads = list(_PADS.unpack(keyed.digest()))
+        return of.pads
 
     def note(self, sender: str, answer: str | None, now_ms: int) -> None:
         """What came of it: ``result.claims``. A lie demotes the sender for ``demotion_ms``."""
         if answer is None or self.policy.word == "ignore":
             return
         with self._lock:
-            self._note(self._sender(sender, now_ms), answer, now_ms)
+            self._note(self._sender(sender, now_ms), _WHAT[answer], 1, now_ms)
 
-    def _note(self, of: _Sender, answer: str, now_ms: int) -> None:
-        self._count(of, answer)
-        if answer == "honest":
-            of.checked += 1
-        elif answer == "lying":
+    def _note(self, of: _Sender, what: int, n: int, now_ms: int) -> None:
+        self._count(of, what, n)
+        if what == _HONEST:
+            of.checked += n
+        elif what == _LYING:
             if of.demoted_until is None:
-                self._count(of, "demotions")
+                self._count(of, _DEMOTIONS)
             of.demoted_until = now_ms + self.demotion_ms
             of.checked = 0
 
-    def _count(self, of: _Sender, what: str, n: int = 1) -> None:
+    def _count(self, of: _Sender, what: int, n: int = 1) -> None:
         of.counts[what] += n
         self._totals[what] += n
 
@@ -226,32 +238,37 @@ class ClaimsLedger:
         if self.policy.word == "ignore":
             return validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, **call)
         view = _bytes_of(buffer)
-
-        def policy_of(i: int) -> TopicPolicy:
-            if policies is None or isinstance(policies, TopicPolicy):
-                return policies or validator.policy
-            return policies[i]
-
-        claims: list[tuple[_Tag | None, _Decision] | None] = [None] * len(ranges)
+        last = len(view) - _ATTRIBUTES_AT
+        one = validator.policy if policies is None else policies if isinstance(policies, TopicPolicy) else None
+        header = one is not None and one.accept_claims_header
+        claims: list[tuple[_Tag | None, _Decision] | None] = []
+        read = 0
         # one lock and one look for the sender a request: with small batches they cost more than judging does
         with self._lock:
-            of: _Sender | None = None
+            of = self._sender(sender, now_ms)
             for i, (start, length) in enumerate(ranges):
                 tag = None if tags is None else tags[i]
-                batch = view[start : start + length]
-                if self._claimed(batch, tag, policy_of(i)):
-                    if of is None:
-                        of = self._sender(sender, now_ms)
-                    claims[i] = (tag, self._decide(of, _crc_of(batch), now_ms))
+                if length < _ATTRIBUTES_AT or not 0 <= start <= last:  # too small, or a mistake of the caller's
+                    claims.append(None)
+                    continue
+                if tag is None:
+                    if policies is not None and not isinstance(policies, TopicPolicy):
+                        header = policies[i].accept_claims_header
+                    if not header or view[start + _MAGIC_AT] != _CLAIMS_MAGIC:
+                        claims.append(None)
+                        continue
+                read += 1
+                claims.append((tag, self._decide(of, _crc_at(view, start + _CRC_AT)[0], now_ms)))
+            if read:
+                self._count(of, _BATCHES, read)
         columns = validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, claims=claims, **call)
-        if of is not None:
-            answers = columns["claims"].tolist()
+        if read:
+            answers = columns.count_claims()
             with self._lock:
                 of = self._sender(sender, now_ms)
-                self._count(of, "trusted", answers.count(_TRUSTED))
-                for answer in answers:
-                    if answer and answer != _TRUSTED:
-                        self._note(of, CLAIMS[answer] or "", now_ms)
+                for answer, n in enumerate(answers):
+                    if n and answer:
+                        self._note(of, _WHAT[CLAIMS[answer] or ""], n, now_ms)
         return columns
 
     @staticmethod
@@ -266,9 +283,9 @@ class ClaimsLedger:
         """Of one sender, or of all there ever were."""
         with self._lock:
             if sender is None:
-                return ClaimsCounts(**self._totals)
+                return ClaimsCounts(*self._totals)
             of = self._senders.get(sender)
-            return ClaimsCounts() if of is None else ClaimsCounts(**of.counts)
+            return ClaimsCounts() if of is None else ClaimsCounts(*of.counts)
 
     def senders(self) -> list[str]:
         """Those that are remembered, the longest silent first."""
@@ -289,4 +306,5 @@ def _bytes_of(buffer: Any) -> memoryview:
 
 
 def _crc_of(batch: memoryview) -> int:
-    return int.from_bytes(batch[_CRC_AT:_ATTRIBUTES_AT], "big")
+    crc: int = _crc_at(batch, _CRC_AT)[0]
+    return crc

@@ -195,6 +195,18 @@ cdef class BatchColumns:
                 return False
         return True
 
+    def count_claims(self):
+        """Of a check: how many rows have each answer of ``batchval.core.result.CLAIMS``, in its order."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t[6] counts
+        if not self.checked:
+            raise KeyError("claims")
+        for i in range(6):
+            counts[i] = 0
+        for i in range(self.count):
+            counts[self.runs.claims[i]] += 1
+        return counts[0], counts[1], counts[2], counts[3], counts[4], counts[5]
+
     def reason_of(self, Py_ssize_t i):
         """Of a check: precisely what is wrong with row i, as one line."""
         if self["rule"][i] == 0:
