@@ -20,6 +20,7 @@ from batchval.protocol.request import Chunks
 __all__ = ["CLIENTS_OWN_HOSTS", "carried_versions", "intersect_api_versions"]
 
 PRODUCE = 0
+_UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
 #: StreamsGroupHeartbeat, StreamsGroupDescribe: the hosts in their answers are what clients said of themselves.
 CLIENTS_OWN_HOSTS = frozenset({88, 89})
@@ -51,7 +52,8 @@ def intersect_api_versions(
 ) -> Chunks:
     """The frame, length and all, with what is both the broker's and in ``carried``; all else of it stays.
 
-    ``api_version`` is the request's; a broker that does not know it answers in version 0 (KIP-511), and so does this.
+    ``api_version`` is the request's; a broker that does not know it answers in version 0 (KIP-511), and so does this;
+    where it says so in bytes that no version has, this says it for it.
     Raises ProtocolError for bytes that are no such answer.
     """
     try:
@@ -60,7 +62,12 @@ def intersect_api_versions(
         if api_version == 0:
             raise
         api_version = 0
-        answer = ApiVersionsResponse.decode(frame, api_version)
+        try:
+            answer = ApiVersionsResponse.decode(frame, api_version)
+        except ProtocolError:
+            if bytes(memoryview(frame)[4:6]) != _UNSUPPORTED_VERSION:
+                raise
+            answer = ApiVersionsResponse(error_code=35)  # librdkafka's mock broker; a client then asks in version 0
     kept = []
     for api in answer.api_keys:
         if api.api_key in carried:

@@ -142,4 +142,13 @@ def test_a_broker_that_does_not_know_the_version() -> None:
     for version in range(6):
         assert b"".join(intersect_api_versions(data[4:], version, carried_versions())) == data
     with pytest.raises(ProtocolError):
-        intersect_api_versions(data[4:-1], 4, carried_versions())
+        intersect_api_versions(data[4:-1], 0, carried_versions())
+
+
+def test_a_broker_that_says_so_in_no_version_of_the_answer() -> None:
+    """As librdkafka's mock broker does: a compact array, its length one too low."""
+    said = bytes.fromhex("00000001002301001200000002 0000000000".replace(" ", ""))
+    answer = b"".join(intersect_api_versions(said, 3, carried_versions(), correlation_id=9))
+    assert answer == frame(messages.ApiVersionsResponse(error_code=35), 0, 9)
+    with pytest.raises(ProtocolError):
+        intersect_api_versions(said[:4] + b"\0\1" + said[6:], 3, carried_versions())

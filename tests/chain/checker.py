@@ -1,0 +1,110 @@
+"""Whether a log holds what its producers were told that it holds: nothing lost, doubled, moved, reordered or invented.
+
+    value = uint16 producer, uint64 sequence, 8 bytes of BLAKE2b over both, padding
+
+Every acknowledged record has to be in the log exactly once, at the offset that was acknowledged. One that was sent and
+not acknowledged may be there once. Within a partition a producer's sequences rise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+__all__ = ["Acked", "Findings", "Stored", "check", "payload", "unpacked"]
+
+_HEAD = struct.Struct(">HQ")
+_DIGEST = 8
+MOST_NAMED = 5  # of a kind
+
+
+class Acked(NamedTuple):
+    """An acknowledgement. ``offset`` -1: the broker said that it had the record, not where."""
+
+    producer: int
+    sequence: int
+    topic: str
+    partition: int
+    offset: int
+
+
+class Stored(NamedTuple):
+    """A record as a consumer reads it."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Findings:
+    """What is wrong, by kind: how often, and the first few in words. Empty (false) where nothing is."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.named: dict[str, list[str]] = {}
+
+    def add(self, kind: str, what: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        named = self.named.setdefault(kind, [])
+        if len(named) < MOST_NAMED:
+            named.append(what)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{kind} {count}: {', '.join(self.named[kind])}" for kind, count in self.counts.items())
+
+
+def payload(producer: int, sequence: int, size: int = 40) -> bytes:
+    """The value of a record."""
+    head = _HEAD.pack(producer, sequence)
+    return (head + hashlib.blake2b(head, digest_size=_DIGEST).digest()).ljust(size, b".")
+
+
+def unpacked(value: bytes) -> tuple[int, int] | None:
+    """(producer, sequence), or None where the value is not as it was sent."""
+    if len(value) < _HEAD.size + _DIGEST:
+        return None
+    producer, sequence = _HEAD.unpack_from(value)
+    return (producer, sequence) if payload(producer, sequence, len(value)) == value else None
+
+
+def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, int]) -> Findings:
+    """Compares. ``stored`` comes in the order of offsets in each partition; ``sent``: how many each producer sent."""
+    found = Findings()
+    told = {(ack.producer, ack.sequence): ack for ack in acked}
+    places: dict[tuple[int, int], Stored] = {}
+    last: dict[tuple[str, int, int], int] = {}
+    for record in stored:
+        where = f"{record.topic}-{record.partition}@{record.offset}"
+        who = unpacked(record.value)
+        if who is None:
+            found.add("damaged", where)
+            continue
+        producer, sequence = who
+        name = f"{producer}/{sequence}"
+        if sequence >= sent.get(producer, 0):
+            found.add("unknown", f"{name} at {where}")
+            continue
+        if who in places:
+            found.add("doubled", f"{name} at {where}")
+            continue
+        places[who] = record
+        ack = told.get(who)
+        if ack is not None:
+            here = (record.topic, record.partition)
+            if here != (ack.topic, ack.partition) or ack.offset not in (-1, record.offset):
+                found.add("moved", f"{name} to {where} from {ack.topic}-{ack.partition}@{ack.offset}")
+        lane = (record.topic, record.partition, producer)
+        before = last.get(lane, -1)
+        if sequence < before:
+            found.add("reordered", f"{name} at {where} after {before}")
+        else:
+            last[lane] = sequence
+    for producer, sequence in told.keys() - places.keys():
+        found.add("lost", f"{producer}/{sequence}")
+    return found

@@ -1,0 +1,62 @@
+"""One broker for all of these tests; and what runs where Go is."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batchval.policy import TopicPolicy
+from batchval.proxy.options import TopicPolicies
+from tests.interop.kafka_broker import KafkaBroker, ToolMissing, classpath
+
+HERE = Path(__file__).resolve().parent
+GO_MOD = HERE / "go" / "go.mod"
+
+HOUR = 3_600_000
+UNBOUNDED = TopicPolicy(max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1)
+#: As the clients' programs make their topics.
+POLICIES = TopicPolicies(
+    UNBOUNDED,
+    {
+        "*-small": TopicPolicy(max_message_bytes=1000),
+        "*-compact": TopicPolicy(cleanup_policy="compact"),
+        "*-fresh": TopicPolicy(message_timestamp_before_max_ms=HOUR, message_timestamp_after_max_ms=HOUR),
+    },
+)
+
+
+def no_go() -> str | None:
+    """Why the Go client cannot run here, or None."""
+    go = shutil.which("go")
+    if go is None:
+        return "there is no go on the path"
+    said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    have = [int(part) for part in re.findall(r"\d+", said)[:2]]
+    match = re.search(r"^go (\d+)\.(\d+)", GO_MOD.read_text(), re.MULTILINE)
+    assert match is not None
+    need = [int(part) for part in match.groups()]
+    return None if have >= need else f"go is {said.strip() or 'of no version'}, {GO_MOD.name} needs {match[0]}"
+
+
+# Go is nothing that a bare machine must have: left out, not skipped, and said in the header
+collect_ignore = ["test_go_client.py"] if no_go() else []
+
+
+def pytest_report_header() -> str | None:
+    reason = no_go()
+    return f"tests/chain/test_go_client.py is left out: {reason}" if reason else None
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    try:
+        classpath()
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    with KafkaBroker(tmp_path_factory.mktemp("broker"), config={"num.partitions": 4}, heap="512m") as running:
+        yield running

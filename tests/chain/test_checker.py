@@ -1,0 +1,192 @@
+"""The checker finds one fault in a hundred thousand records, made in its input, and made by a proxy on the wire."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from batchval.protocol.messages.produce import ProduceRequest
+from batchval.proxy import server
+from batchval.proxy.downstream import Downstream
+from tests.chain.checker import Acked, Findings, Stored, check, payload, unpacked
+from tests.chain.run import Sender, read_all
+from tests.support.proxy import RunningProxy
+
+MANY = 100_000
+PARTITIONS = 4
+TOPIC = "set"
+
+
+def honest() -> tuple[list[Acked], list[Stored]]:
+    acked, stored = [], []
+    for i in range(MANY):
+        partition, offset, producer, sequence = i % 4, i // 4, i // 4 % 2, i // 8 * 4 + i % 4
+        acked.append(Acked(producer, sequence, TOPIC, partition, offset))
+        stored.append(Stored(TOPIC, partition, offset, payload(producer, sequence)))
+    return acked, stored
+
+
+SENT = {0: MANY // 2, 1: MANY // 2}
+
+
+@pytest.fixture(scope="module")
+def log() -> tuple[list[Acked], list[Stored]]:
+    return honest()
+
+
+def test_a_sound_log_is_sound(log: tuple[list[Acked], list[Stored]]) -> None:
+    acked, stored = log
+    assert len({unpacked(record.value) for record in stored}) == MANY
+    assert check(acked, stored, SENT).counts == {}
+
+
+def test_what_was_not_acknowledged_may_be_missing_or_there_once(log: tuple[list[Acked], list[Stored]]) -> None:
+    acked, stored = log
+    assert check(acked[:-5], stored, SENT).counts == {}
+    assert check(acked[:-5], stored[:-5], SENT).counts == {}
+    again = stored[-1]._replace(offset=MANY)
+    assert check(acked[:-5], [*stored, again], SENT).counts == {"doubled": 1}
+
+
+def drop(records: list[Any], i: int) -> None:
+    del records[i]
+
+
+def double(records: list[Any], i: int) -> None:
+    records.append(records[i]._replace(offset=MANY))
+
+
+def swap(records: list[Any], i: int) -> None:
+    here, there = records[i], records[i + 8]
+    records[i] = here._replace(value=there.value)
+    records[i + 8] = there._replace(value=here.value)
+
+
+def misplace(records: list[Any], i: int) -> None:
+    records.append(records.pop(i)._replace(partition=PARTITIONS))
+
+
+def damage(records: list[Any], i: int) -> None:
+    records[i] = records[i]._replace(value=records[i].value[:-9] + b"!" * 9)
+
+
+def invent(records: list[Any], i: int) -> None:
+    records.append(records[i]._replace(offset=MANY, value=payload(0, MANY)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "kinds"),
+    [
+        (drop, {"lost": 1}),
+        (double, {"doubled": 1}),
+        (swap, {"moved": 2, "reordered": 1}),
+        (misplace, {"moved": 1}),
+        (damage, {"damaged": 1, "lost": 1}),
+        (invent, {"unknown": 1}),
+    ],
+)
+def test_one_fault_is_found(
+    log: tuple[list[Acked], list[Stored]], fault: Callable[[list[Any], int], None], kinds: dict[str, int]
+) -> None:
+    acked, stored = log
+    stored = list(stored)
+    fault(stored, random.Random(1).randrange(MANY - 8))
+    assert check(acked, stored, SENT).counts == kinds
+
+
+# ---- a proxy that is no good ---------------------------------------------------------------------------------------
+
+
+def rebuilt(batch: bytes, change: Callable[[list[Any]], None]) -> bytes:
+    """The batch again, its records changed: magic 2, uncompressed, no producer id."""
+    records = list(DefaultRecordBatch(batch))
+    change(records)
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 24)
+    for i, record in enumerate(records):
+        builder.append(i, record.timestamp, record.key, record.value, record.headers)
+    return bytes(builder.build())
+
+
+def _drop(records: list[Any]) -> None:
+    del records[len(records) // 2]
+
+
+def _double(records: list[Any]) -> None:
+    records.insert(len(records) // 2, records[len(records) // 2])
+
+
+def _swap(records: list[Any]) -> None:
+    records[0], records[1] = records[1], records[0]
+
+
+def faulty(change: Callable[[list[Any]], None] | None, done: list[int]) -> type[Downstream]:
+    """A gate's connection that changes one batch, that of record 50,000."""
+    passed = 0
+
+    class Faulty(Downstream):
+        def _send(self, out: list[bytes | memoryview]) -> None:
+            nonlocal passed
+            for i, frame in enumerate(out):
+                if bytes(frame[4:6]) != b"\0\0" or done:
+                    continue
+                header, request = ProduceRequest.parse(bytes(frame[4:]))
+                for topic in request.topic_data:
+                    for part in topic.partition_data:
+                        count = int.from_bytes(part.records[57:61], "big")
+                        passed += count
+                        if change is not None and passed > MANY // 2 and count > 1 and not done:
+                            done.append(count)
+                            part.records = rebuilt(bytes(part.records), change)
+                            out[i] = b"".join(request.encode(header.correlation_id, header.client_id))
+            super()._send(out)
+
+    return Faulty
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"), [(None, None), (_drop, "lost"), (_double, "doubled"), (_swap, "reordered")]
+)
+def test_a_proxy_that_harms_one_record_in_a_hundred_thousand_is_found(
+    change: Callable[[list[Any]], None] | None, kind: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+    monkeypatch.setattr(server, "Downstream", faulty(change, done))
+    cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored"})  # librdkafka's own
+    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    upstream = f"{broker.host}:{broker.port}"
+    with RunningProxy(upstream) as gate:
+        sender = Sender(0, gate.bootstrap, TOPIC, PARTITIONS, {"linger.ms": 5, "batch.num.messages": 2000})
+        for _ in range(MANY):
+            sender.send()
+        sender.finish(60)
+    found: Findings = check(sender.acked, read_all(upstream, TOPIC, PARTITIONS), {0: sender.sent})
+    assert len(sender.acked) == MANY
+    assert sender.errors == []
+    if kind is None:
+        assert found.counts == {}
+    else:
+        assert done
+        assert found.counts[kind] == 1, str(found)
+
+
+def test_the_whole_log_is_read() -> None:
+    cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored"})
+    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    upstream = f"{broker.host}:{broker.port}"
+    sender = Sender(3, upstream, TOPIC, PARTITIONS, {})
+    for _ in range(1000):
+        sender.send()
+    sender.finish(30)
+    read = read_all(upstream, TOPIC, PARTITIONS)
+    assert sorted(unpacked(record.value) or (0, -1) for record in read) == [(3, i) for i in range(1000)]
+    consumer = Consumer({"bootstrap.servers": upstream, "group.id": "ends"})
+    try:
+        ends = [consumer.get_watermark_offsets(TopicPartition(TOPIC, p))[1] for p in range(PARTITIONS)]
+    finally:
+        consumer.close()
+    assert ends == [250] * 4

@@ -1,0 +1,47 @@
+"""No acknowledged record is lost, doubled, moved or reordered, however often gate and broker are killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chain.checker import check
+from tests.chain.run import chase, read_all
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.gate_process import GateProcess
+
+pytestmark = pytest.mark.jvm
+
+PARTITIONS = 4
+
+
+def test_a_short_run(broker: KafkaBroker) -> None:
+    with GateProcess(broker.bootstrap) as gate:
+        run = chase(
+            broker, gate, topic="short", partitions=PARTITIONS, producers=3, records=30_000, kills="ggbg",
+            pause_s=(0.5, 1.0), seed=1,
+        )  # fmt: skip
+        assert gate.counters()["partitions_refused"] == {}
+    assert run.errors == []
+    assert (run.gate_kills, run.broker_kills) == (3, 1)
+    assert len(run.acked) == sum(run.sent.values()) >= 30_000
+    found = check(run.acked, read_all(broker.bootstrap, "short", PARTITIONS), run.sent)
+    assert not found, str(found)
+
+
+@pytest.mark.slow
+def test_a_million_records_and_forty_kills(broker: KafkaBroker, tmp_path: Path) -> None:
+    with GateProcess(broker.bootstrap) as gate, (tmp_path / "run.log").open("w") as log:
+        run = chase(
+            broker, gate, topic="long", partitions=PARTITIONS, producers=6, records=1_000_000, kills="gggb" * 12,
+            pause_s=(0.5, 3.0), seed=7, say=lambda line: print(line, file=log, flush=True),
+        )  # fmt: skip
+        assert gate.counters()["partitions_refused"] == {}
+    assert run.errors == []
+    assert run.gate_kills + run.broker_kills >= 40
+    assert len(run.acked) == sum(run.sent.values()) >= 1_000_000
+    found = check(run.acked, read_all(broker.bootstrap, "long", PARTITIONS), run.sent)
+    kills = f"{run.gate_kills} + {run.broker_kills} kills"
+    print(f"{len(run.acked)} records, {kills}, {run.seconds:.0f} s: {found or 'sound'}")
+    assert not found, str(found)

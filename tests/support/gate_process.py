@@ -1,0 +1,161 @@
+"""A gate in a process of its own, to be killed and started again behind the same ports, its CPU time read from outside.
+
+with GateProcess(upstream) as gate:
+    ... gate.bootstrap ...  gate.kill()  gate.start()
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+LOOPBACK = "127.0.0.1"
+BROKERS = 3  # node ids that are provided for
+ROOT = Path(__file__).resolve().parents[2]
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class GateProcess:
+    """``policies``: glob -> topic configuration, by Kafka's keys. Ports stay through kill and start."""
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        claims_in: str = "ignore",
+        claims_out: str = "none",
+        policies: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
+        self.port = free_ports(BROKERS + 2)
+        self.bootstrap = f"{LOOPBACK}:{self.port}"
+        self.settings = json.dumps(
+            {
+                "port": self.port,
+                "upstream": upstream,
+                "claims_in": claims_in,
+                "claims_out": claims_out,
+                "policies": policies or {},
+            }
+        )
+        self.process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self, timeout: float = 60.0) -> Self:
+        """Returns when it listens."""
+        command = [sys.executable, "-m", "tests.support.gate_process", self.settings]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()  # "" where it has ended
+        if line.strip() != "listening":
+            self.kill()
+            raise RuntimeError(f"the gate did not start: {line!r}")
+        return self
+
+    def kill(self) -> None:
+        """kill -9."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def counters(self) -> dict[str, Any]:
+        """Its counters now."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("counters\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def free_ports(count: int) -> int:
+    """The first of so many free ports in a row, below the range that outgoing connections are given."""
+    for first in random.sample(range(20_000, 32_000 - count), 200):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server((LOOPBACK, port)))
+            return first
+    raise OSError("no free ports between 20000 and 32000")
+
+
+async def serve(settings: dict[str, Any]) -> None:
+    """Runs until its standard input ends; answers each line of it with the counters."""
+    from dataclasses import asdict
+
+    from batchval.policy import ClaimsPolicy, TopicPolicy
+    from batchval.proxy.options import ProxyOptions, TopicPolicies
+    from batchval.proxy.server import Proxy
+
+    host, _, port = settings["upstream"].rpartition(":")
+    policies = {glob: TopicPolicy.from_kafka_config(given) for glob, given in settings["policies"].items()}
+    options = ProxyOptions(
+        (LOOPBACK, settings["port"]),
+        ((host, int(port)),),
+        topics=TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1), policies),
+        claims_in=ClaimsPolicy.parse(settings["claims_in"]),
+        claims_out=settings["claims_out"],
+    )
+    proxy = Proxy(options)
+    for _ in range(100):  # what was killed a moment ago may still hold the port
+        try:
+            await proxy.start()
+            break
+        except OSError:
+            await asyncio.sleep(0.05)
+    until = time.monotonic() + 2.0
+    while not proxy.ready and time.monotonic() < until:
+        await asyncio.sleep(0.01)
+    print("listening", flush=True)
+    loop = asyncio.get_running_loop()
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        lying = 0 if proxy.gate.ledger is None else proxy.gate.ledger.counts().lying
+        print(json.dumps(asdict(proxy.counters) | {"lying": lying}), flush=True)
+    await proxy.stop(5.0)
+
+
+def main() -> None:
+    import uvloop
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("settings")
+    settings = json.loads(parser.parse_args().settings)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(settings))
+
+
+if __name__ == "__main__":
+    main()
