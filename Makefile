@@ -40,9 +40,10 @@ help:
 
 build: $(VENV)/.packages $(BUILT)  ## .venv with all extras, the extension modules built in place
 
-demo:  ## judges real and damaged segments in front of you: under two minutes from the clone
+demo:  ## judges segments in front of you, then stands before a cluster: under two minutes from the clone
 	@$(MAKE) ENV=$(DEMO) $(BUILT)
 	@$(DEMO)/bin/python -m demo.run
+	@$(DEMO)/bin/python -m demo.gate
 
 test: build  ## all tests this machine can run, in at most ten minutes; says what was skipped and why
 	@$(PY) -m pytest -m 'not slow'
@@ -106,7 +107,7 @@ $(VENV)/.packages: pyproject.toml
 	$(call environment,$(VENV),test$(comma)check$(comma)bench$(comma)arrow$(comma)proxy)
 
 $(DEMO)/.packages: pyproject.toml
-	$(call environment,$(DEMO),demo)
+	$(call environment,$(DEMO),demo$(comma)proxy)
 
 # setuptools does not see that flags have changed: another kind of build starts from nothing
 $(BUILT): $(SOURCES) $(MISSING) | $(ENV)/.packages

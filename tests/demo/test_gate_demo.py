@@ -1,0 +1,33 @@
+"""``python -m demo.gate`` keeps its promises, and says so where it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from batchval.policy import TopicPolicy
+from batchval.rules import Rule
+from demo import gate
+from demo.door import knocks
+
+
+def test_it_ends_by_itself_and_every_bad_batch_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gate.main(["--seconds", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "bad batches refused by 13 rules" in out
+    for knock in knocks(gate.SEGMENTS)[0]:
+        if knock.rule is not None:
+            slug = next(rule.slug for rule in Rule if rule.id == knock.rule)
+            assert slug in out
+
+
+def test_a_batch_that_is_let_in_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    real, now = knocks(gate.SEGMENTS)
+    innocent = real[0]._replace(what="not bad at all", rule="14")
+    monkeypatch.setattr(gate, "knocks", lambda _: ([innocent], now))
+    assert gate.main(["--seconds", "0.2"]) == 1
+    assert "This demo is wrong" in capsys.readouterr().out
+
+
+def test_each_policy_has_its_topic() -> None:
+    assert gate.topic_of(TopicPolicy()) == "demo-plain"
+    assert gate.topic_of(TopicPolicy(max_message_bytes=1)) == "demo-max-message-bytes"
