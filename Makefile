@@ -17,6 +17,8 @@ SEED ?= 1
 BENCH ?= --write-readme
 # options of bench/claims/side_by_side.py
 CLAIMS_BENCH ?= --write-readme
+# options of bench/proxy/run.py; the peers: --kroxylicious FOLDER --kafka-proxy PROGRAM
+PROXY_BENCH ?= --write-readme
 
 VENV := .venv
 DEMO := .venv-demo
@@ -31,7 +33,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full check coverage hostile bench bench-claims bench-compare conformance clean python missing
+.PHONY: help build demo test test-full check coverage hostile bench bench-claims bench-proxy bench-compare conformance clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -70,6 +72,9 @@ bench: build  ## measures, beside Kafka and the peers where they are, into the R
 
 bench-claims: build  ## claims beside the paths they save and beside Kafka, and at 600 MB/s and 1 GB/s, into the README
 	$(PY) bench/claims/side_by_side.py $(CLAIMS_BENCH)
+
+bench-proxy: build  ## the gate beside other proxies where they are given (PROXY_BENCH), into the README
+	$(PY) bench/proxy/run.py $(PROXY_BENCH)
 
 bench-compare: build  ## measures again and compares with the saved baseline
 	$(PY) bench/validation/compare.py

@@ -1,0 +1,191 @@
+"""The processes of the bench: client and broker (wire.c), the gates, the peers. CPU time and memory of each.
+
+CPU is that of the whole process, all threads, those that have ended too: its CPU-time clock, in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import load
+
+sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
+
+import native
+
+HERE = Path(__file__).resolve().parent
+BUILD = load.ROOT / "build" / "bench" / "proxy"
+GATES = ("validating", "off", "trust", "audit")
+KAFKA_PROXY = ("server", "--http-disable", "--default-listener-ip", "127.0.0.1", "--log-level", "error")
+#: As its authors tune it: buffers that hold a frame, and nobody asks whether a producer wants an answer.
+TUNED = (
+    "--proxy-request-buffer-size",
+    "262144",
+    "--proxy-response-buffer-size",
+    "262144",
+    "--producer-acks-0-disabled",
+)
+KROXYLICIOUS = """\
+virtualClusters:
+- name: bench
+  targetCluster: {{bootstrapServers: "127.0.0.1:{broker}"}}
+  gateways:
+  - name: default
+    portIdentifiesNode: {{bootstrapAddress: "127.0.0.1:{port}"}}
+"""
+RECORD_VALIDATION = """\
+filterDefinitions:
+- name: validation
+  type: RecordValidation
+  config: {rules: [], defaultRule: {valueRule: {allowNulls: false, allowEmpty: false}}}
+defaultFilters: [validation]
+"""
+
+
+@dataclass
+class Place:
+    """Cores and priority. Without the right to a priority the process goes on without it."""
+
+    cores: tuple[int, ...] = ()
+    nice: int = 0
+
+    def take(self) -> None:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        if self.cores:
+            os.sched_setaffinity(0, self.cores)
+        if self.nice:
+            with contextlib.suppress(PermissionError):
+                os.setpriority(os.PRIO_PROCESS, 0, self.nice)
+
+
+@dataclass
+class Places:
+    """Where proxies run, and where client and broker do."""
+
+    proxy: Place = field(default_factory=Place)
+    client: Place = field(default_factory=Place)
+    broker: Place = field(default_factory=Place)
+
+
+def places(nice: int) -> Places:
+    """With four cores: two for the proxies, one for the client, one for the broker; with fewer, wherever they go."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 4:
+        return Places(Place((), nice), Place((), nice), Place((), nice))
+    return Places(Place((cores[0], cores[1]), nice), Place((cores[2],), nice), Place((cores[3],), nice))
+
+
+def wire() -> Path:
+    return native.built(BUILD / "wire", [HERE / "wire.c"], "-Wall")
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Process:
+    """One that listens. ``cpu_s`` and ``rss_bytes`` are its own."""
+
+    def __init__(self, command: list[str], place: Place, port: int | None = None) -> None:
+        self.log = (BUILD / "processes.log").open("ab")
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE if port is None else self.log,
+            stderr=self.log,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=place.take,  # noqa: PLW1509 - no thread is here
+        )
+        self.port = self._said(command) if port is None else port
+        self._wait()
+        self._clock = (~self.process.pid << 3) | 2  # MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)
+
+    def _said(self, command: list[str]) -> int:
+        assert self.process.stdout is not None
+        words = self.process.stdout.readline().split()
+        if words[:1] != [b"listening"]:
+            raise RuntimeError(f"{command[:2]} did not start: see {self.log.name}")
+        return int(words[1])
+
+    def _wait(self) -> None:
+        for _ in range(600):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.1)
+        raise RuntimeError(f"nothing listens at {self.port}: see {self.log.name}")
+
+    def cpu_s(self) -> float:
+        return time.clock_gettime(self._clock)
+
+    def rss_bytes(self) -> int:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) << 10
+        return 0
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+def broker(answers: Path, place: Place) -> Process:
+    return Process([str(wire()), "broker", str(answers)], place)
+
+
+def gate(way: str, broker_port: int, place: Place) -> Process:
+    return Process([sys.executable, str(HERE / "gate.py"), str(broker_port), way], place)
+
+
+def kafka_proxy(binary: str, broker_port: int, place: Place, *, tuned: bool = True) -> Process:
+    port = free_port()
+    mapping = f"127.0.0.1:{broker_port},127.0.0.1:{port}"
+    command = [binary, *KAFKA_PROXY, "--bootstrap-server-mapping", mapping, *(TUNED if tuned else ())]
+    return Process(command, place, port)
+
+
+def kroxylicious(jars: str, broker_port: int, place: Place, *, validating: bool) -> Process:
+    port = free_port()
+    config = BUILD / f"kroxylicious-{port}.yaml"
+    text = KROXYLICIOUS.format(broker=broker_port, port=port)
+    config.write_text(text + (RECORD_VALIDATION if validating else ""))
+    java = shutil.which("java") or "java"
+    command = [java, "-Xms512m", "-Xmx512m", "-cp", f"{jars}/*", str(HERE / "kroxylicious" / "Start.java"), str(config)]
+    return Process(command, place, port)
+
+
+def client(
+    port: int, frames: Path, answers: Path, place: Place, *, connections: int, window: int, seconds: float
+) -> dict[str, Any]:
+    """One run. RuntimeError with what it said where an answer was not the broker's."""
+    words = [str(port), str(frames), str(answers), str(connections), str(window), str(seconds)]
+    done = subprocess.run(
+        [str(wire()), "client", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=place.take,
+        timeout=seconds + 60,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip())
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer

@@ -1,0 +1,138 @@
+"""What a proxy holds: for connections that say nothing, before a broker that has stopped, for a client that has.
+
+Each in a process of its own. Memory is the resident set, which only grows where pages are touched.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ends
+import load
+
+Start = Callable[[int], ends.Process]
+LIMIT = 512 << 20  # the gate's max_bytes_held
+
+
+def connected(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), 30)
+    sock.settimeout(30)
+    return sock
+
+
+def whole(sock: socket.socket, size: int) -> None:
+    left = size
+    while left:
+        data = sock.recv(min(left, 1 << 20))
+        if not data:
+            raise RuntimeError("the connection ended")
+        left -= len(data)
+
+
+def said_once(port: int, count: int, frame: bytes) -> list[socket.socket]:
+    """Connections that have had an answer each, so that those to the broker stand, too."""
+    size = 8 + len(load.produce_answer())
+    socks = []
+    for _ in range(count):
+        sock = connected(port)
+        sock.sendall(frame)
+        whole(sock, size)
+        socks.append(sock)
+    return socks
+
+
+def idle(start: Start, answers: Path, frame: bytes, count: int) -> dict[str, Any]:
+    """Bytes a connection: ``count`` more beside 50 that were there before, after a second of silence."""
+    broker = ends.broker(answers, ends.Place())
+    proxy = start(broker.port)
+    try:
+        socks = said_once(proxy.port, 50, frame)
+        time.sleep(1)
+        before = proxy.rss_bytes()
+        socks += said_once(proxy.port, count, frame)
+        time.sleep(1)
+        after = proxy.rss_bytes()
+        for sock in socks:
+            sock.close()
+        return {"connections": count, "bytes_a_connection": (after - before) / count, "rss_before": before}
+    finally:
+        proxy.stop()
+        broker.stop()
+
+
+def stalled_broker(start: Start, answers: Path, frame: bytes, clients: int, seconds: float) -> dict[str, Any]:
+    """Clients send all that is taken, and the broker is stopped. Then it goes on, and all must be answered."""
+    broker = ends.broker(answers, ends.Place())
+    proxy = start(broker.port)
+    try:
+        socks = said_once(proxy.port, clients, frame)
+        before = peak = proxy.rss_bytes()
+        os.kill(broker.process.pid, signal.SIGSTOP)
+        sent = dict.fromkeys(socks, 0)
+        selector = selectors.DefaultSelector()
+        for sock in socks:
+            sock.setblocking(False)
+            selector.register(sock, selectors.EVENT_WRITE)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for key, _ in selector.select(0.2):
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)
+                at = sent[sock] % len(frame)
+                sent[sock] += sock.send(memoryview(frame)[at:])
+            peak = max(peak, proxy.rss_bytes())
+        os.kill(broker.process.pid, signal.SIGCONT)
+        size = 8 + len(load.produce_answer())
+        for sock in socks:
+            sock.settimeout(60)
+            whole(sock, size * (sent[sock] // len(frame)))
+        return {
+            "clients": clients,
+            "bytes_taken": sum(sent.values()),
+            "rss_before": before,
+            "growth_bytes": peak - before,
+            "limit_bytes": LIMIT,
+        }
+    finally:
+        os.kill(broker.process.pid, signal.SIGCONT)
+        proxy.stop()
+        broker.stop()
+
+
+def stalled_client(start: Start, answers: Path, fetches: int) -> dict[str, Any]:
+    """One client asks for answers of 1 MiB and does not read them for a while; then it reads all."""
+    broker = ends.broker(answers, ends.Place())
+    proxy = start(broker.port)
+    try:
+        sock = connected(proxy.port)
+        sock.sendall(load.fetch())
+        whole(sock, 8 + load.FETCH_ANSWER)
+        before = peak = proxy.rss_bytes()
+        sock.sendall(load.fetch() * fetches)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            time.sleep(0.05)
+            peak = max(peak, proxy.rss_bytes())
+        left = fetches
+        while left:
+            whole(sock, 8 + load.FETCH_ANSWER)
+            left -= 1
+            if left % 16 == 0:
+                peak = max(peak, proxy.rss_bytes())
+        sock.close()
+        return {
+            "bytes_queued": fetches * (8 + load.FETCH_ANSWER),
+            "rss_before": before,
+            "growth_bytes": peak - before,
+            "limit_bytes": LIMIT,
+        }
+    finally:
+        proxy.stop()
+        broker.stop()

@@ -1,0 +1,209 @@
+"""Proxies side by side: CPU a byte and a request, what claims save, added latency, memory. This gate and its peers.
+
+All proxies are up at once and take turns cell by cell, round after round, between one client and one broker (wire.c).
+Peers are given, since neither comes from the package index:
+
+    --kroxylicious FOLDER   its jars (kroxylicious/pom.xml gets them)
+    --kafka-proxy PROGRAM   grepplabs kafka-proxy
+
+    python bench/proxy/run.py [--rounds 5] [--quick] [--write-readme]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ends
+import load
+import memory
+import verdicts
+
+sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
+
+import machine
+
+CODECS = ("lz4", "zstd", "gzip", "snappy")
+CONNECTIONS, WINDOW = 4, 5
+WARM_UP_S = 8.0  # a size, of a JVM
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.8, help="of each cell in each round")
+    parser.add_argument("--nice", type=int, default=0, help="of proxies, client and broker (negative: root)")
+    parser.add_argument("--codecs", default=",".join(CODECS))
+    parser.add_argument("--kroxylicious", metavar="FOLDER")
+    parser.add_argument("--kafka-proxy", metavar="PROGRAM")
+    parser.add_argument("--clients", type=int, default=1000, help="for memory")
+    parser.add_argument("--quick", action="store_true", help="one short round, few clients: a look, no result")
+    parser.add_argument("--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "result")
+    parser.add_argument("--write-readme", action="store_true", help="and bench/results/proxy.*")
+    options = parser.parse_args(argv)
+    options.codecs = [codec for codec in options.codecs.split(",") if codec]
+    if options.write_readme and options.quick:
+        parser.error("a look is no result")
+    if options.quick:
+        options.rounds, options.seconds, options.clients = 1, 0.1, 20
+    return options
+
+
+class Bench:
+    """The processes, and what was measured: samples by cell and proxy, one a round."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.places = ends.places(options.nice)
+        self.answers = load.answers(ends.BUILD / "answers.bin")
+        self.samples: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        self.missing: dict[str, str] = {}
+        self.loads: dict[str, load.Load] = {}
+        self.proxies: dict[str, ends.Process] = {}
+        self.broker = ends.broker(self.answers, self.places.broker)
+
+    def start(self) -> None:
+        place, port = self.places.proxy, self.broker.port
+        for way in ends.GATES:
+            self.proxies[way] = ends.gate(way, port, place)
+        if self.options.kafka_proxy:
+            self.proxies["kafka-proxy"] = ends.kafka_proxy(self.options.kafka_proxy, port, place)
+        else:
+            self.missing["kafka-proxy"] = "not given"
+        if self.options.kroxylicious:
+            jars = self.options.kroxylicious
+            self.proxies["kroxylicious"] = ends.kroxylicious(jars, port, place, validating=False)
+            self.proxies["kroxylicious validating"] = ends.kroxylicious(jars, port, place, validating=True)
+        else:
+            self.missing["kroxylicious"] = self.missing["kroxylicious validating"] = "not given"
+
+    def stop(self) -> None:
+        for process in (*self.proxies.values(), self.broker):
+            process.stop()
+
+    def loaded(self, size: str, codec: str = "none", *, claims: bool = False) -> load.Load:
+        name = f"{size} {codec}{' claims' if claims else ''}"
+        if name not in self.loads:
+            self.loads[name] = load.make(ends.BUILD, size, codec, claims=claims, quick=self.options.quick)
+        return self.loads[name]
+
+    def measure(
+        self, cell: str, name: str, of: load.Load, *, window: int = WINDOW, connections: int = CONNECTIONS
+    ) -> None:
+        """One run through a proxy ("direct": through none). What went wrong is a sample, too."""
+        process = self.broker if name == "direct" else self.proxies.get(name)
+        if process is None:
+            return
+        before = process.cpu_s()
+        seconds = self.options.seconds
+        try:
+            sample = self.client(process.port, of, connections, window, seconds)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            sample = {"error": str(error)}
+        else:
+            cpu = process.cpu_s() - before
+            sample |= {
+                "cpu_s_a_gb": cpu / sample["bytes"] * 1e9,
+                "cpu_us_a_request": cpu / sample["requests"] * 1e6,
+                "mb_a_second": sample["bytes"] / sample["seconds"] / 1e6,
+                "cores": cpu / sample["seconds"],
+            }
+        self.samples.setdefault(cell, {}).setdefault(name, []).append(sample)
+        said = sample.get("error") or f"{sample['cpu_s_a_gb']:.3f} s/GB, {sample['cpu_us_a_request']:.1f} us"
+        print(f"  {cell}: {name}: {said}", file=sys.stderr, flush=True)
+
+    def client(self, port: int, of: load.Load, connections: int, window: int, seconds: float) -> dict[str, Any]:
+        place = self.places.client
+        return ends.client(port, of.path, self.answers, place, connections=connections, window=window, seconds=seconds)
+
+    def warm_up(self) -> None:
+        """JVMs compile; the audit has its first 100 batches of the sender behind it."""
+        for size in load.SIZES:
+            for name, process in self.proxies.items():
+                seconds = WARM_UP_S if name.startswith("kroxylicious") and not self.options.quick else 0.1
+                self.client(process.port, self.loaded(size), CONNECTIONS, WINDOW, seconds)
+        for codec in self.options.codecs[:1]:
+            for way in ("trust", "audit"):
+                self.client(self.proxies[way].port, self.loaded("64 kB", codec, claims=True), 4, 5, 0.3)
+
+    def round(self) -> None:
+        for size in load.SIZES:
+            for name in self.proxies:
+                if name not in ("trust", "audit"):
+                    self.measure(f"{size} none", name, self.loaded(size))
+        for size in ("64 kB", "1 MB"):
+            for codec in self.options.codecs:
+                self.measure(f"{size} {codec}", "validating", self.loaded(size, codec))
+                for way in ("off", "trust", "audit"):
+                    self.measure(f"{size} {codec}", way, self.loaded(size, codec, claims=True))
+        for name in ("direct", *self.proxies):
+            if name not in ("trust", "audit", "off"):
+                self.measure("latency 64 kB", name, self.loaded("64 kB"), window=1, connections=1)
+
+    def memory(self) -> dict[str, Any]:
+        """Of processes of their own."""
+        start = partial(ends.gate, "validating", place=ends.Place())
+        small = load.first(self.loaded("1 kB").path)
+        large = load.first(self.loaded("64 kB").path)
+        clients = self.options.clients
+        found: dict[str, Any] = {"idle": {"validating": memory.idle(start, self.answers, small, clients)}}
+        if self.options.kafka_proxy:
+            peer = partial(ends.kafka_proxy, self.options.kafka_proxy, place=ends.Place())
+            found["idle"]["kafka-proxy"] = memory.idle(peer, self.answers, small, clients)
+        if self.options.kroxylicious:
+            peer = partial(ends.kroxylicious, self.options.kroxylicious, place=ends.Place(), validating=False)
+            found["idle"]["kroxylicious"] = memory.idle(peer, self.answers, small, clients)
+        found["stalled_broker"] = memory.stalled_broker(
+            start, self.answers, large, clients, 0.5 if self.options.quick else 10
+        )
+        found["stalled_client"] = memory.stalled_client(start, self.answers, 20 if self.options.quick else 954)
+        return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    ends.BUILD.mkdir(parents=True, exist_ok=True)
+    (ends.BUILD / "processes.log").write_bytes(b"")
+    bench = Bench(options)
+    try:
+        bench.start()
+        bench.warm_up()
+        for number in range(options.rounds):
+            print(f"round {number + 1}", file=sys.stderr)
+            bench.round()
+    finally:
+        bench.stop()
+    measured = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.describe(),
+        "settings": {
+            "rounds": options.rounds,
+            "seconds": options.seconds,
+            "connections": CONNECTIONS,
+            "window": WINDOW,
+            "nice": options.nice,
+            "missing": bench.missing,
+        },
+        "loads": {name: of._asdict() | {"path": of.path.name} for name, of in bench.loads.items()},
+        "memory": bench.memory(),
+        "samples": bench.samples,
+    }
+    result = verdicts.judged(measured)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    options.out.with_suffix(".md").write_text(verdicts.markdown(result))
+    print(verdicts.markdown(result))
+    if options.write_readme:
+        verdicts.save(result)
+    errors = [one for cell in bench.samples.values() for each in cell.values() for one in each if "error" in one]
+    return int(bool(errors))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

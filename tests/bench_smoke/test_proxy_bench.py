@@ -1,0 +1,107 @@
+"""The bench of the gate runs once, tiny, without peers. No time is asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench" / "proxy"
+
+sys.path.insert(0, str(BENCH))
+import load  # noqa: E402
+import verdicts  # noqa: E402
+
+from batchval import LogValidator  # noqa: E402
+from batchval.protocol.produce import ProduceRequestView  # noqa: E402
+
+sys.path.remove(str(BENCH))
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("proxy") / "result"
+    command = [sys.executable, str(BENCH / "run.py"), "--quick", "--codecs", "lz4", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")
+    answer: dict[str, Any] = json.loads(out.with_suffix(".json").read_text())
+    return answer
+
+
+def test_the_gate_is_measured_beside_no_proxy(result: dict[str, Any]) -> None:
+    samples = result["samples"]
+    for size in load.SIZES:
+        for way in ("validating", "off"):
+            (sample,) = samples[f"{size} none"][way]
+            assert sample["requests"] > 0
+            assert sample["bytes"] == sample["requests"] * result["loads"][f"{size} none"]["frame_bytes"]
+            assert sample["cpu_s_a_gb"] > 0
+    for size in ("64 kB", "1 MB"):
+        assert set(samples[f"{size} lz4"]) == {"validating", "off", "trust", "audit"}
+    assert set(samples["latency 64 kB"]) == {"direct", "validating"}
+    assert result["memory"]["stalled_client"]["bytes_queued"] == 20 * (8 + load.FETCH_ANSWER)
+    assert result["memory"]["stalled_broker"]["bytes_taken"] > 0
+    unmeasured = [row["figure"] for row in result["rows"] if row["verdict"] == "not measured"]
+    assert len(unmeasured) == len(verdicts.RATIOS), unmeasured  # peers were not given, and all else is there
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("size", list(load.SIZES))
+def test_the_requests_are_of_the_size_they_say_and_valid(tmp_path: Path, size: str, codec: str) -> None:
+    made = load.make(tmp_path, size, codec, claims=codec != "none", quick=True)
+    data = made.path.read_bytes()
+    count = 0
+    while data:
+        frame, data = data[: load.frame_size(data)], data[load.frame_size(data) :]
+        assert len(frame) <= load.SIZES[size]
+        assert codec != "none" or len(frame) > 0.9 * load.SIZES[size]
+        request = ProduceRequestView(memoryview(frame)[4:])
+        assert request.has_claims == (codec != "none")
+        records = request.records(0)
+        assert records is not None
+        assert LogValidator().check(records, now_ms=1_800_000_000_000, produce_version=9).ok
+        count += 1
+    assert count == 4
+
+
+def test_a_verdict_is_noise_only_within_the_spread() -> None:
+    judge = verdicts.Judge({"samples": {}, "memory": {}})
+    for values in ([0.4, 0.5, 0.41], [0.44, 0.47, 0.5], [0.6, 0.61, 0.62], []):
+        judge.row("a figure", 0.45, values, "s")
+    assert [row["verdict"] for row in judge.rows] == ["met", "noise", "missed", "not measured"]
+    assert judge.rows[1]["spread"] == pytest.approx(0.03 / 0.47)
+
+
+def test_an_answer_that_is_not_the_brokers_stops_a_run(tmp_path: Path) -> None:
+    """The last record of a batch damaged: the gate refuses it, and the client says so."""
+    script = """
+import sys
+from pathlib import Path
+import ends, load
+folder = Path(sys.argv[1])
+ends.BUILD.mkdir(parents=True, exist_ok=True)
+of = load.make(folder, "1 kB", quick=True)
+data = bytearray(of.path.read_bytes())
+data[load.frame_size(data) - 9] ^= 1
+of.path.write_bytes(data)
+answers = load.answers(folder / "answers")
+broker = ends.broker(answers, ends.Place())
+gate = ends.gate("validating", broker.port, ends.Place())
+try:
+    ends.client(gate.port, of.path, answers, ends.Place(), connections=1, window=1, seconds=0.1)
+except RuntimeError as error:
+    print(error)
+finally:
+    gate.stop()
+    broker.stop()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False, cwd=BENCH
+    )
+    assert "refused" in done.stdout, done.stdout + done.stderr
