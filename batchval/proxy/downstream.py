@@ -83,12 +83,12 @@ class _Item:
     def __init__(
         self,
         frame: memoryview,
-        answer: _Answer | None,
+        answer: _Answer | None = None,
         request: ProduceRequestView | None = None,
         judgement: Judgement | None = None,
     ) -> None:
         self.frame = frame
-        self.answer = answer  # None: acks=0
+        self.answer = answer  # of a produce request, None with acks=0
         self.request = request
         self.judgement = judgement
 
@@ -105,7 +105,7 @@ class Downstream(asyncio.BufferedProtocol):
         self.splitter = FrameSplitter(self.limits.max_frame_bytes, whole=True)
         self.transport: asyncio.Transport | None = None
         self.upstream: Upstream | None = None
-        self.answers: deque[_Answer] = deque()
+        self.answers: deque[_Answer | int] = deque()  # an int: a correlation id, with which the answer is passed on
         self.outbox: deque[_Item] = deque()
         self.unsent: list[bytes | memoryview] | None = []  # until the broker is connected
         self.sent = self.received = 0  # requests sent that are answered, answers
@@ -183,8 +183,8 @@ class Downstream(asyncio.BufferedProtocol):
         counters = self.counters
         routes = self.proxy.routes
         by_api = counters.requests_by_api
+        counters.requests_total += len(frames)
         for frame in frames:
-            counters.requests_total += 1
             counters.request_bytes_total += len(frame)
             try:
                 key, version, correlation_id = _unpack_header(frame, 4)
@@ -201,7 +201,7 @@ class Downstream(asyncio.BufferedProtocol):
             by_api[key] = by_api.get(key, 0) + 1
             if key == PRODUCE:
                 try:
-                    self._produce(frame, out)
+                    self._produce(frame, version, correlation_id, out)
                 except ProtocolError:
                     self.end("produce_malformed")
                 if self.ending is not None:
@@ -212,10 +212,10 @@ class Downstream(asyncio.BufferedProtocol):
                 action = ADDRESSES
             elif key == API_VERSIONS:
                 action = VERSIONS
-            answer = _Answer(correlation_id, key, version, action)
+            answer = correlation_id if action == PASS else _Answer(correlation_id, key, version, action)
             self.answers.append(answer)
             if self.outbox:
-                self._put(_Item(frame, answer))
+                self._put(_Item(frame))
             else:
                 self.sent = self.sent + 1 & 0x7FFFFFFF
                 _pack_int(frame, 8, self.sent)
@@ -225,12 +225,22 @@ class Downstream(asyncio.BufferedProtocol):
         if len(self.answers) > self.limits.max_waiting:
             self.hold(JUDGING)
 
-    def _produce(self, frame: memoryview, out: list[bytes | memoryview]) -> None:
+    def _produce(self, frame: memoryview, version: int, correlation_id: int, out: list[bytes | memoryview]) -> None:
         request = ProduceRequestView(frame[4:])
         self.counters.produce_requests_total += 1
+        if not self.outbox and self.gate.passes(request):
+            wire_id = 0
+            if request.expects_response:
+                wire_id = self.sent = self.sent + 1 & 0x7FFFFFFF
+                self.answers.append(
+                    correlation_id if version < 10 else _Answer(correlation_id, PRODUCE, version, ADDRESSES)
+                )
+            _pack_int(frame, 8, wire_id)
+            out.append(frame)
+            return
         answer = None
         if request.expects_response:
-            answer = _Answer(request.correlation_id, PRODUCE, request.api_version, PASS)
+            answer = _Answer(correlation_id, PRODUCE, version, PASS)
             self.answers.append(answer)
         judgement = self.gate.judge(request, self.sender)
         if judgement.done and not self.outbox:
@@ -404,11 +414,11 @@ class Downstream(asyncio.BufferedProtocol):
         answers = self.answers
         out: list[bytes | memoryview] = []
         self.seen = self.proxy.now
+        if self.transport is None:
+            return
+        counters.answers_total += len(frames)
         for frame in frames:
-            counters.answers_total += 1
             counters.answer_bytes_total += len(frame)
-            if self.transport is None:
-                return
             wire_id = _unpack_int(frame, 4)[0] if len(frame) >= 8 else -1
             if self.received == self.sent or wire_id != self.received + 1 & 0x7FFFFFFF:
                 self._write(out)
@@ -417,8 +427,8 @@ class Downstream(asyncio.BufferedProtocol):
                 return
             self.received = wire_id
             answer = answers.popleft()
-            if answer.action == PASS:
-                _pack_int(frame, 4, answer.correlation_id)
+            if isinstance(answer, int):
+                _pack_int(frame, 4, answer)
                 out.append(frame)
             else:
                 try:
@@ -428,8 +438,8 @@ class Downstream(asyncio.BufferedProtocol):
                     self.proxy.log_error(f"an answer of {self.listener.brokers[0]} could not be passed on", error)
                     self.abort("answer_malformed")
                     return
-            while answers and answers[0].ready is not None:
-                out.extend(answers.popleft().ready or ())
+            if answers and not isinstance(answers[0], int):
+                self._collect_ready(out)
         self._write(out)
         if self.holds & JUDGING and self.waiting <= MOST_JUDGED and len(answers) <= self.limits.max_waiting:
             self.release(JUDGING)
@@ -440,6 +450,9 @@ class Downstream(asyncio.BufferedProtocol):
 
     def _changed(self, frame: memoryview, answer: _Answer) -> Chunks:
         """The answer as the client is to have it."""
+        if answer.action == PASS:
+            _pack_int(frame, 4, answer.correlation_id)
+            return [frame]
         body = frame[4:]
         if answer.action == VERSIONS:
             return self._intersected(body, answer)
@@ -474,11 +487,18 @@ class Downstream(asyncio.BufferedProtocol):
 
     def _answer_ready(self) -> None:
         """Sends what was answered here and has nothing before it."""
-        answers = self.answers
         out: list[bytes | memoryview] = []
-        while answers and answers[0].ready is not None:
-            out.extend(answers.popleft().ready or ())
+        self._collect_ready(out)
         self._write(out)
+
+    def _collect_ready(self, out: list[bytes | memoryview]) -> None:
+        answers = self.answers
+        while answers:
+            first = answers[0]
+            if isinstance(first, int) or first.ready is None:
+                break
+            out.extend(first.ready)
+            answers.popleft()
 
     def _write(self, out: list[bytes | memoryview]) -> None:
         if not out or self.transport is None or self.transport.is_closing():
