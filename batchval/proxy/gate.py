@@ -26,12 +26,15 @@ __all__ = ["Gate", "Judgement"]
 
 #: Compressed bytes of one request that are decompressed on the loop; more go to a thread.
 INLINE_COMPRESSED: Final = 48 << 10
-#: What they may decompress to there; what says more of itself goes to a thread, too. About a millisecond of snappy or
-#: zstd, three of gzip.
+#: What they may decompress to there; what says more of itself goes to a thread, too. Measured: 0.2 to 0.3 ms of text or
+#: zeros under any codec, 2 to 3.5 ms where it is 80,000 records of one byte.
 INLINE_DECOMPRESSED: Final = 1 << 20
 
 _CRC_AT, _ATTRIBUTES_AT = 17, 22  # the low byte of the attributes, which has the codec
 _CODEC = 7
+_LOG_APPEND_TIME = 8
+_RECORDS_AT = 61
+_TAG_SIZE = 18
 _TAGS_FROM = 9
 
 _Decision = Literal["ignore", "verify", "trust"]
@@ -128,10 +131,14 @@ class Gate:
         batches = [request.records(i) or b"" for i in range(count)]
         if self.ledger is not None:
             judgement.decisions = self._decide(request, batches, sender, now_ms)
+        settled = [False] * count
         for i, batch in enumerate(batches):
             if len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & _CODEC:
-                decision = judgement.decisions and judgement.decisions[i]
-                if not decision or decision[1] != "trust":
+                decision = judgement.decisions[i] if judgement.decisions is not None else None
+                if decision is not None and decision[1] == "trust":
+                    policy = self._validators(request, i)[1].policy
+                    settled[i] = _likely_settled(decision[0] or b"", batch, policy, now_ms)
+                if not settled[i]:
                     compressed += len(batch)
         if compressed > INLINE_COMPRESSED:
             judgement.done = False
@@ -139,8 +146,11 @@ class Gate:
             return judgement
         for i, batch in enumerate(batches):
             claims = judgement.decisions[i] if judgement.decisions is not None else None
-            result = self._validators(request, i)[0].check(batch, now_ms=now_ms, produce_version=version, claims=claims)
-            if self.has_quick and not result.ok and result.rule is Rule.S8:
+            quick, whole = self._validators(request, i)
+            # a frame may state more than the quick one's limit, and claims would settle nothing for it
+            validator = whole if settled[i] else quick
+            result = validator.check(batch, now_ms=now_ms, produce_version=version, claims=claims)
+            if self.has_quick and not settled[i] and not result.ok and result.rule is Rule.S8:
                 judgement.done = False
                 judgement.results.append(None)
             else:
@@ -264,6 +274,20 @@ class Gate:
 
 def _crc(batch: memoryview | bytes) -> int:
     return int.from_bytes(batch[_CRC_AT : _CRC_AT + 4], "big")
+
+
+def _likely_settled(tag: bytes, batch: memoryview | bytes, policy: TopicPolicy, now_ms: int) -> bool:
+    """Whether trusted claims will spare the decompression, so that the loop need not fear it. Decides nothing else."""
+    if len(tag) != _TAG_SIZE or len(batch) < _RECORDS_AT or tag[14:18] != bytes(batch[_CRC_AT : _CRC_AT + 4]):
+        return False
+    if tag[9:13] != bytes(batch[57:61]) or batch[_ATTRIBUTES_AT] & _LOG_APPEND_TIME:
+        return False
+    if tag[13] != 2 and (policy.is_compacted or tag[13] > 2):
+        return False
+    lowest = int.from_bytes(tag[1:9], "big", signed=True)
+    highest = int.from_bytes(batch[35:43], "big", signed=True)
+    before, after = policy.message_timestamp_before_max_ms, policy.message_timestamp_after_max_ms
+    return 0 <= lowest <= highest and now_ms - lowest <= before and highest - now_ms <= after
 
 
 def _check_policy(policy: TopicPolicy) -> None:

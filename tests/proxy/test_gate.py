@@ -321,6 +321,23 @@ def test_trusted_claims_are_believed_and_nothing_is_decompressed():
             assert codes(read_frame(sock)) == {("t", 0): code}, word
 
 
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_large_batches_that_claims_settle_need_no_thread(codec):
+    large = batch(*(bytes([n]) * 30_000 for n in range(100)), codec=codec)  # 3 MB, stated by zstd frames
+    cases = {
+        "true": (tag_of(large), 0),
+        "of another batch": (tag_of(COMPRESSED), 1),
+        "null_keys that nobody knows": (tag_of(large)[:13] + b"\x05" + tag_of(large)[14:], 1),
+    }
+    for name, (tag, threads) in cases.items():
+        options = {"claims_in": ClaimsPolicy("trust")}
+        with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+            sock.sendall(produce_frame(1, ("t", 0, large), tags=((CLAIMS_TAG, tag),)))
+            assert codes(read_frame(sock)) == {("t", 0): 0}
+            assert proxy.counters.judged_in_threads_total == threads, name
+            assert proxy.counters.batches_by_path == {"claims" if threads == 0 else "shallow": 1}, name
+
+
 def test_tagging_does_not_go_with_trusting():
     for word in ("trust", "audit:0.1"):
         options = ProxyOptions(
