@@ -1,0 +1,194 @@
+"""Two gates in a row, clients that change nothing: the first makes claims, the second believes them but for a sample.
+
+client → edge (claims_out tag) → core (claims_in audit:0.001, a trusted listener) → broker
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import kafka
+import pytest
+from confluent_kafka import Producer
+
+from batchval.core.claims import compute, from_tag, to_tag
+from batchval.policy import ClaimsPolicy
+from tests.chain.conftest import POLICIES
+from tests.chain.run import read_all
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.proxy import RunningProxy, eventually
+
+pytestmark = pytest.mark.jvm
+
+AUDIT = ClaimsPolicy.parse("audit:0.001")
+CHECKED_FIRST = 100
+
+
+@contextmanager
+def chain(
+    upstream: str, claims_in: str = "ignore", audit: ClaimsPolicy = AUDIT
+) -> Iterator[tuple[RunningProxy, RunningProxy]]:
+    """(edge, core)."""
+    with (
+        RunningProxy(upstream, policies=POLICIES, claims_in=audit) as core,
+        RunningProxy(
+            core.bootstrap, policies=POLICIES, claims_in=ClaimsPolicy.parse(claims_in), claims_out="tag"
+        ) as edge,
+    ):
+        eventually(lambda: edge.proxy.listening)
+        yield edge, core
+
+
+def produce(bootstrap: str, topic: str, batches: int, codec: str = "zstd") -> None:
+    """So many batches of 20 records through librdkafka."""
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 0, "acks": "all"})
+    errors = []
+    for i in range(batches):
+        for j in range(20):
+            producer.produce(
+                topic, b"%d/%d " % (i, j) * 20, key=b"k%d" % j, partition=0,
+                on_delivery=lambda error, _: errors.append(error) if error else None,
+            )  # fmt: skip
+        assert producer.flush(30) == 0
+    assert errors == []
+
+
+def tags_seen(gate: RunningProxy) -> list[bytes | None]:
+    """The claims of each batch that comes to a gate from now on, as it sees them."""
+    seen: list[bytes | None] = []
+    judge = gate.proxy.gate.judge
+
+    def watched(request: Any, sender: str) -> Any:
+        seen.extend(request.claims(i) for i in range(len(request)))
+        return judge(request, sender)
+
+    gate.proxy.gate.judge = watched  # type: ignore[method-assign]
+    return seen
+
+
+def counts(gate: RunningProxy) -> Any:
+    ledger = gate.proxy.gate.ledger
+    assert ledger is not None
+    return ledger.counts()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_tags_travel_and_are_believed_after_the_first_hundred(broker: KafkaBroker, codec: str) -> None:
+    topic = f"chain-{codec}"
+    with chain(broker.bootstrap) as (edge, core):
+        seen = tags_seen(core)
+        produce(edge.bootstrap, topic, CHECKED_FIRST + 60, codec)
+        batches = len(seen)
+        assert batches >= CHECKED_FIRST + 60
+        assert all(tag is not None and len(tag) == 18 for tag in seen)
+        assert edge.counters.claims_tags_added_total == core.counters.claims_tags_dropped_total == batches
+        after = batches - CHECKED_FIRST
+        # one in a thousand of those after the first hundred is verified all the same
+        assert after - 5 <= core.counters.batches_by_path["claims"] <= after
+        assert counts(core).lying == 0
+        assert "claims" not in edge.counters.batches_by_path
+        assert edge.refusals == core.refusals == []
+    values = [record.value for record in read_all(broker.bootstrap, topic, 1)]
+    assert values == [b"%d/%d " % (i, j) * 20 for i in range(CHECKED_FIRST + 60) for j in range(20)]
+
+
+@pytest.mark.parametrize("claims_in", ["ignore", "verify"])
+def test_a_third_gate_in_front_vouches_for_nobody(broker: KafkaBroker, claims_in: str) -> None:
+    """What comes to the edge with claims, even false ones, goes on with the edge's own."""
+    with chain(broker.bootstrap, claims_in) as (edge, core), RunningProxy(edge.bootstrap, claims_out="tag") as stranger:
+        stranger.proxy.gate._tag = lambda batch, result: lie(batch)  # type: ignore[method-assign]
+        came, went = tags_seen(edge), tags_seen(core)
+        eventually(lambda: stranger.proxy.listening)
+        produce(stranger.bootstrap, f"stranger-{claims_in}", 10)
+        assert len(came) == len(went) >= 10
+        assert all(a is not None and b is not None and a != b for a, b in zip(came, went, strict=True))
+        assert counts(core).lying == 0
+        if claims_in == "verify":
+            assert counts(edge).lying >= 1
+
+
+def lie(batch: Any) -> bytes | None:
+    """That every key is null."""
+    claims = compute(bytes(batch))
+    if claims is None:
+        return None
+    return to_tag(claims._replace(null_keys=1), int.from_bytes(batch[17:21], "big"))
+
+
+def test_a_middle_hop_that_lies_is_caught_and_demoted(broker: KafkaBroker) -> None:
+    """An edge that lies from its 121st batch on: it is believed until the sample falls on it, and no more after that.
+
+    One in a hundred is drawn here: that none of 6,000 is has a probability of 6e-27.
+    """
+    with chain(broker.bootstrap, audit=ClaimsPolicy.parse("audit:0.01")) as (edge, core):
+        honest = edge.proxy.gate._tag
+        tags = 0
+
+        def tag(batch: Any, result: Any) -> bytes | None:
+            nonlocal tags
+            tags += 1
+            return honest(batch, result) if tags <= CHECKED_FIRST + 20 else lie(batch)
+
+        edge.proxy.gate._tag = tag  # type: ignore[method-assign]
+        ledger = core.proxy.gate.ledger
+        assert ledger is not None
+        produce(edge.bootstrap, "liar", CHECKED_FIRST + 20)
+        trusted = core.counters.batches_by_path["claims"]
+        assert trusted >= 12
+        for _ in range(60):
+            produce(edge.bootstrap, "liar", 100)
+            if counts(core).lying:
+                break
+        assert counts(core).demotions == 1
+        now_ms = int(time.time() * 1000)
+        assert ledger.is_demoted("listener default", now_ms)
+        before = core.counters.batches_by_path["claims"]
+        produce(edge.bootstrap, "liar", 50)
+        assert core.counters.batches_by_path["claims"] == before
+        # demotion costs CPU, nothing else: what comes is judged whole, and refused by the same rules
+        assert core.refusals == []
+
+
+def test_a_liar_from_the_start_is_caught_at_once(broker: KafkaBroker) -> None:
+    with chain(broker.bootstrap) as (edge, core):
+        edge.proxy.gate._tag = lambda batch, result: lie(batch)  # type: ignore[method-assign]
+        produce(edge.bootstrap, "liar-at-once", 120)
+        assert counts(core).demotions == 1
+        assert counts(core).lying == core.counters.produce_partitions_total  # it is checked on, and lies on
+        assert "claims" not in core.counters.batches_by_path
+
+
+def test_on_a_compacted_topic_a_hop_cannot_lie_a_key_away(broker: KafkaBroker) -> None:
+    """Claims that settle nothing are decided by the records: refused here as ever, with the same answer."""
+    producer_of = {"acks": "all", "compression_type": "gzip", "retries": 0}
+    with chain(broker.bootstrap) as (edge, core):
+        edge.proxy.gate.enforce = False  # an edge that lets all through, and vouches that no key is null
+        edge.proxy.gate._tag = lambda batch, result: claimed_keyed(batch)  # type: ignore[method-assign]
+        producer = kafka.KafkaProducer(bootstrap_servers=edge.bootstrap, **producer_of)
+        try:
+            with pytest.raises(kafka.errors.InvalidRecordError):
+                producer.send("chain-compact", b"keyless" * 30, partition=0).get(30)
+        finally:
+            producer.close()
+        assert [(refusal.rule, refusal.error) for refusal in core.refusals] == [("key-missing", "INVALID_RECORD")]
+        assert counts(core).lying == 1
+
+
+def claimed_keyed(batch: Any) -> bytes | None:
+    claims = compute(bytes(batch))
+    assert claims is not None
+    return to_tag(claims._replace(null_keys=2), int.from_bytes(batch[17:21], "big"))
+
+
+def test_a_tag_says_what_is_in_the_batch(broker: KafkaBroker) -> None:
+    with chain(broker.bootstrap) as (edge, core):
+        seen = tags_seen(core)
+        produce(edge.bootstrap, "said", 1)
+        (tag,) = seen
+        assert tag is not None
+        claims = from_tag(tag, int.from_bytes(tag[14:18], "big"))
+        assert claims is not None
+        assert (claims.records_number, claims.null_keys) == (20, 2)
