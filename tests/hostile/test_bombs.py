@@ -5,6 +5,7 @@ Bounds of time are five times the figures that hold on a quiet machine: 60 ms at
 
 import pytest
 from bombs import BOMBS, CLAIMS, LIMIT_SMALL, MIB, bomb, measure
+from seeds import batch, compress, varint
 
 from batchval import compression
 from batchval.core.validator import DEFAULT_MAX_DECOMPRESSED_BYTES, LogValidator
@@ -43,6 +44,20 @@ def test_a_segment_at_rest_too(name, made):
 @pytest.mark.parametrize("name", ["snappy, one", "zstd, one"])
 def test_the_packages_provider_holds_the_bytes_twice(name, made):
     assert measure(made[name], limit=LIMIT_SMALL, provider="packages")["growth"] <= 2 * LIMIT_SMALL + 16 * MIB
+
+
+def test_each_frame_gets_what_the_ones_before_it_left():
+    """Of 8 MiB, seven go to the first zstd frame: the second may not have eight more."""
+    value = varint(128 * MIB)
+    start = varint(128 * MIB + 5 + len(value)) + b"\0\0\0\x01" + value
+    payload = compress(4, start + bytes(7 * MIB)) + compress(4, bytes(121 * MIB) + b"\0")
+    data = batch(b"", 1, 4, payload=payload)
+    alone = measure(
+        batch(b"", 1, 4, payload=compress(4, start + bytes(7 * MIB))), limit=LIMIT_SMALL, provider="packages"
+    )
+    found = measure(data, limit=LIMIT_SMALL, provider="packages")
+    assert found["rule"] == "S8"
+    assert found["growth"] <= alone["growth"] + 6 * MIB
 
 
 def test_the_limit_is_what_refuses():
