@@ -1,0 +1,1 @@
+"""The gate, between clients and brokers of every sort."""
