@@ -1,0 +1,169 @@
+"""The CPU that two gates in a row cost, with claims and without, in front of a real broker, with unmodified producers.
+
+    librdkafka → edge (claims_out) → core (claims_in) → Apache Kafka
+
+    claims   edge: claims_out tag      core: claims_in audit:0.001
+    none     edge: claims_out none     core: claims_in ignore     (both decompress)
+    core     no edge                   core: claims_in ignore     (one gate, as it is without a chain)
+
+CPU is user and system time of each gate's process, and of the broker's, per GB of Produce requests as they come on the
+wire. Each way has its own gates; the first 200 batches are not counted, so that the core has come to believe the edge.
+Needs Java and Maven.
+
+    python bench/proxy/chain.py [--codec zstd,lz4] [--batches 2000] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from confluent_kafka import Producer, libversion
+
+from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
+from tests.support.gate_process import TICKS, GateProcess
+
+WAYS = {"claims": ("tag", "audit:0.001"), "none": ("none", "ignore"), "core": (None, "ignore")}
+UNCOUNTED = 200
+RECORD = 4000  # bytes of a value: fewer would leave the producer's Python too slow to keep a gate busy
+PARTITIONS = 4
+
+
+def values(count: int) -> list[bytes]:
+    """JSON of 4 kB, words and hexadecimal: it shrinks to about a third."""
+    rng = random.Random(8364)
+    words = ["offset", "segment", "leader", "epoch", "replica", "partition", "producer", "timestamp", "header", "quota"]
+    made = []
+    for i in range(count):
+        text = json.dumps({"id": i, "user": rng.getrandbits(64), "tags": rng.choices(words, k=180)})
+        made.append((text + rng.randbytes(RECORD // 2).hex())[:RECORD].encode())
+    return made
+
+
+def produce(bootstrap: str, codec: str, batch_bytes: int, batches: int, records: list[bytes]) -> None:
+    """So many batches or a few more, as librdkafka makes them."""
+    errors: list[Any] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.type": codec,
+            "batch.size": batch_bytes,
+            "message.max.bytes": 4 << 20,
+            "linger.ms": 200,
+            "enable.idempotence": True,
+            "queue.buffering.max.kbytes": 64 << 10,
+            "log_level": 0,
+        }
+    )
+    each = batch_bytes // (RECORD + 20)
+    for i in range(batches * each):
+        while True:
+            try:
+                producer.produce(
+                    f"chain-{codec}",
+                    records[i % len(records)],
+                    key=b"%d" % i,
+                    partition=i // each % PARTITIONS,
+                    on_delivery=lambda error, _: errors.append(error) if error else None,
+                )
+                break
+            except BufferError:
+                producer.poll(0.05)
+    assert producer.flush(120) == 0
+    assert not errors, errors[0]
+
+
+def cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def measure(
+    broker: KafkaBroker, way: str, codec: str, batch_bytes: int, batches: int, records: list[bytes]
+) -> dict[str, Any]:
+    """One way, once: CPU seconds per GB on the wire of each, and what paths the core took."""
+    claims_out, claims_in = WAYS[way]
+    assert broker.process is not None
+    with contextlib.ExitStack() as open_:
+        core = open_.enter_context(GateProcess(broker.bootstrap, claims_in=claims_in))
+        gates = {"core": core}
+        if claims_out is not None:
+            gates["edge"] = open_.enter_context(GateProcess(core.bootstrap, claims_out=claims_out))
+        first = gates.get("edge", core)
+        produce(first.bootstrap, codec, batch_bytes, UNCOUNTED, records)
+
+        def now() -> dict[str, float]:
+            return {name: gate.cpu_seconds() for name, gate in gates.items()} | {"broker": cpu_of(broker.process.pid)}
+
+        before, counted, paths = now(), core.counters()["request_bytes_total"], core.counters()["batches_by_path"]
+        produce(first.bootstrap, codec, batch_bytes, batches, records)
+        after, counters = now(), core.counters()
+        gb = (counters["request_bytes_total"] - counted) / 1e9
+        assert counters["partitions_refused"] == {}
+        assert not counters["lying"]
+        taken = {path: count - paths.get(path, 0) for path, count in counters["batches_by_path"].items()}
+        return {
+            **{f"{name} s/GB": (after[name] - before[name]) / gb for name in after},
+            "wire GB": gb,
+            "wire bytes a batch": gb * 1e9 / max(1, sum(taken.values())),
+            "claims path": taken.get("claims", 0) / max(1, sum(taken.values())),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--codec", default="zstd,lz4,snappy,gzip")
+    parser.add_argument("--batch", type=int, default=256 << 10, help="bytes of a batch before compression")
+    parser.add_argument("--batches", type=int, default=1500)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    records = values(2000)
+    results: dict[str, dict[str, Any]] = {}
+    settings = {
+        "num.partitions": PARTITIONS,
+        "log.retention.bytes": 64 << 20,
+        "log.segment.bytes": 32 << 20,
+        "message.max.bytes": 4 << 20,
+    }
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Kafka {KAFKA_VERSION}, librdkafka {libversion()[0]}, ")
+    print(
+        f"Python {platform.python_version()}; {RECORD} B records, batches of {options.batch} bytes before compression"
+    )
+    print("CPU s per GB on the wire, median of rounds (lowest to highest); share of batches that the core believed")
+    with KafkaBroker(config=settings, heap="1g") as broker:
+        for codec in options.codec.split(","):
+            rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+            for _ in range(options.rounds):
+                for way in WAYS:  # in turn, so that what else the machine does meets all
+                    rounds[way].append(measure(broker, way, codec, options.batch, options.batches, records))
+            for way, runs in rounds.items():
+                said = []
+                for name in ("edge s/GB", "core s/GB", "broker s/GB"):
+                    if name in runs[0]:
+                        numbers = sorted(run[name] for run in runs)
+                        said.append(
+                            f"{name[:-5]} {statistics.median(numbers):.2f} ({numbers[0]:.2f} to {numbers[-1]:.2f})"
+                        )
+                wire, share = runs[0]["wire bytes a batch"], statistics.mean(run["claims path"] for run in runs)
+                print(
+                    f"{codec:6} {way:6} {', '.join(said)}; {share:.1%} believed, {wire / 1000:.0f} kB frames",
+                    flush=True,
+                )
+            results[codec] = rounds
+    if options.json is not None:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
