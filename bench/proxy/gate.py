@@ -18,7 +18,7 @@ import uvloop
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.produce import ProduceRequestView
-from batchval.proxy.gate import Gate, Judgement
+from batchval.proxy.gate import Gate
 from batchval.proxy.options import ProxyOptions, TopicPolicies
 from batchval.proxy.server import Proxy
 
@@ -29,11 +29,8 @@ TOPICS = TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1))  # as where not
 class Open(Gate):
     """Judges nothing."""
 
-    def judge(self, request: ProduceRequestView, sender: str) -> Judgement:
-        return Judgement(0)
-
-    def settle(self, request: ProduceRequestView, judgement: Judgement, sender: str, client: str) -> None:
-        return None
+    def passes(self, request: ProduceRequestView) -> bool:
+        return True
 
 
 async def main(broker_port: int, way: str) -> None:
