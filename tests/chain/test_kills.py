@@ -20,7 +20,7 @@ def test_a_short_run(broker: KafkaBroker) -> None:
     with GateProcess(broker.bootstrap) as gate:
         run = chase(
             broker, gate, topic="short", partitions=PARTITIONS, producers=3, records=30_000, kills="ggbg",
-            pause_s=(0.5, 1.0), seed=1,
+            pause_s=(0.3, 0.6), seed=1,
         )  # fmt: skip
         assert gate.counters()["partitions_refused"] == {}
     assert run.errors == []
