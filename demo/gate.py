@@ -36,7 +36,7 @@ from demo.door import Knock, knocks
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-SECONDS = 15.0
+SECONDS = 8.0
 KNOCK_S = 0.05
 
 
