@@ -174,7 +174,7 @@ cdef int honesty(const Claims *claims, const BatchHeader *h, const Verdict *v) n
     if v.walked > 1:
         return CLAIMS_UNJUDGED
     strongest = strongest_null_keys(v.walked_null_keys, v.walked_records)
-    if v.walked_found & AGAINST_CLAIMS:
+    if v.walked_found & AGAINST_CLAIMS or v.walked_records <= 0:  # of a batch without records nothing can be claimed
         return CLAIMS_LYING
     if claims.records_number != v.walked_records or claims.batch_min_timestamp != v.walked_min_timestamp:
         return CLAIMS_LYING

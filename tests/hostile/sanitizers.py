@@ -31,6 +31,7 @@ _APART = " and ".join(
         "bounds_memory",
         "buy_no_memory",
         "packages_provider",
+        "ones_before_it",
         "over_read",
         "leak",
         "nothing_is_left",
