@@ -260,7 +260,8 @@ class ConsumerNetworkClient:
             return
         blocked: asyncio.Future[None] = self._loop.create_future()
         self._blocked.add(blocked)
-        handle = self._loop.call_later(timeout_ms / 1000, _release, blocked)
+        # A loop whose timers count whole milliseconds (uvloop) would spin through the last part of one.
+        handle = self._loop.call_later(max(timeout_ms, 1.0) / 1000, _release, blocked)
         try:
             await blocked
         finally:

@@ -437,10 +437,10 @@ async def test_12_no_busy_loop_where_no_node_is_ready() -> None:
         c.try_send = counted  # type: ignore[method-assign]
         future = c.send(NOWHERE, Ask())
         await asyncio.sleep(0.3)  # nobody polls: the loop's own rounds
-        assert 0 < rounds < 10
+        assert 0 < rounds < 25
         rounds = 0
         assert not await c.poll_until(future, 350)
-        assert 2 <= rounds / 2 < 12  # 100 ms each
+        assert 2 <= rounds / 2 < 25  # 100 ms each; one that spins makes thousands
         # an answer that nobody gives: not faster for being in flight
         async with Peer(silent) as peer, client() as other:
             future = other.send(peer.node(), Ask())
@@ -448,7 +448,7 @@ async def test_12_no_busy_loop_where_no_node_is_ready() -> None:
             real, rounds = other.try_send, 0
             other.try_send = counted  # type: ignore[method-assign]
             assert not await other.poll_until(future, 200)
-            assert rounds < 12
+            assert rounds < 50  # a loop that spins makes thousands
 
 
 async def test_12_no_wait_beyond_the_retry_backoff_when_nothing_is_in_flight() -> None:
