@@ -19,7 +19,7 @@ from batchval.proxy.health import HealthServer
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import GateMetrics
 from batchval.proxy.options import Counters, Limits, ProxyOptions, Refusal, TopicPolicies
-from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_topic_configs
+from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_brokers, read_topic_configs
 from batchval.proxy.refusals import RefusalLog
 from batchval.proxy.server import Proxy
 from batchval.proxy.tls import ListenerContext, UpstreamContext, subject_of
@@ -90,10 +90,12 @@ class RunningGate:
             listener_name=listener.name,
             listen_tls=None if tls is None else tls.context,
             upstream_tls=None if self.upstream_tls is None else self._upstream_context,
+            find_brokers=None if settings.upstream.admin is None else self._find_brokers,
             sender=_subject,
             limits=Limits(
                 max_frame_bytes=limits.max_frame_bytes,
                 max_connections=limits.max_connections,
+                max_listener_connections=listener.max_connections or limits.max_connections,
                 max_bytes_held=limits.max_bytes_held,
                 write_buffer=limits.write_buffer_bytes,
                 max_waiting=limits.max_requests_waiting,
@@ -120,6 +122,9 @@ class RunningGate:
     def _upstream_context(self) -> Any:
         assert self.upstream_tls is not None
         return self.upstream_tls.context
+
+    async def _find_brokers(self) -> list[tuple[int, str, int]]:
+        return await read_brokers(self.settings.upstream, self.upstream_tls)
 
     async def _read_topics(self, topics: Iterable[str] | None) -> Mapping[str, TopicPolicy]:
         return await read_topic_configs(self.settings.upstream, self.upstream_tls, topics)

@@ -21,7 +21,7 @@ from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.proxy.options import ProxyOptions
 
-__all__ = ["Cluster", "Listener", "ask_metadata", "resolved"]
+__all__ = ["Cluster", "Listener", "SilentBrokerError", "ask_metadata", "resolved"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -132,6 +132,10 @@ def resolved(tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None) -> ssl.S
     return tls if tls is None or isinstance(tls, ssl.SSLContext) else tls()
 
 
+class SilentBrokerError(ConnectionError):
+    """A broker that was reached, and ended the connection instead of answering: it wants credentials first, or TLS."""
+
+
 class _Asker(asyncio.Protocol):
     """Sends one request, and hands on the first frame that comes."""
 
@@ -154,13 +158,18 @@ class _Asker(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.answer.done():
-            self.answer.set_exception(exc or ConnectionError("the broker closed the connection"))
+            if exc is None or isinstance(exc, ConnectionError):
+                exc = SilentBrokerError("the connection was closed without an answer")
+            self.answer.set_exception(exc)
 
 
 async def ask_metadata(
     host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float
 ) -> list[tuple[int, str, int]]:
-    """(node_id, host, port) of each broker, as one of them says. Raises OSError, ProtocolError or TimeoutError."""
+    """(node_id, host, port) of each broker, as one of them says.
+
+    Raises OSError (SilentBrokerError where it hung up), ProtocolError or TimeoutError.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[memoryview] = loop.create_future()
     request = MetadataRequest(api_version=_METADATA_VERSION, topics=[])

@@ -76,6 +76,7 @@ class Listener(_Model):
     ``address``            the port that clients are given as bootstrap server; port 0: any free one
     ``advertised_host``    the host that clients are told; by default the one that the client itself has connected to
     ``first_broker_port``  broker n is at this port + n; by default the port after that of ``address``; 0: any free ones
+    ``max_connections``    of its clients, beside ``limits.max_connections`` of all
     ``trusted``            whoever connects here may make claims: all of them are one sender
     """
 
@@ -83,6 +84,7 @@ class Listener(_Model):
     address: AddressField
     advertised_host: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,255}$")] | None = None
     first_broker_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    max_connections: Positive | None = None
     trusted: bool = False
     tls: ListenerTls | None = None
 
@@ -217,8 +219,8 @@ class Limits(_Model):
     """What clients may take. Every limit is on.
 
     ``max_frame_bytes``       a longer request ends its connection before a byte of it is stored
-    ``max_connections``       of all clients of a listener; one more is closed at once
-    ``max_bytes_held``        requests and answers that wait here, of a listener's clients: above it reading pauses
+    ``max_connections``       of all clients together; one more is closed at once
+    ``max_bytes_held``        requests and answers that wait here, of all clients: above it reading pauses
     ``write_buffer_bytes``    what may wait for one socket before the other side is read no more
     ``max_requests_waiting``  answers that one connection may have open before no more is read from it
     ``handshake_timeout_ms``  until the first whole request, TLS included

@@ -6,7 +6,7 @@ Times are in seconds, sizes in bytes. The configuration file, its words and its 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple
@@ -25,7 +25,7 @@ class Limits:
 
     ``max_frame_bytes``   of a request (socket.request.max.bytes)
     ``max_answer_bytes``  of a broker's answer
-    ``max_connections``   of all listeners together
+    ``max_connections``   of all proxies that share these counters;  ``max_listener_connections`` of one proxy's clients
     ``max_bytes_held``    frames and answers that wait here, all connections together; above it reading pauses
     ``write_buffer``      bytes that may wait for one socket before the other side's reading pauses
     ``max_waiting``       answers that one connection may have open before its reading pauses
@@ -37,6 +37,7 @@ class Limits:
     max_frame_bytes: int = 100 << 20
     max_answer_bytes: int = 0x7FFFFFFF
     max_connections: int = 10_000
+    max_listener_connections: int = 10_000
     max_bytes_held: int = 512 << 20
     write_buffer: int = 256 << 10
     max_waiting: int = 1000
@@ -104,7 +105,7 @@ class Counters:
 
     connections_total: int = 0
     connections_open: int = 0
-    connections_refused_total: int = 0  # above max_connections
+    connections_refused_total: int = 0  # above max_connections, or max_listener_connections
     connections_closed: dict[str, int] = field(default_factory=dict)  # by reason, where the proxy closed
     upstream_failures_total: int = 0
     requests_total: int = 0
@@ -142,6 +143,7 @@ class ProxyOptions:
     ``topics``             policies; ``validator`` what LogValidator is made with besides (mode, extras, limits)
     ``claims_in``          what to make of claims that come in; ``claims_out`` whether any go out
     ``listen_tls``         an SSLContext, or a function that gives the newest at each start of a listener
+    ``find_brokers``       gives (node id, host, port) of each broker; None: a broker is asked, without credentials
     ``sender``             gives the name that a connection's claims go by (from its certificate); None: the listener
     """
 
@@ -157,6 +159,7 @@ class ProxyOptions:
     listener_name: str = "default"
     listen_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
     upstream_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
+    find_brokers: Callable[[], Awaitable[list[tuple[int, str, int]]]] | None = None
     sender: Callable[[object], str | None] | None = None
     limits: Limits = field(default_factory=Limits)
     threads: int = 2

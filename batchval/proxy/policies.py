@@ -7,9 +7,10 @@ itself is checked all the same.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final, TypeVar
 
@@ -32,7 +33,7 @@ from batchval.proxy.loading import ConfigError
 from batchval.proxy.sasl import authenticate
 from batchval.proxy.tls import UpstreamContext
 
-__all__ = ["UNBOUNDED", "ClusterTopics", "TopicLookup", "read_topic_configs"]
+__all__ = ["UNBOUNDED", "ClusterTopics", "TopicLookup", "read_brokers", "read_topic_configs"]
 
 #: For topics of which nothing is known.
 UNBOUNDED: Final = TopicPolicy(max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1)
@@ -153,6 +154,27 @@ async def read_topic_configs(
     upstream: Upstream, tls: UpstreamContext | None, topics: Iterable[str] | None
 ) -> dict[str, TopicPolicy]:
     """Asks the bootstrap broker, on a connection of its own. NetworkError, OSError, ProtocolError, ConfigError."""
+    async with _as_admin(upstream, tls) as (connection, versions):
+        names = sorted(topics) if topics is not None else await _all_topics(connection, versions)
+        found: dict[str, TopicPolicy] = {}
+        for start in range(0, len(names), TOPICS_A_REQUEST):
+            found |= await _describe(connection, versions, names[start : start + TOPICS_A_REQUEST])
+        return found
+
+
+async def read_brokers(upstream: Upstream, tls: UpstreamContext | None) -> list[tuple[int, str, int]]:
+    """(node id, host, port) of each broker, asked with the gate's own credentials. Errors as above."""
+    async with _as_admin(upstream, tls) as (connection, versions):
+        version = _version(MetadataRequest, versions, least=1)
+        answer: MetadataResponse = await connection.request(MetadataRequest(topics=[], api_version=version))
+        return [(broker.node_id, broker.host, broker.port) for broker in answer.brokers]
+
+
+@contextlib.asynccontextmanager
+async def _as_admin(
+    upstream: Upstream, tls: UpstreamContext | None
+) -> AsyncIterator[tuple[Connection, dict[int, tuple[int, int]]]]:
+    """A connection to the bootstrap broker on which ``upstream.admin`` is known, and the versions that it speaks."""
     options = ConnectionOptions(client_id="batchval-gate", ssl=tls.context if tls is not None else None)
     async with asyncio.timeout(upstream.connect_timeout_ms / 1000):
         connection = await Connection.open(*upstream.bootstrap, options)
@@ -165,11 +187,7 @@ async def read_topic_configs(
             except ValueError as error:
                 raise ConfigError([f"upstream.admin.password: {error}"]) from None
             await authenticate(connection, admin.mechanism, admin.username, password)
-        names = sorted(topics) if topics is not None else await _all_topics(connection, versions)
-        found: dict[str, TopicPolicy] = {}
-        for start in range(0, len(names), TOPICS_A_REQUEST):
-            found |= await _describe(connection, versions, names[start : start + TOPICS_A_REQUEST])
-        return found
+        yield connection, versions
     finally:
         connection.close()
         await connection.wait_closed()

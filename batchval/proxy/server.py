@@ -12,11 +12,12 @@ import logging
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from batchval.errors import BatchvalError
+from batchval.network.errors import AuthenticationError
 from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.apis import APIS
-from batchval.protocol.errors import ProtocolError
-from batchval.proxy.cluster import Cluster, Listener, ask_metadata, resolved
+from batchval.proxy.cluster import Cluster, Listener, SilentBrokerError, ask_metadata, resolved
 from batchval.proxy.downstream import BUDGET, Downstream
 from batchval.proxy.gate import Gate
 from batchval.proxy.options import Counters, ProxyOptions
@@ -29,6 +30,7 @@ log = logging.getLogger("batchval.proxy")
 SASL_HANDSHAKE = 17
 _NEVER = 0x7FFF
 _DISCOVERY_S = (0.2, 5.0)  # between attempts, doubled up to the second
+_SILENT_S = 60.0  # the second, for a cluster that does not want to answer
 
 
 def carried() -> dict[int, tuple[int, int]]:
@@ -131,29 +133,56 @@ class Proxy:
         )
 
     async def _discover(self) -> None:
-        """Learns the brokers, so that each has its listener before a client asks; again and again until it works."""
+        """Learns the brokers, so that each has its listener before a client asks; again and again until it works.
+
+        A cluster that tells nobody its brokers without credentials is asked rarely, and no more once a client's answer
+        has named them.
+        """
         wait_s = _DISCOVERY_S[0]
-        while True:
+        told = False
+        while not self.cluster.brokers:
+            longest_s = _DISCOVERY_S[1]
             for host, port in self.options.upstream:
                 try:
-                    tls = resolved(self.options.upstream_tls)
-                    brokers = await ask_metadata(host, port, tls, self.options.limits.connect_s)
+                    brokers = await self._ask_brokers(host, port)
                     for broker in brokers:
                         self.cluster.listener_of(*broker)
-                except (OSError, ProtocolError, TimeoutError) as error:
+                except SilentBrokerError:
+                    longest_s = _SILENT_S
+                    if not told:
+                        told = True
+                        log.info(
+                            "%s:%d names its brokers to nobody without credentials (or wants TLS): they are learnt "
+                            "from its answers to clients",
+                            host,
+                            port,
+                        )
+                except (OSError, BatchvalError) as error:
+                    if isinstance(error, AuthenticationError):
+                        longest_s = _SILENT_S
                     self.log_error(f"{host}:{port} did not say which brokers there are", error)
                 else:
                     if brokers:
                         self.ready = True
                         return
             await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, _DISCOVERY_S[1])
+            wait_s = min(2 * wait_s, longest_s)
+
+    async def _ask_brokers(self, host: str, port: int) -> list[tuple[int, str, int]]:
+        if self.options.find_brokers is not None:
+            return await self.options.find_brokers()
+        return await ask_metadata(host, port, resolved(self.options.upstream_tls), self.options.limits.connect_s)
 
     # ---- what connections ask for ----------------------------------------------------------------------------------
 
     def admit(self, connection: Downstream) -> bool:
         """Whether one more connection may be."""
-        if self._draining or len(self.connections) >= self.options.limits.max_connections:
+        limits = self.options.limits
+        if (
+            self._draining
+            or len(self.connections) >= limits.max_listener_connections
+            or self.counters.connections_open >= limits.max_connections
+        ):
             self.counters.connections_refused_total += 1
             return False
         self.connections[connection] = None

@@ -73,7 +73,7 @@ def java_version(java: str) -> int:
 
 
 def classpath(profile: str = "broker") -> str:
-    """The jars of a broker with the Java clients, or of Kafka's own command line tools (profile "tools")."""
+    """The jars of a broker with the Java clients; "3.9": of one of that release; "tools": of Kafka's own commands."""
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
     kept = TARGET / f"{profile}-{digest}.classpath"
     TARGET.mkdir(exist_ok=True)
@@ -121,6 +121,7 @@ class KafkaBroker:
     """One broker on the loopback, its data in `directory` (a temporary one that goes away, if none is given).
 
     Data and ports stay through stop, kill and restart. `config` is read at every start, so a restart can change it.
+    `profile` "3.9" is a broker of that release.
     """
 
     host = "127.0.0.1"
@@ -134,6 +135,7 @@ class KafkaBroker:
         heap: str = "384m",
         jvm: Sequence[str] = (),
         timeout: float = 90.0,
+        profile: str = "broker",
     ) -> None:
         self._temporary = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="batchval-kafka-")).resolve()
@@ -142,6 +144,7 @@ class KafkaBroker:
         self._log_start = 0
         self.config = dict(config or {})
         self.heap, self.jvm, self.timeout = heap, tuple(jvm), timeout
+        self.profile = profile
         self._wanted_port = port
         self._choose_ports()
         self.process: subprocess.Popen[bytes] | None = None
@@ -237,10 +240,10 @@ class KafkaBroker:
             if not (self.data / "meta.properties").exists():
                 cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes)[:22].decode()  # never a leading dash
                 arguments = ["format", "--cluster-id", cluster, "--config", str(properties)]
-                command = java_command("kafka.tools.StorageTool", *arguments, heap="128m")
+                command = java_command("kafka.tools.StorageTool", *arguments, heap="128m", profile=self.profile)
                 if subprocess.run(command, stdout=log, stderr=log, check=False, timeout=self.timeout).returncode:
                     raise BrokerError(f"formatting the storage directory failed{self._tail()}")
-            command = java_command("kafka.Kafka", str(properties), heap=self.heap, jvm=self.jvm)
+            command = java_command("kafka.Kafka", str(properties), heap=self.heap, jvm=self.jvm, profile=self.profile)
             # a session of its own: an interrupt at the terminal is for the tests, which then stop the broker in order
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True

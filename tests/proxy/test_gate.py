@@ -14,7 +14,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy import gate as gate_module
-from batchval.proxy.options import ProxyOptions, TopicPolicies
+from batchval.proxy.options import Counters, ProxyOptions, TopicPolicies
 from batchval.proxy.server import Proxy
 from tests.support.proxy import (
     RunningProxy,
@@ -94,6 +94,18 @@ def test_policies_go_by_topic():
     ):
         sock.sendall(produce_frame(1, ("compact-a", 0, keyless), ("other", 0, keyless)))
         assert codes(read_frame(sock)) == {("compact-a", 0): 87, ("other", 0): 0}
+
+
+def test_policies_that_come_and_go_cost_no_memory(monkeypatch):
+    monkeypatch.setattr(gate_module, "MOST_POLICIES", 10)
+    limits = iter(range(100, 200))
+    topics = TopicPolicies()
+    topics.known = lambda _: TopicPolicy(max_message_bytes=next(limits))  # the topic's configuration is never the same
+    gate = gate_module.Gate(ProxyOptions(("", 0), (), topics=topics), Counters())
+    request = ProduceRequestView(produce_frame(1, ("t", 0, batch(b"x" * 60)))[4:])
+    passed = [gate.passes(request) for _ in range(100)]
+    assert passed == [len(batch(b"x" * 60)) <= limit for limit in range(100, 200)]
+    assert 0 < len(gate._by_policy) <= 10
 
 
 def test_answers_keep_the_order_of_requests_whoever_gives_them():

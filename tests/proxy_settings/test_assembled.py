@@ -16,7 +16,7 @@ from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import ConfigError, settings_from
-from tests.support.proxy import ScriptedBroker, answered, batch, damaged, produce_frame
+from tests.support.proxy import ScriptedBroker, answered, batch, damaged, other_frame, produce_frame
 
 ZSTD = 4
 COMPRESSED = batch(b"one" * 50, b"two" * 50, codec=ZSTD)
@@ -151,3 +151,35 @@ async def test_what_cannot_be_read_is_said_before_anything_listens(tmp_path: Pat
     tls = {"certificate": str(tmp_path / "none.pem"), "key": str(tmp_path / "none.key")}
     with ScriptedBroker() as broker, pytest.raises(ConfigError, match=r"none\.pem"):
         await with_gate(broker, lambda _: None, [{"address": "127.0.0.1:0", "tls": tls}])
+
+
+async def test_connections_are_bounded_at_each_door_and_together() -> None:
+    async def use(gate: RunningGate) -> None:
+        held = []
+
+        async def enters(name: str) -> bool:
+            reader, writer = await asyncio.open_connection(*gate.addresses[name])
+            held.append(writer)
+            writer.write(other_frame(1))
+            try:
+                return bool(await reader.read(8))
+            except ConnectionError:
+                return False
+
+        assert await enters("narrow")
+        assert not await enters("narrow")
+        assert [await enters("wide") for _ in range(3)] == [True, True, False]
+        assert gate.counters.connections_refused_total == 2
+        for writer in held:
+            writer.close()
+        while gate.counters.connections_open:
+            await asyncio.sleep(0.01)
+        assert await enters("narrow")
+        held[-1].close()
+
+    listeners = [
+        {"address": "127.0.0.1:0", "name": "narrow", "max_connections": 1},
+        {"address": "127.0.0.1:0", "name": "wide"},
+    ]
+    with ScriptedBroker() as broker:
+        await with_gate(broker, use, listeners, limits={"max_connections": 3})
