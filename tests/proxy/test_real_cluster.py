@@ -291,54 +291,6 @@ def test_some_of_several_partitions(proxy):
     assert read(proxy, topic, 1) == [b"one"]
 
 
-@pytest.fixture(scope="module")
-def sasl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a listener that wants a name and a password."""
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("sasl"))
-        port = _free()
-        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-        broker.config.update(
-            {
-                "listeners": f"PLAINTEXT://127.0.0.1:{broker.port},CONTROLLER://127.0.0.1:{broker.controller_port},"
-                f"SASL_PLAINTEXT://127.0.0.1:{port}",
-                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker.port},SASL_PLAINTEXT://127.0.0.1:{port}",
-                "listener.security.protocol.map": ",".join(
-                    f"{name}:{name.replace('CONTROLLER', 'PLAINTEXT')}"
-                    for name in ("PLAINTEXT", "CONTROLLER", "SASL_PLAINTEXT")
-                ),
-                "sasl.enabled.mechanisms": "PLAIN",
-                "connections.max.reauth.ms": 2000,
-                "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{module} required user_ann="s3cret-of-ann";',
-            }
-        )
-        with broker:
-            yield f"127.0.0.1:{port}"
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
-
-
-def test_sasl_passes_through_and_again(sasl_broker):
-    """PLAIN; and authenticated anew on the same connection (KIP-368): the broker asks for it every two seconds."""
-    who = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
-    with RunningProxy(sasl_broker) as proxy:
-        producer = producer_of(proxy, **who, **{"sasl.password": "s3cret-of-ann"})
-        topic, errors = fresh(), []
-        for i in range(12):
-            producer.produce(topic, b"%d" % i, on_delivery=lambda error, _: error and errors.append(error))
-            assert producer.flush(30) == 0
-            time.sleep(0.4)
-        assert errors == []
-        handshakes, asked = (proxy.counters.requests_by_api.get(key, 0) for key in (17, 36))
-        assert handshakes >= 4
-        assert asked >= 4
-        wrong = producer_of(proxy, **who, **{"sasl.password": "wrong", "message.timeout.ms": 2000})
-        wrong.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
-        wrong.flush(10)
-        assert len(errors) == 1
-        assert errors[0] is not None
-
-
 # ---- kills ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,69 @@
+"""A gate from settings, as ``batchval proxy`` makes it, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, Self
+
+import uvloop
+
+from batchval.proxy.assemble import RunningGate
+from batchval.proxy.loading import settings_from
+
+
+class RunningSettings:
+    """``with RunningSettings(upstream, topics=…) as gate: … gate.bootstrap …  gate.gate.counters``"""
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        admin: dict[str, Any] | None = None,
+        upstream_tls: dict[str, Any] | None = None,
+        tls: dict[str, Any] | None = None,
+        trusted: bool = False,
+        **more: Any,
+    ) -> None:
+        listener: dict[str, Any] = {"address": "127.0.0.1:0", "first_broker_port": 0, "trusted": trusted}
+        behind: dict[str, Any] = {"bootstrap": upstream}
+        if tls is not None:
+            listener["tls"] = tls
+        if admin is not None:
+            behind["admin"] = admin
+        if upstream_tls is not None:
+            behind["tls"] = upstream_tls
+        given = {"listeners": [listener], "upstream": behind, "metrics": {"address": None}}
+        self.settings = settings_from(given | more)
+        self.loop = uvloop.new_event_loop()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.gate: RunningGate
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        self.call(self._start())
+        return self
+
+    async def _start(self) -> None:
+        self.gate = RunningGate(self.settings)
+        await self.gate.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.call(self.gate.stop(0.5))
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(10)
+
+    def call(self, coroutine: Any, timeout: float = 30.0) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.gate.addresses["default"]
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.gate.addresses["default"])
