@@ -103,6 +103,7 @@ class RunningGate:
                 idle_s=limits.idle_timeout_ms / 1000,
                 connect_s=settings.upstream.connect_timeout_ms / 1000,
                 linger_s=max(limits.drain_timeout_ms / 1000, 0.1),
+                peer_timeout_s=limits.peer_timeout_ms / 1000,
             ),
             threads=limits.threads,
             on_refusal=self._refused,

@@ -225,6 +225,7 @@ class Limits(_Model):
     ``max_requests_waiting``  answers that one connection may have open before no more is read from it
     ``handshake_timeout_ms``  until the first whole request, TLS included
     ``idle_timeout_ms``       without a request, and with nothing to be answered
+    ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; one that is gone without a word is found so
     ``drain_timeout_ms``      at the end, for what is in flight
     ``threads``               that judge what would hold the others up
     """
@@ -236,6 +237,7 @@ class Limits(_Model):
     max_requests_waiting: Positive = 1_000
     handshake_timeout_ms: Positive = 10_000
     idle_timeout_ms: Positive = 600_000
+    peer_timeout_ms: Annotated[int, Field(ge=1_000, le=_INT_MAX)] = 120_000
     drain_timeout_ms: Annotated[int, Field(ge=0)] = 30_000
     threads: Annotated[int, Field(ge=1, le=64)] = 2
 

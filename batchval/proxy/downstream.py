@@ -24,7 +24,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
 from batchval.protocol.request import Chunks
 from batchval.proxy.gate import Judgement
-from batchval.proxy.upstream import TCP_CLOSE, TCP_CLOSE_WAIT, Upstream, keep_alive, tcp_state
+from batchval.proxy.upstream import TCP_CLOSE, TCP_CLOSE_WAIT, Upstream, keep_alive, silent_s, tcp_state
 
 if TYPE_CHECKING:
     from batchval.proxy.cluster import Listener
@@ -115,7 +115,7 @@ class Downstream(asyncio.BufferedProtocol):
         self.ending: str | None = None  # why the connection ends, once it does
         self.deadline: float | None = None
         self.client = self.sender = self.advertised = ""
-        self.started = self.seen = proxy.now
+        self.started = self.seen = self.asked = proxy.now
         self.spoke = False
         self.left: float | None = None  # since when the client is known to have left while it was not read
         self._connecting: asyncio.Task[None] | None = None
@@ -129,7 +129,8 @@ class Downstream(asyncio.BufferedProtocol):
             self.transport.abort()
             return
         self.transport.set_write_buffer_limits(self.limits.write_buffer)
-        keep_alive(self.transport)
+        # no bound on what it has not acknowledged: consumers may go minutes without reading; see check_time
+        keep_alive(self.transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
         peer = transport.get_extra_info("peername")
         self.client = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
         self.sender = self.proxy.sender_of(transport)
@@ -598,6 +599,12 @@ class Downstream(asyncio.BufferedProtocol):
 
     def check_time(self, now: float) -> None:
         """Called now and then: ends what has waited too long."""
+        timeout_s = self.limits.peer_timeout_s
+        if now - self.asked > timeout_s / 10:
+            self.asked = now
+            if silent_s(self.transport) > timeout_s:
+                self.abort("client_gone")
+                return
         if self.deadline is not None:
             if now > self.deadline:
                 self.abort("linger")

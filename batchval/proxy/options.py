@@ -32,6 +32,7 @@ class Limits:
     ``handshake_s``       until the first whole request;  ``idle_s``  between requests, while no answer is awaited
     ``connect_s``         for the connection to a broker
     ``linger_s``          what a closed connection has to write what is left of it
+    ``peer_timeout_s``    how long a peer may leave unacknowledged what the kernel sends it: then it is gone
     """
 
     max_frame_bytes: int = 100 << 20
@@ -45,6 +46,7 @@ class Limits:
     idle_s: float = 600.0
     connect_s: float = 10.0
     linger_s: float = 30.0
+    peer_timeout_s: float = 120.0
 
 
 class TopicPolicies:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from typing import TYPE_CHECKING, cast
 
 from batchval.protocol.frames import FrameError, FrameSplitter
@@ -15,25 +16,52 @@ from batchval.protocol.frames import FrameError, FrameSplitter
 if TYPE_CHECKING:
     from batchval.proxy.downstream import Downstream
 
-__all__ = ["TCP_CLOSE", "TCP_CLOSE_WAIT", "Upstream", "keep_alive", "tcp_state"]
+__all__ = ["TCP_CLOSE", "TCP_CLOSE_WAIT", "Upstream", "keep_alive", "silent_s", "tcp_state"]
 
 #: Of Linux' tcp_states.h: reset, and ended by the peer.
 TCP_CLOSE = 7
 TCP_CLOSE_WAIT = 8
 
-_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+#: Of Linux' struct tcp_info: retransmits, probes (both 0 once the peer acknowledges), last_ack_recv in ms.
+_TCP_INFO = struct.Struct("=2xBB52xI")
+_PROBES = 6
 
 
-def keep_alive(transport: asyncio.Transport) -> None:
-    """Finds a peer that is gone without a word, within two minutes; and no waiting for more to send."""
+def keep_alive(transport: asyncio.Transport, timeout_s: float, *, bound_unacknowledged: bool) -> None:
+    """Finds a peer that is gone without a word, where nothing is under way to it; and no waiting for more to send.
+
+    What is under way is no matter of keepalive, and the kernel would repeat it for a quarter of an hour:
+    ``bound_unacknowledged`` ends that, too (TCP_USER_TIMEOUT). It also ends a peer that acknowledges and does not read.
+    """
     sock = transport.get_extra_info("socket")
     if sock is None:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE:
+    for name, value in (
+        ("TCP_KEEPIDLE", max(1, int(timeout_s / 2))),
+        ("TCP_KEEPINTVL", max(1, int(timeout_s / 2 / _PROBES))),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", int(timeout_s * 1000) if bound_unacknowledged else 0),
+    ):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def silent_s(transport: asyncio.Transport | None) -> float:
+    """For how long the peer has acknowledged nothing although the kernel asks it to: 0 where it asks nothing.
+
+    A peer that only does not read answers the kernel's probes of its window, and is not silent.
+    """
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return 0.0
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        retransmits, probes, last_ack_ms = _TCP_INFO.unpack(info)
+    except (OSError, struct.error):
+        return 0.0
+    return float(last_ack_ms) / 1000 if retransmits or probes else 0.0
 
 
 def tcp_state(transport: asyncio.Transport | None) -> int:
@@ -61,7 +89,7 @@ class Upstream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(self.downstream.limits.write_buffer)
-        keep_alive(self.transport)
+        keep_alive(self.transport, self.downstream.limits.peer_timeout_s, bound_unacknowledged=True)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.splitter.get_buffer(sizehint)

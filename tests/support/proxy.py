@@ -109,15 +109,18 @@ class ScriptedBroker:
     ``answer(frame)``, given a frame without its length, gives the bytes to send (frames, whole), or None for nothing.
     """
 
-    def __init__(self, answer: Callable[[bytes], bytes | None] | None = None) -> None:
+    def __init__(
+        self, answer: Callable[[bytes], bytes | None] | None = None, listener: socket.socket | None = None
+    ) -> None:
         self.answer = answer or answered
         self.frames: list[bytes] = []
         self.connections: list[socket.socket] = []
         self.talking: socket.socket | None = None  # the connection that the last frame came by
         self.reading = threading.Event()
         self.reading.set()
-        self.listener = socket.create_server((LOOPBACK, 0))
-        self.address = f"{LOOPBACK}:{self.listener.getsockname()[1]}"
+        self.listener = listener or socket.create_server((LOOPBACK, 0))
+        host, port = self.listener.getsockname()
+        self.address = f"{host}:{port}"
         self.closed = False
 
     def __enter__(self) -> ScriptedBroker:
@@ -127,6 +130,8 @@ class ScriptedBroker:
     def __exit__(self, *_: object) -> None:
         self.closed = True
         self.reading.set()
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # a thread that accepts would keep it open
         self.listener.close()
         for sock in self.connections:
             with contextlib.suppress(OSError):

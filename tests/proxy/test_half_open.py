@@ -1,0 +1,131 @@
+"""A peer that is gone without a word: no FIN, no RST, and nothing acknowledged. And one that only does not read."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+
+import pytest
+
+from batchval.protocol.frames import poison_released
+from batchval.proxy.options import Limits
+from tests.support.namespaces import neighbour
+from tests.support.proxy import (
+    RunningProxy,
+    ScriptedBroker,
+    batch,
+    connected,
+    eventually,
+    other_frame,
+    produce_frame,
+    read_exactly,
+    read_frame,
+)
+
+SHORT_S = 2.0
+LONG = Limits(idle_s=60, linger_s=30)  # nothing else may end what is tested here
+SHORT = Limits(idle_s=60, linger_s=30, peer_timeout_s=SHORT_S)
+MB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def poisoned():
+    before = poison_released(True)
+    yield
+    poison_released(before)
+
+
+def options_of(transport) -> dict[str, int]:
+    sock = transport.get_extra_info("socket")
+    names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT", "TCP_NODELAY")
+    told = {name: sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names}
+    return told | {"SO_KEEPALIVE": sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)}
+
+
+@pytest.mark.parametrize(
+    ("limits", "idle", "interval", "timeout_ms"), [(LONG, 60, 10, 120_000), (SHORT, 1, 1, int(SHORT_S * 1000))]
+)
+def test_what_the_kernel_is_told(limits, idle, interval, timeout_ms):
+    """Needs no namespace. The bound on unacknowledged bytes is the broker's alone: consumers may go long unread."""
+    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
+        sock.sendall(other_frame(1))
+        read_frame(sock)
+        (connection,) = proxy.proxy.connections
+        assert connection.upstream is not None
+        both = {"TCP_KEEPIDLE": idle, "TCP_KEEPINTVL": interval, "TCP_KEEPCNT": 6, "TCP_NODELAY": 1, "SO_KEEPALIVE": 1}
+        assert options_of(connection.upstream.transport) == both | {"TCP_USER_TIMEOUT": timeout_ms}
+        assert options_of(connection.transport) == both | {"TCP_USER_TIMEOUT": 0}
+
+
+def gone(sock: socket.socket, timeout: float) -> float:
+    """Seconds until the gate ends a connection."""
+    started = time.monotonic()
+    sock.settimeout(timeout)
+    with contextlib.suppress(ConnectionResetError):
+        assert sock.recv(1) == b""
+    return time.monotonic() - started
+
+
+def test_a_broker_that_is_gone_without_a_word():
+    """With a request under way to it, and with nothing under way; other brokers' connections go on."""
+    with neighbour() as there:
+        if there is None:
+            return  # test_what_the_kernel_is_told shows what the kernel has to do it with
+        with (
+            ScriptedBroker(lambda _: None, there.listen()) as broker,
+            ScriptedBroker() as other,
+            RunningProxy(broker.address, limits=SHORT) as proxy,
+            RunningProxy(other.address, limits=SHORT) as beside,
+            connected(proxy) as asking,
+            connected(proxy) as waiting,
+            connected(beside) as well,
+        ):
+            for sock in (asking, waiting, well):
+                sock.sendall(other_frame(1))
+            read_frame(well)
+            eventually(lambda: len(broker.frames) == 2)
+            there.pull()
+            asking.sendall(produce_frame(2, ("t", 0, batch(b"never"))))
+            took = gone(asking, 20)
+            assert SHORT_S * 0.9 < took < SHORT_S * 4
+            assert took + gone(waiting, 20) < SHORT_S * 5
+            eventually(lambda: proxy.counters.connections_open == 0)
+            assert proxy.counters.bytes_held == 0
+            assert len(broker.frames) == 2
+            well.sendall(other_frame(2))
+            assert read_frame(well) == struct.pack(">i", 2)
+
+
+def test_a_client_that_is_gone_without_a_word_and_one_that_only_does_not_read():
+    """Answers under way to it, more than the kernel takes, or none. Who acknowledges may leave his answers unread."""
+
+    def answer(frame: bytes) -> bytes | None:
+        if frame[:2] == b"\0\1":  # fetch
+            return struct.pack(">i", 4 * MB) + frame[4:8] + bytes(4 * MB - 4)
+        return None if frame[:2] == b"\0\0" else struct.pack(">i", 4) + frame[4:8]
+
+    fetch = other_frame(2, key=1, version=11, body=b"\0" * 8)
+    with neighbour() as there, ScriptedBroker(answer) as broker, contextlib.ExitStack() as open_:
+        host = "127.0.0.1" if there is None else there.here
+        proxy = open_.enter_context(RunningProxy(broker.address, limits=SHORT, listen=(host, 0)))
+        unread = open_.enter_context(connected(proxy))
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        unread.sendall(fetch * 3)
+        if there is not None:
+            idle, fetching = (open_.enter_context(there.connect(proxy.address)) for _ in range(2))
+            for sock in (idle, fetching):
+                sock.sendall(other_frame(1))
+                read_frame(sock)
+            fetching.sendall(fetch)
+            eventually(lambda: proxy.counters.answers_total >= 3)
+            there.pull()
+            fetching.close()  # nobody hears of it
+            eventually(lambda: proxy.counters.connections_open == 1, SHORT_S * 6)
+            assert proxy.counters.connections_closed.get("client_gone", 0) >= 1
+        time.sleep(SHORT_S * 1.5)
+        assert proxy.counters.connections_open == 1
+        for _ in range(3):
+            assert read_exactly(unread, 4) == struct.pack(">i", 4 * MB)
+            assert read_exactly(unread, 4 * MB)[:4] == struct.pack(">i", 2)
