@@ -126,6 +126,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": SUPER,
                 "connections.max.reauth.ms": 2000,
+                # members of the new groups hear of each other by heartbeats, of which the defaults are 5 s apart
+                **{
+                    f"group.{kind}.{least}heartbeat.interval.ms": 100
+                    for kind in ("consumer", "share")
+                    for least in ("", "min.")
+                },
             }
         )
         with broker:

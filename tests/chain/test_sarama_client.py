@@ -1,0 +1,60 @@
+"""sarama sees through the gate what it sees without it, line by line; the gate is who refuses."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.chain.conftest import HERE, POLICIES
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.proxy import RunningProxy, eventually
+
+pytestmark = pytest.mark.jvm
+
+SOURCE = HERE / "sarama"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("sarama") / "client")
+    subprocess.run(["go", "build", "-mod=readonly", "-o", path, "."], cwd=SOURCE, check=True, timeout=300)
+    return path
+
+
+@pytest.mark.parametrize("version", ["4.3.1", pytest.param("2.1.0", marks=pytest.mark.slow)])
+def test_each_line_is_the_same(broker: KafkaBroker, program: str, version: str) -> None:
+    """With the newest protocol that sarama knows, and with one of 2018."""
+    prefix = f"sarama{version[0]}"
+    with RunningProxy(broker.bootstrap, policies=POLICIES) as gate:
+        eventually(lambda: gate.proxy.listening)
+        ports = ",".join(str(port) for port in sorted(gate.own_ports()))
+        runs = [
+            subprocess.Popen([program, *args, version], stdout=subprocess.PIPE, text=True)
+            for args in (
+                (broker.bootstrap, f"{prefix}direct-", str(broker.port)),
+                (gate.bootstrap, f"{prefix}gated-", ports),
+            )
+        ]
+        said = [run.communicate(timeout=180)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
+    direct, gated = (dict(line.split(": ", 1) for line in text.splitlines()) for text in said)
+    assert gated == direct
+    assert gated["node"] == "true"
+    assert gated["codecs read"].startswith("100 records")
+    assert gated["idempotent"].startswith("30 records")
+    assert "out of order" not in gated
+    assert gated["committed"].startswith("10 records")
+    assert gated["group"] == "from 60 on 40"
+    for how in ("none false", "none true", "zstd false", "zstd true"):
+        assert gated[f"too large {how}"] == "error 10"
+        assert gated[f"no key {how}"] == "error 87"
+        assert gated[f"-50 hours {how}"] == gated[f"50 hours {how}"] == "error 32"
+        assert gated[f"and goes on {how}"].startswith("accepted")
+    assert gated["what is there"].startswith("4 records")
+    refused = {(refusal.topic, refusal.error) for refusal in gate.refusals if refusal.enforced}
+    assert refused == {
+        (f"{prefix}gated-small", "MESSAGE_TOO_LARGE"),
+        (f"{prefix}gated-compact", "INVALID_RECORD"),
+        (f"{prefix}gated-fresh", "INVALID_TIMESTAMP"),
+    }
