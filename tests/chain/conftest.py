@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from batchval.policy import TopicPolicy
+from batchval.protocol.frames import poison_released
 from batchval.proxy.options import TopicPolicies
 from tests.interop.kafka_broker import KafkaBroker, ToolMissing, classpath
 
@@ -50,6 +51,14 @@ collect_ignore = ["test_go_client.py", "test_sarama_client.py"] if no_go() else 
 def pytest_report_header() -> str | None:
     reason = no_go()
     return f"tests/chain/test_go_client.py and test_sarama_client.py are left out: {reason}" if reason else None
+
+
+@pytest.fixture(autouse=True, scope="session")
+def poisoned() -> Iterator[None]:
+    """Memory that is let go too early is seen in what arrives."""
+    before = poison_released(True)
+    yield
+    poison_released(before)
 
 
 @pytest.fixture(scope="session")

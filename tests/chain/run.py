@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import random
+import signal
+import struct
+import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from tests.chain.checker import Acked, Stored, payload, unpacked
-from tests.interop.kafka_broker import KafkaBroker
+from tests.interop.kafka_broker import KafkaBroker, java_command
 from tests.support.gate_process import GateProcess
+from tests.support.record_checker import Acked, Stored, payload, unpacked
 
 IDEMPOTENT = {
     "enable.idempotence": True,
@@ -52,16 +57,15 @@ class Sender:
             return
         offset = message.offset()
         place = -1 if offset is None or offset < 0 else offset
-        self.acked.append(Acked(*who, message.topic(), message.partition(), place))
+        self.acked.append(Acked(who[0], who[1], message.topic(), message.partition(), place))
 
     def send(self) -> None:
         """One more record; waits while the queue is full."""
-        value = payload(self.number, self.sent, self.size)
+        partition = self.sent % self.partitions
+        value = payload(self.number, self.sent, self.topic, partition, self.size)
         while True:
             try:
-                self.producer.produce(
-                    self.topic, value, partition=self.sent % self.partitions, on_delivery=self._delivered
-                )
+                self.producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered)
                 break
             except BufferError:
                 self.producer.poll(0.05)
@@ -74,6 +78,45 @@ class Sender:
         left = self.producer.flush(timeout)
         if left:
             self.errors.append(f"{left} records were not acknowledged in {timeout:g} s")
+
+
+class JavaSender:
+    """The same with the Java client, in a process of its own that paces itself."""
+
+    ACK = struct.Struct(">qiq")
+
+    def __init__(
+        self, number: int, bootstrap: str, topic: str, partitions: int, share: int, seconds: float, codec: str
+    ) -> None:
+        self.number, self.topic, self.sent = number, topic, 0
+        self.acked: list[Acked] = []
+        self.errors: list[str] = []
+        self.directory = tempfile.TemporaryDirectory()
+        self.file = Path(self.directory.name) / "acks"
+        words = (bootstrap, topic, partitions, number, share, seconds, codec, self.file)
+        command = java_command("tests/chain/java/Sender.java", *map(str, words), heap="256m")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.first = self.process.stdout.readline().strip()  # it takes a while to compile
+
+    def finish(self, timeout: float) -> None:
+        """Until all is acknowledged."""
+        try:
+            said, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            said, _ = self.process.communicate()
+            self.errors.append(f"the Java producer did not end in {timeout:g} s")
+        lines = [self.first, *said.splitlines()]
+        if lines[0] != "sending" or len(lines) < 2 or not lines[1].startswith("sent ") or self.process.returncode:
+            self.errors.append(f"the Java producer said {lines[:3]} and ended with {self.process.returncode}")
+        else:
+            self.sent = int(lines[1].split()[1])
+            self.errors += lines[2:]
+        if self.file.exists():
+            for sequence, partition, offset in self.ACK.iter_unpack(self.file.read_bytes()):
+                self.acked.append(Acked(self.number, sequence, self.topic, partition, offset))
+        self.directory.cleanup()
 
 
 def read_all(bootstrap: str, topic: str, partitions: int) -> list[Stored]:
@@ -118,7 +161,6 @@ class Chase:
     gate_kills: int = 0
     broker_kills: int = 0
     seconds: float = 0.0
-    refused: list[str] = field(default_factory=list)
 
 
 def chase(
@@ -132,10 +174,12 @@ def chase(
     kills: str,
     pause_s: tuple[float, float],
     seed: int,
+    java: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Chase:
-    """Producers send until all ``kills`` (g: the gate, b: the broker, s: the gate stops for a second) have been and
-    ``records`` are out.
+    """Producers send until all ``kills`` have been and ``records`` are out; ``java`` more of them are Java's.
+
+    g: the gate is killed, b: the broker, x: both at once, s: the gate stops for a second
     """
     rng = random.Random(seed)
     codecs = ["none", "zstd", "lz4", "snappy", "gzip"]
@@ -144,10 +188,14 @@ def chase(
         for n in range(producers)
     ]
     over = threading.Event()
-    share = -(-records // producers)
+    share = -(-records // (producers + java))
+    expected_s = max(1.0, len(kills) * sum(pause_s) / 2)
+    virtual = [
+        JavaSender(producers + n, gate.bootstrap, topic, partitions, share, expected_s, codecs[(n + 1) % 5])
+        for n in range(java)
+    ]
 
     def send(sender: Sender) -> None:
-        expected_s = max(1.0, len(kills) * sum(pause_s) / 2)
         started = time.monotonic()
         while not (over.is_set() and sender.sent >= share):
             for _ in range(50):
@@ -166,14 +214,19 @@ def chase(
     for kill in kills:
         time.sleep(rng.uniform(*pause_s))
         before = sum(len(sender.acked) for sender in senders)
-        if kill == "g":
+        if kill in "gx":
             gate.kill()
-            gate.start()
             result.gate_kills += 1
-        elif kill == "b":
+        if kill in "bx":
             broker.kill()
             broker.start()
             result.broker_kills += 1
+        if kill in "gx":
+            gate.start()
+        elif kill == "s":
+            gate.signal(signal.SIGSTOP)
+            time.sleep(1.0)
+            gate.signal(signal.SIGCONT)
         until = time.monotonic() + 60
         while sum(len(sender.acked) for sender in senders) == before and time.monotonic() < until:
             time.sleep(0.02)  # the next one hits a run that goes on
@@ -183,7 +236,9 @@ def chase(
         thread.join(200)
         if thread.is_alive():
             result.errors.append("a producer did not end")
-    for sender in senders:
+    for one in virtual:
+        one.finish(200)
+    for sender in (*senders, *virtual):
         result.acked += sender.acked
         result.errors += sender.errors
         result.sent[sender.number] = sender.sent

@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-from batchval.protocol.frames import poison_released
 from batchval.proxy.options import Limits
 from tests.support.proxy import (
     RunningProxy,
@@ -32,14 +31,6 @@ from tests.support.proxy import (
 GOOD = batch(b"one", b"two")
 BAD = damaged(GOOD)
 QUICK = Limits(handshake_s=0.3, idle_s=0.4, linger_s=1.0)
-
-
-@pytest.fixture(autouse=True)
-def poisoned():
-    """Memory that is let go too early is seen in what arrives."""
-    before = poison_released(True)
-    yield
-    poison_released(before)
 
 
 def ended(sock: socket.socket) -> bytes:

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from batchval.protocol.frames import poison_released
 from batchval.proxy.options import Limits
 from tests.support.namespaces import neighbour
 from tests.support.proxy import (
@@ -28,13 +27,6 @@ SHORT_S = 2.0
 LONG = Limits(idle_s=60, linger_s=30)  # nothing else may end what is tested here
 SHORT = Limits(idle_s=60, linger_s=30, peer_timeout_s=SHORT_S)
 MB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def poisoned():
-    before = poison_released(True)
-    yield
-    poison_released(before)
 
 
 def options_of(transport) -> dict[str, int]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -30,7 +27,6 @@ from tests.support.proxy import (
     produce_frame,
     read_frame,
 )
-from tests.support.record_checker import Checker, value_of
 
 pytestmark = pytest.mark.jvm
 
@@ -289,120 +285,3 @@ def test_some_of_several_partitions(proxy):
         sock.sendall(frame)
         assert codes(read_frame(sock), 12) == {(topic, 0): 0, (strict, 0): 10, (topic, 1): 2}
     assert read(proxy, topic, 1) == [b"one"]
-
-
-# ---- kills ---------------------------------------------------------------------------------------------------------
-
-
-def test_no_acknowledged_record_is_lost_doubled_moved_or_reordered(tmp_path):
-    """Idempotent producers, while the gate is killed again and again and the broker twice: the short form."""
-    try:
-        broker = KafkaBroker(tmp_path).start()
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
-    with contextlib.closing(contextlib.ExitStack()) as stack:
-        stack.callback(broker.stop)
-        listen = ("127.0.0.1", _free())
-        options = {"listen": listen, "first_broker_port": _free()}
-        proxy = RunningProxy(broker.bootstrap, **options).__enter__()
-        made(proxy, "a", 3)
-        made(proxy, "b", 3)
-        checker = Checker()
-        stop = threading.Event()
-        threads = [
-            threading.Thread(target=_produce, args=(n, f"{listen[0]}:{listen[1]}", checker, stop)) for n in range(3)
-        ]
-        for thread in threads:
-            thread.start()
-        rng = random.Random(11)
-        for n in range(8):
-            time.sleep(rng.uniform(0.3, 0.8))
-            if n in (3, 6):
-                broker.kill()
-                broker.start()
-            else:
-                _kill(proxy)
-                proxy = RunningProxy(broker.bootstrap, **options).__enter__()
-        time.sleep(1.0)
-        stop.set()
-        for thread in threads:
-            thread.join(90)
-            assert not thread.is_alive()
-        records = _everything(broker.bootstrap, ("a", "b"), 3)
-        assert len(checker.acknowledged) > 3000
-        assert checker.findings(records) == []
-        proxy.stop(0.5)
-
-
-def _free() -> int:
-    from tests.interop.kafka_broker import free_port
-
-    return free_port()
-
-
-def _kill(proxy: RunningProxy) -> None:
-    """As a kill -9 looks from outside: every socket is reset, nothing is drained."""
-
-    def now() -> None:
-        proxy.proxy.cluster.close()
-        for connection in list(proxy.proxy.connections):
-            connection.abort("killed")
-
-    proxy.loop.call_soon_threadsafe(now)
-    proxy.stop(0.0)
-
-
-def _produce(who: int, bootstrap: str, checker: Checker, stop: threading.Event) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 2,
-            "log_level": 0,
-            "compression.type": ("none", "lz4", "zstd")[who % 3],
-            "reconnect.backoff.max.ms": 300,
-            "message.timeout.ms": 60_000,
-        }
-    )
-    number = 0
-    while not stop.is_set():
-        topic, partition = "ab"[number % 2], number // 2 % 3
-        checker.sent[who, number] = (topic, partition)
-
-        def delivered(error, message, key=(who, number)):
-            if error is None:
-                checker.acknowledged[key] = (message.topic(), message.partition(), message.offset())
-
-        with contextlib.suppress(BufferError):
-            producer.produce(topic, value_of(who, number, topic, partition), partition=partition, on_delivery=delivered)
-        producer.poll(0)
-        number += 1
-        if number % 50 == 0:
-            time.sleep(0.01)
-    producer.flush(60)
-
-
-def _everything(bootstrap: str, topics: tuple[str, ...], partitions: int) -> list[tuple[str, int, int, bytes]]:
-    """Straight from the broker, each partition to its end."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": fresh("check"),
-            "check.crcs": True,
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
-    consumer.assign([TopicPartition(topic, n, 0) for topic in topics for n in range(partitions)])
-    ended: set[tuple[str, int]] = set()
-    records = []
-    until = time.monotonic() + 60
-    while len(ended) < len(topics) * partitions:
-        assert time.monotonic() < until
-        for message in consumer.consume(1000, 0.5):
-            if message.error():
-                ended.add((message.topic(), message.partition()))
-            else:
-                records.append((message.topic(), message.partition(), message.offset(), message.value()))
-    consumer.close()
-    return records

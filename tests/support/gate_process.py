@@ -27,7 +27,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class GateProcess:
-    """``policies``: glob -> topic configuration, by Kafka's keys. Ports stay through kill and start."""
+    """Ports stay through kill and start.
+
+    ``policies``  glob -> topic configuration, by Kafka's keys;  ``limits``  of options.Limits
+    ``poison``    memory that is let go is overwritten: who reads it late passes on rubbish, and is found out
+    """
 
     def __init__(
         self,
@@ -36,6 +40,8 @@ class GateProcess:
         claims_in: str = "ignore",
         claims_out: str = "none",
         policies: dict[str, dict[str, Any]] | None = None,
+        poison: bool = False,
+        limits: dict[str, Any] | None = None,
     ) -> None:
         self.port = free_ports(BROKERS + 2)
         self.bootstrap = f"{LOOPBACK}:{self.port}"
@@ -46,6 +52,8 @@ class GateProcess:
                 "claims_in": claims_in,
                 "claims_out": claims_out,
                 "policies": policies or {},
+                "poison": poison,
+                "limits": limits or {},
             }
         )
         self.process: subprocess.Popen[str] | None = None
@@ -95,6 +103,12 @@ class GateProcess:
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         return answer
 
+    def peak_bytes(self) -> int:
+        """The most memory that it has had resident so far."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
     def cpu_seconds(self) -> float:
         """User and system time so far."""
         assert self.process is not None
@@ -117,7 +131,8 @@ async def serve(settings: dict[str, Any]) -> None:
     from dataclasses import asdict
 
     from batchval.policy import ClaimsPolicy, TopicPolicy
-    from batchval.proxy.options import ProxyOptions, TopicPolicies
+    from batchval.protocol.frames import poison_released
+    from batchval.proxy.options import Limits, ProxyOptions, TopicPolicies
     from batchval.proxy.server import Proxy
 
     host, _, port = settings["upstream"].rpartition(":")
@@ -128,7 +143,9 @@ async def serve(settings: dict[str, Any]) -> None:
         topics=TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1), policies),
         claims_in=ClaimsPolicy.parse(settings["claims_in"]),
         claims_out=settings["claims_out"],
+        limits=Limits(**settings["limits"]),
     )
+    poison_released(settings["poison"])
     proxy = Proxy(options)
     for _ in range(100):  # what was killed a moment ago may still hold the port
         try:

@@ -1,66 +1,123 @@
-"""No acknowledged record lost, doubled, moved or reordered: a checker of sets, for what was sent through the gate.
+"""Whether a log holds what its producers were told that it holds: nothing lost, doubled, moved, reordered or invented.
 
-Each record says who it is: producer, number, topic and partition, and a digest of all of that. Acknowledgements are
-noted with the offset they gave. At the end everything is read: each acknowledged record must be there exactly once, at
-its offset; an unacknowledged one at most once; a producer's records in each partition in their order; nothing unknown.
+    value = uint16 producer, uint32 CRC-32 of "topic-partition", uint64 sequence, 8 bytes of SHA-256 of these, padding
+
+Every acknowledged record has to be in the log exactly once, at the offset that was acknowledged. One that was sent and
+not acknowledged may be there once, where it was sent to. Within a partition a producer's sequences rise.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from dataclasses import dataclass, field
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+__all__ = ["Acked", "Findings", "Stored", "check", "lane_of", "payload", "unpacked"]
+
+_HEAD = struct.Struct(">HIQ")
+_DIGEST = 8
+MOST_NAMED = 5  # of a kind
 
 
-def value_of(producer: int, number: int, topic: str, partition: int, size: int = 100) -> bytes:
-    """A record's value, padded to a size."""
-    head = b"%d %d %s %d " % (producer, number, topic.encode(), partition)
-    return head + hashlib.sha256(head).hexdigest()[:16].encode() + b" " + b"." * max(0, size - len(head) - 17)
+class Acked(NamedTuple):
+    """An acknowledgement. ``offset`` -1: the broker said that it had the record, not where."""
+
+    producer: int
+    sequence: int
+    topic: str
+    partition: int
+    offset: int
 
 
-def told_by(value: bytes) -> tuple[int, int, str, int] | None:
-    """(producer, number, topic, partition) that a value names; None where its digest is another's."""
-    parts = value.split(b" ")
-    if len(parts) < 5:
+class Stored(NamedTuple):
+    """A record as a consumer reads it."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Findings:
+    """What is wrong, by kind: how often, and the first few in words. Empty (false) where nothing is."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.named: dict[str, list[str]] = {}
+
+    def add(self, kind: str, what: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        named = self.named.setdefault(kind, [])
+        if len(named) < MOST_NAMED:
+            named.append(what)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{kind} {count}: {', '.join(self.named[kind])}" for kind, count in self.counts.items())
+
+
+@functools.cache
+def lane_of(topic: str, partition: int) -> int:
+    """What a value says of where it is sent."""
+    return zlib.crc32(f"{topic}-{partition}".encode())
+
+
+def payload(producer: int, sequence: int, topic: str, partition: int, size: int = 40) -> bytes:
+    """The value of a record."""
+    head = _HEAD.pack(producer, lane_of(topic, partition), sequence)
+    return (head + hashlib.sha256(head).digest()[:_DIGEST]).ljust(size, b".")
+
+
+def unpacked(value: bytes) -> tuple[int, int, int] | None:
+    """(producer, sequence, lane), or None where the value is not as it was sent."""
+    if len(value) < _HEAD.size + _DIGEST:
         return None
-    head = b" ".join(parts[:4]) + b" "
-    if hashlib.sha256(head).hexdigest()[:16].encode() != parts[4]:
+    head, digest, padding = value[: _HEAD.size], value[_HEAD.size : _HEAD.size + _DIGEST], value[_HEAD.size + _DIGEST :]
+    if hashlib.sha256(head).digest()[:_DIGEST] != digest or padding.strip(b"."):
         return None
-    return int(parts[0]), int(parts[1]), parts[2].decode(), int(parts[3])
+    producer, lane, sequence = _HEAD.unpack(head)
+    return producer, sequence, lane
 
 
-@dataclass
-class Checker:
-    """``acknowledged``: (producer, number) -> (topic, partition, offset). ``sent``: all there are."""
-
-    acknowledged: dict[tuple[int, int], tuple[str, int, int]] = field(default_factory=dict)
-    sent: dict[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
-
-    def findings(self, records: list[tuple[str, int, int, bytes]]) -> list[str]:
-        """What is wrong with what was read: (topic, partition, offset, value), in offset order in each partition."""
-        found: list[str] = []
-        places: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
-        last: dict[tuple[int, str, int], int] = {}
-        for topic, partition, offset, value in records:
-            told = told_by(value)
-            if told is None:
-                found.append(f"damaged: {topic}-{partition} at {offset}")
-                continue
-            producer, number, own_topic, own_partition = told
-            if (producer, number) not in self.sent:
-                found.append(f"unknown: {producer}/{number}")
-            if (own_topic, own_partition) != (topic, partition):
-                found.append(f"moved: {producer}/{number} is in {topic}-{partition}")
-            places.setdefault((producer, number), []).append((topic, partition, offset))
-            before = last.get((producer, topic, partition), -1)
-            if number < before:
-                found.append(f"reordered: {producer}/{number} after {before} in {topic}-{partition}")
-            last[producer, topic, partition] = max(before, number)
-        for who, there in places.items():
-            if len(there) > 1:
-                found.append(f"doubled: {who[0]}/{who[1]} at {there}")
-        for who, place in self.acknowledged.items():
-            if who not in places:
-                found.append(f"lost: {who[0]}/{who[1]}, acknowledged at {place}")
-            elif place not in places[who]:
-                found.append(f"elsewhere: {who[0]}/{who[1]} was acknowledged at {place}, is at {places[who]}")
-        return found
+def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, int]) -> Findings:
+    """Compares. ``stored`` comes in the order of offsets in each partition; ``sent``: how many each producer sent."""
+    found = Findings()
+    told = {(ack.producer, ack.sequence): ack for ack in acked}
+    places: dict[tuple[int, int], Stored] = {}
+    last: dict[tuple[str, int, int], int] = {}
+    for record in stored:
+        where = f"{record.topic}-{record.partition}@{record.offset}"
+        read = unpacked(record.value)
+        if read is None:
+            found.add("damaged", where)
+            continue
+        producer, sequence, own_lane = read
+        who = producer, sequence
+        name = f"{producer}/{sequence}"
+        if sequence >= sent.get(producer, 0):
+            found.add("unknown", f"{name} at {where}")
+            continue
+        if who in places:
+            found.add("doubled", f"{name} at {where}")
+            continue
+        places[who] = record
+        ack = told.get(who)
+        here = (record.topic, record.partition)
+        if ack is not None and (here != (ack.topic, ack.partition) or ack.offset not in (-1, record.offset)):
+            found.add("moved", f"{name} to {where} from {ack.topic}-{ack.partition}@{ack.offset}")
+        elif own_lane != lane_of(*here):
+            found.add("moved", f"{name} to {where}, which it was not sent to")
+        lane = (record.topic, record.partition, producer)
+        before = last.get(lane, -1)
+        if sequence < before:
+            found.add("reordered", f"{name} at {where} after {before}")
+        else:
+            last[lane] = sequence
+    for producer, sequence in told.keys() - places.keys():
+        found.add("lost", f"{producer}/{sequence}")
+    return found

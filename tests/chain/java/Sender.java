@@ -1,0 +1,102 @@
+import java.io.BufferedOutputStream;
+import java.io.DataOutputStream;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.zip.CRC32;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * An idempotent producer that notes what it was told. Record n goes to partition n modulo PARTITIONS; values are those
+ * of record_checker.py. Spread over SECONDS; sends until its standard input ends and SHARE records are out.
+ *
+ * java -cp CLASSPATH Sender.java BOOTSTRAP TOPIC PARTITIONS NUMBER SHARE SECONDS CODEC FILE
+ *
+ * FILE: of each acknowledgement int64 sequence, int32 partition, int64 offset. Standard output: "sending" at the first
+ * acknowledgement, at the end "sent N", then a line for each error.
+ */
+public class Sender {
+    public static void main(String[] args) throws Exception {
+        String topic = args[1];
+        int partitions = Integer.parseInt(args[2]);
+        int number = Integer.parseInt(args[3]);
+        long share = Long.parseLong(args[4]);
+        double seconds = Double.parseDouble(args[5]);
+        Map<String, Object> config = new HashMap<>(Map.of("bootstrap.servers", args[0], "acks", "all",
+                "enable.idempotence", true, "delivery.timeout.ms", Integer.MAX_VALUE, "request.timeout.ms", 10_000,
+                "reconnect.backoff.ms", 20, "reconnect.backoff.max.ms", 200, "retry.backoff.ms", 20,
+                "retry.backoff.max.ms", 200));
+        config.put("linger.ms", 2);
+        config.put("compression.type", args[6]);
+        config.put("max.block.ms", 180_000);
+        int[] lanes = new int[partitions];
+        for (int partition = 0; partition < partitions; partition++) {
+            CRC32 crc = new CRC32();
+            crc.update((topic + "-" + partition).getBytes(StandardCharsets.UTF_8));
+            lanes[partition] = (int) crc.getValue();
+        }
+        AtomicBoolean over = new AtomicBoolean();
+        Thread watch = new Thread(() -> {
+            try {
+                while (System.in.read() >= 0) {
+                    // only the end is waited for
+                }
+            } catch (java.io.IOException error) {
+                // it is the end, too
+            }
+            over.set(true);
+        });
+        watch.setDaemon(true);
+        watch.start();
+        MessageDigest sha = MessageDigest.getInstance("SHA-256");
+        AtomicLong acknowledged = new AtomicLong();
+        StringBuffer errors = new StringBuffer();
+        long sent = 0;
+        long started = System.nanoTime();
+        try (var acks = new DataOutputStream(new BufferedOutputStream(Files.newOutputStream(Path.of(args[7]))));
+                var producer = new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
+            while (!(over.get() && sent >= share)) {
+                long sequence = sent++;
+                int partition = (int) (sequence % partitions);
+                ByteBuffer value = ByteBuffer.allocate(40);
+                value.putShort((short) number).putInt(lanes[partition]).putLong(sequence);
+                value.put(sha.digest(Arrays.copyOf(value.array(), 14)), 0, 8);
+                Arrays.fill(value.array(), 22, 40, (byte) '.');
+                producer.send(new ProducerRecord<>(topic, partition, null, value.array()), (where, error) -> {
+                    if (error != null) {
+                        errors.append(sequence).append(": ").append(error).append('\n');
+                        return;
+                    }
+                    try { // one thread calls back
+                        acks.writeLong(sequence);
+                        acks.writeInt(where.partition());
+                        acks.writeLong(where.hasOffset() ? where.offset() : -1);
+                    } catch (java.io.IOException failed) {
+                        errors.append(failed).append('\n');
+                    }
+                    if (acknowledged.getAndIncrement() == 0) {
+                        System.out.println("sending");
+                    }
+                });
+                double ahead = (double) sent / share * seconds - (System.nanoTime() - started) / 1e9;
+                if (sent % 50 == 0 && ahead > 0 && !over.get()) {
+                    Thread.sleep((long) Math.min(Math.max(ahead * 1000, 1), 50));
+                }
+            }
+            producer.flush();
+        }
+        System.out.println("sent " + sent);
+        System.out.print(errors);
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+}
