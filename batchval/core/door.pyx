@@ -292,7 +292,7 @@ cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         conclude(call.door, v)
 
 
-cdef inline bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil:
+cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil:
     """True: an ordinary compressed batch may enter on its claims; ``h`` is then the header that was judged."""
     cdef Claims claims
     cdef size_t header = RECORDS

@@ -27,7 +27,7 @@ from batchval.core.frames cimport UNLIMITED
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
 from batchval.core.judge cimport judge_batches, judge_request
 from batchval.core.messages cimport judge_messages
-from batchval.core.verdict cimport Door, Policy, clear, conclude
+from batchval.core.verdict cimport Door, clear, conclude
 from batchval.core.walks cimport fill_checks
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
@@ -105,14 +105,6 @@ cdef class LogValidator:
     A validator holds no scratch memory of its own and may be used by many threads at once. Any contiguous buffer is
     accepted. A refusal is a result; BatchvalError is raised for a caller's mistake alone.
     """
-    cdef readonly object policy
-    cdef readonly str mode
-    cdef readonly str profile
-    cdef readonly object max_decompressed_bytes
-    cdef object clock_ns
-    cdef Policy compiled
-    cdef Door door
-
     def __init__(self, policy=None, *, mode="strict", profile="produce", extras=None,
             max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, clock_ns=None):
         if mode not in ("strict", "kafka"):
@@ -142,7 +134,7 @@ cdef class LogValidator:
         return LogValidator(policy, mode=self.mode, profile=self.profile, extras=extras,
                             max_decompressed_bytes=self.max_decompressed_bytes, clock_ns=self.clock_ns)
 
-    cdef inline bint accepts_claims(self) noexcept nogil:
+    cdef bint accepts_claims(self) noexcept nogil:
         """Batches of magic 3: never in kafka mode."""
         return self.compiled.accept_claims_header and self.door.strict
 

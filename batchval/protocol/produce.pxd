@@ -4,7 +4,12 @@ cimport cython
 from libc.stdint cimport int32_t
 
 from batchval.protocol.splice cimport Splicer
+from batchval.protocol.tags cimport TaggedField
 from batchval.protocol.views cimport FrameView
+
+
+cdef enum:
+    CLAIMS_FIELD = 25206  # of PartitionProduceData, from version 9 on
 
 
 @cython.final
@@ -17,6 +22,6 @@ cdef class ProduceRequestView(FrameView):
     cdef const int32_t *partition_row(self, Py_ssize_t i) except NULL
     cdef const int32_t *topic_row(self, Py_ssize_t i)
     cdef const int32_t *root(self)
-    cdef int find_claims(self, const int32_t *row, Py_ssize_t *at, Py_ssize_t *size, Py_ssize_t *body) except -1
+    cdef int find_claims(self, const int32_t *row, TaggedField *field) except -1
     cdef bytes tags_with(self, const int32_t *row, object claims)
     cdef int write_topics(self, Splicer s, object keep, object claims) except -1

@@ -18,6 +18,7 @@ from batchval.protocol.cursor cimport (
 from batchval.protocol.primitives cimport explained
 from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport row_of
+from batchval.protocol.tags cimport TaggedField, find_tag
 from batchval.protocol.walks cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_INDEX,
     PRODUCE_REQUEST_PARTITION_PARENT, PRODUCE_REQUEST_PARTITION_RECORDS, PRODUCE_REQUEST_PARTITION_RECORDS_SIZE,
@@ -31,17 +32,16 @@ from batchval.protocol.walks cimport (
 
 from batchval.protocol.errors import ProtocolError
 
-CLAIMS_TAG = 25206
+CLAIMS_TAG = CLAIMS_FIELD
 
 cdef enum:
-    TAG = 25206
     FLEXIBLE_FROM = 9
 
 
 cdef bytes claims_field(object content):
     """The tagged field of claims: its tag, its size, its content."""
     cdef uint8_t head[16]
-    cdef uint8_t *end = put_uvarint(put_uvarint(head, TAG), len(content))
+    cdef uint8_t *end = put_uvarint(put_uvarint(head, CLAIMS_FIELD), len(content))
     return PyBytes_FromStringAndSize(<char *>head, end - head) + bytes(content)
 
 
@@ -151,44 +151,30 @@ cdef class ProduceRequestView(FrameView):
             found.append((row[PRODUCE_REQUEST_PARTITION_RECORDS], max(row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE], 0)))
         return found
 
-    cdef int find_claims(self, const int32_t *row, Py_ssize_t *at, Py_ssize_t *size, Py_ssize_t *body) except -1:
-        """How often the tag stands in the partition; where its content and the whole field start, the last time."""
-        cdef Cursor c
-        cdef int64_t n, tag, length, start
-        cdef int found = 0
+    cdef int find_claims(self, const int32_t *row, TaggedField *field) except -1:
+        """How often the tag stands in the partition."""
+        field.found = 0
         if self.api_version < FLEXIBLE_FROM:
             return 0
-        open_cursor(&c, self.base(), row[PRODUCE_REQUEST_PARTITION_END], True)
-        c.at += row[PRODUCE_REQUEST_PARTITION_TAGS]
-        n = read_uvarint(&c)
-        while n > 0 and not c.wrong:
-            n -= 1
-            start = position(&c)
-            tag = read_uvarint(&c)
-            length = read_uvarint(&c)
-            if tag == TAG:
-                found += 1
-                body[0] = start
-                at[0] = position(&c)
-                size[0] = length
-            take(&c, length)
-        if c.wrong:  # the walk has been over it: it changed meanwhile
-            raise explained(&c)
-        return found
+        if not find_tag(self.base(), row[PRODUCE_REQUEST_PARTITION_TAGS], row[PRODUCE_REQUEST_PARTITION_END],
+                        CLAIMS_FIELD, field):
+            raise ProtocolError("the frame changed after it was walked")
+        return field.found
 
     def claims(self, Py_ssize_t i):
         """The content of the claims tag of partition ``i``. None without one, and where it stands more than once."""
-        cdef Py_ssize_t at = 0, size = 0, body = 0
-        if self.find_claims(self.partition_row(i), &at, &size, &body) != 1:
+        cdef TaggedField field
+        if self.find_claims(self.partition_row(i), &field) != 1:
             return None
-        return PyBytes_FromStringAndSize(<char *>self.base() + at, size)
+        return PyBytes_FromStringAndSize(<char *>self.base() + field.content, field.size)
 
     @property
     def has_claims(self):
         """Whether the claims tag stands in any partition, once or more."""
-        cdef Py_ssize_t i, at = 0, size = 0, body = 0
+        cdef TaggedField field
+        cdef Py_ssize_t i
         for i in range(self.count):
-            if self.find_claims(self.partition_row(i), &at, &size, &body):
+            if self.find_claims(self.partition_row(i), &field):
                 return True
         return False
 
@@ -209,10 +195,10 @@ cdef class ProduceRequestView(FrameView):
             tag = read_uvarint(&c)
             length = read_uvarint(&c)
             take(&c, length)
-            if claims is not None and tag > TAG:
+            if claims is not None and tag > CLAIMS_FIELD:
                 fields.append(claims_field(claims))
                 claims = None
-            if tag != TAG:
+            if tag != CLAIMS_FIELD:
                 fields.append(PyBytes_FromStringAndSize(<char *>self.base() + start, position(&c) - start))
         if c.wrong:
             raise explained(&c)

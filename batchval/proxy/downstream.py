@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
@@ -24,7 +25,9 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
 from batchval.protocol.request import Chunks
 from batchval.proxy.gate import Judgement
+from batchval.proxy.lane import Lane
 from batchval.proxy.upstream import TCP_CLOSE, TCP_CLOSE_WAIT, Upstream, keep_alive, silent_s, tcp_state
+from batchval.proxy.waiting import ADDRESSES, HERE, MERGE, PASS, VERSIONS, Answer, Item, answer_of
 
 if TYPE_CHECKING:
     from batchval.proxy.cluster import Listener
@@ -35,13 +38,6 @@ __all__ = ["Downstream"]
 PRODUCE: Final = 0
 API_VERSIONS: Final = 18
 UNSUPPORTED_VERSION: Final = 35
-
-# what is done with an answer
-PASS: Final = 0
-ADDRESSES: Final = 1
-VERSIONS: Final = 2
-MERGE: Final = 3
-HERE: Final = 4  # made here; nothing comes
 
 # why a client is not read
 UPSTREAM: Final = 1  # the broker does not take what is there
@@ -59,40 +55,6 @@ _unpack_int = _INT.unpack_from
 _pack_int = _INT.pack_into
 
 
-class _Answer:
-    """A place in the queue of answers. ``ready`` is what is to be sent, once that is known here."""
-
-    __slots__ = ("action", "correlation_id", "held", "key", "ready", "refusals", "request", "version")
-
-    def __init__(self, correlation_id: int, key: int, version: int, action: int) -> None:
-        self.correlation_id = correlation_id
-        self.key = key
-        self.version = version
-        self.action = action
-        self.ready: Chunks | None = None
-        self.request: ProduceRequestView | None = None  # of MERGE
-        self.refusals: object = None
-        self.held = 0
-
-
-class _Item:
-    """A request that cannot go on yet: a verdict is awaited, its own or that of one before it."""
-
-    __slots__ = ("answer", "frame", "judgement", "request")
-
-    def __init__(
-        self,
-        frame: memoryview,
-        answer: _Answer | None = None,
-        request: ProduceRequestView | None = None,
-        judgement: Judgement | None = None,
-    ) -> None:
-        self.frame = frame
-        self.answer = answer  # of a produce request, None with acks=0
-        self.request = request
-        self.judgement = judgement
-
-
 class Downstream(asyncio.BufferedProtocol):
     """One client's connection, and the queue between it and the broker."""
 
@@ -103,12 +65,13 @@ class Downstream(asyncio.BufferedProtocol):
         self.counters = proxy.counters
         self.gate = proxy.gate
         self.splitter = FrameSplitter(self.limits.max_frame_bytes, whole=True)
+        self.get_buffer = self.splitter.get_buffer  # type: ignore[assignment,method-assign]  # a call less
         self.transport: asyncio.Transport | None = None
         self.upstream: Upstream | None = None
-        self.answers: deque[_Answer | int] = deque()  # an int: a correlation id, with which the answer is passed on
-        self.outbox: deque[_Item] = deque()
+        self.answers: deque[Answer | int] = deque()  # an int: the answer is passed on, see lane.pyx
+        self.outbox: deque[Item] = deque()
         self.unsent: list[bytes | memoryview] | None = []  # until the broker is connected
-        self.sent = self.received = 0  # requests sent that are answered, answers
+        self.lane = Lane(proxy.lane_routes, self.gate, self.counters, self.answers)
         self.waiting = 0  # bytes held here: in the outbox, unsent, or for an answer to be merged
         self.held = 0  # what this connection last told the proxy that it holds
         self.holds = 0
@@ -134,12 +97,10 @@ class Downstream(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.client = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
         self.sender = self.proxy.sender_of(transport)
+        self.lane.name(self.sender)
         own = transport.get_extra_info("sockname")
         self.advertised = self.proxy.options.advertised_host or (own[0] if isinstance(own, tuple) else "localhost")
         self._connecting = self.proxy.loop.create_task(self._connect())
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self.splitter.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         bad = None
@@ -180,81 +141,91 @@ class Downstream(asyncio.BufferedProtocol):
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def _take(self, frames: list[memoryview]) -> None:
+        """Requests go on by the short way; each that cannot is looked at, and what comes after it goes on as before."""
         out: list[bytes | memoryview] = []
-        counters = self.counters
-        routes = self.proxy.routes
-        by_api = counters.requests_by_api
-        counters.requests_total += len(frames)
-        for frame in frames:
-            counters.request_bytes_total += len(frame)
-            try:
-                key, version, correlation_id = _unpack_header(frame, 4)
-            except struct.error:
-                self.end("request_header")
-                break
-            route = routes.get(key)
-            if route is None or not route[0] <= version <= route[1]:
-                if key == API_VERSIONS and version > 0:
-                    self._answer_versions(correlation_id)
-                    continue
-                self.end("request_version")
-                break
-            by_api[key] = by_api.get(key, 0) + 1
-            if key == PRODUCE:
-                try:
-                    self._produce(frame, version, correlation_id, out)
-                except ProtocolError:
-                    self.end("produce_malformed")
-                if self.ending is not None:
+        now_ms = time.time_ns() // 1_000_000
+        i, end = 0, len(frames)
+        while i < end:
+            decision = None
+            if not self.outbox:
+                i = self.lane.take(frames, i, now_ms, out)
+                if i == end:
                     break
-                continue
-            action = PASS
-            if version >= route[2]:
-                action = ADDRESSES
-            elif key == API_VERSIONS:
-                action = VERSIONS
-            answer = correlation_id if action == PASS else _Answer(correlation_id, key, version, action)
-            self.answers.append(answer)
-            if self.outbox:
-                self._put(_Item(frame))
-            else:
-                self.sent = self.sent + 1 & 0x7FFFFFFF
-                _pack_int(frame, 8, self.sent)
-                out.append(frame)
+                decision = self.lane.decision
+            self._take_one(frames[i], decision, out)
+            if self.ending is not None:
+                break
+            i += 1
         if out:
             self._send(out)
         if len(self.answers) > self.limits.max_waiting:
             self.hold(JUDGING)
 
-    def _produce(self, frame: memoryview, version: int, correlation_id: int, out: list[bytes | memoryview]) -> None:
+    def _take_one(self, frame: memoryview, decision: str | None, out: list[bytes | memoryview]) -> None:
+        counters = self.counters
+        counters.requests_total += 1
+        counters.request_bytes_total += len(frame)
+        try:
+            key, version, correlation_id = _unpack_header(frame, 4)
+        except struct.error:
+            self.end("request_header")
+            return
+        route = self.proxy.routes.get(key)
+        if route is None or not route[0] <= version <= route[1]:
+            if key == API_VERSIONS and version > 0:
+                self._answer_versions(correlation_id)
+            else:
+                self.end("request_version")
+            return
+        counters.requests_by_api[key] = counters.requests_by_api.get(key, 0) + 1
+        if key == PRODUCE:
+            try:
+                self._produce(frame, version, correlation_id, decision, out)
+            except ProtocolError:
+                self.end("produce_malformed")
+            return
+        action = PASS
+        if version >= route[2]:
+            action = ADDRESSES
+        elif key == API_VERSIONS:
+            action = VERSIONS
+        self.answers.append(correlation_id if action == PASS else Answer(correlation_id, key, version, action))
+        if self.outbox:
+            self._put(Item(frame))
+        else:
+            _pack_int(frame, 8, self._next_id())
+            out.append(frame)
+
+    def _next_id(self) -> int:
+        wire_id = self.lane.sent = self.lane.sent + 1 & 0x7FFFFFFF
+        return wire_id
+
+    def _produce(
+        self,
+        frame: memoryview,
+        version: int,
+        correlation_id: int,
+        decision: str | None,
+        out: list[bytes | memoryview],
+    ) -> None:
         request = ProduceRequestView(frame[4:])
         self.counters.produce_requests_total += 1
-        if not self.outbox and self.gate.passes(request):
-            wire_id = 0
-            if request.expects_response:
-                wire_id = self.sent = self.sent + 1 & 0x7FFFFFFF
-                self.answers.append(
-                    correlation_id if version < 10 else _Answer(correlation_id, PRODUCE, version, ADDRESSES)
-                )
-            _pack_int(frame, 8, wire_id)
-            out.append(frame)
-            return
         answer = None
         if request.expects_response:
-            answer = _Answer(correlation_id, PRODUCE, version, PASS)
+            answer = Answer(correlation_id, PRODUCE, version, PASS)
             self.answers.append(answer)
-        judgement = self.gate.judge(request, self.sender)
+        judgement = self.gate.judge(request, self.sender, decision)
         if judgement.done and not self.outbox:
             self._forward(frame, answer, request, judgement, out)
             return
-        item = _Item(frame, answer, request, judgement)
+        item = Item(frame, answer, request, judgement)
         self._put(item)
         if not judgement.done:
             self.counters.judged_in_threads_total += 1
             future = self.proxy.loop.run_in_executor(self.proxy.pool, self.gate.finish, request, judgement)
             future.add_done_callback(self._judged)
 
-    def _put(self, item: _Item) -> None:
+    def _put(self, item: Item) -> None:
         self.outbox.append(item)
         self.waiting += len(item.frame)
         if self.waiting > MOST_JUDGED:
@@ -278,8 +249,7 @@ class Downstream(asyncio.BufferedProtocol):
                 if self.ending == "acks_0_refused":
                     self.outbox.clear()
             else:
-                self.sent = self.sent + 1 & 0x7FFFFFFF
-                _pack_int(item.frame, 8, self.sent)
+                _pack_int(item.frame, 8, self._next_id())
                 out.append(item.frame)
         if out:
             self._send(out)
@@ -292,7 +262,7 @@ class Downstream(asyncio.BufferedProtocol):
     def _forward(
         self,
         frame: memoryview,
-        answer: _Answer | None,
+        answer: Answer | None,
         request: ProduceRequestView,
         judgement: Judgement,
         out: list[bytes | memoryview],
@@ -304,7 +274,7 @@ class Downstream(asyncio.BufferedProtocol):
             return
         wire_id = 0
         if answer is not None:
-            wire_id = self.sent = self.sent + 1 & 0x7FFFFFFF
+            wire_id = self._next_id()
             if request.api_version >= 10:
                 answer.action = ADDRESSES
         if judgement.untouched:
@@ -324,7 +294,7 @@ class Downstream(asyncio.BufferedProtocol):
                 answer.held = len(frame)
                 self.waiting += answer.held
 
-    def _answer_here(self, answer: _Answer | None, request: ProduceRequestView, judgement: Judgement) -> None:
+    def _answer_here(self, answer: Answer | None, request: ProduceRequestView, judgement: Judgement) -> None:
         if answer is None:
             self.end("acks_0_refused")
             return
@@ -339,7 +309,7 @@ class Downstream(asyncio.BufferedProtocol):
         """To a version of ApiVersions that is not known here, as a broker that does not know it (KIP-511)."""
         first, last = self.proxy.carried[API_VERSIONS]
         keys = [ApiVersion(api_key=API_VERSIONS, min_version=first, max_version=last)]
-        answer = _Answer(correlation_id, API_VERSIONS, 0, HERE)
+        answer = Answer(correlation_id, API_VERSIONS, 0, HERE)
         response = ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=keys)
         answer.ready = response.encode(correlation_id, 0)
         self.answers.append(answer)
@@ -411,36 +381,21 @@ class Downstream(asyncio.BufferedProtocol):
 
     def answered(self, frames: list[memoryview]) -> None:
         """Answers of the broker, whole frames."""
-        counters = self.counters
-        answers = self.answers
         out: list[bytes | memoryview] = []
         self.seen = self.proxy.now
         if self.transport is None:
             return
-        counters.answers_total += len(frames)
-        for frame in frames:
-            counters.answer_bytes_total += len(frame)
-            wire_id = _unpack_int(frame, 4)[0] if len(frame) >= 8 else -1
-            if self.received == self.sent or wire_id != self.received + 1 & 0x7FFFFFFF:
-                self._write(out)
-                self.proxy.log_error(f"{self.listener.brokers[0]} answered out of turn: the connection ends", None)
-                self.abort("answer_out_of_turn")
+        answers = self.answers
+        i, end = 0, len(frames)
+        while True:
+            i = self.lane.give(frames, i, out)
+            if answers and type(answers[0]) is not int and self._collect_ready(out):
+                continue
+            if i == end:
+                break
+            if not self._answered(frames[i], out):
                 return
-            self.received = wire_id
-            answer = answers.popleft()
-            if isinstance(answer, int):
-                _pack_int(frame, 4, answer)
-                out.append(frame)
-            else:
-                try:
-                    out.extend(self._changed(frame, answer))
-                except (ProtocolError, OSError) as error:
-                    self._write(out)
-                    self.proxy.log_error(f"an answer of {self.listener.brokers[0]} could not be passed on", error)
-                    self.abort("answer_malformed")
-                    return
-            if answers and not isinstance(answers[0], int):
-                self._collect_ready(out)
+            i += 1
         self._write(out)
         if self.holds & JUDGING and self.waiting <= MOST_JUDGED and len(answers) <= self.limits.max_waiting:
             self.release(JUDGING)
@@ -449,7 +404,28 @@ class Downstream(asyncio.BufferedProtocol):
         if self.ending is not None:
             self._close_if_done()
 
-    def _changed(self, frame: memoryview, answer: _Answer) -> Chunks:
+    def _answered(self, frame: memoryview, out: list[bytes | memoryview]) -> bool:
+        """One that is not just passed on. False: the connection has ended."""
+        self.counters.answers_total += 1
+        self.counters.answer_bytes_total += len(frame)
+        lane = self.lane
+        wire_id = _unpack_int(frame, 4)[0] if len(frame) >= 8 else -1
+        if not self.answers or lane.received == lane.sent or wire_id != lane.received + 1 & 0x7FFFFFFF:
+            self._write(out)
+            self.proxy.log_error(f"{self.listener.brokers[0]} answered out of turn: the connection ends", None)
+            self.abort("answer_out_of_turn")
+            return False
+        lane.received = wire_id
+        try:
+            out.extend(self._changed(frame, answer_of(self.answers.popleft())))
+        except (ProtocolError, OSError) as error:
+            self._write(out)
+            self.proxy.log_error(f"an answer of {self.listener.brokers[0]} could not be passed on", error)
+            self.abort("answer_malformed")
+            return False
+        return True
+
+    def _changed(self, frame: memoryview, answer: Answer) -> Chunks:
         """The answer as the client is to have it."""
         if answer.action == PASS:
             _pack_int(frame, 4, answer.correlation_id)
@@ -471,7 +447,7 @@ class Downstream(asyncio.BufferedProtocol):
             body = memoryview(b"".join(merged))[4:]
         return rewrite_addresses(body, answer.key, answer.version, self._replace, correlation_id=answer.correlation_id)
 
-    def _intersected(self, body: memoryview, answer: _Answer) -> Chunks:
+    def _intersected(self, body: memoryview, answer: Answer) -> Chunks:
         try:
             return intersect_api_versions(
                 body, answer.version, self.proxy.carried, correlation_id=answer.correlation_id
@@ -492,14 +468,18 @@ class Downstream(asyncio.BufferedProtocol):
         self._collect_ready(out)
         self._write(out)
 
-    def _collect_ready(self, out: list[bytes | memoryview]) -> None:
+    def _collect_ready(self, out: list[bytes | memoryview]) -> bool:
+        """Puts what was answered here and is next into ``out``; whether there was any."""
         answers = self.answers
+        found = False
         while answers:
             first = answers[0]
             if isinstance(first, int) or first.ready is None:
                 break
             out.extend(first.ready)
             answers.popleft()
+            found = True
+        return found
 
     def _write(self, out: list[bytes | memoryview]) -> None:
         if not out or self.transport is None or self.transport.is_closing():

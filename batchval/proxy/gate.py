@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from batchval.core.claims import to_tag
 from batchval.core.result import ValidationResult
@@ -32,7 +32,7 @@ INLINE_DECOMPRESSED: Final = 1 << 20
 #: That are remembered with their validators.
 MOST_POLICIES: Final = 1000
 
-_CRC_AT, _ATTRIBUTES_AT = 17, 22  # the low byte of the attributes, which has the codec
+_MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT = 16, 17, 22  # the low byte of the attributes, which has the codec
 _CODEC = 7
 _LOG_APPEND_TIME = 8
 _RECORDS_AT = 61
@@ -68,7 +68,13 @@ class Judgement:
 
 
 class Gate:
-    """One for all connections of a proxy. ``judge`` and ``settle`` are the loop's, ``finish`` may be any thread's."""
+    """One for all connections of a proxy. ``judge`` and ``settle`` are the loop's, ``finish`` may be any thread's.
+
+    Where all is well lane.Lane asks the same validators, and none of this is called.
+    """
+
+    #: False: nothing is judged that need not be (for a bench, which asks what passing on alone costs)
+    judges = True
 
     def __init__(self, options: ProxyOptions, counters: Counters) -> None:
         arguments: dict[str, Any] = {"extras": {rule.id: "report" for rule in EXTRAS if rule is not Rule.S8}}
@@ -88,17 +94,17 @@ class Gate:
         self._by_policy: dict[TopicPolicy, tuple[LogValidator, LogValidator]] = {}
         self.ledger = None if options.claims_in.word == "ignore" else ClaimsLedger(options.claims_in)
         self.tags = options.claims_out == "tag"
-        self.has_claims_work = self.tags or options.claims_in.word != "ignore"
+        self.inline_compressed = INLINE_COMPRESSED
         self.enforce = options.mode == "enforce"
         self.listener = options.listener_name
         self.on_refusal = options.on_refusal
         self.counters = counters
 
-    def _validators(self, request: ProduceRequestView, i: int) -> tuple[LogValidator, LogValidator]:
-        """The quick one and the one with the whole limit, with the policy of partition ``i``'s topic."""
+    def validators_of(self, topic: str | None) -> tuple[LogValidator, LogValidator]:
+        """The quick one and the one with the whole limit, with the policy of a topic."""
         if self.topics.only_one:
             return self.quick, self.validator
-        policy = self.topics.of(request.topic(i))
+        policy = self.topics.of(topic)
         pair = self._by_policy.get(policy)
         if pair is None:
             _check_policy(policy)
@@ -107,26 +113,14 @@ class Gate:
             pair = self._by_policy[policy] = (self.quick.with_policy(policy), self.validator.with_policy(policy))
         return pair
 
-    def passes(self, request: ProduceRequestView) -> bool:
-        """The short way for most requests: one batch, nothing wrong with it, no claims. False settles nothing."""
-        if self.has_claims_work or len(request) != 1 or request.has_claims:
-            return False
-        batch = request.records(0)
-        if batch is None or (len(batch) > INLINE_COMPRESSED and batch[_ATTRIBUTES_AT] & _CODEC):
-            return False
-        validator = self.quick if self.topics.only_one else self._validators(request, 0)[0]
-        now_ms = time.time_ns() // 1_000_000
-        result = validator.check(batch, now_ms=now_ms, produce_version=request.api_version)
-        if not result.ok or result.reports:
-            return False
-        self.counters.produce_partitions_total += 1
-        paths = self.counters.batches_by_path
-        path = result.path or "none"
-        paths[path] = paths.get(path, 0) + 1
-        return True
+    def _validators(self, request: ProduceRequestView, i: int) -> tuple[LogValidator, LogValidator]:
+        return (self.quick, self.validator) if self.topics.only_one else self.validators_of(request.topic(i))
 
-    def judge(self, request: ProduceRequestView, sender: str) -> Judgement:
-        """Judges all partitions, as far as that can be done on the loop."""
+    def judge(self, request: ProduceRequestView, sender: str, decision: str | None = None) -> Judgement:
+        """Judges all partitions, as far as that can be done on the loop.
+
+        ``decision`` is what the ledger has decided already for the claims of the one partition there is.
+        """
         now_ms = time.time_ns() // 1_000_000
         judgement = Judgement(now_ms)
         version = request.api_version
@@ -134,14 +128,14 @@ class Gate:
         count = len(request)
         batches = [request.records(i) or b"" for i in range(count)]
         if self.ledger is not None:
-            judgement.decisions = self._decide(request, batches, sender, now_ms)
+            judgement.decisions = self._decide(request, batches, sender, now_ms, decision)
         settled = [False] * count
         for i, batch in enumerate(batches):
-            if len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & _CODEC:
-                decision = judgement.decisions[i] if judgement.decisions is not None else None
-                if decision is not None and decision[1] == "trust":
+            if _may_be_compressed(batch):
+                told = judgement.decisions[i] if judgement.decisions is not None else None
+                if told is not None and told[1] == "trust":
                     policy = self._validators(request, i)[1].policy
-                    settled[i] = _likely_settled(decision[0] or b"", batch, policy, now_ms)
+                    settled[i] = _likely_settled(told[0] or b"", batch, policy, now_ms)
                 if not settled[i]:
                     compressed += len(batch)
         if compressed > INLINE_COMPRESSED:
@@ -162,7 +156,12 @@ class Gate:
         return judgement
 
     def _decide(
-        self, request: ProduceRequestView, batches: Sequence[memoryview | bytes], sender: str, now_ms: int
+        self,
+        request: ProduceRequestView,
+        batches: Sequence[memoryview | bytes],
+        sender: str,
+        now_ms: int,
+        decision: str | None,
     ) -> list[tuple[bytes | None, _Decision] | None] | None:
         """What to make of each partition's claims; None where there are none, and always below version 9."""
         if self.ledger is None or request.api_version < _TAGS_FROM or not request.has_claims:
@@ -173,7 +172,8 @@ class Gate:
             if tag is None or len(batch) <= _ATTRIBUTES_AT:
                 decisions.append(None)
             else:
-                decisions.append((tag, self.ledger.decide(sender, _crc(batch), now_ms)))
+                decided = self.ledger.decide(sender, _crc(batch), now_ms) if decision is None else decision
+                decisions.append((tag, cast(_Decision, decided)))
         return decisions
 
     def finish(self, request: ProduceRequestView, judgement: Judgement) -> None:
@@ -274,6 +274,11 @@ class Gate:
                 reported,
             )
         )
+
+
+def _may_be_compressed(batch: memoryview | bytes) -> bool:
+    """A batch by its header; of messages before magic 2, of which there may be many, nothing is known."""
+    return len(batch) > _ATTRIBUTES_AT and (batch[_MAGIC_AT] < 2 or batch[_ATTRIBUTES_AT] & _CODEC != 0)
 
 
 def _crc(batch: memoryview | bytes) -> int:

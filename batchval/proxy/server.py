@@ -20,6 +20,7 @@ from batchval.protocol.apis import APIS
 from batchval.proxy.cluster import Cluster, Listener, SilentBrokerError, ask_metadata, resolved
 from batchval.proxy.downstream import BUDGET, Downstream
 from batchval.proxy.gate import Gate
+from batchval.proxy.lane import Routes
 from batchval.proxy.options import Counters, ProxyOptions
 from batchval.proxy.upstream import Upstream
 
@@ -40,6 +41,12 @@ def carried() -> dict[int, tuple[int, int]]:
     return versions
 
 
+def _changed_from(key: int) -> int:
+    """The version of an API from which its answers may hold addresses."""
+    version = APIS[key].addresses_from if key in WITH_ADDRESSES else None
+    return _NEVER if version is None else version
+
+
 class Proxy:
     """A gate in front of one cluster. ``start`` and ``stop`` it on a running loop.
 
@@ -53,10 +60,8 @@ class Proxy:
         self.gate = Gate(options, self.counters)
         self.cluster = Cluster(options, self._serve)
         self.carried: Mapping[int, tuple[int, int]] = carried()
-        self.routes = {
-            key: (first, last, APIS[key].addresses_from if key in WITH_ADDRESSES else _NEVER)
-            for key, (first, last) in self.carried.items()
-        }
+        self.routes = {key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()}
+        self.lane_routes = Routes(self.routes)
         self.ready = False
         self.now = 0.0
         self.connections: dict[Downstream, None] = {}

@@ -78,11 +78,12 @@ def tcp_state(transport: asyncio.Transport | None) -> int:
 class Upstream(asyncio.BufferedProtocol):
     """One connection to a broker, for one client's."""
 
-    __slots__ = ("_paused", "downstream", "splitter", "transport")
+    __slots__ = ("_paused", "downstream", "get_buffer", "splitter", "transport")
 
     def __init__(self, downstream: Downstream, max_answer_bytes: int, write_buffer: int) -> None:
         self.downstream = downstream
         self.splitter = FrameSplitter(max_answer_bytes, whole=True)
+        self.get_buffer = self.splitter.get_buffer  # type: ignore[assignment,method-assign]  # a call less
         self.transport: asyncio.Transport | None = None
         self._paused = False
 
@@ -90,9 +91,6 @@ class Upstream(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(self.downstream.limits.write_buffer)
         keep_alive(self.transport, self.downstream.limits.peer_timeout_s, bound_unacknowledged=True)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self.splitter.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         try:

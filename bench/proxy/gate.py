@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import uvloop
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.gate import Gate
 from batchval.proxy.options import ProxyOptions, TopicPolicies
 from batchval.proxy.server import Proxy
@@ -29,8 +28,7 @@ TOPICS = TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1))  # as where not
 class Open(Gate):
     """Judges nothing."""
 
-    def passes(self, request: ProduceRequestView) -> bool:
-        return True
+    judges = False
 
 
 async def main(broker_port: int, way: str) -> None:

@@ -16,7 +16,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from struct import Struct
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -25,9 +25,10 @@ from batchval.core.columns import BatchColumns
 from batchval.core.result import CLAIMS, ValidationResult
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from batchval.ledger.credit import Counts, Credit
 from batchval.policy import ClaimsPolicy, TopicPolicy
 
-__all__ = ["ClaimsCounts", "ClaimsLedger"]
+__all__ = ["DEMOTION_MS", "FIRST_CHECKED", "MOST_SENDERS", "ClaimsCounts", "ClaimsLedger"]
 
 FIRST_CHECKED = 100  # batches of a new sender
 DEMOTION_MS = 3_600_000
@@ -40,12 +41,8 @@ _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT = 16, 17, 21
 _CLAIMS_MAGIC = 3
 _crc_at = Struct(">I").unpack_from
 
-# A draw is 64 bits of a keyed hash of (sender, counter), which no sender ever sees, with the checksum mixed in. The
-# hash gives the bits of eight counters at once.
-_PADS = Struct(">8Q")
+_PADS_SIZE = 64  # of eight counters: see credit.pyx
 _BLOCK = Struct(">Q").pack
-_SPREAD = 0x9E3779B97F4A7C15  # odd: no two checksums meet
-_ALL = (1 << 64) - 1
 
 
 class ClaimsCounts(NamedTuple):
@@ -67,18 +64,13 @@ class ClaimsCounts(NamedTuple):
     demotions: int = 0
 
 
-_BATCHES, _SAMPLED, _TRUSTED, _HONEST, _LYING, _UNJUDGED, _UNBOUND, _DEMOTIONS = range(len(ClaimsCounts._fields))
 _WHAT = {name: n for n, name in enumerate(ClaimsCounts._fields)}
 
 
-@dataclass(slots=True)
-class _Sender:
-    keyed: blake2b  # with the secret, and the sender's name in it
-    pads: list[int] = field(default_factory=list)  # of the next counters, the last one first
-    blocks: int = 0  # of eight counters that were drawn from, ever
-    checked: int = 0  # batches since it came, or came back from demotion
-    demoted_until: int | None = None
-    counts: list[int] = field(default_factory=lambda: [0] * len(ClaimsCounts._fields))
+def _pads(keyed: blake2b, block: int) -> bytes:
+    keyed = keyed.copy()
+    keyed.update(_BLOCK(block))
+    return keyed.digest()
 
 
 class ClaimsLedger:
@@ -115,10 +107,10 @@ class ClaimsLedger:
         self.first_checked = first_checked
         self.demotion_ms = demotion_ms
         self.most_senders = most_senders
-        self._keyed = blake2b(key=secret, digest_size=_PADS.size, person=b"batchval claims")
+        self._keyed = blake2b(key=secret, digest_size=_PADS_SIZE, person=b"batchval claims")
         self._below = round((policy.rate or 0.0) * 2**64)
-        self._senders: OrderedDict[str, _Sender] = OrderedDict()
-        self._totals = [0] * len(ClaimsCounts._fields)
+        self._senders: OrderedDict[str, Credit] = OrderedDict()
+        self._totals = Counts()
         self._lock = threading.Lock()
 
     # ---- decisions and answers -------------------------------------------------------------------------------------
@@ -128,55 +120,21 @@ class ClaimsLedger:
         if self.policy.word == "ignore":
             return "ignore"
         with self._lock:
-            of = self._sender(sender, now_ms)
-            self._count(of, _BATCHES)
-            return self._decide(of, crc, now_ms)
-
-    def _decide(self, of: _Sender, crc: int, now_ms: int) -> _Decision:
-        if of.demoted_until is not None:
-            if now_ms < of.demoted_until:
-                return "verify"
-            of.demoted_until = None
-            of.checked = 0
-        if self.policy.word != "audit":
-            return "verify" if self.policy.word == "verify" else "trust"
-        # drawn for every batch, so that the first ones tell nobody how the draws will go
-        pads = of.pads or self._more_pads(of)
-        if pads.pop() ^ (crc * _SPREAD & _ALL) < self._below:
-            self._count(of, _SAMPLED)
-            return "verify"
-        return "verify" if of.checked < self.first_checked else "trust"
-
-    @staticmethod
-    def _more_pads(of: _Sender) -> list[int]:
-        keyed = of.keyed.copy()
-        keyed.update(_BLOCK(of.blocks))
-        of.blocks += 1
-        of.pads = list(_PADS.unpack(keyed.digest()))
-        return of.pads
+            return self._sender(sender, now_ms).decided(crc, now_ms)
 
     def note(self, sender: str, answer: str | None, now_ms: int) -> None:
         """What came of it: ``result.claims``. A lie demotes the sender for ``demotion_ms``."""
         if answer is None or self.policy.word == "ignore":
             return
         with self._lock:
-            self._note(self._sender(sender, now_ms), _WHAT[answer], 1, now_ms)
+            self._sender(sender, now_ms).noted(_WHAT[answer], 1, now_ms)
 
-    def _note(self, of: _Sender, what: int, n: int, now_ms: int) -> None:
-        self._count(of, what, n)
-        if what == _HONEST:
-            of.checked += n
-        elif what == _LYING:
-            if of.demoted_until is None:
-                self._count(of, _DEMOTIONS)
-            of.demoted_until = now_ms + self.demotion_ms
-            of.checked = 0
+    def credit_of(self, sender: str, now_ms: int) -> Credit:
+        """What is known of a sender, for native code that decides and notes by itself. Not with ``ignore``."""
+        with self._lock:
+            return self._sender(sender, now_ms)
 
-    def _count(self, of: _Sender, what: int, n: int = 1) -> None:
-        of.counts[what] += n
-        self._totals[what] += n
-
-    def _sender(self, name: str, now_ms: int) -> _Sender:
+    def _sender(self, name: str, now_ms: int) -> Credit:
         if not name:
             raise BatchvalError(f"a sender is a certificate's subject or a listener's name, not {name!r}")
         of = self._senders.get(name)
@@ -185,10 +143,12 @@ class ClaimsLedger:
             return of
         keyed = self._keyed.copy()
         keyed.update(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest())
-        of = _Sender(keyed)
+        of = Credit(
+            self.policy.word, self._below, self.first_checked, self.demotion_ms, partial(_pads, keyed), self._totals
+        )
         if len(self._senders) >= self.most_senders:
             for silent, other in self._senders.items():
-                if other.demoted_until is None or other.demoted_until <= now_ms:
+                if not other.is_demoted(now_ms):
                     del self._senders[silent]
                     break
             else:
@@ -258,9 +218,7 @@ class ClaimsLedger:
                         claims.append(None)
                         continue
                 read += 1
-                claims.append((tag, self._decide(of, _crc_at(view, start + _CRC_AT)[0], now_ms)))
-            if read:
-                self._count(of, _BATCHES, read)
+                claims.append((tag, of.decided(_crc_at(view, start + _CRC_AT)[0], now_ms)))
         columns = validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, claims=claims, **call)
         if read:
             answers = columns.count_claims()
@@ -268,7 +226,7 @@ class ClaimsLedger:
                 of = self._sender(sender, now_ms)
                 for answer, n in enumerate(answers):
                     if n and answer:
-                        self._note(of, _WHAT[CLAIMS[answer] or ""], n, now_ms)
+                        of.noted(_WHAT[CLAIMS[answer] or ""], n, now_ms)
         return columns
 
     @staticmethod
@@ -283,9 +241,9 @@ class ClaimsLedger:
         """Of one sender, or of all there ever were."""
         with self._lock:
             if sender is None:
-                return ClaimsCounts(*self._totals)
+                return ClaimsCounts(*self._totals.as_tuple())
             of = self._senders.get(sender)
-            return ClaimsCounts() if of is None else ClaimsCounts(*of.counts)
+            return ClaimsCounts() if of is None else ClaimsCounts(*of.counts())
 
     def senders(self) -> list[str]:
         """Those that are remembered, the longest silent first."""
@@ -295,7 +253,7 @@ class ClaimsLedger:
     def is_demoted(self, sender: str, now_ms: int) -> bool:
         with self._lock:
             of = self._senders.get(sender)
-            return of is not None and of.demoted_until is not None and now_ms < of.demoted_until
+            return of is not None and of.is_demoted(now_ms)
 
 
 def _bytes_of(buffer: Any) -> memoryview:

@@ -1,0 +1,77 @@
+"""The short way to a validator, for native callers: most batches may enter, and there is no more to say of them.
+
+    accepts   the path by which a batch may enter
+    rests     whether its claims alone let it in
+
+A no says nothing: ``LogValidator.check`` is to be asked then.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int16_t, int64_t, uint8_t
+
+from batchval.core.arguments cimport NOGIL_UNCOMPRESSED, is_long
+from batchval.core.claims cimport CLAIMS_TRUSTED, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall
+from batchval.core.door cimport Call, judge_row, rests_on_claims
+from batchval.core.header cimport BatchHeader, read_header
+from batchval.core.layout cimport CODEC_MASK, PATH_CLAIMS, RECORDS, UNUSED_BITS
+from batchval.core.scratch cimport borrow, give_back
+from batchval.core.validator cimport LogValidator
+from batchval.core.verdict cimport Door, Verdict
+from batchval.core.walks cimport fill_checks
+
+
+cdef inline void fill_call(LogValidator validator, Door *d, Call *c, int64_t now_ms, int produce_version,
+        const ClaimsCall *claims) noexcept:
+    d[0] = validator.door
+    d.now = now_ms
+    d.produce_version = <int16_t>produce_version
+    c.door = d
+    c.policy = &validator.compiled
+    c.claims = claims
+    fill_checks(&c.checks, d, c.policy)
+
+
+cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms, int produce_version,
+        const ClaimsCall *claims, int *answer) except -1:
+    """The path by which the batch may enter, 0 for no. ``answer`` becomes what came of the claims (Verdict.claims)."""
+    cdef Door d
+    cdef Call c
+    cdef BatchHeader h
+    cdef Verdict v
+    cdef int path
+    fill_call(validator, &d, &c, now_ms, produce_version, claims)
+    c.scratch = borrow()
+    if is_long(p, n):
+        with nogil:
+            path = judge_row(p, n, &c, &v, &h)
+    else:
+        path = judge_row(p, n, &c, &v, &h)
+    give_back(c.scratch)
+    if path:
+        answer[0] = CLAIMS_TRUSTED if path == PATH_CLAIMS else NO_CLAIMS
+        return path
+    answer[0] = NO_CLAIMS
+    if v.out_of_memory or v.rule or v.reports:
+        return 0
+    answer[0] = v.claims
+    return v.path
+
+
+cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms, int produce_version,
+        const ClaimsCall *claims) noexcept:
+    """Whether claims alone let the batch in. Nothing is decompressed, whatever the answer."""
+    cdef Door d
+    cdef Call c
+    cdef BatchHeader h
+    cdef bint yes
+    if n < RECORDS or claims.policy != TRUST_CLAIMS or not validator.door.strict:
+        return False
+    read_header(p, &h)
+    if not h.attributes & CODEC_MASK or h.attributes & UNUSED_BITS:
+        return False
+    fill_call(validator, &d, &c, now_ms, produce_version, claims)
+    if n < NOGIL_UNCOMPRESSED:
+        return rests_on_claims(p, n, &c, &h)
+    with nogil:
+        yes = rests_on_claims(p, n, &c, &h)
+    return yes

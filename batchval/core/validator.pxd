@@ -1,0 +1,33 @@
+"""LogValidator, as its native callers see it (short.pyx)."""
+
+cimport cython
+from cpython.buffer cimport Py_buffer
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t
+
+from batchval.core.claims cimport ClaimsCall
+from batchval.core.result cimport ValidationResult
+from batchval.core.scratch cimport Scratch
+from batchval.core.verdict cimport Door, Policy
+
+
+@cython.final
+cdef class LogValidator:
+    cdef readonly object policy
+    cdef readonly str mode
+    cdef readonly str profile
+    cdef readonly object max_decompressed_bytes
+    cdef object clock_ns
+    cdef Policy compiled
+    cdef Door door
+
+    cdef bint accepts_claims(self) noexcept nogil
+    cdef int open_door(self, Door *d, now_ms, origin, int produce_version, first_offset, int leader_epoch,
+            int to_magic) except -1
+    cdef ValidationResult check_log(self, buffer)
+    cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
+            const ClaimsCall *claims, Scratch *scratch) except -1
+    cdef int finish(self, ValidationResult result, Scratch *scratch) except -1
+    cdef int assign(self, ValidationResult result, buffer, Py_buffer *view, size_t n, const Door *d, Scratch *scratch,
+            bint in_place, bint crc_is_right) except -1
+    cdef int refuse_size(self, ValidationResult result, int64_t size) except -1

@@ -1,0 +1,64 @@
+"""The short way of one connection."""
+
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from batchval.core.validator cimport LogValidator
+from batchval.ledger.credit cimport Credit
+from batchval.protocol.tables cimport Tables
+
+cdef enum:
+    KEYS = 128   # API keys that may be known
+    PATHS = 5    # of ValidationResult.path
+
+
+cdef struct Route:
+    int16_t first, last  # versions carried; last below first: none is
+    int32_t changed_from  # answers of this version on are not passed on as they are
+
+
+@cython.final
+cdef class Routes:
+    cdef Route of[KEYS]
+
+
+cdef struct Run:  # frames that lie one behind the other and go on together
+    uint8_t *start
+    uint8_t *end
+    Py_ssize_t frames
+
+
+@cython.final
+cdef class Lane:
+    cdef Routes routes
+    cdef object gate, ledger, counters, answers, append, popleft, validators_of
+    cdef LogValidator quick, whole
+    cdef str sender
+    cdef bint judges, tags, only_one
+    cdef Py_ssize_t inline_compressed
+    cdef Credit credit
+    cdef Tables t
+    cdef public int32_t sent, received
+    cdef readonly str decision
+    # of the call
+    cdef const uint8_t *base  # of the request, behind its length
+    cdef int64_t now_ms
+    cdef Run run
+    cdef object run_first
+    cdef int64_t taken, taken_bytes, produced, partitions, dropped
+    cdef int key          # of the requests counted last
+    cdef int64_t of_key
+    cdef int64_t by_path[PATHS]
+
+    cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1
+    cdef int flush(self, list out) except -1
+    cdef int other(self, object frame, uint8_t *p, Py_ssize_t size, int key, int version, int32_t correlation_id,
+            list out) except -1
+    cdef int produce(self, object frame, uint8_t *p, Py_ssize_t size, int version, int32_t correlation_id,
+            list out) except -1
+    cdef int judge(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
+            Py_ssize_t tag_size) except -1
+    cdef object topic(self)
+    cdef bint names_nobody(self, const uint8_t *p, Py_ssize_t size, int version)
+    cdef int count_key(self, int following_one) except -1
+    cdef int count(self) except -1

@@ -1,0 +1,413 @@
+"""The short way of one connection: frames that need no more than another correlation id.
+
+    request   length:4 api_key:2 api_version:2 correlation_id:4 …     gets the id by which the broker is asked
+    answer    length:4 correlation_id:4 …                             gets the client's own back
+
+Most Produce requests hold one batch, and there is nothing to say of it; its claims, if it has any, are a tag that is
+cut out where it stands. Requests and answers that need more are not touched: ``take`` and ``give`` say how far they
+came, and the caller looks after the next one.
+
+In the queue of answers an int stands for one that is passed on: the client's correlation id, with the version above
+its 32 bits if it is a Produce answer that may name brokers (10 and up).
+"""
+
+cimport cython
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BASE, PyMemoryView_GET_BUFFER
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy, memmove
+
+from batchval.core.claims cimport CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TAG_SIZE, TRUST_CLAIMS, ClaimsCall
+from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
+from batchval.core.short cimport accepts, rests
+from batchval.core.validator cimport LogValidator
+from batchval.ledger.credit cimport TRUSTED
+from batchval.protocol.cursor cimport (
+    Cursor, bswap16, bswap32, open_cursor, put_int32, read_int16, skip, skip_tags,
+)
+from batchval.protocol.frames cimport Block
+from batchval.protocol.produce cimport CLAIMS_FIELD
+from batchval.protocol.tables cimport close_tables, open_tables, row_of
+from batchval.protocol.tags cimport TaggedField, find_tag
+from batchval.protocol.walks cimport (
+    PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_RECORDS,
+    PRODUCE_REQUEST_PARTITION_RECORDS_SIZE, PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
+    PRODUCE_REQUEST_ROOT_COLUMNS, PRODUCE_REQUEST_TOPIC_COLUMNS, PRODUCE_REQUEST_TOPIC_NAME,
+    PRODUCE_REQUEST_TOPIC_NAME_SIZE, walk_produce_request, walk_produce_response,
+)
+
+from batchval.core import result
+
+cdef enum:
+    PRODUCE = 0
+    API_VERSIONS = 18
+    FLEXIBLE_FROM = 9
+    NODE_ENDPOINTS_FROM = 10
+    NODES = 3  # the table of the answer's walk
+    REQUEST_HEADER = 12
+    ANSWER_HEADER = 8
+    SMALLEST_WITH_CODEC = ATTRIBUTES + 2
+
+
+cdef inline int16_t int16_at(const uint8_t *p) noexcept nogil:
+    cdef uint16_t v
+    memcpy(&v, p, 2)
+    return <int16_t>bswap16(v)
+
+
+cdef inline uint32_t uint32_at(const uint8_t *p) noexcept nogil:
+    cdef uint32_t v
+    memcpy(&v, p, 4)
+    return bswap32(v)
+
+
+cdef inline int32_t following(int32_t wire_id) noexcept nogil:
+    return <int32_t>((<uint32_t>wire_id + 1) & 0x7fffffff)
+
+
+cdef inline void forget_rows(Tables *t) noexcept nogil:
+    """The rows' memory stays for the next walk."""
+    cdef int i
+    for i in range(4):
+        t.tables[i].count = 0
+    t.tag_at = t.tag_end = -1
+
+
+cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags, Py_ssize_t end) noexcept:
+    """Empties the tagged fields at base[tags:end] of a frame (base: behind its length). The frame's size now."""
+    cdef uint8_t *base = p + 4
+    base[tags] = 0
+    memmove(base + tags + 1, base + end, size - 4 - end)
+    size -= end - (tags + 1)
+    put_int32(p, <int32_t>(size - 4))
+    return size
+
+
+@cython.final
+cdef class Routes:
+    """What of each API is carried: {key: (first version, last version, the version from which answers are changed)}."""
+
+    def __init__(self, routes):
+        cdef int key
+        for key in range(KEYS):
+            self.of[key].first = 0
+            self.of[key].last = -1
+        for key, (first, last, changed_from) in routes.items():
+            if 0 <= key < KEYS:
+                self.of[key].first = first
+                self.of[key].last = last
+                self.of[key].changed_from = changed_from
+
+
+@cython.final
+cdef class Lane:
+    """One connection's. ``answers`` is its queue (a deque), shared with whoever takes the longer way.
+
+    ``sent``, ``received``  correlation ids towards the broker: of the last request, of the last answer
+    ``decision``            what the ledger decided for the claims of the request at which ``take`` stopped, or None
+    """
+
+    def __cinit__(self, *args):
+        open_tables(&self.t)
+
+    def __dealloc__(self):
+        close_tables(&self.t)
+
+    def __init__(self, Routes routes, gate, counters, answers):
+        self.routes = routes
+        self.gate = gate
+        self.ledger = gate.ledger
+        self.counters = counters
+        self.answers = answers
+        self.append = answers.append
+        self.popleft = answers.popleft
+        self.validators_of = gate.validators_of
+        self.quick = gate.quick
+        self.whole = gate.validator
+        self.judges = gate.judges
+        self.tags = gate.tags
+        self.inline_compressed = gate.inline_compressed
+        self.sender = ""
+
+    def name(self, str sender):
+        """By what name the connection's claims go."""
+        self.sender = sender
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def take(self, list frames, Py_ssize_t i, int64_t now_ms, list out):
+        """Requests from the i-th on, as far as they need nothing else: what goes to the broker is put into ``out``.
+
+        Gives the number of the first request that was not taken.
+        """
+        cdef uint8_t *p
+        cdef Py_ssize_t size
+        cdef int key, version
+        cdef int32_t correlation_id
+        cdef int yes
+        cdef bint failed = True
+        self.now_ms = now_ms
+        self.only_one = self.gate.topics.only_one
+        self.decision = None
+        self.credit = None
+        try:
+            while i < len(frames):
+                frame = frames[i]
+                p = <uint8_t *>PyMemoryView_GET_BUFFER(frame).buf
+                size = PyMemoryView_GET_BUFFER(frame).len
+                if size < REQUEST_HEADER or PyMemoryView_GET_BUFFER(frame).readonly:
+                    break
+                key = int16_at(p + 4)
+                version = int16_at(p + 6)
+                correlation_id = <int32_t>uint32_at(p + 8)
+                if not 0 <= key < KEYS:
+                    break
+                if not self.routes.of[key].first <= version <= self.routes.of[key].last:
+                    break
+                if key == PRODUCE:
+                    yes = self.produce(frame, p, size, version, correlation_id, out)
+                else:
+                    yes = self.other(frame, p, size, key, version, correlation_id, out)
+                if not yes:
+                    break
+                if key != self.key:
+                    self.count_key(key)
+                self.of_key += 1
+                self.taken += 1
+                self.taken_bytes += size
+                i += 1
+            failed = False
+        finally:
+            if failed:
+                self.run.frames = 0
+                self.run_first = None
+        self.flush(out)
+        self.count()
+        return i
+
+    cdef int other(self, object frame, uint8_t *p, Py_ssize_t size, int key, int version, int32_t correlation_id,
+            list out) except -1:
+        if key == API_VERSIONS or version >= self.routes.of[key].changed_from:
+            return False
+        self.append(correlation_id)
+        self.sent = following(self.sent)
+        put_int32(p + 8, self.sent)
+        self.add(frame, p, p + size, out)
+        return True
+
+    cdef int produce(self, object frame, uint8_t *p, Py_ssize_t size, int version, int32_t correlation_id,
+            list out) except -1:
+        cdef Cursor c
+        cdef TaggedField tag
+        cdef const int32_t *row
+        cdef uint8_t *base = p + 4
+        cdef Py_ssize_t client_id_size, batch_size
+        cdef int path = -1
+        self.base = base
+        open_cursor(&c, base, size - 4, False)
+        skip(&c, 8)
+        client_id_size = read_int16(&c)
+        if client_id_size < -1:
+            return False
+        skip(&c, max(client_id_size, 0))
+        c.flexible = version >= FLEXIBLE_FROM
+        forget_rows(&self.t)
+        skip_tags(&c)
+        walk_produce_request(&c, version, &self.t)
+        if c.wrong or self.t.tables[2].count != 1 or self.t.tables[1].count != 1:
+            return False
+        row = row_of(&self.t.tables[2], 0, PRODUCE_REQUEST_PARTITION_COLUMNS)
+        batch_size = row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE]
+        tag.found = 0
+        tag.content = tag.size = 0
+        if version >= FLEXIBLE_FROM:
+            if not find_tag(base, row[PRODUCE_REQUEST_PARTITION_TAGS], row[PRODUCE_REQUEST_PARTITION_END],
+                            CLAIMS_FIELD, &tag):
+                return False
+            if tag.found and (tag.fields != 1 or self.tags):
+                return False  # others' fields stay, or new claims are made
+        if self.judges:
+            if batch_size < SMALLEST_WITH_CODEC:
+                return False
+            if tag.found:
+                path = self.judge(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version,
+                                    base + tag.content, tag.size)
+            else:
+                path = self.judge(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version, NULL, 0)
+            if path == 0:
+                return False
+            self.by_path[path] += 1
+            self.partitions += 1
+        if tag.found:
+            self.dropped += 1
+            size = drop_tag(p, size, row[PRODUCE_REQUEST_PARTITION_TAGS], row[PRODUCE_REQUEST_PARTITION_END])
+        self.produced += 1
+        if row_of(&self.t.tables[0], 0, PRODUCE_REQUEST_ROOT_COLUMNS)[PRODUCE_REQUEST_ROOT_ACKS] == 0:
+            put_int32(p + 8, 0)
+        else:
+            if version < NODE_ENDPOINTS_FROM:
+                self.append(correlation_id)
+            else:
+                self.append(<int64_t>version << 32 | <uint32_t>correlation_id)
+            self.sent = following(self.sent)
+            put_int32(p + 8, self.sent)
+        self.add(frame, p, p + size, out)
+        return True
+
+    cdef int judge(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
+            Py_ssize_t tag_size) except -1:
+        """The path by which the batch may go on, 0: it has to be looked at again. ``tag`` may be NULL."""
+        cdef ClaimsCall call
+        cdef LogValidator quick = self.quick, whole = self.whole
+        cdef bint is_compressed = batch[ATTRIBUTES + 1] & CODEC_MASK
+        cdef int path, answer = NO_CLAIMS
+        if batch[MAGIC] < 2 or (is_compressed and self.tags):
+            return 0
+        if not self.only_one:
+            quick, whole = self.validators_of(self.topic())
+        call.policy = IGNORE_CLAIMS
+        call.tagged = False
+        if tag is not NULL and self.ledger is not None:
+            if not whole.door.strict:
+                return 0
+            if self.credit is None:
+                self.credit = self.ledger.credit_of(self.sender, self.now_ms)
+            call.policy = self.credit.decide(uint32_at(batch + CRC), self.now_ms)
+            call.tagged = True
+            call.tag_size = tag_size
+            if tag_size == TAG_SIZE:
+                memcpy(call.tag, tag, TAG_SIZE)
+            if call.policy == TRUST_CLAIMS and rests(whole, batch, size, self.now_ms, version, &call):
+                self.credit.note(TRUSTED, 1, self.now_ms)
+                return PATH_CLAIMS
+            self.decision = "trust" if call.policy == TRUST_CLAIMS else "verify"
+        if is_compressed and size > self.inline_compressed:
+            return 0
+        path = accepts(quick, batch, size, self.now_ms, version, &call, &answer)
+        if path:
+            self.decision = None
+            if answer != NO_CLAIMS:
+                self.credit.note(TRUSTED + answer - CLAIMS_TRUSTED, 1, self.now_ms)  # both in the same order
+        return path
+
+    cdef object topic(self):
+        """The first topic's name; None from version 13 on, which has ids."""
+        cdef const int32_t *row = row_of(&self.t.tables[1], 0, PRODUCE_REQUEST_TOPIC_COLUMNS)
+        if row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] < 0:
+            return None
+        return PyUnicode_DecodeUTF8(<char *>self.base + row[PRODUCE_REQUEST_TOPIC_NAME],
+                                    row[PRODUCE_REQUEST_TOPIC_NAME_SIZE], "replace")
+
+    # ---- answers ---------------------------------------------------------------------------------------------------
+
+    def give(self, list frames, Py_ssize_t i, list out):
+        """Answers from the i-th on, as far as they are only passed on: what goes to the client is put into ``out``.
+
+        Gives the number of the first answer that was not given: it needs more, is out of turn, or the next in the
+        queue is none of the broker's.
+        """
+        cdef uint8_t *p
+        cdef Py_ssize_t size
+        cdef int32_t wire_id
+        cdef int64_t answer
+        while i < len(frames):
+            frame = frames[i]
+            p = <uint8_t *>PyMemoryView_GET_BUFFER(frame).buf
+            size = PyMemoryView_GET_BUFFER(frame).len
+            if size < ANSWER_HEADER or not self.answers or PyMemoryView_GET_BUFFER(frame).readonly:
+                break
+            wire_id = <int32_t>uint32_at(p + 4)
+            first = self.answers[0]
+            if type(first) is not int or self.received == self.sent or wire_id != following(self.received):
+                break
+            answer = first
+            if answer > 0x7fffffff and not self.names_nobody(p + 4, size - 4, answer >> 32):
+                break
+            self.popleft()
+            self.received = wire_id
+            put_int32(p + 4, <int32_t>answer)
+            self.add(frame, p, p + size, out)
+            i += 1
+            self.taken += 1
+            self.taken_bytes += size
+        self.flush(out)
+        if self.taken:
+            self.counters.answers_total += self.taken
+            self.counters.answer_bytes_total += self.taken_bytes
+            self.taken = self.taken_bytes = 0
+        return i
+
+    cdef bint names_nobody(self, const uint8_t *p, Py_ssize_t size, int version):
+        """Whether a Produce answer is one, and has no broker's address in it."""
+        cdef Cursor c
+        open_cursor(&c, p, size, version >= FLEXIBLE_FROM)
+        skip(&c, 4)
+        forget_rows(&self.t)
+        skip_tags(&c)
+        walk_produce_response(&c, version, &self.t)
+        return not c.wrong and self.t.tables[NODES].count == 0
+
+    # ---- what goes on ----------------------------------------------------------------------------------------------
+
+    cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1:
+        """Frames that lie one behind the other go on as one slice."""
+        if self.run.frames and start == self.run.end:
+            self.run.end = end
+            self.run.frames += 1
+            return 0
+        self.flush(out)
+        self.run_first = frame
+        self.run.start = start
+        self.run.end = end
+        self.run.frames = 1
+        return 0
+
+    cdef int flush(self, list out) except -1:
+        cdef Block block
+        cdef object first = self.run_first
+        cdef Py_ssize_t size = self.run.end - self.run.start, at
+        if not self.run.frames:
+            return 0
+        self.run_first = None
+        if size != PyMemoryView_GET_BUFFER(first).len:
+            block = <Block?><object>PyMemoryView_GET_BASE(first)
+            at = self.run.start - block.memory
+            first = PyMemoryView_FromObject(block)[at:at + size]
+        self.run.frames = 0
+        out.append(first)
+        return 0
+
+    cdef int count_key(self, int following_one) except -1:
+        if self.of_key:
+            by_api = self.counters.requests_by_api
+            by_api[self.key] = by_api.get(self.key, 0) + self.of_key
+            self.of_key = 0
+        self.key = following_one
+        return 0
+
+    cdef int count(self) except -1:
+        """Told once a call: additions in Python cost more than the frames do."""
+        cdef int path
+        counters = self.counters
+        if not self.taken:
+            return 0
+        counters.requests_total += self.taken
+        counters.request_bytes_total += self.taken_bytes
+        self.taken = self.taken_bytes = 0
+        self.count_key(self.key)
+        if not self.produced:
+            return 0
+        counters.produce_requests_total += self.produced
+        counters.produce_partitions_total += self.partitions
+        self.produced = self.partitions = 0
+        by_path = counters.batches_by_path
+        for path in range(PATHS):
+            if self.by_path[path]:
+                name = result.PATHS[path] or "none"
+                by_path[name] = by_path.get(name, 0) + self.by_path[path]
+                self.by_path[path] = 0
+        if self.dropped:
+            counters.claims_tags_dropped_total += self.dropped
+            counters.requests_rewritten_total += self.dropped
+            self.dropped = 0
+        return 0
