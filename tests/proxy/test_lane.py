@@ -1,0 +1,241 @@
+"""The short way and the long one do the same: the same bytes on both sides, the same counts, the same end.
+
+Each case goes through two connections without sockets: one as it is, one whose lane knows no API and takes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from batchval.core.claims import compute, to_tag
+from batchval.ledger import ClaimsLedger
+from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.protocol.messages.produce import ProduceResponse
+from batchval.protocol.produce import ProduceRequestView
+from batchval.proxy.downstream import Downstream
+from batchval.proxy.lane import Routes
+from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
+from batchval.proxy.server import Proxy
+from batchval.proxy.upstream import Upstream
+from tests.support.proxy import answered, batch, damaged, other_frame, produce_frame
+
+ZSTD, LZ4, GZIP = 4, 3, 1
+NOW_NS = time.time_ns()
+SECRET = bytes(range(32))
+
+
+class Wire:
+    """What stands for a transport: what is written to it is kept."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.data += data
+
+    def writelines(self, pieces: Any) -> None:
+        for piece in pieces:
+            self.data += piece
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+class Place:
+    brokers = (("broker", 9092),)
+    node_id, port = 1, 19092
+
+
+class Side:
+    """A connection in a proxy of its own, with wires for sockets."""
+
+    def __init__(self, *, short: bool, **options: Any) -> None:
+        self.refusals: list[Refusal] = []
+        self.counters = Counters()
+        self.proxy = Proxy(
+            ProxyOptions(("127.0.0.1", 0), (("broker", 9092),), on_refusal=self.refusals.append, **options),
+            self.counters,
+        )
+        if not short:
+            self.proxy.lane_routes = Routes({})
+        if self.proxy.gate.ledger is not None:
+            self.proxy.gate.ledger = ClaimsLedger(self.proxy.gate.ledger.policy, secret=SECRET, first_checked=3)
+        self.proxy.loop = asyncio.get_running_loop()
+        self.proxy.pool = ThreadPoolExecutor(1)
+        self.down = Downstream(self.proxy, Place())  # type: ignore[arg-type]
+        self.proxy.connections[self.down] = None
+        self.client, self.broker = Wire(), Wire()
+        self.down.transport = self.client  # type: ignore[assignment]
+        self.down.sender = "listener x"
+        self.down.lane.name("listener x")
+        self.up = Upstream(self.down, 1 << 30, 1 << 18)
+        self.up.transport = self.broker  # type: ignore[assignment]
+        self.down.upstream = self.up
+        self.down.unsent = None
+        self.answered = 0
+
+    def read(self, of: Downstream | Upstream, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            room = of.get_buffer(-1)
+            size = min(len(room), len(data) - at)
+            room[:size] = data[at : at + size]
+            del room
+            of.buffer_updated(size)
+            at += size
+
+    def answer(self, split: int) -> None:
+        """The broker answers what it has, some of it in the next read."""
+        out = bytearray()
+        while self.answered + 4 <= len(self.broker.data):
+            size = struct.unpack_from(">i", self.broker.data, self.answered)[0]
+            frame = bytes(self.broker.data[self.answered + 4 : self.answered + 4 + size])
+            self.answered += 4 + size
+            out += answered(frame) or b""
+        self.read(self.up, bytes(out[:split]))
+        self.read(self.up, bytes(out[split:]))
+
+    def seen(self) -> dict[str, Any]:
+        ledger = self.proxy.gate.ledger
+        return {
+            "broker": bytes(self.broker.data),
+            "client": bytes(self.client.data),
+            "ending": self.down.ending,
+            "counters": asdict(self.counters),
+            "refusals": self.refusals,
+            "ledger": None if ledger is None else ledger.counts("listener x"),
+            "left": len(self.down.answers),
+        }
+
+
+def claimed(frame: bytes, tags: list[bytes | None]) -> bytes:
+    """A Produce request's frame with these claims in its partitions."""
+    return b"".join(ProduceRequestView(frame[4:]).rewritten(claims=tags))
+
+
+def tag_of(records: bytes) -> bytes:
+    found = compute(records)
+    assert found is not None
+    return to_tag(found, int.from_bytes(records[17:21], "big"))
+
+
+PLAIN = batch(b"one", b"two")
+SMALL = {codec: batch(b"one" * 50, b"two" * 50, codec=codec) for codec in (GZIP, LZ4, ZSTD)}
+LARGE = batch(*(random.Random(7).randbytes(1000) for _ in range(60)), codec=LZ4)
+OLD = batch(b"a", timestamp=1000)
+
+
+def one_frame(rng: random.Random, number: int) -> bytes:
+    version = rng.randrange(3, 13)
+    kind = rng.randrange(12)
+    if kind == 0:
+        return other_frame(number)
+    records = rng.choice([PLAIN, PLAIN, *SMALL.values(), LARGE, OLD, damaged(PLAIN), damaged(SMALL[ZSTD])])
+    parts = [(rng.choice(["t", "compacted"]), 0, records)]
+    if kind == 1:
+        parts += [("u", 1, PLAIN), ("u", 2, rng.choice([PLAIN, damaged(PLAIN)]))]
+    frame = produce_frame(number, *parts, version=version, acks=rng.choice([1, 1, 1, -1, 0]))
+    if version >= 9 and kind >= 6 and records not in (damaged(PLAIN), damaged(SMALL[ZSTD])):
+        tag = rng.choice([tag_of(records)] * 4 + [tag_of(PLAIN), b"", b"x" * 18, bytes(200)])
+        frame = claimed(frame, [tag] + [None] * (len(parts) - 1))
+    if kind == 2:
+        at = rng.randrange(12, len(frame))
+        frame = frame[:at] + bytes([frame[at] ^ 1 << rng.randrange(8)]) + frame[at + 1 :]
+    return frame
+
+
+def settings(rng: random.Random) -> dict[str, Any]:
+    word = rng.choice(["ignore", "verify", "audit:0.2", "trust"])
+    chosen: dict[str, Any] = {
+        "claims_in": ClaimsPolicy.parse(word),
+        "mode": rng.choice(["enforce", "enforce", "observe"]),
+    }
+    if word in ("ignore", "verify") and rng.random() < 0.5:
+        chosen["claims_out"] = "tag"
+    if rng.random() < 0.5:
+        policy = TopicPolicy(message_timestamp_before_max_ms=60_000)
+        chosen["topics"] = TopicPolicies(policy, {"compacted": TopicPolicy(cleanup_policy="compact")})
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_both_ways_do_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
+    asyncio.run(both_ways(random.Random(seed)))
+
+
+async def both_ways(rng: random.Random) -> None:
+    chosen = settings(rng)
+    sides = [Side(short=short, **chosen) for short in (True, False)]
+    for turn in range(12):
+        frames = [one_frame(rng, turn * 10 + n) for n in range(rng.randrange(1, 7))]
+        data, split = b"".join(frames), rng.randrange(0, 400)
+        cut = rng.randrange(len(data))
+        for side in sides:
+            if side.down.ending is None:
+                side.read(side.down, data[:cut])
+            if side.down.ending is None:
+                side.read(side.down, data[cut:])
+        for side in sides:  # what threads judge is settled before the broker answers
+            for _ in range(2000):
+                if not side.down.outbox:
+                    break
+                await asyncio.sleep(0.001)
+            side.answer(split)
+        short, long = (side.seen() for side in sides)
+        assert short == long
+        if short["ending"] is not None:
+            break
+    for side in sides:
+        side.proxy.pool.shutdown()
+
+
+def test_the_short_way_is_taken() -> None:
+    """Else the test above compares the long way with itself."""
+    asyncio.run(the_short_way())
+
+
+async def the_short_way() -> None:
+    side = Side(short=True, claims_in=ClaimsPolicy.parse("audit:0.001"))
+    frames = [claimed(produce_frame(n, ("t", 0, SMALL[LZ4])), [tag_of(SMALL[LZ4])]) for n in range(8)]
+    frames += [produce_frame(n, ("t", 0, PLAIN)) for n in range(8, 12)]
+    taken: list[memoryview] = []
+    side.down._take_one = lambda *args: taken.append(args[0])  # type: ignore[method-assign]
+    side.read(side.down, b"".join(frames))
+    assert taken == []
+    assert side.counters.batches_by_path["claims"] == 5  # 3 are checked first
+    assert side.counters.claims_tags_dropped_total == 8
+    assert len(side.broker.data) == sum(map(len, frames)) - 8 * (3 + 1 + 18)
+    side.answer(0)
+    codes = []
+    at = 0
+    while at < len(side.client.data):
+        size = struct.unpack_from(">i", side.client.data, at)[0]
+        answer = ProduceResponse.decode(bytes(side.client.data[at + 4 : at + 4 + size]), 9)
+        codes.append(answer.responses[0].partition_responses[0].error_code)
+        at += 4 + size
+    assert codes == [0] * 12
+    side.proxy.pool.shutdown()
