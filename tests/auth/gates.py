@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any, Self
 
 import uvloop
@@ -23,6 +24,7 @@ class RunningSettings:
         upstream_tls: dict[str, Any] | None = None,
         tls: dict[str, Any] | None = None,
         trusted: bool = False,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
         **more: Any,
     ) -> None:
         listener: dict[str, Any] = {"address": "127.0.0.1:0", "first_broker_port": 0, "trusted": trusted}
@@ -35,7 +37,7 @@ class RunningSettings:
             behind["tls"] = upstream_tls
         given = {"listeners": [listener], "upstream": behind, "metrics": {"address": None}}
         self.settings = settings_from(given | more)
-        self.loop = uvloop.new_event_loop()
+        self.loop = loop_factory()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.gate: RunningGate
 
