@@ -13,6 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BATCHVAL_BUILD ?= release
 export BATCHVAL_BUILD
 SEED ?= 1
+# how many processes run the tests: one for each core, four at most; 0: none but the first (for a debugger)
+JOBS ?= auto
 # options of bench/validation/run.py
 BENCH ?= --write-readme
 # options of bench/claims/side_by_side.py
@@ -33,7 +35,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full check coverage hostile bench bench-claims bench-proxy bench-compare conformance clean python missing
+.PHONY: help build demo test test-full lint check coverage hostile bench bench-claims bench-proxy bench-compare conformance clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -48,18 +50,20 @@ demo:  ## judges segments in front of you, then stands before a cluster: under t
 	@$(DEMO)/bin/python -m demo.gate
 
 test: build  ## all tests this machine can run, in at most ten minutes; says what was skipped and why
-	@$(PY) -m pytest -m 'not slow'
+	@$(PY) -m pytest -n $(JOBS) --maxprocesses 4 -m 'not slow'
 
 test-full: build  ## the long tests too
-	@$(PY) -m pytest
+	@$(PY) -m pytest -n $(JOBS) --maxprocesses 4
 
-check: build  ## ruff, cython-lint, mypy (strict), the import contract
+check: lint  ## lint, and the tests that read the sources: stubs, public names, imports, documents
+	$(PY) -m pytest -q tests/contract
+
+lint: build  ## ruff, cython-lint, mypy (strict), the import contract
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint batchval  # it calls pycodestyle by name
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-cache
-	$(PY) -m pytest -q tests/contract
 
 coverage: build  ## line coverage of the core's .pyx files, in a traced copy of the tree; fails below its floor
 	$(PY) tools/coverage.py --floor 90

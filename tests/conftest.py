@@ -1,10 +1,12 @@
-"""What holds for all tests: where nothing may be skipped, a skip is an error.
+"""What holds for all tests: where nothing may be skipped, a skip is an error; and who runs what.
 
-That is so in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewhere pytest's ``-ra`` lists skips with reasons.
+A skip is an error in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewhere pytest's ``-ra`` lists skips with
+reasons. Where pytest-xdist runs the tests in several processes (``-n``), each takes whole files, the longest first.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 from typing import Any
@@ -12,6 +14,48 @@ from typing import Any
 import pytest
 
 NO_SKIPS = os.environ.get("BATCHVAL_NO_SKIPS", "0") == "1" or os.environ.get("CI", "").lower() in {"1", "true"}
+
+#: Folders whose files share what is dear to start (a broker): one process runs all of them.
+TOGETHER = ("tests/chain/",)
+#: These take long, so they begin early: no process is to be left alone with one of them at the end.
+LONG = (
+    "tests/proxy/test_real_cluster.py",
+    "tests/chain/",
+    "tests/conformance/",
+    "tests/interop/",
+    "tests/network/test_brokers.py",
+    "tests/bench_smoke/",
+    "tests/proxy/",
+    "tests/proxy_settings/",
+    "tests/hostile/",
+    "tests/contract/",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        rank = {start: n for n, start in enumerate(LONG)}
+        items.sort(key=lambda item: next((rank[start] for start in LONG if item.nodeid.startswith(start)), len(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests are kept to the end: the garbage collector need not look through them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.option.dist != "load":  # what -n alone means; --dist says otherwise
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+    config.option.loadscopereorder = False  # by number of tests; they are in order already
+    return Files(config, log)
 
 
 def _refuse(report: Any) -> None:

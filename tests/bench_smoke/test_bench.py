@@ -36,7 +36,8 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd=ROOT,
-        env=os.environ | environment,
+        # or pytest-benchmark would take it for one of pytest-xdist's workers, and measure nothing
+        env={key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"} | environment,
         timeout=300,
     )
 

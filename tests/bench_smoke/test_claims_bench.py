@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -32,8 +33,10 @@ def module(name: str) -> ModuleType:
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
+    # one of pytest-xdist's workers would measure nothing
+    environment = {key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"}
     return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, check=False, cwd=ROOT, timeout=300
+        [sys.executable, *command], capture_output=True, text=True, check=False, cwd=ROOT, timeout=300, env=environment
     )
 
 

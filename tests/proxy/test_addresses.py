@@ -20,6 +20,8 @@ from batchval.protocol.messages.find_coordinator import FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy.options import Limits
+from tests.interop.kafka_broker import free_port
+from tests.support.gate_process import free_ports
 from tests.support.proxy import (
     RunningProxy,
     ScriptedBroker,
@@ -93,20 +95,17 @@ def test_a_thousand_records_through_three_brokers_and_back(proxy):
 
 
 def test_a_broker_keeps_its_port_when_the_gate_starts_anew(cluster):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    first = ("127.0.0.1", port)
+    port = free_ports(5)
     seen = []
     for _ in range(2):
-        with RunningProxy(*cluster.split(","), listen=first, first_broker_port=25_000) as proxy:
+        with RunningProxy(*cluster.split(","), listen=("127.0.0.1", port), first_broker_port=port + 1) as proxy:
             eventually(lambda proxy=proxy: len(proxy.proxy.listening) == 3)
             seen.append(dict(proxy.proxy.listening))
-    assert seen[0] == seen[1] == {n: ("127.0.0.1", 25_000 + n) for n in (1, 2, 3)}
+    assert seen[0] == seen[1] == {n: ("127.0.0.1", port + 1 + n) for n in (1, 2, 3)}
 
 
 def test_the_gate_may_be_there_before_the_cluster():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     with RunningProxy(f"127.0.0.1:{port}") as proxy:
         assert not proxy.proxy.ready
         broker = ScriptedBroker()

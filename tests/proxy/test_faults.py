@@ -13,6 +13,7 @@ import time
 import pytest
 
 from batchval.proxy.options import Limits
+from tests.support.network import closed_port
 from tests.support.proxy import (
     RunningProxy,
     ScriptedBroker,
@@ -242,9 +243,7 @@ def test_no_more_connections_than_allowed():
 
 
 def test_no_broker_no_connection():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-    with RunningProxy(nobody) as proxy, connected(proxy) as sock:
+    with RunningProxy(f"127.0.0.1:{closed_port()}") as proxy, connected(proxy) as sock:
         assert ended(sock) == b""
         assert proxy.counters.connections_closed == {"upstream_unreachable": 1}
         assert proxy.counters.upstream_failures_total == 1

@@ -243,7 +243,9 @@ def test_extras_are_reported_and_pass():
         assert [(r.rule, r.reported, r.enforced) for r in proxy.refusals] == [("", ("bytes-behind-batch",), False)]
 
 
-@pytest.mark.parametrize("records", [b"", b"\0" * 5, GOOD[:30], b"\xff" * 80])
+@pytest.mark.parametrize(
+    "records", [b"", b"\0" * 5, GOOD[:30], b"\xff" * 80], ids=["empty", "zeros", "half a header", "ones"]
+)
 def test_records_that_are_none(records):
     with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
         sock.sendall(produce_frame(1, ("t", 0, records)) + produce_frame(2, ("t", 0, GOOD)))

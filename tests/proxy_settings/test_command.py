@@ -22,6 +22,7 @@ import trustme
 import yaml
 
 from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from tests.support.network import closed_port
 from tests.support.proxy import ScriptedBroker, batch, damaged, eventually, produce_frame, read_frame
 
 ROOT = Path(__file__).parents[2]
@@ -167,8 +168,9 @@ def test_interrupted() -> None:
 
 
 def test_a_cluster_that_is_not_there_yet() -> None:
-    with ScriptedBroker() as gone:
-        pass
+    gone = ScriptedBroker()
+    gone.address = f"127.0.0.1:{closed_port()}"
+    gone.listener.close()
     with gate(gone) as running:
         assert running.get("/readyz") == (503, f"{gone.address} cannot be reached\n")
         assert running.get("/livez")[0] == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -190,6 +191,16 @@ class Calls:
         while len(self.seen) < count:
             self.event.clear()
             await self.event.wait()
+
+
+_CLOSED: list[socket.socket] = []
+
+
+def closed_port() -> int:
+    """A port that refuses connections; held, so that nobody on this machine begins to listen there."""
+    _CLOSED.append(held := socket.socket())
+    held.bind(("127.0.0.1", 0))
+    return int(held.getsockname()[1])
 
 
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
