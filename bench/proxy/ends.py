@@ -17,7 +17,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import load
 
@@ -44,6 +44,9 @@ virtualClusters:
   gateways:
   - name: default
     portIdentifiesNode: {{bootstrapAddress: "127.0.0.1:{port}"}}
+"""
+KROXYLICIOUS_TLS = """\
+    tls: {{key: {{privateKeyFile: "{key}", certificateFile: "{certificate}"}}}}
 """
 RECORD_VALIDATION = """\
 filterDefinitions:
@@ -90,6 +93,27 @@ def places(nice: int) -> Places:
 
 def wire() -> Path:
     return native.built(BUILD / "wire", [HERE / "wire.c"], "-Wall")
+
+
+def wire_tls() -> Path:
+    """The client with OpenSSL in it. CalledProcessError where its headers are not on this machine."""
+    return native.built(BUILD / "wire-tls", [HERE / "wire.c"], "-Wall", "-DTLS", after=("-lssl", "-lcrypto"))
+
+
+class Certificate(NamedTuple):
+    """Files, PEM; the key as PKCS 8."""
+
+    certificate: Path
+    key: Path
+
+
+def certificate() -> Certificate:
+    """A new one, for the loopback, signed by itself: nobody verifies it. OSError or CalledProcessError: no openssl."""
+    made = Certificate(BUILD / "listener.pem", BUILD / "listener.key")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=localhost", "-keyout", str(made.key), "-out", str(made.certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    return made
 
 
 def free_port() -> int:
@@ -154,21 +178,30 @@ def broker(answers: Path, place: Place) -> Process:
     return Process([str(wire()), "broker", str(answers)], place)
 
 
-def gate(way: str, broker_port: int, place: Place) -> Process:
-    return Process([sys.executable, str(HERE / "gate.py"), str(broker_port), way], place)
+def gate(way: str, broker_port: int, place: Place, tls: Certificate | None = None) -> Process:
+    return Process([sys.executable, str(HERE / "gate.py"), str(broker_port), way, *map(str, tls or ())], place)
 
 
-def kafka_proxy(binary: str, broker_port: int, place: Place, *, tuned: bool = True) -> Process:
+def kafka_proxy(
+    binary: str, broker_port: int, place: Place, *, tuned: bool = True, tls: Certificate | None = None
+) -> Process:
     port = free_port()
     mapping = f"127.0.0.1:{broker_port},127.0.0.1:{port}"
     command = [binary, *KAFKA_PROXY, "--bootstrap-server-mapping", mapping, *(TUNED if tuned else ())]
+    if tls is not None:
+        command += ["--proxy-listener-tls-enable", "--proxy-listener-cert-file", str(tls.certificate)]
+        command += ["--proxy-listener-key-file", str(tls.key)]
     return Process(command, place, port)
 
 
-def kroxylicious(jars: str, broker_port: int, place: Place, *, validating: bool) -> Process:
+def kroxylicious(
+    jars: str, broker_port: int, place: Place, *, validating: bool, tls: Certificate | None = None
+) -> Process:
     port = free_port()
     config = BUILD / f"kroxylicious-{port}.yaml"
     text = KROXYLICIOUS.format(broker=broker_port, port=port)
+    if tls is not None:
+        text += KROXYLICIOUS_TLS.format(key=tls.key, certificate=tls.certificate)
     config.write_text(text + (RECORD_VALIDATION if validating else ""))
     java = shutil.which("java") or "java"
     command = [java, "-Xms512m", "-Xmx512m", "-cp", f"{jars}/*", str(HERE / "kroxylicious" / "Start.java"), str(config)]
@@ -176,12 +209,21 @@ def kroxylicious(jars: str, broker_port: int, place: Place, *, validating: bool)
 
 
 def client(
-    port: int, frames: Path, answers: Path, place: Place, *, connections: int, window: int, seconds: float
+    port: int,
+    frames: Path,
+    answers: Path,
+    place: Place,
+    *,
+    connections: int,
+    window: int,
+    seconds: float,
+    tls: bool = False,
 ) -> dict[str, Any]:
     """One run. RuntimeError with what it said where an answer was not the broker's."""
     words = [str(port), str(frames), str(answers), str(connections), str(window), str(seconds)]
+    program = [str(wire_tls()), "client-tls"] if tls else [str(wire()), "client"]
     done = subprocess.run(
-        [str(wire()), "client", *words],
+        [*program, *words],
         capture_output=True,
         text=True,
         check=False,

@@ -3,7 +3,9 @@
 Prints "listening PORT". The way "off" judges nothing and passes every Produce request on untouched: what is left is
 the frames, the walk over the request, the queue of answers and the sockets. It is no setting of the product.
 
-    python bench/proxy/gate.py BROKER_PORT off|validating|trust|audit
+The way "tag" makes claims for what is compressed. With two more words the listener speaks TLS.
+
+    python bench/proxy/gate.py BROKER_PORT off|validating|trust|audit|tag [CERTIFICATE KEY]
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import uvloop
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.config import ListenerTls
 from batchval.proxy.gate import Gate
 from batchval.proxy.options import ProxyOptions, TopicPolicies
 from batchval.proxy.server import Proxy
+from batchval.proxy.tls import ListenerContext
 
-CLAIMS = {"off": "ignore", "validating": "ignore", "trust": "trust", "audit": "audit:0.001"}
+CLAIMS = {"off": "ignore", "validating": "ignore", "trust": "trust", "audit": "audit:0.001", "tag": "ignore"}
 TOPICS = TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1))  # as where nothing is known of a topic
 
 
@@ -31,10 +35,19 @@ class Open(Gate):
     judges = False
 
 
-async def main(broker_port: int, way: str) -> None:
-    broker = ("127.0.0.1", broker_port)
-    claims = ClaimsPolicy.parse(CLAIMS[way])
-    proxy = Proxy(ProxyOptions(("127.0.0.1", 0), (broker,), first_broker_port=0, topics=TOPICS, claims_in=claims))
+async def main(broker_port: int, way: str, certificate: str = "", key: str = "") -> None:
+    tls = ListenerContext(ListenerTls(certificate=Path(certificate), key=Path(key))) if certificate else None
+    proxy = Proxy(
+        ProxyOptions(
+            ("127.0.0.1", 0),
+            (("127.0.0.1", broker_port),),
+            first_broker_port=0,
+            topics=TOPICS,
+            claims_in=ClaimsPolicy.parse(CLAIMS[way]),
+            claims_out="tag" if way == "tag" else "none",
+            listen_tls=tls and tls.context,
+        )
+    )
     if way == "off":
         proxy.gate = Open(proxy.options, proxy.counters)
     await proxy.start()
@@ -43,4 +56,4 @@ async def main(broker_port: int, way: str) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1]), sys.argv[2]))
+    uvloop.run(main(int(sys.argv[1]), *sys.argv[2:]))

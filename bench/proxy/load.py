@@ -58,7 +58,7 @@ def compact(data: bytes) -> bytes:
     return uvarint(len(data) + 1) + data
 
 
-def produce(batch: bytes, *, claims: bool) -> bytes:
+def produce(batch: bytes, *, claims: bool, partition: int = 0) -> bytes:
     """A whole frame."""
     tags = b"\0"
     if claims:
@@ -67,7 +67,7 @@ def produce(batch: bytes, *, claims: bool) -> bytes:
         tag = to_tag(found, int.from_bytes(batch[17:21], "big"))
         tags = b"\1" + uvarint(TAG) + uvarint(len(tag)) + tag
     frame = struct.pack(">hhih", 0, 9, 0, len(CLIENT)) + CLIENT + b"\0" + b"\0" + struct.pack(">hi", 1, 30_000)
-    frame += b"\2" + compact(TOPIC) + b"\2" + bytes(4) + compact(batch) + tags + b"\0" + b"\0"
+    frame += b"\2" + compact(TOPIC) + b"\2" + struct.pack(">i", partition) + compact(batch) + tags + b"\0" + b"\0"
     return struct.pack(">i", len(frame)) + frame
 
 

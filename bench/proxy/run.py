@@ -1,4 +1,4 @@
-"""Proxies side by side: CPU a byte and a request, what claims save, added latency, memory. This gate and its peers.
+"""Proxies side by side: CPU a byte and a request, TLS, what claims save, added latency, memory. Ours and its peers.
 
 All proxies are up at once and take turns cell by cell, round after round, between one client and one broker (wire.c).
 Peers are given, since neither comes from the package index:
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import subprocess
 import sys
 from functools import partial
@@ -66,6 +67,7 @@ class Bench:
         self.missing: dict[str, str] = {}
         self.loads: dict[str, load.Load] = {}
         self.proxies: dict[str, ends.Process] = {}
+        self.with_tls: dict[str, ends.Process] = {}  # the same, and a listener for TLS
         self.broker = ends.broker(self.answers, self.places.broker)
 
     def start(self) -> None:
@@ -82,9 +84,26 @@ class Bench:
             self.proxies["kroxylicious validating"] = ends.kroxylicious(jars, port, place, validating=True)
         else:
             self.missing["kroxylicious"] = self.missing["kroxylicious validating"] = "not given"
+        self.start_tls()
+
+    def start_tls(self) -> None:
+        place, port = self.places.proxy, self.broker.port
+        try:
+            ends.wire_tls()
+            tls = ends.certificate()
+        except (OSError, subprocess.CalledProcessError):
+            self.missing["TLS"] = "no OpenSSL to build the client with"
+            return
+        for way in ("validating", "off"):
+            self.with_tls[way] = ends.gate(way, port, place, tls)
+        if self.options.kafka_proxy:
+            self.with_tls["kafka-proxy"] = ends.kafka_proxy(self.options.kafka_proxy, port, place, tls=tls)
+        if self.options.kroxylicious:
+            jars = self.options.kroxylicious
+            self.with_tls["kroxylicious"] = ends.kroxylicious(jars, port, place, validating=False, tls=tls)
 
     def stop(self) -> None:
-        for process in (*self.proxies.values(), self.broker):
+        for process in (*self.proxies.values(), *self.with_tls.values(), self.broker):
             process.stop()
 
     def loaded(self, size: str, codec: str = "none", *, claims: bool = False) -> load.Load:
@@ -94,16 +113,23 @@ class Bench:
         return self.loads[name]
 
     def measure(
-        self, cell: str, name: str, of: load.Load, *, window: int = WINDOW, connections: int = CONNECTIONS
+        self,
+        cell: str,
+        name: str,
+        of: load.Load,
+        *,
+        window: int = WINDOW,
+        connections: int = CONNECTIONS,
+        tls: bool = False,
     ) -> None:
         """One run through a proxy ("direct": through none). What went wrong is a sample, too."""
-        process = self.broker if name == "direct" else self.proxies.get(name)
+        process = self.broker if name == "direct" else (self.with_tls if tls else self.proxies).get(name)
         if process is None:
             return
         before = process.cpu_s()
         seconds = self.options.seconds
         try:
-            sample = self.client(process.port, of, connections, window, seconds)
+            sample = self.client(process.port, of, connections, window, seconds, tls=tls)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             sample = {"error": str(error)}
         else:
@@ -118,9 +144,25 @@ class Bench:
         said = sample.get("error") or f"{sample['cpu_s_a_gb']:.3f} s/GB, {sample['cpu_us_a_request']:.1f} us"
         print(f"  {cell}: {name}: {said}", file=sys.stderr, flush=True)
 
-    def client(self, port: int, of: load.Load, connections: int, window: int, seconds: float) -> dict[str, Any]:
-        place = self.places.client
-        return ends.client(port, of.path, self.answers, place, connections=connections, window=window, seconds=seconds)
+    def client(
+        self, port: int, of: load.Load, connections: int, window: int, seconds: float, *, tls: bool = False
+    ) -> dict[str, Any]:
+        return ends.client(
+            port,
+            of.path,
+            self.answers,
+            self.places.client,
+            connections=connections,
+            window=window,
+            seconds=seconds,
+            tls=tls,
+        )
+
+    def metadata(self) -> None:
+        """The gate's own functions in a process of their own; no kernel is in it."""
+        words = [sys.executable, str(ends.HERE / "metadata.py"), "--calls", "100" if self.options.quick else "2000"]
+        done = subprocess.run(words, stdout=subprocess.PIPE, check=True, preexec_fn=self.places.proxy.take)
+        self.samples.setdefault(verdicts.METADATA, {}).setdefault("validating", []).append(json.loads(done.stdout))
 
     def warm_up(self) -> None:
         """JVMs compile; the audit has its first 100 batches of the sender behind it."""
@@ -128,6 +170,10 @@ class Bench:
             for name, process in self.proxies.items():
                 seconds = WARM_UP_S if name.startswith("kroxylicious") and not self.options.quick else 0.1
                 self.client(process.port, self.loaded(size), CONNECTIONS, WINDOW, seconds)
+        for size in verdicts.TLS_SIZES:
+            for name, process in self.with_tls.items():
+                seconds = WARM_UP_S if name.startswith("kroxylicious") and not self.options.quick else 0.1
+                self.client(process.port, self.loaded(size), CONNECTIONS, WINDOW, seconds, tls=True)
         for codec in self.options.codecs[:1]:
             for way in ("trust", "audit"):
                 self.client(self.proxies[way].port, self.loaded("64 kB", codec, claims=True), 4, 5, 0.3)
@@ -137,6 +183,10 @@ class Bench:
             for name in self.proxies:
                 if name not in ("trust", "audit"):
                     self.measure(f"{size} none", name, self.loaded(size))
+        for size in verdicts.TLS_SIZES:
+            for name in self.with_tls:
+                self.measure(f"{size} TLS", name, self.loaded(size), tls=True)
+        self.metadata()
         for size in ("64 kB", "1 MB"):
             for codec in self.options.codecs:
                 self.measure(f"{size} {codec}", "validating", self.loaded(size, codec))
@@ -170,6 +220,7 @@ def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     ends.BUILD.mkdir(parents=True, exist_ok=True)
     (ends.BUILD / "processes.log").write_bytes(b"")
+    began = os.getloadavg()[0]
     bench = Bench(options)
     try:
         bench.start()
@@ -188,6 +239,7 @@ def main(argv: list[str] | None = None) -> int:
             "connections": CONNECTIONS,
             "window": WINDOW,
             "nice": options.nice,
+            "load": [began, os.getloadavg()[0]],
             "missing": bench.missing,
         },
         "loads": {name: of._asdict() | {"path": of.path.name} for name, of in bench.loads.items()},

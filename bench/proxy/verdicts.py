@@ -35,6 +35,8 @@ RATIOS = {
     ("1 kB none", "kroxylicious"): 0.3,
     ("1 kB none", "kafka-proxy"): 0.3,
 }
+METADATA = "Metadata, 600 partitions"
+TLS_SIZES = ("1 kB", "64 kB")
 CLAIMS = {"64 kB": 1.35, "1 MB": 1.15}
 
 Samples = list[dict[str, Any]]
@@ -94,9 +96,10 @@ class Judge:
                     self.row(f"the same over {PEERS[peer]}", bound, self.ratios(cell, "validating", peer), "×")
         for size, target in CLAIMS.items():
             for cell in self.samples:
-                if cell.startswith(size) and not cell.endswith("none"):
+                if cell.startswith(size) and not cell.endswith(("none", "TLS")):
                     figure = f"audited claims over validation off, {cell} frames"
                     self.row(figure, target, self.ratios(cell, "audit", "off"), "×")
+        self.row(f"{METADATA}: addresses rewritten", 30.0, self.values(METADATA, "validating", "us"), "µs")
         for what, target in (("p50_us", 150.0), ("p99_us", 300.0)):
             pairs = zip(
                 self.values("latency 64 kB", "validating", what),
@@ -168,13 +171,31 @@ def proxies(judge: Judge) -> list[str]:
     return lines
 
 
+def tls(judge: Judge) -> list[str]:
+    lines = [
+        "| | 1 kB: µs a request, plain | TLS | 64 kB: CPU s/GB, plain | TLS | TLS costs, s/GB | MB/s at 64 kB, TLS |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, text in NAMES.items():
+        of = [
+            judge.values(f"{size} {end}", name, what)
+            for size, what in (("1 kB", "cpu_us_a_request"), ("64 kB", "cpu_s_a_gb"))
+            for end in ("none", "TLS")
+        ]
+        if all(of):
+            middles = [middle(values) for values in of]
+            figures = [*middles, middles[3] - middles[2], middle(judge.values("64 kB TLS", name, "mb_a_second"))]
+            lines.append(f"| {text} | {' | '.join(map(number, figures))} |")
+    return lines
+
+
 def compressed(judge: Judge, loads: dict[str, Any]) -> list[str]:
     lines = [
         "| wire frames | records | off | no claims | trusted | audited 0.001 | claims save | audited over off |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for cell in judge.samples:
-        if cell.startswith("latency") or cell.endswith("none"):
+        if cell.startswith(("latency", METADATA)) or cell.endswith(("none", "TLS")):
             continue
         of = [judge.values(cell, way, "cpu_s_a_gb") for way in ("off", "validating", "trust", "audit")]
         saved = judge.ratios(cell, "audit", "validating")
@@ -207,6 +228,8 @@ def head(result: dict[str, Any]) -> list[str]:
         f"{settings['connections']} connections with {settings['window']} requests in flight each, loopback; records "
         "of 1 kB; CPU: user and system time of the proxy's process."
     ]
+    if "load" in settings:
+        lines.append(f"Load average {settings['load'][0]:.1f} before, {settings['load'][1]:.1f} after.")
     if settings["missing"]:
         lines.append("Not in this run: " + ", ".join(sorted(settings["missing"])) + ".")
     return lines
@@ -215,6 +238,9 @@ def head(result: dict[str, Any]) -> list[str]:
 def markdown(result: dict[str, Any]) -> str:
     judge = Judge(result)
     parts = [head(result), targets(result["rows"]), proxies(judge)]
+    table = tls(judge)
+    if len(table) > 2:
+        parts.append(["TLS 1.3 (AES-128-GCM) from the clients, plain to the broker:", "", *table])
     table = compressed(judge, result["loads"])
     if len(table) > 2:
         parts.append(["Compressed, CPU s a GB on the wire:", "", *table])

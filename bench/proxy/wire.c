@@ -13,6 +13,8 @@
  *   wire client PORT FRAMES ANSWERS CONNECTIONS WINDOW SECONDS
  *                                                           one line of JSON. Each answer must have the next
  *                                                           correlation id and the body that ANSWERS has, else it stops.
+ *   wire client-tls ...                                     the same over TLS 1.3 with AES-128-GCM, where it was built
+ *                                                           with -DTLS and OpenSSL. No certificate is verified.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -29,6 +31,9 @@
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef TLS
+#include <openssl/ssl.h>
+#endif
 
 enum { MOST_ANSWERS = 64, MOST_WINDOW = 4096, EVENTS = 256 };
 
@@ -279,7 +284,72 @@ struct conn {
     uint8_t *in;
     size_t got;
     int waits;
+#ifdef TLS
+    SSL *tls;
+#endif
 };
+
+/* Both as the system calls: -1 and EAGAIN where nothing can be done now. */
+
+static ssize_t conn_send(struct conn *c, struct iovec parts[2])
+{
+#ifdef TLS
+    if (c->tls) {
+        static uint8_t record[16 << 10];
+        size_t head = parts[0].iov_len, body = parts[1].iov_len, sent;
+        if (body > sizeof record - head)
+            body = sizeof record - head;
+        memcpy(record, parts[0].iov_base, head);
+        memcpy(record + head, parts[1].iov_base, body);
+        if (SSL_write_ex(c->tls, record, head + body, &sent))
+            return (ssize_t)sent;
+        errno = SSL_get_error(c->tls, 0) == SSL_ERROR_WANT_WRITE ? EAGAIN : EPIPE;
+        return -1;
+    }
+#endif
+    struct msghdr m = {.msg_iov = parts, .msg_iovlen = 2};
+    return sendmsg(c->fd, &m, MSG_NOSIGNAL);
+}
+
+static ssize_t conn_recv(struct conn *c, uint8_t *to, size_t room)
+{
+#ifdef TLS
+    if (c->tls) {
+        size_t all = 0, n;
+        while (all < room && SSL_read_ex(c->tls, to + all, room - all, &n)) /* epoll knows nothing of what it holds */
+            all += n;
+        if (all)
+            return (ssize_t)all;
+        int error = SSL_get_error(c->tls, 0);
+        if (error == SSL_ERROR_ZERO_RETURN)
+            return 0;
+        errno = error == SSL_ERROR_WANT_READ ? EAGAIN : EPIPE;
+        return -1;
+    }
+#endif
+    return recv(c->fd, to, room, MSG_DONTWAIT);
+}
+
+static void secure(struct conn *c)
+{
+#ifdef TLS
+    static SSL_CTX *context;
+    if (!context) {
+        context = SSL_CTX_new(TLS_client_method());
+        if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) ||
+            !SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256"))
+            die("TLS");
+        SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    }
+    c->tls = SSL_new(context);
+    if (!c->tls || !SSL_set_fd(c->tls, c->fd) || SSL_connect(c->tls) != 1)
+        die("handshake");
+#else
+    (void)c;
+    errno = ENOTSUP;
+    die("built without TLS");
+#endif
+}
 
 static struct bytes *frames;
 static size_t frames_count;
@@ -303,7 +373,6 @@ static void push(int poll, struct conn *c, uint32_t window, int more)
     while (c->sent || (more && c->next - c->answered < window)) {
         struct bytes *f = &frames[c->frame];
         struct iovec parts[2];
-        struct msghdr m = {.msg_iov = parts, .msg_iovlen = 2};
         if (!c->sent) {
             memcpy(c->head, f->data, 8);
             put32(c->head + 8, c->next);
@@ -314,7 +383,7 @@ static void push(int poll, struct conn *c, uint32_t window, int more)
         size_t skip = c->sent < 12 ? c->sent : 12, behind = c->sent - skip;
         parts[0] = (struct iovec){c->head + skip, 12 - skip};
         parts[1] = (struct iovec){f->data + 12 + behind, f->size - 12 - behind};
-        ssize_t n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
+        ssize_t n = conn_send(c, parts);
         if (n < 0) {
             if (errno != EAGAIN)
                 die("the proxy ended the connection (send)");
@@ -340,7 +409,7 @@ static void push(int poll, struct conn *c, uint32_t window, int more)
 
 static void pull(struct conn *c, size_t room)
 {
-    ssize_t n = recv(c->fd, c->in + c->got, room - c->got, MSG_DONTWAIT);
+    ssize_t n = conn_recv(c, c->in + c->got, room - c->got);
     if (n < 0 && errno == EAGAIN)
         return;
     if (n <= 0)
@@ -381,7 +450,7 @@ static double quantile(double q)
     return latencies_count ? latencies[(size_t)(q * (double)(latencies_count - 1))] * 1e6 : -1;
 }
 
-static int client(char **words)
+static int client(char **words, int tls)
 {
     int port = atoi(words[0]), connections = atoi(words[3]), poll = epoll_create1(0), one = 1;
     uint32_t window = (uint32_t)atoi(words[4]);
@@ -403,6 +472,8 @@ static int client(char **words)
         if (connect(c->fd, (struct sockaddr *)&to, sizeof to))
             die("connect");
         setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        if (tls)
+            secure(c);
         c->in = malloc(room);
         c->frame = (size_t)i * frames_count / (size_t)connections;
         fcntl(c->fd, F_SETFL, O_NONBLOCK);
@@ -445,8 +516,8 @@ int main(int argc, char **argv)
         read_answers(argv[2]);
         broker();
     }
-    if (argc == 8 && !strcmp(argv[1], "client"))
-        return client(argv + 2);
+    if (argc == 8 && (!strcmp(argv[1], "client") || !strcmp(argv[1], "client-tls")))
+        return client(argv + 2, argv[1][6] != 0);
     fprintf(stderr, "usage: wire broker ANSWERS | wire client PORT FRAMES ANSWERS CONNECTIONS WINDOW SECONDS\n");
     return 2;
 }

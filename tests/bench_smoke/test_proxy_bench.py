@@ -45,6 +45,13 @@ def test_the_gate_is_measured_beside_no_proxy(result: dict[str, Any]) -> None:
     for size in ("64 kB", "1 MB"):
         assert set(samples[f"{size} lz4"]) == {"validating", "off", "trust", "audit"}
     assert set(samples["latency 64 kB"]) == {"direct", "validating"}
+    (sample,) = samples[verdicts.METADATA]["validating"]
+    assert sample["partitions"] == 600
+    assert 0 < sample["best_us"] <= sample["us"]
+    if "TLS" not in result["settings"]["missing"]:
+        for size in verdicts.TLS_SIZES:
+            assert set(samples[f"{size} TLS"]) == {"validating", "off"}
+            assert all(one["requests"] > 0 for (one,) in samples[f"{size} TLS"].values())
     assert result["memory"]["stalled_client"]["bytes_queued"] == 20 * (8 + load.FETCH_ANSWER)
     assert result["memory"]["stalled_broker"]["bytes_taken"] > 0
     unmeasured = [row["figure"] for row in result["rows"] if row["verdict"] == "not measured"]
@@ -76,6 +83,36 @@ def test_a_verdict_is_noise_only_within_the_spread() -> None:
         judge.row("a figure", 0.45, values, "s")
     assert [row["verdict"] for row in judge.rows] == ["met", "noise", "missed", "not measured"]
     assert judge.rows[1]["spread"] == pytest.approx(0.03 / 0.47)
+
+
+def test_a_result_goes_between_the_readmes_marks(
+    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = tmp_path / "README.md"
+    monkeypatch.setattr(verdicts, "README", readme)
+    monkeypatch.setattr(verdicts, "RESULTS", tmp_path / "proxy")
+    readme.write_text("before\n<!-- proxy-bench:start -->\nold\n<!-- proxy-bench:end -->\nbehind\n")
+    verdicts.save(result)
+    text = verdicts.markdown(result)
+    assert readme.read_text() == f"before\n<!-- proxy-bench:start -->\n{text}<!-- proxy-bench:end -->\nbehind\n"
+    assert json.loads((tmp_path / "proxy.json").read_text()) == result
+    assert (tmp_path / "proxy.md").read_text() == text
+    for row in result["rows"]:
+        verdict = "**missed**" if row["verdict"] == "missed" else row["verdict"]
+        assert any(line.startswith(f"| {row['figure']} |") and verdict in line for line in text.splitlines()), row
+    readme.write_text("no marks")
+    with pytest.raises(SystemExit, match="has no <!-- proxy-bench:start"):
+        verdicts.save(result)
+
+
+def test_a_metadata_answer_with_a_brokers_own_address_is_found_out() -> None:
+    script = """
+import asyncio, metadata
+metadata.Downstream._replace = lambda self, node_id, host, port: (host, port)
+asyncio.run(metadata.measure(10, 1))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=BENCH)
+    assert "RuntimeError: clients are told [(0, 'broker-0" in done.stderr, done.stderr
 
 
 def test_an_answer_that_is_not_the_brokers_stops_a_run(tmp_path: Path) -> None:
