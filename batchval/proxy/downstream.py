@@ -27,7 +27,7 @@ from batchval.protocol.request import Chunks
 from batchval.proxy.gate import Judgement
 from batchval.proxy.lane import Lane
 from batchval.proxy.upstream import TCP_CLOSE, TCP_CLOSE_WAIT, Upstream, keep_alive, silent_s, tcp_state
-from batchval.proxy.waiting import ADDRESSES, HERE, MERGE, PASS, VERSIONS, Answer, Item, answer_of
+from batchval.proxy.waiting import ADDRESSES, HERE, MERGE, PASS, VERSIONS, Answer, Item, answer_of, throttle_ms
 
 if TYPE_CHECKING:
     from batchval.proxy.cluster import Listener
@@ -427,10 +427,13 @@ class Downstream(asyncio.BufferedProtocol):
 
     def _changed(self, frame: memoryview, answer: Answer) -> Chunks:
         """The answer as the client is to have it."""
+        body = frame[4:]
+        wait_ms = throttle_ms(answer.key, answer.version, body)
+        if wait_ms > 0:
+            self.counters.throttled(answer.key, wait_ms)
         if answer.action == PASS:
             _pack_int(frame, 4, answer.correlation_id)
             return [frame]
-        body = frame[4:]
         if answer.action == VERSIONS:
             return self._intersected(body, answer)
         if answer.action == MERGE:

@@ -8,7 +8,7 @@ cut out where it stands. Requests and answers that need more are not touched: ``
 came, and the caller looks after the next one.
 
 In the queue of answers an int stands for one that is passed on: the client's correlation id, with the version above
-its 32 bits if it is a Produce answer that may name brokers (10 and up).
+its 32 bits if it is a Produce answer or, marked by bit 48, a Fetch answer: both say how long the client is to wait.
 """
 
 cimport cython
@@ -40,6 +40,9 @@ from batchval.core import result
 
 cdef enum:
     PRODUCE = 0
+    FETCH = 1
+    FETCH_FLEXIBLE_FROM = 12
+    FETCH_BIT = 48
     API_VERSIONS = 18
     FLEXIBLE_FROM = 9
     NODE_ENDPOINTS_FROM = 10
@@ -189,7 +192,10 @@ cdef class Lane:
             list out) except -1:
         if key == API_VERSIONS or version >= self.routes.of[key].changed_from:
             return False
-        self.append(correlation_id)
+        if key == FETCH:
+            self.append(<int64_t>1 << FETCH_BIT | <int64_t>version << 32 | <uint32_t>correlation_id)
+        else:
+            self.append(correlation_id)
         self.sent = following(self.sent)
         put_int32(p + 8, self.sent)
         self.add(frame, p, p + size, out)
@@ -245,10 +251,7 @@ cdef class Lane:
         if row_of(&self.t.tables[0], 0, PRODUCE_REQUEST_ROOT_COLUMNS)[PRODUCE_REQUEST_ROOT_ACKS] == 0:
             put_int32(p + 8, 0)
         else:
-            if version < NODE_ENDPOINTS_FROM:
-                self.append(correlation_id)
-            else:
-                self.append(<int64_t>version << 32 | <uint32_t>correlation_id)
+            self.append(<int64_t>version << 32 | <uint32_t>correlation_id)
             self.sent = following(self.sent)
             put_int32(p + 8, self.sent)
         self.add(frame, p, p + size, out)
@@ -310,6 +313,8 @@ cdef class Lane:
         cdef Py_ssize_t size
         cdef int32_t wire_id
         cdef int64_t answer
+        cdef Py_ssize_t at
+        cdef int key, version
         while i < len(frames):
             frame = frames[i]
             p = <uint8_t *>PyMemoryView_GET_BUFFER(frame).buf
@@ -321,8 +326,18 @@ cdef class Lane:
             if type(first) is not int or self.received == self.sent or wire_id != following(self.received):
                 break
             answer = first
-            if answer > 0x7fffffff and not self.names_nobody(p + 4, size - 4, answer >> 32):
-                break
+            if answer > 0x7fffffff:
+                version = (answer >> 32) & 0xffff
+                if answer >> FETCH_BIT:
+                    key = FETCH
+                    at = 8 if version < FETCH_FLEXIBLE_FROM else 9
+                else:
+                    key = PRODUCE
+                    if version >= NODE_ENDPOINTS_FROM and not self.names_nobody(p + 4, size - 4, version):
+                        break
+                    at = size - (4 if version < FLEXIBLE_FROM else 5)  # before the tagged fields: there are none
+                if ANSWER_HEADER <= at <= size - 4 and <int32_t>uint32_at(p + at) > 0:
+                    self.counters.throttled(key, uint32_at(p + at))
             self.popleft()
             self.received = wire_id
             put_int32(p + 4, <int32_t>answer)

@@ -34,6 +34,8 @@ _LABELS = {
     "partitions_refused": "rule",
     "partitions_reported": "extra",
     "requests_by_api": "api",
+    "answers_throttled": "api",
+    "throttle_time_ms": "api",
     "batches_by_path": "path",
 }
 _MOST_LABELS = 200
@@ -48,6 +50,8 @@ _HELP = {
     "request_bytes_total": "Bytes of requests from clients.",
     "answers_total": "Answers from brokers.",
     "answer_bytes_total": "Bytes of answers from brokers.",
+    "answers_throttled": "Produce and Fetch answers that told a client to wait (quotas), by API.",
+    "throttle_time_ms": "How long they told clients to wait, in milliseconds, by API.",
     "produce_requests_total": "Produce requests.",
     "produce_partitions_total": "Partitions of produce requests: batches judged.",
     "partitions_refused": "Batches that broke a rule, by the first one (observe: forwarded all the same).",
@@ -170,7 +174,7 @@ def _names(counters: Any) -> list[str]:
 
 
 def _word(name: str, label: Any) -> str:
-    if name == "requests_by_api" and label in APIS:
+    if _LABELS.get(name) == "api" and label in APIS:
         return APIS[label].name
     return str(label)
 

@@ -125,8 +125,15 @@ class Counters:
     judged_in_threads_total: int = 0
     claims_tags_dropped_total: int = 0
     claims_tags_added_total: int = 0
+    answers_throttled: dict[int, int] = field(default_factory=dict)  # by API key, of Produce and Fetch
+    throttle_time_ms: dict[int, int] = field(default_factory=dict)  # that they told clients to wait
     bytes_held: int = 0
     reading_paused_total: int = 0
+
+    def throttled(self, key: int, wait_ms: int) -> None:
+        """An answer tells a client to wait (throttle_time_ms)."""
+        self.answers_throttled[key] = self.answers_throttled.get(key, 0) + 1
+        self.throttle_time_ms[key] = self.throttle_time_ms.get(key, 0) + wait_ms
 
 
 def _nothing(_: Refusal) -> None:

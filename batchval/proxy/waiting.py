@@ -8,12 +8,15 @@ from __future__ import annotations
 from typing import Final
 
 from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.produce_answer import ProduceResponseView
 from batchval.protocol.request import Chunks
 from batchval.proxy.gate import Judgement
 
-__all__ = ["ADDRESSES", "HERE", "MERGE", "PASS", "VERSIONS", "Answer", "Item", "answer_of"]
+__all__ = ["ADDRESSES", "HERE", "MERGE", "PASS", "VERSIONS", "Answer", "Item", "answer_of", "throttle_ms"]
 
 _PRODUCE: Final = 0
+_FETCH: Final = 1
+_FETCH_BIT: Final = 48
 
 # what is done with an answer
 PASS: Final = 0
@@ -43,9 +46,26 @@ def answer_of(first: Answer | int) -> Answer:
     """What an int in the queue stands for (see lane.pyx)."""
     if isinstance(first, Answer):
         return first
-    version = first >> 32 if first > 0x7FFFFFFF else 0
     correlation_id = (first + 0x80000000 & 0xFFFFFFFF) - 0x80000000
-    return Answer(correlation_id, _PRODUCE, version, ADDRESSES if version else PASS)
+    if first <= 0x7FFFFFFF:
+        return Answer(correlation_id, -1, 0, PASS)
+    version = first >> 32 & 0xFFFF
+    if first >> _FETCH_BIT:
+        return Answer(correlation_id, _FETCH, version, PASS)
+    return Answer(correlation_id, _PRODUCE, version, PASS if version < 10 else ADDRESSES)
+
+
+def throttle_ms(key: int, version: int, body: memoryview) -> int:
+    """How long a Produce or Fetch answer (without its length) tells the client to wait; 0 for all others."""
+    if key == _FETCH:
+        at = 4 if version < 12 else 5
+    elif key == _PRODUCE and version >= 10:
+        return ProduceResponseView(body, version).throttle_time_ms
+    elif key == _PRODUCE:
+        at = len(body) - (4 if version < 9 else 5)
+    else:
+        return 0
+    return int.from_bytes(body[at : at + 4], "big", signed=True)
 
 
 class Item:

@@ -11,11 +11,14 @@ import struct
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.core.claims import compute, to_tag
+from batchval.protocol.messages.fetch import FetchResponse
+from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG
 from tests.auth.gates import RunningSettings
 from tests.support.proxy import (
@@ -28,6 +31,7 @@ from tests.support.proxy import (
     other_frame,
     produce_frame,
     read_frame,
+    success,
 )
 
 ZSTD = 4
@@ -268,3 +272,37 @@ def test_what_waits_is_seen_while_it_waits(running: tuple[ScriptedBroker, Runnin
         for _ in range(5):
             read_frame(sock)
         assert ("batchval_gate_requests_in_flight",) not in shown(gate)
+
+
+def test_the_time_that_brokers_tell_clients_to_wait_is_counted() -> None:
+    """Of every version of Produce and Fetch, on the short way and where an answer is merged."""
+
+    def answer(frame: bytes) -> bytes:
+        key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        if key == 22:
+            return answered(frame) or b""
+        wait_ms = 1000 * key + version
+        if key == 0:
+            response: ProduceResponse | FetchResponse = success(ProduceRequest.parse(frame)[1])
+        else:
+            response = FetchResponse()
+        return b"".join(replace(response, throttle_time_ms=wait_ms).encode(correlation_id, version))
+
+    with ScriptedBroker(answer) as broker, RunningSettings(broker.address, metrics={"address": "127.0.0.1:0"}) as gate:
+        with socket.create_connection(gate.address, 20) as sock:
+            expected: Counter[tuple[str, ...]] = Counter()
+            for version in range(3, 13):
+                for bad in ((), (("t", 1, damaged(GOOD)),)):
+                    sock.sendall(produce_frame(version, ("t", 0, GOOD), *bad, version=version))
+                    assert codes(read_frame(sock), version)["t", 0] == 0
+                    expected["answers_throttled_total", "Produce"] += 1
+                    expected["throttle_time_ms_total", "Produce"] += version
+            for version in range(4, 19):
+                sock.sendall(other_frame(version, key=1, version=version))
+                read_frame(sock)
+                expected["answers_throttled_total", "Fetch"] += 1
+                expected["throttle_time_ms_total", "Fetch"] += 1000 + version
+            sock.sendall(other_frame(1))
+            read_frame(sock)
+        found = {(name[0].removeprefix("batchval_gate_"), *name[1:]): value for name, value in shown(gate).items()}
+        assert {name: value for name, value in found.items() if "thrott" in name[0]} == expected
