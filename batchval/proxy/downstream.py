@@ -117,7 +117,7 @@ class Downstream(asyncio.BufferedProtocol):
             self._take(frames)
         if bad is not None:
             self.end(f"frame_{bad.peer.lower()}" if bad.peer else "frame_size")
-        elif self.waiting or self.splitter.buffered or self.held:
+        elif self.held or self.waiting + self.splitter.buffered > self.proxy.slack:
             self.account()
 
     def pause_writing(self) -> None:
@@ -399,7 +399,7 @@ class Downstream(asyncio.BufferedProtocol):
         self._write(out)
         if self.holds & JUDGING and self.waiting <= MOST_JUDGED and len(answers) <= self.limits.max_waiting:
             self.release(JUDGING)
-        if self.waiting or self.held:
+        if self.held or self.waiting > self.proxy.slack:
             self.account()
         if self.ending is not None:
             self._close_if_done()

@@ -30,6 +30,7 @@ log = logging.getLogger("batchval.proxy")
 
 SASL_HANDSHAKE = 17
 _NEVER = 0x7FFF
+_MOST_SLACK = 128 << 10  # bytes: telling costs as much as passing on a small frame does
 _DISCOVERY_S = (0.2, 5.0)  # between attempts, doubled up to the second
 _SILENT_S = 60.0  # the second, for a cluster that does not want to answer
 
@@ -64,6 +65,7 @@ class Proxy:
         self.lane_routes = Routes(self.routes)
         self.ready = False
         self.now = 0.0
+        self.slack = 0
         self.connections: dict[Downstream, None] = {}
         self.loop: asyncio.AbstractEventLoop
         self.pool: ThreadPoolExecutor
@@ -191,6 +193,7 @@ class Proxy:
             self.counters.connections_refused_total += 1
             return False
         self.connections[connection] = None
+        self._set_slack()
         self.counters.connections_total += 1
         self.counters.connections_open += 1
         return True
@@ -199,6 +202,7 @@ class Proxy:
         """Both sides of it are gone."""
         if connection in self.connections:
             del self.connections[connection]
+            self._set_slack()
             self.counters.connections_open -= 1
         self._paused.pop(connection, None)
         if connection is self._granted:
@@ -251,6 +255,10 @@ class Proxy:
         log.warning("%s%s", text, "" if error is None else f": {str(error) or type(error).__name__}")
 
     # ---- bytes and time --------------------------------------------------------------------------------------------
+
+    def _set_slack(self) -> None:
+        """What each connection may hold untold: all of them together a quarter of the limit."""
+        self.slack = min(_MOST_SLACK, self.options.limits.max_bytes_held // 4 // max(len(self.connections), 1))
 
     def account(self, connection: Downstream, held: int) -> None:
         """What a connection holds now. Above the limit it is not read until others have let go.

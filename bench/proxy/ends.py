@@ -178,6 +178,10 @@ def broker(answers: Path, place: Place) -> Process:
     return Process([str(wire()), "broker", str(answers)], place)
 
 
+def pump(broker_port: int, place: Place) -> Process:
+    return Process([str(native.built(BUILD / "pump", [HERE / "pump.c"], "-Wall")), str(broker_port)], place)
+
+
 def gate(way: str, broker_port: int, place: Place, tls: Certificate | None = None) -> Process:
     return Process([sys.executable, str(HERE / "gate.py"), str(broker_port), way, *map(str, tls or ())], place)
 

@@ -74,6 +74,7 @@ class Bench:
         place, port = self.places.proxy, self.broker.port
         for way in ends.GATES:
             self.proxies[way] = ends.gate(way, port, place)
+        self.proxies["pump"] = ends.pump(port, place)
         if self.options.kafka_proxy:
             self.proxies["kafka-proxy"] = ends.kafka_proxy(self.options.kafka_proxy, port, place)
         else:

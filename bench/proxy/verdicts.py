@@ -27,7 +27,12 @@ PEERS = {
     "kroxylicious": "Kroxylicious, no filter",
     "kroxylicious validating": "Kroxylicious with RecordValidation",
 }
-NAMES = {"validating": "this gate, validating", "off": "this gate, validation off", **PEERS}
+NAMES = {
+    "validating": "this gate, validating",
+    "off": "this gate, validation off",
+    "pump": "a relay in C that reads and writes and looks at nothing",
+    **PEERS,
+}
 RATIOS = {
     ("64 kB none", "kroxylicious"): 0.55,
     ("64 kB none", "kafka-proxy"): 0.5,
