@@ -30,8 +30,9 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 KAFKA_VERSION = "4.4.0"
 TOOLS_VERSION = "4.3.1"
@@ -136,6 +137,7 @@ class KafkaBroker:
         jvm: Sequence[str] = (),
         timeout: float = 90.0,
         profile: str = "broker",
+        cluster_id: str | None = None,
     ) -> None:
         self._temporary = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="batchval-kafka-")).resolve()
@@ -145,6 +147,8 @@ class KafkaBroker:
         self.config = dict(config or {})
         self.heap, self.jvm, self.timeout = heap, tuple(jvm), timeout
         self.profile = profile
+        # never a leading dash
+        self.cluster_id = cluster_id or base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes)[:22].decode()
         self._wanted_port = port
         self._choose_ports()
         self.process: subprocess.Popen[bytes] | None = None
@@ -238,8 +242,7 @@ class KafkaBroker:
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             if not (self.data / "meta.properties").exists():
-                cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes)[:22].decode()  # never a leading dash
-                arguments = ["format", "--cluster-id", cluster, "--config", str(properties)]
+                arguments = ["format", "--cluster-id", self.cluster_id, "--config", str(properties)]
                 command = java_command("kafka.tools.StorageTool", *arguments, heap="128m", profile=self.profile)
                 if subprocess.run(command, stdout=log, stderr=log, check=False, timeout=self.timeout).returncode:
                     raise BrokerError(f"formatting the storage directory failed{self._tail()}")
@@ -300,6 +303,26 @@ class KafkaBroker:
         self.kill()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def two_brokers(**options: Any) -> Iterator[tuple[KafkaBroker, KafkaBroker]]:
+    """A cluster of nodes 1 (the controller, too) and 2."""
+    one = KafkaBroker(**options)
+    second = {
+        "process.roles": "broker",
+        "node.id": 2,
+        "controller.quorum.voters": f"1@{one.host}:{one.controller_port}",
+    }
+    two = KafkaBroker(**options | {"cluster_id": one.cluster_id, "config": {**options.get("config", {}), **second}})
+    two.config["listeners"] = f"PLAINTEXT://{two.host}:{two.port}"
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(KafkaBroker.start, (one, two)))
+        yield one, two
+    finally:  # a clean stop of 2 would wait for 1, and the data is of no more use
+        for broker in (two, one):
+            broker._forget()
 
 
 def free_port(but: int = 0) -> int:
