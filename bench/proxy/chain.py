@@ -10,7 +10,7 @@ CPU is user and system time of each gate's process, and of the broker's, per GB 
 wire. Each way has its own gates; the first 200 batches are not counted, so that the core has come to believe the edge.
 Needs Java and Maven.
 
-    python bench/proxy/chain.py [--codec zstd,lz4] [--batches 2000] [--json FILE]
+    python bench/proxy/chain.py [--codec zstd,lz4] [--batches 2000] [--json FILE] [--quick]
 """
 
 from __future__ import annotations
@@ -127,7 +127,10 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=1500)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
     options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.batches, options.batch = 1, 100, 32 << 10
     records = values(2000)
     results: dict[str, dict[str, Any]] = {}
     settings = {

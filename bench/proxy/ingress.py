@@ -1,0 +1,328 @@
+"""CPU of gate and broker at a fixed ingress: so many MB a second on the wire, paced, in front of a real Apache Kafka.
+
+    straight    client → Kafka
+    off         client → a gate that judges nothing → Kafka
+    validating  client → a gate that decompresses and judges → Kafka
+    audited     a client that attaches claims → a gate that believes them but for one in a thousand → Kafka
+    two gates   client → a gate that judges and attaches claims → the same gate as above → Kafka
+
+CPU is user and system time of each process (all threads) as a share of one core. The client sends prebuilt Produce
+requests of one compressed batch (records of 1 kB) over 4 connections, to a partition each, 5 in flight at most; each
+answer must be without an error. All ways are up at once and take turns. Needs Java and Maven.
+
+    python bench/proxy/ingress.py [--mb 30] [--codecs lz4,zstd] [--rounds 3] [--quick] [--write-readme]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import json
+import os
+import re
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ends
+import load
+
+sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
+sys.path.insert(0, str(load.ROOT / "bench" / "pipelining"))
+
+import machine
+import uvloop
+from produce import Metadata
+
+from batchval.network.connection import Connection
+from batchval.network.options import ConnectionOptions
+from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
+from tests.support.gate_process import GateProcess
+
+WAYS = ("straight", "off", "validating", "audited", "two gates")
+SIZE = "64 kB"
+PARTITIONS = CONNECTIONS = 4
+WINDOW = 5
+FRAMES = 32
+AUDIT = "audit:0.001"
+SETTLE_S = 2.0  # of each run: the ledger's first 100 batches of a sender, buffers
+HEAP = "1g"
+#: As a broker that is to live for long is run; the tests' own is short-lived by its flags.
+JVM = ("-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:TieredStopAtLevel=4", f"-Xms{HEAP}")
+SETTINGS = {
+    "num.partitions": PARTITIONS,
+    "log.retention.ms": -1,  # the records' timestamps are old
+    "log.retention.bytes": 64 << 20,
+    "log.segment.bytes": 32 << 20,
+    "log.retention.check.interval.ms": 1000,
+    "log.segment.delete.delay.ms": 1000,
+}
+RESULTS = load.ROOT / "bench" / "results" / "ingress"
+README = load.ROOT / "README.md"
+MARKS = re.compile(r"(<!-- ingress:start -->\n).*?(<!-- ingress:end -->)", re.DOTALL)
+ERROR_AT = 4 + 1 + 1 + 1 + len(load.TOPIC) + 1 + 4  # correlation id, tags, topics, name, partitions, index
+
+
+@dataclass(slots=True)
+class Prebuilt:
+    """A Produce request of which only the correlation id is written anew. ``decode`` gives the error code."""
+
+    frame: bytes
+    api_key: int = 0
+    api_version: int = 9
+    expects_response: bool = True
+
+    def encode(self, correlation_id: int, client_id: str | None) -> Sequence[bytes | memoryview]:
+        return [self.frame[:8] + correlation_id.to_bytes(4, "big"), memoryview(self.frame)[12:]]
+
+    def decode(self, frame: memoryview) -> int:
+        return int.from_bytes(frame[ERROR_AT : ERROR_AT + 2], "big", signed=True)
+
+
+def requests(codec: str, *, claims: bool) -> list[list[Prebuilt]]:
+    """Those of each partition."""
+    count = load.records_in(codec, SIZE)
+    return [
+        [
+            Prebuilt(load.produce(load.batch_of(codec, SIZE, n, count), claims=claims, partition=partition))
+            for n in range(partition, FRAMES, PARTITIONS)
+        ]
+        for partition in range(PARTITIONS)
+    ]
+
+
+class Sent:
+    """Bytes so far, of requests that were answered without an error."""
+
+    def __init__(self) -> None:
+        self.bytes = self.requests = 0
+        self.wrong: list[str] = []
+
+    def answered(self, size: int, error_code: int | None, error: BaseException | None) -> None:
+        if error is not None or error_code:
+            self.wrong.append(repr(error or error_code))
+        self.bytes += size
+        self.requests += 1
+
+
+async def pace(port: int, what: list[Prebuilt], bytes_a_second: float, until: float, sent: Sent) -> None:
+    """One connection. Behind its time it hurries, as far as the window lets it."""
+    connection = await Connection.open("127.0.0.1", port, ConnectionOptions(max_in_flight=WINDOW))
+    loop = asyncio.get_running_loop()
+    due, number = loop.time(), 0
+    try:
+        while due < until and not sent.wrong:
+            await asyncio.sleep(due - loop.time())
+            request = what[number % len(what)]
+            size = len(request.frame)
+            await connection.produce_async(request, lambda code, error, size=size: sent.answered(size, code, error))
+            due += size / bytes_a_second
+            number += 1
+        while len(connection.in_flight) and not sent.wrong:
+            await asyncio.sleep(0.01)
+    finally:
+        connection.close()
+
+
+class Way:
+    """The gates of one way, up."""
+
+    def __init__(self, name: str, broker: KafkaBroker, open_: contextlib.ExitStack) -> None:
+        self.name = name
+        self.gates: dict[str, int] = {}  # name -> process id
+        self.core: GateProcess | None = None
+        port = int(broker.bootstrap.rpartition(":")[2])
+        if name == "off":
+            gate = ends.gate("off", port, ends.Place())
+            open_.callback(gate.stop)
+            self.port, self.gates["gate"] = gate.port, gate.process.pid
+            return
+        self.port = port
+        if name != "straight":
+            self.core = open_.enter_context(
+                GateProcess(broker.bootstrap, claims_in="ignore" if name == "validating" else AUDIT)
+            )
+            self._through(self.core, "gate")
+        if name == "two gates":
+            assert self.core is not None
+            self._through(open_.enter_context(GateProcess(self.core.bootstrap, claims_out="tag")), "first gate")
+
+    def _through(self, gate: GateProcess, called: str) -> None:
+        assert gate.process is not None
+        self.port, self.gates[called] = gate.port, gate.process.pid
+
+    def paths(self) -> dict[str, int]:
+        """Batches by path of the gate before the broker, which must have refused nothing."""
+        if self.core is None:
+            return {}
+        counters = self.core.counters()
+        if counters["partitions_refused"] or counters["lying"]:
+            raise RuntimeError(f"{self.name}: refused {counters['partitions_refused']}, lying {counters['lying']}")
+        found: dict[str, int] = counters["batches_by_path"]
+        return found
+
+
+def cpu_s(pid: int) -> float:
+    return time.clock_gettime((~pid << 3) | 2)  # MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)
+
+
+async def run(
+    way: Way, broker_pid: int, what: list[list[Prebuilt]], mb_a_second: float, settle_s: float, seconds: float
+) -> dict[str, Any]:
+    """One run: what is measured begins when it has settled. RuntimeError for an answer with an error."""
+    loop = asyncio.get_running_loop()
+    sent = Sent()
+    each = mb_a_second * 1e6 / CONNECTIONS
+    until = loop.time() + settle_s + seconds
+    clients = [asyncio.ensure_future(pace(way.port, one, each, until + 0.3, sent)) for one in what]
+    await asyncio.sleep(settle_s)
+    processes = {**way.gates, "broker": broker_pid}
+    paths = way.paths()
+    began, before, size = loop.time(), {name: cpu_s(pid) for name, pid in processes.items()}, sent.bytes
+    await asyncio.sleep(seconds)
+    took, after, done = loop.time() - began, {name: cpu_s(pid) for name, pid in processes.items()}, sent.bytes
+    taken = {path: count - paths.get(path, 0) for path, count in way.paths().items()}
+    await asyncio.gather(*clients)
+    if sent.wrong:
+        raise RuntimeError(f"{way.name}: answered with {sent.wrong[0]}")
+    return {
+        "cpu": {name: (after[name] - before[name]) / took for name in processes},
+        "mb_a_second": (done - size) / took / 1e6,
+        "paths": taken,
+    }
+
+
+def measure(options: argparse.Namespace) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """codec -> way -> rounds."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    with KafkaBroker(config=SETTINGS, heap=HEAP, jvm=JVM) as broker, contextlib.ExitStack() as open_:
+        assert broker.process is not None
+        pid = broker.process.pid
+        ways = [Way(name, broker, open_) for name in WAYS]
+        uvloop.run(topic(int(broker.bootstrap.rpartition(":")[2])))
+        loads = {codec: [requests(codec, claims=claims) for claims in (False, True)] for codec in options.codecs}
+        for plain, _ in loads.values():  # the JVM compiles
+            uvloop.run(run(ways[0], pid, plain, options.mb, 0.0, options.warm_up))
+        for number in range(options.rounds):
+            for codec, (plain, claiming) in loads.items():
+                for way in ways:
+                    what = claiming if way.name == "audited" else plain
+                    sample = uvloop.run(run(way, pid, what, options.mb, options.settle, options.seconds))
+                    found.setdefault(codec, {}).setdefault(way.name, []).append(sample)
+                    print(f"  round {number + 1}: {codec}: {way.name}: {said(sample)}", file=sys.stderr, flush=True)
+    return found
+
+
+async def topic(port: int) -> None:
+    """The broker makes it when it is asked about it."""
+    connection = await Connection.open("127.0.0.1", port, ConnectionOptions())
+    while not await connection.request(Metadata(load.TOPIC)):
+        await asyncio.sleep(0.2)
+    connection.close()
+    await asyncio.sleep(1.0)  # all partitions have leaders
+
+
+def said(sample: dict[str, Any]) -> str:
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in sample["cpu"].items())
+    return f"{shares}; {sample['mb_a_second']:.1f} MB/s"
+
+
+def markdown(result: dict[str, Any]) -> str:
+    on, settings = result["machine"], result["settings"]
+    lines = [
+        f"{on['processor']}; {on['system']}; CRC32C kernel {on['crc32c']}; Python {on['python']}; Apache Kafka "
+        f"{settings['kafka']} ({settings['jvm']}); {result['date']}; batchval at {on['commit']}. "
+        f"{settings['mb']:g} MB/s of {SIZE} frames on the wire, one compressed batch of 1 kB records each, "
+        f"{CONNECTIONS} connections to a partition each. {settings['rounds']} rounds of {settings['seconds']:g} s "
+        f"after {settings['settle']:g} s, medians, ± half their range; load average {settings['load'][0]:.1f} before, "
+        f"{settings['load'][1]:.1f} after.",
+        "",
+        "CPU as a share of one core:",
+        "",
+        "| | | first gate | gate | broker | together | MB/s | believed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for codec, ways in result["samples"].items():
+        for way, rounds in ways.items():
+            shares = [share(rounds, name) for name in ("first gate", "gate", "broker")]
+            together = statistics.median(sum(one["cpu"].values()) for one in rounds)
+            speed = statistics.median(one["mb_a_second"] for one in rounds)
+            paths = [sum(one["paths"].get(path, 0) for one in rounds) for path in ("claims", "shallow")]
+            believed = f"{paths[0] / sum(paths):.1%}" if paths[0] else ""
+            figures = " | ".join((*shares, f"{together:.0%}", f"{speed:.1f}", believed))
+            lines.append(f"| {codec} | {way} | {figures} |")
+    return "\n".join(lines) + "\n"
+
+
+def share(rounds: list[dict[str, Any]], name: str) -> str:
+    values = [one["cpu"][name] for one in rounds if name in one["cpu"]]
+    if not values:
+        return ""
+    return f"{statistics.median(values):.0%} ± {(max(values) - min(values)) / 2 * 100:.0f}"
+
+
+def save(result: dict[str, Any]) -> None:
+    """bench/results/ingress.* and the README's section."""
+    readme = README.read_text()
+    if not MARKS.search(readme):
+        raise SystemExit("README.md has no <!-- ingress:start --> … <!-- ingress:end -->")
+    RESULTS.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    RESULTS.with_suffix(".md").write_text(markdown(result))
+    README.write_text(MARKS.sub(lambda found: found[1] + markdown(result) + found[2], readme))
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=float, default=30.0, help="MB a second on the wire (default 30)")
+    parser.add_argument("--codecs", default="lz4,zstd")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each run, measured")
+    parser.add_argument("--quick", action="store_true", help="one short round, slow: a look, no result")
+    parser.add_argument("--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "ingress")
+    parser.add_argument("--write-readme", action="store_true", help="and bench/results/ingress.*")
+    options = parser.parse_args(argv)
+    options.codecs = [codec for codec in options.codecs.split(",") if codec]
+    options.settle, options.warm_up = SETTLE_S, 15.0
+    if options.write_readme and options.quick:
+        parser.error("a look is no result")
+    if options.quick:
+        options.rounds, options.seconds, options.settle, options.warm_up, options.mb = 1, 0.5, 1.0, 0.5, 15.0
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    ends.BUILD.mkdir(parents=True, exist_ok=True)
+    began = os.getloadavg()[0]
+    samples = measure(options)
+    result = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.describe(),
+        "settings": {
+            "kafka": KAFKA_VERSION,
+            "jvm": f"G1, heap {HEAP}",
+            "mb": options.mb,
+            "rounds": options.rounds,
+            "seconds": options.seconds,
+            "settle": options.settle,
+            "load": [began, os.getloadavg()[0]],
+        },
+        "samples": samples,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    options.out.with_suffix(".md").write_text(markdown(result))
+    print(markdown(result))
+    if options.write_readme:
+        save(result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

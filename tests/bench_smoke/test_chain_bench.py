@@ -1,0 +1,91 @@
+"""The benches in front of a real broker run once, tiny: two gates in a row, and CPU at a fixed ingress.
+
+No time is asserted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench" / "proxy"
+
+sys.path.insert(0, str(BENCH))
+import chain  # noqa: E402
+import ingress  # noqa: E402
+import load  # noqa: E402
+
+from tests.interop.kafka_broker import ToolMissing, classpath  # noqa: E402
+
+sys.path.remove(str(BENCH))
+
+pytestmark = pytest.mark.jvm
+
+
+def run(script: str, *words: str) -> str:
+    try:
+        classpath()
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    command = [sys.executable, str(BENCH / script), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_two_gates_in_a_row_are_measured(tmp_path: Path) -> None:
+    out = tmp_path / "chain.json"
+    said = run("chain.py", "--quick", "--codec", "zstd", "--json", str(out))
+    ways = json.loads(out.read_text())["zstd"]
+    assert list(ways) == list(chain.WAYS)
+    for way, (sample,) in ways.items():
+        assert sample["wire GB"] > 0
+        assert ("edge s/GB" in sample) == (way != "core")
+        assert sample["claims path"] > 0.5 if way == "claims" else sample["claims path"] == 0
+        assert f"zstd   {way:6} " in said
+
+
+def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "ingress"
+    said = run("ingress.py", "--quick", "--codecs", "lz4", "--out", str(out))
+    result = json.loads(out.with_suffix(".json").read_text())
+    assert out.with_suffix(".md").read_text() == said.removesuffix("\n")
+    ways = result["samples"]["lz4"]
+    assert list(ways) == list(ingress.WAYS)
+    for way, (sample,) in ways.items():
+        gates = {"straight": set(), "two gates": {"gate", "first gate"}}.get(way, {"gate"})
+        assert set(sample["cpu"]) == {*gates, "broker"}
+        assert sample["cpu"]["broker"] > 0
+        assert sample["mb_a_second"] > 0
+    for way in ("audited", "two gates"):
+        paths = ways[way][0]["paths"]
+        assert paths["claims"] > sum(paths.values()) / 2
+    assert ways["validating"][0]["paths"].get("claims", 0) == 0
+    readme = tmp_path / "README.md"
+    monkeypatch.setattr(ingress, "README", readme)
+    monkeypatch.setattr(ingress, "RESULTS", tmp_path / "saved")
+    readme.write_text("before\n<!-- ingress:start -->\nold\n<!-- ingress:end -->\nbehind\n")
+    ingress.save(result)
+    assert (
+        readme.read_text()
+        == f"before\n<!-- ingress:start -->\n{said.removesuffix(chr(10))}<!-- ingress:end -->\nbehind\n"
+    )
+
+
+def test_an_answer_with_an_error_is_seen() -> None:
+    """The error code is read where a broker writes it."""
+    answer = bytearray(4) + load.produce_answer()
+    request = ingress.Prebuilt(b"")
+    assert request.decode(memoryview(answer)) == 0
+    at = answer.index(load.TOPIC) + len(load.TOPIC) + 1 + 4
+    answer[at : at + 2] = (87).to_bytes(2, "big")
+    assert request.decode(memoryview(answer)) == 87
+    sent = ingress.Sent()
+    sent.answered(10, 0, None)
+    sent.answered(10, 87, None)
+    assert sent.wrong == ["87"]
