@@ -147,7 +147,7 @@ class Proxy:
         """
         wait_s = _DISCOVERY_S[0]
         told = False
-        while not self.cluster.brokers:
+        while not (told and self.cluster.brokers):
             longest_s = _DISCOVERY_S[1]
             for host, port in self.options.upstream:
                 try:

@@ -11,8 +11,10 @@ import uuid
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer, KafkaProducer
 
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
@@ -21,7 +23,7 @@ from batchval.proxy.config import Upstream
 from batchval.proxy.policies import read_brokers, read_topic_configs
 from tests.auth.conftest import USERS, Guarded
 from tests.auth.gates import RunningSettings
-from tests.support.proxy import RunningProxy, batch, codes, eventually, produce_frame, read_frame
+from tests.support.proxy import RunningProxy, batch, codes, damaged, eventually, produce_frame, read_frame
 
 pytestmark = pytest.mark.jvm
 
@@ -72,6 +74,65 @@ def test_clients_authenticate_with_the_broker_through_the_gate(guarded: Guarded,
         assert asked[36] >= 2
         assert {port for _, port in gate.proxy.listening.values()} <= gate.own_ports()
         assert len(gate.proxy.listening) == 1  # learnt from what the client was told
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[:3])
+def test_kafka_python(guarded: Guarded, mechanism: str) -> None:
+    values = [b"%d" % i for i in range(5)]
+    topic = fresh()
+    with RunningProxy(guarded.sasl) as gate:
+        who: dict[str, Any] = {
+            "bootstrap_servers": gate.bootstrap,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "ann",
+            "sasl_plain_password": USERS["ann"],
+        }
+        producer = KafkaProducer(**who)
+        for value in values:
+            producer.send(topic, value).get(20)
+        producer.close()
+        consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **who)
+        assert [next(consumer).value for _ in values] == values
+        consumer.close()
+        assert gate.counters.requests_by_api[36] >= 2
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[:3])
+def test_aiokafka(guarded: Guarded, mechanism: str) -> None:
+    values = [b"%d" % i for i in range(5)]
+    topic = fresh()
+
+    async def run(bootstrap: str) -> list[bytes]:
+        who: dict[str, Any] = {
+            "bootstrap_servers": bootstrap,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "ann",
+            "sasl_plain_password": USERS["ann"],
+        }
+        async with AIOKafkaProducer(**who) as producer:
+            for value in values:
+                await producer.send_and_wait(topic, value)
+        async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **who) as consumer:
+            return [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in values]
+
+    with RunningProxy(guarded.sasl) as gate:
+        assert asyncio.run(run(gate.bootstrap)) == values
+        assert gate.counters.requests_by_api[36] >= 2
+
+
+def test_a_batch_is_judged_before_the_broker_asks_who_sends_it(guarded: Guarded) -> None:
+    """What is good goes to the broker, which hangs up; what is bad is refused here."""
+    with RunningProxy(guarded.sasl) as gate:
+        for records, is_answered in ((damaged(batch(b"x")), True), (batch(b"x"), False)):
+            with socket.create_connection(gate.address, 10) as sock:
+                sock.sendall(produce_frame(1, ("t", 0, records)))
+                if is_answered:
+                    assert codes(read_frame(sock)) == {("t", 0): 2}
+                else:
+                    with pytest.raises(EOFError):
+                        read_frame(sock)
 
 
 def test_clients_authenticate_anew_on_the_same_connection(guarded: Guarded) -> None:

@@ -54,6 +54,15 @@ def loop_factory(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+#: uvloop is what ``batchval proxy`` runs on
+on_both_if_slow = pytest.mark.parametrize(
+    "loop_factory",
+    [pytest.param(asyncio.new_event_loop, marks=pytest.mark.slow), uvloop.new_event_loop],
+    ids=["asyncio", "uvloop"],
+    indirect=True,
+)
+
+
 class TlsBroker(ScriptedBroker):
     """Takes only who shows a certificate; ``shown`` are the names of those who did."""
 
@@ -143,6 +152,7 @@ def test_acks_0_forwards_what_passes_then_closes(certificates: Certificates, loo
         assert gate.gate.counters.connections_closed == {"acks_0_refused": 1}
 
 
+@on_both_if_slow
 def test_large_frames_both_ways(certificates: Certificates, loop_factory: Any) -> None:
     """Requests of 12 MB and answers of 9 MB on four connections; the broker and two clients are slow to read."""
     large = batch(*(os.urandom(1 << 20) for _ in range(12)))
@@ -230,6 +240,7 @@ def ask(gate: RunningSettings, certificates: Certificates, context: ssl.SSLConte
         return read_frame(sock)
 
 
+@on_both_if_slow
 def test_certificates_are_read_again_under_load(certificates: Certificates, tmp_path: Any, loop_factory: Any) -> None:
     """Nobody is disturbed: connections go on, and each new one sees the newest certificate there is."""
     own = Certificates(tmp_path)  # its files change

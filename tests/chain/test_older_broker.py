@@ -19,7 +19,7 @@ from batchval.proxy.server import carried
 from tests.interop.kafka_broker import KafkaBroker, ToolMissing
 from tests.support.proxy import RunningProxy, batch, codes, damaged, eventually, produce_frame, read_frame
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]  # a broker and jars of its own
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 
