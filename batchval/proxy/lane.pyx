@@ -12,7 +12,9 @@ its 32 bits if it is a Produce answer or, marked by bit 48, a Fetch answer: both
 """
 
 cimport cython
-from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BASE, PyMemoryView_GET_BUFFER
+from cpython.memoryview cimport (
+    PyMemoryView_Check, PyMemoryView_FromObject, PyMemoryView_GET_BASE, PyMemoryView_GET_BUFFER,
+)
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memmove
@@ -66,6 +68,12 @@ cdef inline uint32_t uint32_at(const uint8_t *p) noexcept nogil:
 
 cdef inline int32_t following(int32_t wire_id) noexcept nogil:
     return <int32_t>((<uint32_t>wire_id + 1) & 0x7fffffff)
+
+
+cdef inline object a_view(object frame):
+    if not PyMemoryView_Check(frame):
+        raise TypeError(f"frames are memoryviews, as FrameSplitter gives them, not {type(frame).__name__}")
+    return frame
 
 
 cdef inline void forget_rows(Tables *t) noexcept nogil:
@@ -155,7 +163,7 @@ cdef class Lane:
         self.credit = None
         try:
             while i < len(frames):
-                frame = frames[i]
+                frame = a_view(frames[i])
                 p = <uint8_t *>PyMemoryView_GET_BUFFER(frame).buf
                 size = PyMemoryView_GET_BUFFER(frame).len
                 if size < REQUEST_HEADER or PyMemoryView_GET_BUFFER(frame).readonly:
@@ -316,7 +324,7 @@ cdef class Lane:
         cdef Py_ssize_t at
         cdef int key, version
         while i < len(frames):
-            frame = frames[i]
+            frame = a_view(frames[i])
             p = <uint8_t *>PyMemoryView_GET_BUFFER(frame).buf
             size = PyMemoryView_GET_BUFFER(frame).len
             if size < ANSWER_HEADER or not self.answers or PyMemoryView_GET_BUFFER(frame).readonly:

@@ -239,3 +239,17 @@ async def the_short_way() -> None:
         at += 4 + size
     assert codes == [0] * 12
     side.proxy.pool.shutdown()
+
+
+def test_frames_are_what_a_splitter_gives() -> None:
+    async def wrong() -> None:
+        side = Side(short=True)
+        for frames in ([b"x" * 20], [None], [bytearray(20)]):
+            with pytest.raises(TypeError, match="memoryviews"):
+                side.down.lane.take(frames, 0, 0, [])  # type: ignore[arg-type]
+            side.down.answers.append(1)
+            with pytest.raises(TypeError, match="memoryviews"):
+                side.down.lane.give(frames, 0, [])  # type: ignore[arg-type]
+        side.proxy.pool.shutdown()
+
+    asyncio.run(wrong())
