@@ -44,7 +44,7 @@ def test_the_gate_is_measured_beside_no_proxy(result: dict[str, Any]) -> None:
             assert sample["cpu_s_a_gb"] > 0
     for size in ("64 kB", "1 MB"):
         assert set(samples[f"{size} lz4"]) == {"validating", "off", "trust", "audit"}
-    assert set(samples["latency 64 kB"]) == {"direct", "validating"}
+    assert set(samples["latency 64 kB"]) == {"direct", "pump", "validating"}
     (sample,) = samples[verdicts.METADATA]["validating"]
     assert sample["partitions"] == 600
     assert 0 < sample["best_us"] <= sample["us"]
