@@ -17,32 +17,45 @@ SKIPS = {
 }
 
 
-def run(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
     shutil.copy(Path(__file__).parents[1] / "conftest.py", folder)
-    ours = {"CI", "BATCHVAL_NO_SKIPS", "PYTEST_ADDOPTS"}
+    ours = {"CI", "BATCHVAL_NO_SKIPS", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"}
     clean = {key: value for key, value in os.environ.items() if key not in ours}
-    command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", str(folder)]
+    command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", *options, str(folder)]
     return subprocess.run(command, env=clean | env, cwd=folder, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("reason", SKIPS)
-@pytest.mark.parametrize("env", [{"CI": "true"}, {"BATCHVAL_NO_SKIPS": "1"}], ids=["CI", "BATCHVAL_NO_SKIPS"])
-def test_a_skip_is_an_error(reason: str, env: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "test_skips.py").write_text(SKIPS[reason])
-    ran = run(tmp_path, **env)
-    assert ran.returncode != 0
-    assert "nothing may be skipped here" in ran.stdout
-    assert reason in ran.stdout
-
-
-@pytest.mark.parametrize("reason", SKIPS)
-def test_elsewhere_it_is_listed_with_its_reason(reason: str, tmp_path: Path) -> None:
-    (tmp_path / "test_skips.py").write_text(SKIPS[reason])
+@pytest.fixture
+def skips(tmp_path: Path) -> Path:
+    """A folder of tests that are skipped, each for another reason and in another way, and one that is not."""
+    for n, text in enumerate(SKIPS.values()):
+        (tmp_path / f"test_skips_{n}.py").write_text(text)
     (tmp_path / "test_passes.py").write_text("def test_it():\n    pass\n")
-    ran = run(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [({"CI": "true"}, []), ({"BATCHVAL_NO_SKIPS": "1"}, []), ({"BATCHVAL_NO_SKIPS": "1"}, ["-n2"])],
+    ids=["CI", "BATCHVAL_NO_SKIPS", "in two processes"],
+)
+def test_a_skip_is_an_error(skips: Path, env: dict[str, str], options: list[str]) -> None:
+    ran = run(skips, "--continue-on-collection-errors", *options, **env)
+    assert ran.returncode != 0
+    assert "1 failed, 1 passed, 2 errors in" in ran.stdout
+    assert ran.stdout.partition("short test summary")[0].count("nothing may be skipped here: ") == len(SKIPS)
+    for reason in SKIPS:
+        assert reason in ran.stdout
+
+
+@pytest.mark.parametrize("options", [[], ["-n2"]], ids=["in one process", "in two processes"])
+def test_elsewhere_it_is_listed_with_its_reason(skips: Path, options: list[str]) -> None:
+    ran = run(skips, *options)
     assert ran.returncode == 0
-    assert "SKIPPED" in ran.stdout
-    assert reason in ran.stdout
+    listed = [line for line in ran.stdout.splitlines() if line.startswith("SKIPPED")]
+    assert len(listed) == len(SKIPS)
+    for reason in SKIPS:
+        assert [line for line in listed if reason in line]
 
 
 def test_an_expected_failure_is_no_skip(tmp_path: Path) -> None:
