@@ -131,9 +131,9 @@ def faulty(change: Callable[[list[Any]], None] | None, done: list[int]) -> type[
     passed = 0
 
     class Faulty(Downstream):
-        def _send(self, out: list[bytes | memoryview]) -> None:
+        def _take(self, frames: list[memoryview]) -> None:
             nonlocal passed
-            for i, frame in enumerate(out):
+            for i, frame in enumerate(frames):
                 if bytes(frame[4:6]) != b"\0\0" or done:
                     continue
                 header, request = ProduceRequest.parse(bytes(frame[4:]))
@@ -144,8 +144,9 @@ def faulty(change: Callable[[list[Any]], None] | None, done: list[int]) -> type[
                         if change is not None and passed > MANY // 2 and count > 1 and not done:
                             done.append(count)
                             part.records = rebuilt(bytes(part.records), change)
-                            out[i] = b"".join(request.encode(header.correlation_id, header.client_id))
-            super()._send(out)
+                            whole = b"".join(request.encode(header.correlation_id, header.client_id))
+                            frames[i] = memoryview(bytearray(whole))  # the gate writes into it
+            super()._take(frames)
 
     return Faulty
 
