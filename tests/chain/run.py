@@ -80,6 +80,9 @@ class Sender:
             self.errors.append(f"{left} records were not acknowledged in {timeout:g} s")
 
 
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+
+
 class JavaSender:
     """The same with the Java client, in a process of its own that paces itself."""
 
@@ -94,7 +97,7 @@ class JavaSender:
         self.directory = tempfile.TemporaryDirectory()
         self.file = Path(self.directory.name) / "acks"
         words = (bootstrap, topic, partitions, number, share, seconds, codec, self.file)
-        command = java_command("tests/chain/java/Sender.java", *map(str, words), heap="256m")
+        command = java_command("tests/chain/java/Sender.java", *map(str, words), heap="256m", jvm=[QUIET])
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.first = self.process.stdout.readline().strip()  # it takes a while to compile

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from batchval.protocol.frames import poison_released
+from tests.interop.kafka_broker import KafkaBroker, ToolMissing
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -15,3 +16,12 @@ def poisoned() -> Iterator[None]:
     before = poison_released(True)
     yield
     poison_released(before)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[KafkaBroker]:
+    try:
+        with KafkaBroker() as running:
+            yield running
+    except ToolMissing as missing:
+        pytest.skip(str(missing))

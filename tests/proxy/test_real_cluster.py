@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest
 from batchval.proxy.options import TopicPolicies
-from tests.interop.kafka_broker import KafkaBroker, ToolMissing
+from tests.interop.kafka_broker import KafkaBroker
 from tests.support.proxy import (
     RunningProxy,
     batch,
@@ -32,15 +32,6 @@ pytestmark = pytest.mark.jvm
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 VALUES = [b"value %d " % i * 20 for i in range(300)]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaBroker]:
-    try:
-        with KafkaBroker() as running:
-            yield running
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
 
 
 POLICIES = TopicPolicies(TopicPolicy(), {"strict-*": TopicPolicy(max_message_bytes=2000)})
