@@ -162,6 +162,14 @@ class Process:
     def cpu_s(self) -> float:
         return time.clock_gettime(self._clock)
 
+    def waited_s(self) -> float:
+        """How long its threads that are alive were ready to run and had no core (schedstat); 0 where it is not told."""
+        total = 0
+        for path in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):  # a thread may end meanwhile
+                total += int(path.read_text().split()[1])
+        return total / 1e9
+
     def rss_bytes(self) -> int:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):

@@ -127,7 +127,7 @@ class Bench:
         process = self.broker if name == "direct" else (self.with_tls if tls else self.proxies).get(name)
         if process is None:
             return
-        before = process.cpu_s()
+        before, waited = process.cpu_s(), process.waited_s()
         seconds = self.options.seconds
         try:
             sample = self.client(process.port, of, connections, window, seconds, tls=tls)
@@ -140,6 +140,7 @@ class Bench:
                 "cpu_us_a_request": cpu / sample["requests"] * 1e6,
                 "mb_a_second": sample["bytes"] / sample["seconds"] / 1e6,
                 "cores": cpu / sample["seconds"],
+                "waited": (process.waited_s() - waited) / sample["seconds"],
             }
         self.samples.setdefault(cell, {}).setdefault(name, []).append(sample)
         said = sample.get("error") or f"{sample['cpu_s_a_gb']:.3f} s/GB, {sample['cpu_us_a_request']:.1f} us"

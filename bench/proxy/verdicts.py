@@ -154,8 +154,9 @@ def targets(rows: list[dict[str, Any]]) -> list[str]:
 
 def proxies(judge: Judge) -> list[str]:
     lines = [
-        "| | 1 kB: µs a request | 64 kB: CPU s/GB | 1 MB: CPU s/GB | MB/s at 64 kB | latency p50 / p99, µs |",
-        "|---|---|---|---|---|---|",
+        "| | 1 kB: µs a request | 64 kB: CPU s/GB | 1 MB: CPU s/GB | MB/s at 64 kB | latency p50 / p99, µs "
+        "| meanwhile without a core |",
+        "|---|---|---|---|---|---|---|",
     ]
 
     def cell(name: str, at: str, what: str) -> str:
@@ -170,6 +171,7 @@ def proxies(judge: Judge) -> list[str]:
             of("1 MB none", "cpu_s_a_gb"),
             of("64 kB none", "mb_a_second"),
             " / ".join(filter(None, (of("latency 64 kB", "p50_us"), of("latency 64 kB", "p99_us")))),
+            f"{middle(waited):.0%}" if (waited := judge.values("latency 64 kB", name, "waited")) else "",
         ]
         if any(figures):
             lines.append(f"| {text} | {' | '.join(figures)} |")

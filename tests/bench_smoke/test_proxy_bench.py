@@ -45,6 +45,7 @@ def test_the_gate_is_measured_beside_no_proxy(result: dict[str, Any]) -> None:
     for size in ("64 kB", "1 MB"):
         assert set(samples[f"{size} lz4"]) == {"validating", "off", "trust", "audit"}
     assert set(samples["latency 64 kB"]) == {"direct", "pump", "validating"}
+    assert all(sample["waited"] >= 0 for (sample,) in samples["latency 64 kB"].values())
     (sample,) = samples[verdicts.METADATA]["validating"]
     assert sample["partitions"] == 600
     assert 0 < sample["best_us"] <= sample["us"]
