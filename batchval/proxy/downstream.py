@@ -591,11 +591,12 @@ class Downstream(asyncio.BufferedProtocol):
         if self.deadline is not None:
             if now > self.deadline:
                 self.abort("linger")
+        elif self.holds:
+            self.started = now  # while it is not read it cannot be blamed for saying nothing
+            self._check_peer(now)
         elif not self.spoke:
             if now - self.started > self.limits.handshake_s:
                 self.end("handshake")
-        elif self.holds:
-            self._check_peer(now)
         elif not self.answers and not self.outbox and now - self.seen > self.limits.idle_s:
             self.end("idle")
 

@@ -31,6 +31,7 @@ log = logging.getLogger("batchval.proxy")
 SASL_HANDSHAKE = 17
 _NEVER = 0x7FFF
 _MOST_SLACK = 128 << 10  # bytes: telling costs as much as passing on a small frame does
+_MOST_ASKED = 16  # of those that wait, at a time, whether leave would be of use to them
 _DISCOVERY_S = (0.2, 5.0)  # between attempts, doubled up to the second
 _SILENT_S = 60.0  # the second, for a cluster that does not want to answer
 
@@ -263,8 +264,8 @@ class Proxy:
     def account(self, connection: Downstream, held: int) -> None:
         """What a connection holds now. Above the limit it is not read until others have let go.
 
-        One of those that wait has leave to go on all the same, until it has let go of something: else frames that are
-        here in part could wait for each other.
+        One of those that wait has leave to go on all the same, until it has let go of something or its frame is whole:
+        else frames that are here in part could wait for each other.
         """
         if connection not in self.connections:
             return
@@ -275,13 +276,31 @@ class Proxy:
         if connection is self._granted and let_go:
             self._granted = None
         if total > self.options.limits.max_bytes_held:
+            if connection is self._granted and held > connection.splitter.buffered:
+                self._granted = None
             if held and connection is not self._granted and connection not in self._paused:
                 self._paused[connection] = None
                 connection.hold(BUDGET)
             if self._paused and self._granted is None:
-                self._granted = self._resume_one()
+                self._granted = self._grant()
         elif self._paused and total <= self.options.limits.max_bytes_held * 3 // 4:
             self._resume_one()
+
+    def _grant(self) -> Downstream | None:
+        """Leave for one that holds nothing but a frame in part: the others wait for a peer, and would only hold more.
+
+        None where leave has been taken for a frame's worth already: somebody holds a whole one that a peer has to take.
+        """
+        limits = self.options.limits
+        if self.counters.bytes_held > limits.max_bytes_held + limits.max_frame_bytes:
+            return None
+        for _ in range(min(len(self._paused), _MOST_ASKED)):
+            connection = next(iter(self._paused))
+            if connection.held <= connection.splitter.buffered:
+                return self._resume_one()
+            del self._paused[connection]  # to the end of the queue
+            self._paused[connection] = None
+        return None
 
     def _resume_one(self) -> Downstream:
         connection = next(iter(self._paused))
@@ -296,6 +315,7 @@ class Proxy:
             if connection.held:
                 connection.account()
         if self._paused:  # the leave goes round: who has it may be stuck
-            self._granted = self._resume_one()
+            above = self.counters.bytes_held > self.options.limits.max_bytes_held
+            self._granted = self._grant() if above else self._resume_one()
         with contextlib.suppress(RuntimeError):
             self._sweep = self.loop.call_later(self._tick_s, self._tick)

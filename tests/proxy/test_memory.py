@@ -1,0 +1,125 @@
+"""What clients and brokers that stall can cost: memory of the gate's process, by the kernel's account of it."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+from tests.support.gate_process import GateProcess
+from tests.support.proxy import ScriptedBroker, batch, eventually, other_frame, produce_frame, read_exactly
+
+MB = 1 << 20
+SMALL = 16 << 10  # of the kernel's own buffers, so that what waits, waits in the gate or before it
+
+
+def enough_files(count: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft = min(hard, 4 * count + 256)
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def small(sock: socket.socket) -> socket.socket:
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        sock.setsockopt(socket.SOL_SOCKET, option, SMALL)
+    return sock
+
+
+def narrow_listener() -> socket.socket:
+    """What it accepts has its sizes. The kernel's send buffer is sized by segments, which are 64 kB on a loopback."""
+    listener = small(socket.create_server(("127.0.0.1", 0), backlog=2048))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
+    return listener
+
+
+@pytest.mark.parametrize(("clients", "each"), [(100, 2 * MB), pytest.param(1000, MB // 2, marks=pytest.mark.slow)])
+def test_many_clients_on_a_stalled_broker(clients, each):
+    """Each has megabytes to send, and the broker takes none of them: the limit holds, and nothing is lost."""
+    enough_files(clients)
+    held = 16 * MB
+    limits = {"max_bytes_held": held, "max_frame_bytes": MB, "write_buffer": MB, "handshake_s": clients / 50}
+    frame = produce_frame(1, ("t", 0, batch(b"x" * 99_000)), acks=0)
+    count = each // len(frame)
+    same: list[bool] = []
+
+    def taken(got: bytes) -> None:
+        same.append(got[8:] == frame[12:])
+        broker.frames.clear()
+
+    with (
+        ScriptedBroker(taken, narrow_listener()) as broker,
+        GateProcess(broker.address, limits=limits) as gate,
+        contextlib.ExitStack() as open_,
+    ):
+        before = gate.peak_bytes()
+        broker.reading.clear()
+        socks = [open_.enter_context(socket.socket()) for _ in range(clients)]
+        for sock in socks:
+            small(sock).connect(("127.0.0.1", gate.port))
+            sock.setblocking(False)
+        left = dict.fromkeys(socks, memoryview(frame * count))
+        quiet = time.monotonic()
+        while time.monotonic() - quiet < 3.0:  # until nobody can send any more; who is not read is not blamed for it
+            for sock, data in left.items():
+                with contextlib.suppress(BlockingIOError):
+                    if data and (sent := sock.send(data)):
+                        left[sock] = data[sent:]
+                        quiet = time.monotonic()
+            time.sleep(0.001)
+        told = gate.counters()
+        grown = gate.peak_bytes() - before
+        print(f"{clients} clients: {told['bytes_held'] / MB:.0f} MB held, {grown / MB:.0f} MB more resident")
+        assert same == []
+        assert told["connections_open"] == clients
+        # a frame by leave; of each client, what was read of it when the limit had not been seen yet
+        assert held // 2 < told["bytes_held"] <= held + MB + clients * 128_000
+        assert grown < held + clients * (len(frame) + 100_000) + 32 * MB
+        for sock in broker.connections:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MB)
+        broker.reading.set()
+
+        def rest(some):
+            for sock in some:
+                sock.setblocking(True)
+                sock.settimeout(240)
+                sock.sendall(left[sock])
+
+        threads = [threading.Thread(target=rest, args=(socks[n::50],), daemon=True) for n in range(50)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: len(same) == clients * count, 240)
+        assert all(same)
+        eventually(lambda: gate.counters()["bytes_held"] == 0)
+        assert gate.peak_bytes() - before < held + clients * (len(frame) + 100_000) + 32 * MB
+
+
+@pytest.mark.parametrize("queued", [64 * MB, pytest.param(1024 * MB, marks=pytest.mark.slow)])
+def test_much_queued_for_a_stalled_client(queued):
+    """Answers of a megabyte for somebody who takes none yet: they stay with the broker, and all come in the end."""
+
+    def answer(frame: bytes) -> bytes:
+        return struct.pack(">i", MB) + frame[4:8] + bytes(MB - 4)
+
+    count = queued // MB
+    with ScriptedBroker(answer) as broker, GateProcess(broker.address) as gate, socket.socket() as sock:
+        small(sock).connect(("127.0.0.1", gate.port))
+        sock.settimeout(60)
+        before = gate.peak_bytes()
+        sock.sendall(b"".join(other_frame(n) for n in range(count)))
+        eventually(lambda: gate.counters()["answers_total"] > 0)
+        time.sleep(1.0)
+        told = gate.counters()
+        grown = gate.peak_bytes() - before
+        print(f"{queued // MB} MB asked for: {told['answers_total']} answers taken, {grown / MB:.1f} MB more resident")
+        assert told["answers_total"] < 16
+        assert grown < 16 * MB
+        for n in range(count):
+            assert read_exactly(sock, 8) == struct.pack(">ii", MB, n)
+            assert len(read_exactly(sock, MB - 4)) == MB - 4
+        assert gate.peak_bytes() - before < 16 * MB
