@@ -273,18 +273,17 @@ class Proxy:
         total = self.counters.bytes_held + held - connection.held
         self.counters.bytes_held = total
         connection.held = held
-        if connection is self._granted and let_go:
+        if connection is self._granted and (let_go or held > connection.splitter.buffered):
             self._granted = None
-        if total > self.options.limits.max_bytes_held:
-            if connection is self._granted and held > connection.splitter.buffered:
-                self._granted = None
-            if held and connection is not self._granted and connection not in self._paused:
-                self._paused[connection] = None
-                connection.hold(BUDGET)
-            if self._paused and self._granted is None:
+        above = total > self.options.limits.max_bytes_held
+        if above and held and connection is not self._granted and connection not in self._paused:
+            self._paused[connection] = None
+            connection.hold(BUDGET)
+        if self._paused:
+            if total <= self.options.limits.max_bytes_held * 3 // 4:
+                self._resume_one()
+            elif self._granted is None:  # what is held may be frames in part, and nothing else
                 self._granted = self._grant()
-        elif self._paused and total <= self.options.limits.max_bytes_held * 3 // 4:
-            self._resume_one()
 
     def _grant(self) -> Downstream | None:
         """Leave for one that holds nothing but a frame in part: the others wait for a peer, and would only hold more.
