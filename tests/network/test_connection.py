@@ -448,8 +448,15 @@ async def test_an_answer_that_cannot_be_decoded_ends_the_connection() -> None:
 
 async def test_tls(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
     body = bytes(range(256)) * (3 << 12)
-    async with Peer(ssl=server_tls, limit=1 << 16) as peer:
-        connection, calls = await peer.connect(ssl=client_tls, splitter=lambda: Splitter(8 << 20)), Calls()
+
+    async def when_five_have_come(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for frame in [await peer.read(reader) for _ in range(5)]:
+            writer.write(answer(frame.correlation_id, frame.body))
+        await echo(peer, reader, writer)
+
+    async with Peer(when_five_have_come, ssl=server_tls, limit=1 << 16) as peer:
+        options = {"ssl": client_tls, "splitter": lambda: Splitter(8 << 20), "request_timeout_ms": 20_000}
+        connection, calls = await peer.connect(**options), Calls()
         for n in range(12):
             await connection.produce_async(Ask(body[n:]), calls.of(n))
         await calls.wait(12)
