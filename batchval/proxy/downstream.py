@@ -74,6 +74,7 @@ class Downstream(asyncio.BufferedProtocol):
         self.lane = Lane(proxy.lane_routes, self.gate, self.counters, self.answers)
         self.waiting = 0  # bytes held here: in the outbox, unsent, or for an answer to be merged
         self.held = 0  # what this connection last told the proxy that it holds
+        self.whole = 0  # of that, what is no frame in part
         self.holds = 0
         self.ending: str | None = None  # why the connection ends, once it does
         self.deadline: float | None = None

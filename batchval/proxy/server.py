@@ -72,6 +72,7 @@ class Proxy:
         self.pool: ThreadPoolExecutor
         self._paused: dict[Downstream, None] = {}  # for the budget, in the order in which they were
         self._granted: Downstream | None = None
+        self._whole = 0  # of the bytes held, those that no client has to add to
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -209,7 +210,8 @@ class Proxy:
         if connection is self._granted:
             self._granted = None
         self.counters.bytes_held -= connection.held
-        connection.held = 0
+        self._whole -= connection.whole
+        connection.held = connection.whole = 0
 
     def closed(self, why: str) -> None:
         """A connection is ended from here."""
@@ -273,6 +275,9 @@ class Proxy:
         total = self.counters.bytes_held + held - connection.held
         self.counters.bytes_held = total
         connection.held = held
+        whole = max(0, held - connection.splitter.buffered)
+        self._whole += whole - connection.whole
+        connection.whole = whole
         if connection is self._granted and (let_go or held > connection.splitter.buffered):
             self._granted = None
         above = total > self.options.limits.max_bytes_held
@@ -288,10 +293,10 @@ class Proxy:
     def _grant(self) -> Downstream | None:
         """Leave for one that holds nothing but a frame in part: the others wait for a peer, and would only hold more.
 
-        None where leave has been taken for a frame's worth already: somebody holds a whole one that a peer has to take.
+        None where whole frames and answers alone are above the limit: peers have to take some of them first.
         """
         limits = self.options.limits
-        if self.counters.bytes_held > limits.max_bytes_held + limits.max_frame_bytes:
+        if self._whole > limits.max_bytes_held:
             return None
         for _ in range(min(len(self._paused), _MOST_ASKED)):
             connection = next(iter(self._paused))
