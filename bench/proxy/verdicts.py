@@ -2,7 +2,7 @@
 
 A figure is the median of its rounds. A ratio is taken round by round, so that a slow minute hits both sides; the spread
 is half the distance from the lowest to the highest, as a share of the median. ``met`` where the figure reaches its
-target, ``noise`` where it misses it by no more than its spread, ``missed`` else.
+target, ``noise`` where it misses it by no more than its spread or cannot be true, ``missed`` else.
 
     python bench/proxy/verdicts.py RESULT.json [--save]
 """
@@ -76,6 +76,8 @@ class Judge:
             return
         value, margin = middle(values), spread(values)
         verdict = "met" if value <= target else "noise" if value * (1 - margin) <= target else "missed"
+        if value < 0:
+            verdict = "noise"  # no proxy is faster than none: what was compared is the machine's other work
         self.rows.append(
             {
                 "figure": figure,
