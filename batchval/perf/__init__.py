@@ -1,0 +1,1 @@
+"""Measuring of producers and consumers: Kafka's perf tools, with microseconds and threads."""

@@ -1,0 +1,132 @@
+"""Lines of Kafka's consumer performance tool, byte for byte, with the thread column of KIP-628.
+
+    start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, …
+    2026-11-20 23:58:43:430, 2026-11-20 23:58:46:221, 190.7349, 68.3393, 200000, 71658.9036, 762, 2029, …
+
+A MB is 2^20 bytes. Where no time has passed a rate is 0.0, in both rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+
+from batchval.perf.dates import DateFormat
+
+__all__ = [
+    "DETAILED_HEADER",
+    "INTERVAL_MESSAGE",
+    "SUMMARY_HEADER",
+    "Interval",
+    "Summary",
+    "detailed_row",
+    "fixed4",
+    "rate",
+    "summary_row",
+    "threads_warning",
+    "timeout_warning",
+]
+
+_COLUMNS = (
+    "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, "
+    "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
+)
+SUMMARY_HEADER = f"start.time, end.time, {_COLUMNS}"
+DETAILED_HEADER = f"time, threadId, {_COLUMNS}"
+INTERVAL_MESSAGE = "Reporting interval must be greater than 0."
+
+_MB = 1024 * 1024
+_PLACES = Decimal("0.0001")
+_WIDE = Context(prec=400, rounding=ROUND_HALF_UP)
+
+
+def threads_warning(threads: int, partitions: int) -> str:
+    """The proposal's line for more threads than partitions."""
+    return f"Warning: numThreads {threads} is bigger than numPartition {partitions}, set numThread to numPartition"
+
+
+def timeout_warning(timeout_ms: int) -> str:
+    """Kafka's line for a run that ended short."""
+    return (
+        f"WARNING: Exiting before consuming the expected number of messages: timeout ({timeout_ms} ms) exceeded. "
+        "You can use the --timeout option to increase the timeout."
+    )
+
+
+def fixed4(value: float) -> str:
+    """Java's ``%.4f``: the shortest decimal that means this double, rounded half up. (Python rounds the double.)"""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return f"{Decimal(repr(value)).quantize(_PLACES, context=_WIDE):f}"
+
+
+def rate(amount: float, ms: float) -> float:
+    """A second's share of what took this long; 0.0 where no time has passed."""
+    return amount / (ms / 1000.0) if ms > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A whole run. ``start_ms`` and ``end_ms`` are of the wall clock, ``elapsed_ms`` is of the monotonic one."""
+
+    start_ms: int
+    end_ms: int
+    elapsed_ms: float
+    bytes: int
+    records: int
+    #: joining, averaged over the threads
+    rebalance_ms: float
+    #: from the last assignment on, less the average of the rebalances in it
+    fetch_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A thread's reporting interval: bytes and records since the clock started, and those of the interval."""
+
+    at_ms: int
+    thread: int
+    bytes: int
+    records: int
+    new_bytes: int
+    new_records: int
+    elapsed_ms: float
+    rebalance_ms: float
+
+
+def _row(
+    first: str, second: object, nbytes: int, records: int, shares: tuple[float, ...], joined: float, fetched: float
+) -> str:
+    mb, nmsg, fetch_mb, fetch_nmsg = map(fixed4, shares)
+    return (
+        f"{first}, {second}, {fixed4(nbytes / _MB)}, {mb}, {records}, {nmsg}, {int(joined)}, {int(fetched)}, "
+        f"{fetch_mb}, {fetch_nmsg}"
+    )
+
+
+def summary_row(run: Summary, dates: DateFormat) -> str:
+    """The one row of a run without ``--show-detailed-stats``."""
+    mb = run.bytes / _MB
+    shares = (
+        rate(mb, run.elapsed_ms),
+        rate(run.records, run.elapsed_ms),
+        rate(mb, run.fetch_ms),
+        rate(run.records, run.fetch_ms),
+    )
+    ends = dates.format(run.start_ms), dates.format(run.end_ms)
+    return _row(*ends, run.bytes, run.records, shares, run.rebalance_ms, run.fetch_ms)
+
+
+def detailed_row(part: Interval, dates: DateFormat) -> str:
+    """A thread's row for one interval: amounts since the start, rates over the interval."""
+    mb, fetch_ms = part.new_bytes / _MB, part.elapsed_ms - part.rebalance_ms
+    shares = (
+        rate(mb, part.elapsed_ms),
+        rate(part.new_records, part.elapsed_ms),
+        rate(mb, fetch_ms),
+        rate(part.new_records, fetch_ms),
+    )
+    return _row(dates.format(part.at_ms), part.thread, part.bytes, part.records, shares, part.rebalance_ms, fetch_ms)

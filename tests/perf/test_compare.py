@@ -1,0 +1,73 @@
+"""The examples of KAFKA-7722, to the digit."""
+
+from __future__ import annotations
+
+import pytest
+
+from batchval.perf.compare import CompareError, change, percent
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "low", "high", "exact"),
+    [
+        ("2", "3", "0 %", "100 %", 1.3333),
+        ("1.1", "1.2", "0 %", "18 %", 1.25 / 1.05 - 1),
+        ("1.01", "1.02", "0 %", "2 %", 1.025 / 1.005 - 1),
+        ("1.001", "1.002", "0 %", "0.2 %", 1.0025 / 1.0005 - 1),
+    ],
+)
+def test_the_examples_of_the_proposal(a: str, b: str, low: str, high: str, exact: float) -> None:
+    found = change(a, b)
+    assert (percent(found.low), percent(found.high)) == (low, high)
+    assert found.exact_low == 0
+    assert found.as_json()["exact_high"] == pytest.approx(exact, abs=1e-4)
+
+
+def test_the_bound_of_2_to_3_is_133_per_cent() -> None:
+    assert percent(change("2", "3").exact_high) == "133 %"
+
+
+def test_more_than_a_unit_apart_the_least_change_is_above_none() -> None:
+    found = change("2", "5")  # 4.5 - 2.5 and 5.5 - 1.5 of 2
+    assert (found.low, found.high) == (1, 2)
+
+
+def test_a_gain() -> None:
+    found = change("3", "2")
+    assert found.as_json() == {
+        "a": "3",
+        "b": "2",
+        "change": pytest.approx(-1 / 3),
+        "spread_low": pytest.approx(-2 / 3),
+        "spread_high": 0,
+        "exact_low": pytest.approx(1.5 / 3.5 - 1),
+        "exact_high": 0,
+    }
+
+
+def test_places_may_differ() -> None:
+    found = change("1", "1.50")
+    said = found.as_json()
+    assert (said["spread_low"], said["spread_high"]) == pytest.approx((-0.005, 1.005))
+
+
+def test_trailing_zeros_say_how_exact_a_figure_is() -> None:
+    assert change("1.10", "1.20").as_json()["spread_high"] == pytest.approx(0.1 / 1.1 + 0.01 / 1.1)
+
+
+def test_nothing_is_a_share_of_nothing() -> None:
+    found = change("0.000", "1.000")
+    assert found.change is None
+    assert found.exact_high is None
+    assert percent(found.high) == "–"
+
+
+def test_an_a_that_may_be_none_has_no_upper_bound() -> None:
+    assert change("0.1e1", "2").exact_high is not None
+    assert change("0.5", "1").exact_high is not None
+
+
+@pytest.mark.parametrize("text", ["", "fast", "NaN", "Infinity", "-1"])
+def test_no_figure(text: str) -> None:
+    with pytest.raises(CompareError):
+        change(text, "1")
