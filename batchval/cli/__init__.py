@@ -1,4 +1,4 @@
-"""The command line: ``batchval check | claims | conformance | dump | proxy``.
+"""The command line: ``batchval check | claims | conformance | dump | perf | proxy``.
 
 Exit codes of every command: 0 clean, 1 findings or disagreements, 2 wrong usage, 3 something could not be read, 4 an
 error of batchval itself, 130 interrupted. Where several apply: 130, 4, 2, 3, 1, in this order. Errors are one line on
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import ClassVar
 
 import click
 
@@ -28,20 +29,20 @@ class _ReaderGone(Exception):
     """Whoever read our output has closed it. (click would make 1 of a BrokenPipeError, which means findings.)"""
 
 
-class _Commands(click.Group):
+class Commands(click.Group):
     """Loads a command's module when the command is called, so that none pays for another's imports."""
 
-    _MODULES = {"check": "check", "claims": "claims", "conformance": "conformance", "dump": "dump", "proxy": "proxy"}  # noqa: RUF012
+    MODULES: ClassVar[dict[str, str]] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(self._MODULES)
+        return sorted(self.MODULES)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self._MODULES:
+        if name not in self.MODULES:
             return None
         from importlib import import_module
 
-        command: click.Command = import_module(f"batchval.cli.{self._MODULES[name]}").command
+        command: click.Command = import_module(f"batchval.cli.{self.MODULES[name]}").command
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -49,6 +50,17 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise _ReaderGone from None
+
+
+class _Batchval(Commands):
+    MODULES: ClassVar = {
+        "check": "check",
+        "claims": "claims",
+        "conformance": "conformance",
+        "dump": "dump",
+        "perf": "perf",
+        "proxy": "proxy",
+    }
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -69,7 +81,7 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     ctx.exit()
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_Batchval, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--version",
     is_flag=True,

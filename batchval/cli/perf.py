@@ -1,0 +1,18 @@
+"""``batchval perf``: what measures a cluster. Each command has its module, loaded when it is called."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import click
+
+from batchval.cli import Commands
+
+
+class _Perf(Commands):
+    MODULES: ClassVar = {}
+
+
+@click.group("perf", cls=_Perf, short_help="Measure producing and consuming, in microseconds.")
+def command() -> None:
+    """Measures a cluster with the flags and lines of Kafka's own tools, in microseconds."""
