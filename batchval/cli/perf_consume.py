@@ -1,0 +1,185 @@
+"""``batchval perf consume``: Kafka's consumer performance tool, with the threads of KIP-628."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from batchval.cli import FINDINGS, INTERRUPTED, UNREADABLE
+
+if TYPE_CHECKING:
+    from batchval.perf.consume import Outcome, Sample
+
+_INT = 2**31 - 1
+_LONG = 2**63 - 1
+
+
+@click.command("consume", short_help="Measure consumers.")
+@click.option("--bootstrap-server", metavar="HOST:PORT,…", help="Required: brokers to begin with.")
+@click.option("--topic", metavar="TOPIC", help="Required, or --include: the topic to read.")
+@click.option("--include", metavar="REGEX", help="Read all topics whose whole name matches this.")
+@click.option("--num-records", type=click.IntRange(1, _LONG), help="Required: how many, over all threads.")
+@click.option("--threads", type=click.IntRange(1, _INT), default=10, show_default=True, help="One consumer each.")
+@click.option("--client", type=click.Choice(["batchval", "librdkafka"]), default="batchval", show_default=True)
+@click.option(
+    "--decode",
+    type=click.Choice(["records", "headers"]),
+    default="records",
+    show_default=True,
+    help="Walk every record, or count by batch headers: then MB are wire bytes.",
+)
+@click.option("--group", metavar="ID", help="Default: perf-consumer-<random>.")
+@click.option("--from-latest", is_flag=True, help="Without a committed offset begin at the end.")
+@click.option(
+    "--fetch-size",
+    type=click.IntRange(1, _INT),
+    default=1_048_576,
+    show_default=True,
+    help="Bytes a partition in a fetch.",
+)
+@click.option("--socket-buffer-size", type=click.IntRange(1, _INT), help="SO_RCVBUF. Default: the kernel's autotuning.")
+@click.option("--check-crcs", is_flag=True, help="Check the CRC of each batch.")
+@click.option(
+    "--timeout",
+    type=click.IntRange(0, _LONG // 10**6),
+    default=10_000,
+    show_default=True,
+    help="Milliseconds between records, a thread.",
+)
+@click.option("--show-detailed-stats", is_flag=True, help="A row a thread each --reporting-interval.")
+@click.option("--reporting-interval", type=int, default=5_000, show_default=True, help="Milliseconds.")
+@click.option("--hide-header", is_flag=True, help="Print no header.")
+@click.option("--date-format", metavar="PATTERN", default="yyyy-MM-dd HH:mm:ss:SSS", show_default=True)
+@click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")
+@click.option("--command-property", multiple=True, metavar="KEY=VALUE", help="A consumer's property; again for each.")
+@click.option("--command-config", type=click.Path(path_type=Path), metavar="FILE", help="Properties of a consumer.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="The result, for merge and compare.")
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="The result as a page.")
+@click.option("--messages", type=click.IntRange(1, _LONG), help="Deprecated: use --num-records.")
+@click.option("--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server.")
+@click.option("--num-fetch-threads", type=int, help="Deprecated, without effect: use --threads.")
+@click.option("--consumer.config", "consumer_config", type=click.Path(path_type=Path), help="Deprecated: use --command-config.")
+def command(**given: Any) -> int:
+    """Reads records with several consumers of one group and prints rates in the rows of Kafka's own tool.
+
+    The clock starts when every partition is assigned. Exit codes: 0 all records came, 1 fewer (timeout), 2 wrong usage,
+    3 no broker, no topic or no permission, 130 interrupted (the row is printed first).
+    """
+    from batchval.perf import rows
+    from batchval.perf.consume import ConsumeError
+    from batchval.perf.dates import DateFormat
+
+    _deprecated(given)
+    bootstrap, topic, include = given["bootstrap_server"], given["topic"], given["include"]
+    if not bootstrap:
+        raise click.UsageError("Missing option '--bootstrap-server'.")
+    if not topic and not include:
+        raise click.UsageError("Missing option '--topic' or '--include'.")
+    if topic and include:
+        raise click.UsageError("Give one of '--topic' and '--include'.")
+    if given["num_records"] is None:
+        raise click.UsageError("Missing option '--num-records'.")
+    if given["reporting_interval"] <= 0:
+        raise click.UsageError(rows.INTERVAL_MESSAGE)
+    if given["decode"] == "headers" and given["client"] != "batchval":
+        raise click.UsageError("--decode headers needs --client batchval: librdkafka takes every record apart.")
+    if include:
+        try:
+            re.compile(include)
+        except re.error as error:
+            raise click.UsageError(f"--include {include!r}: {error}") from None
+    dates = DateFormat(given["date_format"])
+    given["group"] = given["group"] or f"perf-consumer-{random.randrange(100_000)}"
+    try:
+        return _run(given, dates)
+    except ConsumeError as error:
+        _say(str(error))
+        return UNREADABLE
+
+
+def _deprecated(given: dict[str, Any]) -> None:
+    for old, new in (("broker_list", "bootstrap_server"), ("messages", "num_records"), ("consumer_config", "command_config")):
+        if given[old] is not None:
+            shown = "--consumer.config" if old == "consumer_config" else "--" + old.replace("_", "-")
+            _say(f"{shown} is deprecated, use --{new.replace('_', '-')} instead")
+            if given[new] is None:
+                given[new] = given[old]
+    if given["num_fetch_threads"] is not None:
+        _say("--num-fetch-threads is deprecated and has no effect, use --threads instead")
+
+
+def _say(line: str) -> None:
+    sys.stdout.flush()
+    click.echo(" ".join(f"batchval perf consume: {line}".split()), err=True)
+
+
+def _run(given: Mapping[str, Any], dates: Any) -> int:
+    from batchval.perf import rows
+    from batchval.perf.clients import consumers
+    from batchval.perf.consume import ConsumeRun, RunOptions
+
+    if not given["hide_header"]:
+        click.echo(rows.DETAILED_HEADER if given["show_detailed_stats"] else rows.SUMMARY_HEADER)
+    if given["decode"] == "headers":
+        _say("only batch headers are decoded: MB are wire bytes")
+    client = consumers.open_client(given)
+    partitions = client.partitions
+    threads = given["threads"]
+    if threads > len(partitions):
+        click.echo(rows.threads_warning(threads, len(partitions)))
+        threads = len(partitions)
+    run = ConsumeRun(
+        RunOptions(given["num_records"], threads, given["timeout"], given["reporting_interval"]),
+        client.make,
+        partitions,
+        on_interval=(lambda part: click.echo(rows.detailed_row(part, dates))) if given["show_detailed_stats"] else None,
+    )
+    progress = _progress(given["num_records"])
+    outcome = run.run(progress)
+    if progress is not None:
+        click.echo("\r\x1b[K", nl=False, err=True)
+    if outcome.error is not None and outcome.summary is None:
+        raise outcome.error
+    if outcome.timed_out and outcome.short:
+        click.echo(rows.timeout_warning(given["timeout"]))
+    if outcome.summary is not None and not given["show_detailed_stats"]:
+        click.echo(rows.summary_row(outcome.summary, dates))
+    if given["print_metrics"]:
+        _print_metrics(outcome)
+    if outcome.interrupted:
+        _say("interrupted")
+        return INTERRUPTED
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.short and (why := client.last_error()):
+        _say(f"the client's last error: {why}")
+    return FINDINGS if outcome.short else 0
+
+
+def _progress(num_records: int) -> Any:
+    if not sys.stderr.isatty():
+        return None
+
+    def show(sample: Sample) -> None:
+        share = 100 * sample.records / num_records
+        per_second = sample.records / (sample.t_ms / 1000) if sample.t_ms else 0.0
+        click.echo(f"\r\x1b[K{sample.records:,} records, {share:.0f} %, {per_second:,.0f} records/s", nl=False, err=True)
+
+    return show
+
+
+def _print_metrics(outcome: Outcome) -> None:
+    """As Kafka's ToolsUtils does: names to the left, padded to the longest, three decimals."""
+    for thread, metrics in enumerate(outcome.metrics):
+        click.echo(f"Metrics for thread {thread}")
+        width = max(map(len, metrics), default=0)
+        click.echo(f"\n{'Metric Name':<{width}}   Value")
+        for name in sorted(metrics):
+            value = metrics[name]
+            click.echo(f"{name:<{width}} : {value:.3f}" if isinstance(value, float) else f"{name:<{width}} : {value}")

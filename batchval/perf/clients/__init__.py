@@ -1,0 +1,1 @@
+"""The clients that can be measured."""

@@ -1,0 +1,220 @@
+"""librdkafka (the package confluent-kafka) as a consumer to be measured: ``consume()`` in batches, one Python object a record.
+
+Its configuration names are librdkafka's. ``fetch.queue.backoff.ms`` is 2 unless given: at librdkafka's 1,000 a consumer
+that has filled its queue sleeps most of the time, and the backoff is measured, not the client.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from batchval.perf.consume import ConsumeError, Polled
+
+__all__ = ["RdkafkaConsumer", "partitions_of"]
+
+#: One ``consume`` call at most: a Python object each.
+MAX_POLL_RECORDS = 10_000
+METADATA_S = 10.0
+#: What passes by itself, or is no error at all.
+_PASSING = {
+    KafkaError._PARTITION_EOF,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._MAX_POLL_EXCEEDED,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+}
+_QUIET: Mapping[str, Any] = {"log_level": 0, "log.connection.close": False}
+
+
+class _LastError:
+    """What librdkafka said last, for a sentence that says more than that time is up."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.refused: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() in {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}:
+            self.refused = error
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.text:
+            self.text = _words(error)
+
+
+def _words(error: KafkaError) -> str:
+    return re.sub(r"^(sasl_)?(plaintext|ssl)://", "", error.str(), flags=re.IGNORECASE).strip()
+
+
+def partitions_of(
+    config: Mapping[str, Any], topic: str | None, include: str | None, timeout_s: float = METADATA_S
+) -> list[tuple[str, int]]:
+    """The partitions of the topic, or of all topics whose whole name matches ``include`` (internal ones left out).
+
+    Raises ConsumeError: no broker, no such topic, no permission, no match.
+    """
+    said = _LastError()
+    try:
+        consumer = Consumer({**_QUIET, **config, "error_cb": said, "allow.auto.create.topics": False})
+    except (KafkaException, ValueError, TypeError) as error:
+        raise ConsumeError(f"librdkafka: {_reason(error)}") from None
+    try:
+        deadline = time.monotonic() + timeout_s
+        while True:  # in short turns: what librdkafka says of a refusal comes by poll alone
+            try:
+                found = consumer.list_topics(topic, 1.0) if topic else consumer.list_topics(timeout=1.0)
+                break
+            except KafkaException as error:
+                consumer.poll(0)
+                if said.refused is not None:
+                    raise ConsumeError(f"refused: {_words(said.refused)}") from None
+                if time.monotonic() >= deadline:
+                    servers = config.get("bootstrap.servers", "")
+                    raise ConsumeError(f"no broker answers at {servers}: {said.text or _reason(error)}") from None
+    finally:
+        consumer.close()
+    if topic:
+        about = found.topics[topic]
+        if about.error is not None:
+            raise ConsumeError(f"topic {topic}: {_words(about.error)}")
+        names = [topic]
+    else:
+        names = sorted(n for n in found.topics if re.fullmatch(include or "", n) and not n.startswith("__"))
+        if not names:
+            raise ConsumeError(f"no topic matches {include!r}")
+    partitions = [(name, number) for name in names for number in sorted(found.topics[name].partitions)]
+    if not partitions:
+        raise ConsumeError(f"topic {names[0]}: it has no partitions")
+    return partitions
+
+
+def _reason(error: Exception) -> str:
+    first = error.args[0] if error.args else error
+    return _words(first) if isinstance(first, KafkaError) else str(first)
+
+
+class RdkafkaConsumer:
+    """One consumer of the group, for one thread. ``config``: librdkafka's names, with group.id."""
+
+    def __init__(self, config: Mapping[str, Any], topics: Collection[str], *, with_metrics: bool = False) -> None:
+        self._topics = list(topics)
+        self._said = _LastError()
+        self._assigned: frozenset[tuple[str, int]] | None = None
+        self._going = threading.Event()
+        self._asked_ns: int | None = None
+        self._rebalance_ns = 0
+        self._rebalances = 0
+        self._statistics: dict[str, Any] = {}
+        extra: dict[str, Any] = {"statistics.interval.ms": 1000, "stats_cb": self._on_statistics} if with_metrics else {}
+        defaults = {"fetch.queue.backoff.ms": 2, "enable.auto.commit": False, "partition.assignment.strategy": "range"}
+        try:
+            self._consumer = Consumer({**_QUIET, **defaults, **extra, **config, "error_cb": self._said})
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConsumeError(f"librdkafka: {_reason(error)}") from None
+        self._cooperative = "cooperative" in str(config.get("partition.assignment.strategy", ""))
+
+    def subscribe(self) -> None:
+        """Begins to join."""
+        self._asked_ns = time.monotonic_ns()
+        self._consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._cooperative:
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+        if not self._going.is_set():
+            consumer.pause(partitions)
+        given = frozenset((p.topic, p.partition) for p in partitions)
+        self._assigned = (self._assigned or frozenset()) | given if self._cooperative else given
+        if self._asked_ns is not None:
+            self._rebalance_ns += time.monotonic_ns() - self._asked_ns
+            self._rebalances += 1
+            self._asked_ns = None
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._asked_ns is None:
+            self._asked_ns = time.monotonic_ns()
+        if self._cooperative:
+            taken = frozenset((p.topic, p.partition) for p in partitions)
+            self._assigned = (self._assigned or frozenset()) - taken
+            consumer.incremental_unassign(partitions)
+        else:
+            self._assigned = None
+            consumer.unassign()
+
+    def assignment(self) -> frozenset[tuple[str, int]] | None:
+        """Its partitions; None while it has none from the group."""
+        return self._assigned
+
+    def go(self) -> None:
+        """Resumes what was assigned."""
+        self._going.set()
+        self._consumer.resume([TopicPartition(topic, number) for topic, number in self._assigned or ()])
+
+    def poll(self, timeout_ms: int, most: int) -> Polled:
+        """One ``consume``: never more than is wanted, nor than 10,000."""
+        nbytes = records = 0
+        try:
+            messages = self._consumer.consume(min(MAX_POLL_RECORDS, max(most, 1)), timeout_ms / 1000)
+        except KafkaException as error:
+            raise ConsumeError(_reason(error)) from None
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.code() not in _PASSING and not error.retriable():
+                    raise ConsumeError(_words(error))
+                self._said(error)
+                continue
+            records += 1
+            key, value = message.key(), message.value()
+            if key is not None:
+                nbytes += len(key)
+            if value is not None:
+                nbytes += len(value)
+        if self._said.refused is not None:
+            raise ConsumeError(f"refused: {_words(self._said.refused)}")
+        return Polled(records, nbytes)
+
+    def rebalance_ms(self) -> float:
+        """Joins until now, the one under way included."""
+        under_way = time.monotonic_ns() - self._asked_ns if self._asked_ns is not None else 0
+        return (self._rebalance_ns + under_way) / 1e6
+
+    def _on_statistics(self, text: str) -> None:
+        self._statistics = json.loads(text)
+
+    def metrics(self) -> Mapping[str, float | str]:
+        """librdkafka's own statistics, a second old at most; and the rebalances."""
+        group = "consumer-coordinator-metrics"
+        found: dict[str, float | str] = {
+            f"{group}:rebalance-total": self._rebalances,
+            f"{group}:rebalance-latency-total": self.rebalance_ms(),
+        }
+        for name in ("tx", "tx_bytes", "rx", "rx_bytes", "rxmsgs", "rxmsg_bytes", "replyq", "metadata_cache_cnt"):
+            if name in self._statistics:
+                found[f"librdkafka:{name}"] = self._statistics[name]
+        for broker in self._statistics.get("brokers", {}).values():
+            if broker.get("nodeid", -1) >= 0:
+                for name in ("avg", "p99"):
+                    found[f"librdkafka:rtt-{name}-us:{{node-id={broker['nodeid']}}}"] = broker["rtt"][name]
+        return found
+
+    def last_error(self) -> str:
+        """What librdkafka complained of last; empty if nothing."""
+        return self._said.text
+
+    def close(self) -> None:
+        """Leaves the group."""
+        self._consumer.close()
