@@ -10,7 +10,7 @@ from batchval.cli import Commands
 
 
 class _Perf(Commands):
-    MODULES: ClassVar = {}
+    MODULES: ClassVar = {"consume": "perf_consume"}
 
 
 @click.group("perf", cls=_Perf, short_help="Measure producing and consuming, in microseconds.")

@@ -59,12 +59,16 @@ _LONG = 2**63 - 1
 @click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")
 @click.option("--command-property", multiple=True, metavar="KEY=VALUE", help="A consumer's property; again for each.")
 @click.option("--command-config", type=click.Path(path_type=Path), metavar="FILE", help="Properties of a consumer.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="The result, for merge and compare.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="The result, for merge and compare."
+)
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="The result as a page.")
 @click.option("--messages", type=click.IntRange(1, _LONG), help="Deprecated: use --num-records.")
 @click.option("--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server.")
 @click.option("--num-fetch-threads", type=int, help="Deprecated, without effect: use --threads.")
-@click.option("--consumer.config", "consumer_config", type=click.Path(path_type=Path), help="Deprecated: use --command-config.")
+@click.option(
+    "--consumer.config", "consumer_config", type=click.Path(path_type=Path), help="Deprecated: use --command-config."
+)
 def command(**given: Any) -> int:
     """Reads records with several consumers of one group and prints rates in the rows of Kafka's own tool.
 
@@ -104,7 +108,11 @@ def command(**given: Any) -> int:
 
 
 def _deprecated(given: dict[str, Any]) -> None:
-    for old, new in (("broker_list", "bootstrap_server"), ("messages", "num_records"), ("consumer_config", "command_config")):
+    for old, new in (
+        ("broker_list", "bootstrap_server"),
+        ("messages", "num_records"),
+        ("consumer_config", "command_config"),
+    ):
         if given[old] is not None:
             shown = "--consumer.config" if old == "consumer_config" else "--" + old.replace("_", "-")
             _say(f"{shown} is deprecated, use --{new.replace('_', '-')} instead")
@@ -128,7 +136,7 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
         click.echo(rows.DETAILED_HEADER if given["show_detailed_stats"] else rows.SUMMARY_HEADER)
     if given["decode"] == "headers":
         _say("only batch headers are decoded: MB are wire bytes")
-    client = consumers.open_client(given)
+    client = consumers.open_client(given, _properties(given))
     partitions = client.partitions
     threads = given["threads"]
     if threads > len(partitions):
@@ -162,6 +170,21 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
     return FINDINGS if outcome.short else 0
 
 
+def _properties(given: Mapping[str, Any]) -> dict[str, str]:
+    """The file's, then those of the command line."""
+    found: dict[str, str] = {}
+    lines: list[str] = []
+    if given["command_config"] is not None:
+        lines += given["command_config"].read_text().splitlines()
+    for line in [*lines, *given["command_property"]]:
+        if line.strip() and line.lstrip()[0] not in "#!":
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise click.UsageError(f"{line!r} is not KEY=VALUE.")
+            found[name.strip()] = value.strip()
+    return found
+
+
 def _progress(num_records: int) -> Any:
     if not sys.stderr.isatty():
         return None
@@ -169,7 +192,9 @@ def _progress(num_records: int) -> Any:
     def show(sample: Sample) -> None:
         share = 100 * sample.records / num_records
         per_second = sample.records / (sample.t_ms / 1000) if sample.t_ms else 0.0
-        click.echo(f"\r\x1b[K{sample.records:,} records, {share:.0f} %, {per_second:,.0f} records/s", nl=False, err=True)
+        click.echo(
+            f"\r\x1b[K{sample.records:,} records, {share:.0f} %, {per_second:,.0f} records/s", nl=False, err=True
+        )
 
     return show
 

@@ -1,4 +1,4 @@
-"""librdkafka (the package confluent-kafka) as a consumer to be measured: ``consume()`` in batches, one Python object a record.
+"""librdkafka (the package confluent-kafka) as a consumer to be measured: a Python object a record.
 
 Its configuration names are librdkafka's. ``fetch.queue.backoff.ms`` is 2 unless given: at librdkafka's 1,000 a consumer
 that has filled its queue sleeps most of the time, and the backoff is measured, not the client.
@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from batchval.perf.consume import ConsumeError, Polled
 
-__all__ = ["RdkafkaConsumer", "partitions_of"]
+__all__ = ["RdkafkaConsumer", "librdkafka_names", "partitions_of"]
 
 #: One ``consume`` call at most: a Python object each.
 MAX_POLL_RECORDS = 10_000
@@ -37,6 +37,47 @@ _PASSING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
 _QUIET: Mapping[str, Any] = {"log_level": 0, "log.connection.close": False}
+
+
+_RENAMED = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.keystore.location": "ssl.keystore.location",
+    "ssl.keystore.password": "ssl.keystore.password",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+}
+_JAVA_ALONE = (
+    "ssl.truststore.type",
+    "ssl.keystore.type",
+    "ssl.truststore.password",
+    "key.deserializer",
+    "value.deserializer",
+)
+
+
+def librdkafka_names(properties: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's property names as librdkafka's; what it knows by the same name is handed on.
+
+    Certificates must be PEM (librdkafka reads no JKS). Raises ConsumeError for what has no counterpart.
+    """
+    config: dict[str, str] = {}
+    for name, value in properties.items():
+        if name == "sasl.jaas.config":
+            for ours, theirs in (("sasl.username", "username"), ("sasl.password", "password")):
+                match = re.search(rf'\b{theirs}\s*=\s*"((?:[^"\\]|\\.)*)"', value)
+                if match is None:
+                    raise ConsumeError(f"sasl.jaas.config has no {theirs}")
+                config[ours] = re.sub(r"\\(.)", r"\1", match[1])
+        elif name in {"ssl.truststore.type", "ssl.keystore.type"} and value.upper() == "JKS":
+            raise ConsumeError(f"{name}: librdkafka reads PEM (and PKCS12 key stores), not JKS")
+        elif name == "ssl.keystore.location" and properties.get("ssl.keystore.type", "").upper() == "PEM":
+            config["ssl.certificate.location"] = config["ssl.key.location"] = value
+        elif name == "ssl.endpoint.identification.algorithm":
+            config[name] = value or "none"
+        elif name not in _JAVA_ALONE:
+            config[_RENAMED.get(name, name)] = value
+    return config
 
 
 class _LastError:
@@ -116,7 +157,9 @@ class RdkafkaConsumer:
         self._rebalance_ns = 0
         self._rebalances = 0
         self._statistics: dict[str, Any] = {}
-        extra: dict[str, Any] = {"statistics.interval.ms": 1000, "stats_cb": self._on_statistics} if with_metrics else {}
+        extra: dict[str, Any] = (
+            {"statistics.interval.ms": 1000, "stats_cb": self._on_statistics} if with_metrics else {}
+        )
         defaults = {"fetch.queue.backoff.ms": 2, "enable.auto.commit": False, "partition.assignment.strategy": "range"}
         try:
             self._consumer = Consumer({**_QUIET, **defaults, **extra, **config, "error_cb": self._said})
@@ -127,7 +170,9 @@ class RdkafkaConsumer:
     def subscribe(self) -> None:
         """Begins to join."""
         self._asked_ns = time.monotonic_ns()
-        self._consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+        self._consumer.subscribe(
+            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+        )
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._cooperative:
@@ -171,11 +216,11 @@ class RdkafkaConsumer:
         except KafkaException as error:
             raise ConsumeError(_reason(error)) from None
         for message in messages:
-            error = message.error()
-            if error is not None:
-                if error.code() not in _PASSING and not error.retriable():
-                    raise ConsumeError(_words(error))
-                self._said(error)
+            said = message.error()
+            if said is not None:
+                if said.code() not in _PASSING and not said.retriable():
+                    raise ConsumeError(_words(said))
+                self._said(said)
                 continue
             records += 1
             key, value = message.key(), message.value()
