@@ -1,0 +1,201 @@
+"""``batchval perf consume`` on a real broker: the rows, the warnings, the exit codes, and what goes wrong."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import ResourceType
+
+from tests.interop.kafka_broker import KafkaBroker, free_port
+from tests.perf.conftest import AUTHORIZER, deny, fill
+from tests.perf.kafka_parser import parse_consumer
+
+pytestmark = pytest.mark.jvm
+
+BYTES = 100
+CLIENTS = ["librdkafka"]
+
+
+def command(bootstrap: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", "batchval", "perf", "consume", "--bootstrap-server", bootstrap, *options]
+
+
+def consume(bootstrap: str, *options: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command(bootstrap, *options), capture_output=True, text=True, timeout=150, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def complaint(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line on stderr."""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("batchval perf consume: ")
+    return lines[0].removeprefix("batchval perf consume: ")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_run(broker: KafkaBroker, topic: str, client: str, threads: int) -> None:
+    done = consume(
+        broker.bootstrap, "--topic", topic, "--num-records", "20000", "--threads", str(threads), "--client", client
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert "arning" not in done.stdout
+    (row,) = parse_consumer(done.stdout)
+    assert row["data.consumed.in.nMsg"] == 20_000
+    assert row["data.consumed.in.MB"] == pytest.approx(20_000 * BYTES / 2**20, abs=1e-4)
+    # the rates are those of the times that are printed
+    assert row["fetch.nMsg.sec"] == pytest.approx(20_000 / (row["fetch.time.ms"] / 1000), rel=1e-6)
+    assert row["fetch.MB.sec"] == pytest.approx(row["data.consumed.in.MB"] / (row["fetch.time.ms"] / 1000), rel=1e-3)
+    assert row["rebalance.time.ms"] > 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_more_threads_than_partitions_and_fewer_records_than_wanted(
+    broker: KafkaBroker, topic: str, client: str
+) -> None:
+    done = consume(
+        broker.bootstrap, "--topic", topic, "--num-records", "20001", "--timeout", "1500", "--client", client,
+        "--print-metrics",
+    )  # fmt: skip
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[1] == "Warning: numThreads 10 is bigger than numPartition 4, set numThread to numPartition"
+    assert lines[2] == (
+        "WARNING: Exiting before consuming the expected number of messages: timeout (1500 ms) exceeded. "
+        "You can use the --timeout option to increase the timeout."
+    )
+    (row,) = parse_consumer(done.stdout)
+    assert row["data.consumed.in.nMsg"] == 20_000
+    assert re.findall(r"^Metrics for thread (\d+)$", done.stdout, re.MULTILINE) == ["0", "1", "2", "3"]
+    assert re.search(r"^\S*rebalance-total\S* +: ", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_detailed_rows_add_up(broker: KafkaBroker, topic: str, client: str) -> None:
+    done = consume(
+        broker.bootstrap, "--topic", topic, "--num-records", "20001", "--timeout", "1500", "--client", client,
+        "--threads", "2", "--show-detailed-stats", "--reporting-interval", "500",
+    )  # fmt: skip
+    assert done.returncode == 1
+    rows = parse_consumer(done.stdout)
+    assert {row["threadId"] for row in rows} == {0, 1}
+    last = {row["threadId"]: row["data.consumed.in.nMsg"] for row in rows}
+    assert sum(last.values()) == 20_000
+    for thread in last:
+        counts = [row["data.consumed.in.nMsg"] for row in rows if row["threadId"] == thread]
+        assert counts == sorted(counts)
+        assert len(counts) >= 2
+    assert not re.search(r"^20\d\d-.*, 20\d\d-", done.stdout, re.MULTILINE)  # no summary row
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_include_hide_header_date_format_and_deprecated_options(broker: KafkaBroker, topic: str, client: str) -> None:
+    fill(broker.bootstrap, f"other-a-{client}", 1, 30)
+    fill(broker.bootstrap, f"other-b-{client}", 2, 30)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "batchval", "perf", "consume", "--broker-list", broker.bootstrap, "--messages", "60",
+            "--include", f"other-.-{client}", "--hide-header", "--date-format", "'at' HH.mm", "--client", client,
+            "--num-fetch-threads", "3", "--threads", "3",
+        ],
+        capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert done.stderr.splitlines() == [
+        "batchval perf consume: --broker-list is deprecated, use --bootstrap-server instead",
+        "batchval perf consume: --messages is deprecated, use --num-records instead",
+        "batchval perf consume: --num-fetch-threads is deprecated and has no effect, use --threads instead",
+    ]
+    assert done.returncode == 0
+    assert re.fullmatch(r"at \d\d\.\d\d, at \d\d\.\d\d, 0\.0057, \d.*, 60, .*\n", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_from_latest_reads_nothing_old(broker: KafkaBroker, topic: str, client: str) -> None:
+    done = consume(
+        broker.bootstrap, "--topic", topic, "--num-records", "1", "--timeout", "1000", "--from-latest",
+        "--client", client, "--check-crcs", "--socket-buffer-size", "100000", "--fetch-size", "1000",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert parse_consumer(done.stdout)[0]["data.consumed.in.nMsg"] == 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_unknown_topic(broker: KafkaBroker, client: str) -> None:
+    done = consume(broker.bootstrap, "--topic", "nobody-made-me", "--num-records", "1", "--client", client)
+    assert done.returncode == 3
+    assert complaint(done).startswith("topic nobody-made-me: ")
+    assert "nknown topic" in done.stderr
+    done = consume(broker.bootstrap, "--include", "nobody-.*", "--num-records", "1", "--client", client)
+    assert done.returncode == 3
+    assert complaint(done) == "no topic matches 'nobody-.*'"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_no_broker(client: str) -> None:
+    began = time.monotonic()
+    done = consume(f"127.0.0.1:{free_port()}", "--topic", "t", "--num-records", "1", "--client", client)
+    assert done.returncode == 3
+    assert complaint(done).startswith("no broker answers at 127.0.0.1:")
+    assert time.monotonic() - began < 40
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_permission_refused(broker: KafkaBroker, topic: str, client: str) -> None:
+    secret = fill(broker.bootstrap, f"secret-{client}", 1, 10)
+    deny(broker.bootstrap, ResourceType.TOPIC, secret)
+    deny(broker.bootstrap, ResourceType.GROUP, f"locked-{client}")
+    done = consume(broker.bootstrap, "--topic", secret, "--num-records", "1", "--client", client, "--threads", "1")
+    assert done.returncode == 3
+    assert "uthorization failed" in complaint(done)
+    done = consume(
+        broker.bootstrap, "--topic", topic, "--num-records", "1", "--client", client, "--group", f"locked-{client}"
+    )
+    assert done.returncode == 3
+    assert "roup authorization failed" in complaint(done)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_ctrl_c_prints_the_row_first(broker: KafkaBroker, topic: str, client: str) -> None:
+    run = subprocess.Popen(
+        command(broker.bootstrap, "--topic", topic, "--num-records", "999999999", "--timeout", "600000",
+                "--client", client, "--threads", "2", "--show-detailed-stats", "--reporting-interval", "300"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert run.stdout is not None
+    seen = [run.stdout.readline() for _ in range(5)]  # the header, and rows: records are coming
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert err == "batchval perf consume: interrupted\n"
+    rows = parse_consumer("".join(seen) + out)
+    assert sum({row["threadId"]: row["data.consumed.in.nMsg"] for row in rows}.values()) == 20_000
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_broker_killed_in_the_middle(tmp_path: Path, client: str) -> None:
+    with KafkaBroker(tmp_path, config=AUTHORIZER, heap="256m") as own:
+        fill(own.bootstrap, "t", 2, 1_000)
+        run = subprocess.Popen(
+            command(own.bootstrap, "--topic", "t", "--num-records", "999999999", "--timeout", "4000",
+                    "--client", client, "--threads", "2", "--show-detailed-stats", "--reporting-interval", "300"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert run.stdout is not None
+        seen = [run.stdout.readline() for _ in range(3)]
+        own.kill()
+        out, err = run.communicate(timeout=90)
+    assert run.returncode == 1
+    assert "WARNING: Exiting before consuming the expected number of messages: timeout (4000 ms) exceeded." in out
+    assert len(err.splitlines()) == 1, err
+    assert err.startswith("batchval perf consume: the client's last error: ")
+    rows = parse_consumer("".join(seen) + out)
+    assert sum({row["threadId"]: row["data.consumed.in.nMsg"] for row in rows}.values()) == 1_000
