@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from batchval.errors import BatchvalError
+from batchval.errors import RETRIABLE, BatchvalError, ErrorCode
 
 __all__ = [
     "AuthenticationError",
+    "AuthorizationError",
+    "BrokerError",
     "ClosedError",
     "CorrelationIdMismatchError",
     "DisconnectError",
     "NetworkError",
     "RequestTimeoutError",
+    "UnknownTopicOrPartitionError",
     "UnsupportedVersionError",
     "WakeupError",
+    "broker_error",
 ]
 
 
 class NetworkError(BatchvalError):
     """A request that has no answer. ``retriable``: the same request may succeed later (Kafka's RetriableException)."""
 
-    retriable: ClassVar[bool] = True
+    retriable: bool = True
 
 
 class DisconnectError(NetworkError, ConnectionError):
@@ -63,3 +65,42 @@ class ClosedError(NetworkError):
 
 class WakeupError(Exception):
     """Raised in whoever polls, never in a request: another thread called ``wakeup`` (Kafka's WakeupException)."""
+
+
+class BrokerError(NetworkError):
+    """A broker answered with an error code. ``code`` is the number; ``retriable`` as Kafka's Errors has it."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retriable = code in RETRIABLE
+
+
+class AuthorizationError(BrokerError):
+    """The broker knows who asks, and refuses (codes 29, 30, 31, 53 and 65)."""
+
+
+class UnknownTopicOrPartitionError(BrokerError):
+    """No such topic, none that may be seen, or none yet (codes 3 and 100)."""
+
+
+_AUTHORIZATION = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+_UNKNOWN = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+
+
+def broker_error(code: int, what: str, said: str | None = None) -> BrokerError:
+    """The error for a code, named in Kafka's words. ``what`` was asked for; ``said``: the broker's own message."""
+    try:
+        name = ErrorCode(code).name
+    except ValueError:
+        name = f"error {code}"
+    message = f"{what}: {name}" + (f" ({said})" if said else "")
+    if code in _AUTHORIZATION:
+        return AuthorizationError(code, message)
+    return UnknownTopicOrPartitionError(code, message) if code in _UNKNOWN else BrokerError(code, message)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from batchval.network.future import RequestFuture
 
-__all__ = ["AnyRequest", "ClientRequest", "ClientResponse", "FrameSplitter", "Node", "RequestBuilder"]
+__all__ = ["AnyRequest", "Build", "ClientRequest", "ClientResponse", "FrameSplitter", "Node", "RequestBuilder"]
 
 
 class AnyRequest(Protocol):
@@ -47,6 +47,19 @@ class RequestBuilder(Protocol):
 
     def build(self, api_version: int) -> AnyRequest:
         """The request at that version."""
+
+
+@dataclass(slots=True, frozen=True)
+class Build:
+    """A RequestBuilder of a function from the version to the request."""
+
+    api_key: int
+    versions: tuple[int, int]
+    make: Callable[[int], AnyRequest]
+
+    def build(self, api_version: int) -> AnyRequest:
+        """The request at that version."""
+        return self.make(api_version)
 
 
 class FrameSplitter(Protocol):

@@ -18,6 +18,7 @@ from batchval.errors import BatchvalError
 from batchval.network.connection import Connection
 from batchval.network.errors import NetworkError
 from batchval.network.options import ConnectionOptions
+from batchval.network.sasl import authenticate
 from batchval.policy import TopicPolicy
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Request
@@ -30,7 +31,6 @@ from batchval.protocol.messages.describe_configs import (
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.proxy.config import TopicRule, Upstream
 from batchval.proxy.loading import ConfigError
-from batchval.proxy.sasl import authenticate
 from batchval.proxy.tls import UpstreamContext
 
 __all__ = ["UNBOUNDED", "ClusterTopics", "TopicLookup", "read_brokers", "read_topic_configs"]

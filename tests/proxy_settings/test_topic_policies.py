@@ -15,6 +15,7 @@ import pytest
 from interop.kafka_broker import KafkaBroker, ToolMissing
 
 from batchval.network.errors import AuthenticationError, DisconnectError, NetworkError
+from batchval.network.sasl import ScramClient
 from batchval.policy import TopicPolicy
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -30,7 +31,6 @@ from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 from batchval.proxy.config import TopicRule, Upstream
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_topic_configs
-from batchval.proxy.sasl import ScramClient
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
 

@@ -1,9 +1,9 @@
-"""SASL for the gate's own connection: PLAIN (RFC 4616) and SCRAM (RFC 5802), in Kafka's SaslAuthenticate.
+"""SASL on a fresh connection: PLAIN (RFC 4616) and SCRAM (RFC 5802), in Kafka's SaslAuthenticate.
 
     PLAIN   NUL username NUL password
     SCRAM   n,,n=username,r=nonce → r=…,s=salt,i=iterations → c=biws,r=…,p=proof → v=signature
 
-Clients' own SASL is not read here: it passes through. As in Kafka, names and passwords are UTF-8 without SASLprep.
+As in Kafka, names and passwords are UTF-8 without SASLprep.
 """
 
 from __future__ import annotations

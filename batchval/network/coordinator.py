@@ -1,0 +1,75 @@
+"""Which broker coordinates a group or a transactional id: FindCoordinator, asked until somebody says.
+
+    v0–3   one key → node_id, host, port            v4–6   several keys (KIP-699) → a list of the same
+
+A group's coordinator gets a connection of its own, as in Kafka: its id is 2^31 - 1 less the broker's. A heartbeat
+would otherwise wait behind a Fetch that waits for records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from batchval.network.client import ConsumerNetworkClient, Timer
+from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
+from batchval.network.metadata import ClusterMetadata
+from batchval.network.request import Build, Node
+from batchval.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+__all__ = ["GROUP", "TRANSACTION", "find_coordinator"]
+
+#: Kinds of keys.
+GROUP: Final = 0
+TRANSACTION: Final = 1
+
+_SEVERAL_FROM: Final = 4
+
+
+async def find_coordinator(
+    client: ConsumerNetworkClient,
+    metadata: ClusterMetadata,
+    key: str,
+    kind: int = GROUP,
+    timeout_ms: float = 60_000,
+) -> Node:
+    """The coordinator of a group id or transactional id.
+
+    Raises AuthorizationError, BrokerError or AuthenticationError where asking again is of no use, RequestTimeoutError
+    (with the last reason) when the time is over.
+    """
+    timer = Timer(timeout_ms)
+    last: Exception | None = None
+    what = f"{'transactional id' if kind == TRANSACTION else 'group'} {key}"
+    while not timer.expired:
+        node = client.least_loaded_node(metadata.nodes()) or client.least_loaded_node(metadata.bootstrap)
+        if node is not None:
+            try:
+                async with asyncio.timeout(timer.remaining_ms / 1000):
+                    return await _ask(client, node, key, kind, what)
+            except NetworkError as error:
+                if not error.retriable:
+                    raise
+                last = error
+            except TimeoutError as error:
+                last = last or error
+        await asyncio.sleep(min(metadata.retry_backoff_ms, timer.remaining_ms) / 1000)
+    reason = f": {last}" if last is not None and str(last) else ""
+    raise RequestTimeoutError(f"no coordinator of {what} in {timeout_ms:.0f} ms{reason}") from last
+
+
+async def _ask(client: ConsumerNetworkClient, node: Node, key: str, kind: int, what: str) -> Node:
+    def make(version: int) -> FindCoordinatorRequest:
+        if version >= _SEVERAL_FROM:
+            return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key], api_version=version)
+        return FindCoordinatorRequest(key, kind, api_version=version)
+
+    lowest = 0 if kind == GROUP else 1
+    versions = (lowest, FindCoordinatorRequest.max_version)
+    sent = await client.send(node, Build(FindCoordinatorRequest.api_key, versions, make))
+    answer: FindCoordinatorResponse = sent.response
+    found = next((one for one in answer.coordinators if one.key == key), answer)
+    if found.error_code:
+        raise broker_error(found.error_code, what, found.error_message)
+    number = 2**31 - 1 - found.node_id if kind == GROUP else found.node_id
+    return Node(number, found.host, found.port)

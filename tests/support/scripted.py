@@ -1,0 +1,110 @@
+"""A broker whose answers are functions of the requests, in Kafka's own format; several of them make a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import pkgutil
+import struct
+from collections.abc import Callable
+from typing import Any, Self
+
+from batchval.protocol import messages
+from batchval.protocol.message import Request
+from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from batchval.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from support.network import Peer
+
+REQUESTS: dict[int, Any] = {}
+for _module in pkgutil.iter_modules(messages.__path__):
+    for _kind in vars(importlib.import_module(f"{messages.__name__}.{_module.name}")).values():
+        if isinstance(_kind, type) and issubclass(_kind, Request) and _kind is not Request:
+            REQUESTS[_kind.api_key] = _kind
+
+Handler = Callable[[Any], Any]  # request -> response | None (hang up) | awaitable of either
+
+
+class ScriptedBroker:
+    """Speaks the APIs that it has handlers for, in all versions known here unless ``ranges`` says otherwise."""
+
+    def __init__(
+        self, handlers: dict[int, Handler], node_id: int = 1, ranges: dict[int, tuple[int, int]] | None = None
+    ):
+        self.handlers = handlers
+        self.node_id = node_id
+        self.ranges = ranges or {}
+        self.seen: list[Any] = []
+        self.peer = Peer(self._serve)
+
+    async def __aenter__(self) -> Self:
+        await self.peer.start()
+        return self
+
+    async def __aexit__(self, *errors: object) -> None:
+        await self.peer.__aexit__(*errors)
+
+    @property
+    def port(self) -> int:
+        return self.peer.port
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def of(self, api_key: int) -> list[Any]:
+        return [request for request in self.seen if request.api_key == api_key]
+
+    async def _serve(self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            frame = await peer.read(reader)
+            whole = struct.pack(">hhi", *frame[:3]) + frame.body
+            request_class = REQUESTS[frame.api_key]
+            _, request = request_class.parse(whole)
+            if frame.api_key == 18:
+                response: Any = ApiVersionsResponse(api_keys=self._versions())
+            else:
+                self.seen.append(request)
+                response = self.handlers[frame.api_key](request)
+                if inspect.isawaitable(response):
+                    response = await response
+            if response is None:
+                return
+            writer.write(b"".join(response.encode(frame.correlation_id, frame.api_version)))
+
+    def _versions(self) -> list[ApiVersion]:
+        spoken = []
+        for key in [18, *self.handlers]:
+            low, high = REQUESTS[key].min_version, REQUESTS[key].max_version
+            low, high = self.ranges.get(key, (low, high))
+            spoken.append(ApiVersion(key, low, high))
+        return spoken
+
+
+def metadata(
+    brokers: dict[int, int], topics: dict[str, list[tuple[int, int]]], topic_ids: dict[str, bytes] | None = None
+) -> MetadataResponse:
+    """``brokers``: port by id; ``topics``: (leader, epoch) of each partition. An epoch stands for itself."""
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in brokers.items()],
+        topics=[
+            MetadataResponseTopic(
+                name=name,
+                topic_id=(topic_ids or {}).get(name, name.encode().ljust(16, b"\0")[:16]),
+                partitions=[
+                    MetadataResponsePartition(0 if leader >= 0 else 5, number, leader, epoch)
+                    for number, (leader, epoch) in enumerate(partitions)
+                ],
+            )
+            for name, partitions in topics.items()
+        ],
+    )
+
+
+def unknown_topic(name: str, error: int = 3) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name)
