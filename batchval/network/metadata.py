@@ -29,7 +29,7 @@ from batchval.protocol.messages.metadata import (
 
 __all__ = ["ClusterMetadata", "bootstrap_nodes"]
 
-#: Topic ids came with 10; nothing later is used here, and librdkafka's mock brokers write 11 and above wrongly.
+#: Topic ids came with 10; nothing later is used here.
 _VERSIONS: Final = (1, 10)
 _CREATION_FROM: Final = 4  # the first version that can say that topics are not to be made
 _GONE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
@@ -268,12 +268,18 @@ class ClusterMetadata:
         """
         self._followed.setdefault(topic)
         timer = Timer(timeout_ms)
+        failure: NetworkError | None = None
         while not self.partitions(topic):
-            await self._update([topic], timer.remaining_ms)
+            try:
+                await self._update([topic], timer.remaining_ms)
+            except RequestTimeoutError:
+                if failure is None:
+                    raise
+                raise failure from None
             error = self.error(topic)
             if error is not None:
                 failure = broker_error(error, f"topic {topic}")
-                if not failure.retriable or timer.remaining_ms <= self.retry_backoff_ms:
+                if not failure.retriable:
                     raise failure
             if not self.partitions(topic):
                 await asyncio.sleep(self.retry_backoff_ms / 1000)
