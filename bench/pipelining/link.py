@@ -51,7 +51,7 @@ def is_possible() -> bool:
     return made
 
 
-def _device(namespace: str, address: str, mtu: int) -> int:
+def _device(namespace: str, address: str, mtu: int, congestion: str | None = None) -> int:
     descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     device = f"{namespace[:3]}{os.getpid()}"
     fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TUN_NO_PI))
@@ -67,7 +67,16 @@ def _device(namespace: str, address: str, mtu: int) -> int:
     run(*inside, "ip", "link", "set", device, "mtu", str(mtu), "txqueuelen", "20000", "up")
     for key, value in SETTINGS.items():
         run(*inside, "sysctl", "-qw", f"net.ipv4.{key}={value}")
+    if congestion:  # by the route: a namespace's own default may be one of few, and only sockets of root know others
+        network = f"{address.rpartition('.')[0]}.0/24"
+        run(*inside, "ip", "route", "replace", network, "dev", device, "src", address, "congctl", congestion)
     return descriptor
+
+
+def ends(mtu: int, congestion: str) -> tuple[int, int]:
+    """Both devices, in namespaces of these names, every connection between them with this congestion control."""
+    near, far = names()
+    return _device(near, NEAR, mtu, congestion), _device(far, FAR, mtu, congestion)
 
 
 def carry(near: int, far: int, half_s: float) -> None:

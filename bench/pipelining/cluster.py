@@ -1,0 +1,121 @@
+"""Apache Kafka 4.4.0, one broker or several, with the topics of the table.
+
+Prints one line of JSON when they are ready, ends with its input. Node 1 is the controller, too. Each broker has a plain
+listener and one for TLS that wants a client's certificate. The processes' own compilers are on (the tests' brokers stop
+at the first); socket buffers are the kernel's to choose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.interop.kafka_broker import KafkaBroker, classpath, find_java
+
+ONE, MANY = "pipeline-1", "pipeline-128"
+PARTITIONS = 128
+KEEP = {  # a table's runs write more than a disk wants to keep
+    "log.segment.bytes": 32 << 20,
+    "log.retention.bytes": 64 << 20,
+    "log.retention.check.interval.ms": 1000,
+    "log.segment.delete.delay.ms": 1000,
+}
+
+
+def certificates(folder: Path, host: str) -> None:
+    """ca.pem, and for the client and the brokers NAME.pem, NAME.key and NAME-both.pem, as Java reads it."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    for name, names in (("broker", (host, "localhost")), ("client", ("client.example",))):
+        leaf = authority.issue_cert(*names)
+        chain = b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
+        key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (folder / f"{name}.pem").write_bytes(chain)
+        (folder / f"{name}.key").write_bytes(pem)
+        (folder / f"{name}-both.pem").write_bytes(pem + chain)
+
+
+def broker(number: int, options: argparse.Namespace, folder: Path, first: KafkaBroker | None) -> KafkaBroker:
+    """Not started yet."""
+    plain, secure, controller = (port + number for port in (options.port, options.port + 100, options.port + 200))
+    voter = f"1@{options.host}:{options.port + 201}"
+    listeners = f"PLAINTEXT://{options.host}:{plain},SSL://{options.host}:{secure}"
+    settings = {
+        **KEEP,
+        "node.id": number,
+        "process.roles": "broker" if first else "broker,controller",
+        "controller.quorum.voters": voter,
+        "listeners": listeners + ("" if first else f",CONTROLLER://{options.host}:{controller}"),
+        "advertised.listeners": listeners
+        if options.advertise is None
+        else listeners.replace(str(plain), options.advertise),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+        "ssl.client.auth": "required",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": folder / "ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": folder / "broker-both.pem",
+    }
+    return KafkaBroker(
+        port=plain,
+        config=settings,
+        heap=options.heap,
+        jvm=["-XX:TieredStopAtLevel=4"],
+        cluster_id=first.cluster_id if first else None,
+    )
+
+
+def make_topic(name: str, partitions: int, bootstrap: str, *settings: str) -> None:
+    command = [find_java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command += ["-cp", classpath("tools"), "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", bootstrap]
+    command += ["--create", "--if-not-exists", "--topic", name, "--partitions", str(partitions)]
+    for setting in settings:
+        command += ["--config", setting]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{name} could not be made: {(done.stdout + done.stderr).strip()[-400:]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument(
+        "--port", type=int, required=True, help="brokers listen on the next, for TLS 100 above, controller 200"
+    )
+    parser.add_argument("--brokers", type=int, default=5)
+    parser.add_argument("--heap", default="256m")
+    parser.add_argument("--advertise", metavar="PORT", help="of a relay, in place of the plain one")
+    parser.add_argument("--certificates", type=Path, required=True)
+    options = parser.parse_args()
+    KafkaBroker.host = options.host
+    options.certificates.mkdir(parents=True, exist_ok=True)
+    certificates(options.certificates, options.host)
+    brokers = [broker(1, options, options.certificates, None)]
+    brokers += [broker(number, options, options.certificates, brokers[0]) for number in range(2, options.brokers + 1)]
+    try:
+        with ThreadPoolExecutor(len(brokers)) as pool:
+            list(pool.map(KafkaBroker.start, brokers))
+        behind = brokers[0].bootstrap if options.advertise is None else f"{options.host}:{options.advertise}"
+        make_topic(ONE, 1, behind)
+        make_topic(MANY, PARTITIONS, behind, "segment.bytes=4194304", "retention.bytes=4194304")
+        plain = ",".join(one.bootstrap for one in brokers) if options.advertise is None else behind
+        secure = ",".join(f"{options.host}:{one.port + 100}" for one in brokers)
+        print(json.dumps({"plain": plain, "tls": secure}), flush=True)
+        sys.stdin.read()
+    finally:
+        for one in reversed(brokers):
+            one._forget()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Rows and verdicts of the pipelining table, from its samples."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+SHARE = 0.85
+TIMES_SARAMA = 5
+FLAGS = {
+    "one": "-partition 0",
+    "one-1": "-partition 0 -max-open-requests 1",
+    "large": "-partition 0 -flush-bytes 1000000",
+    "acks0": "-partition 0 -required-acks 0",
+    "many": "round robin, 128 partitions",
+    "tls": "-partition 0, TLS",
+}
+CAPS = {"one-1": 1}
+SAME_BATCH = ("Java", "librdkafka", "librdkafka idempotent", "franz-go")  # sarama's batches grow beyond what is asked
+TODAY = "sarama 1.61.1"
+
+
+def rate(sample: dict[str, Any]) -> float:
+    """Records a second of a whole run, by the client's clock; without answers: until the last byte left."""
+    seconds = sample["wire"]["sending_s"] if sample["cell"] == "acks0" else sample["seconds"]
+    return float(sample["records"] / seconds)
+
+
+def steady(sample: dict[str, Any]) -> float | None:
+    """Records a second between the answer in the middle and the last but one, on the wire."""
+    wire = sample["wire"]
+    if not wire.get("steady_bytes_per_s") or sample["cell"] in ("acks0", "tls"):
+        return None
+    return float(wire["steady_bytes_per_s"] * sample["records"] / wire["bytes"])
+
+
+def rows(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One of each cell, round trip, congestion control and client; all rounds together."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for one in samples:
+        groups.setdefault((one["cell"], one["rtt_ms"], one["congestion"], one["peer"]), []).append(one)
+    order = list(FLAGS)
+    return [
+        row(list(key), several)
+        for key, several in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:3]))
+    ]
+
+
+def row(key: list[Any], several: list[dict[str, Any]]) -> dict[str, Any]:
+    cell, rtt_ms, congestion, peer = key
+    found: dict[str, Any] = {"cell": cell, "rtt_ms": rtt_ms, "congestion": congestion, "peer": peer}
+    good = [one for one in several if "error" not in one]
+    if not good:
+        return found | {"error": several[-1]["error"]}
+    cap = CAPS.get(cell, 5)
+    rates = [rate(one) for one in good]
+    found |= {
+        "rounds": len(good),
+        "failed_rounds": len(several) - len(good),
+        "cap": cap,
+        "batch": good[0]["batch"],
+        "brokers": good[0]["brokers"],
+        "records": max(one["records"] for one in good),
+        "max_records_per_s": max(rates),
+        "median_records_per_s": statistics.median(rates),
+        "spread": (max(rates) - min(rates)) / 2 / statistics.median(rates) if len(rates) > 1 else None,
+        "max_mib_per_s": max(rates) * 1000 / 2**20,
+    }
+    even = [value for one in good if (value := steady(one)) is not None]
+    if even:
+        middle = statistics.median(even)
+        found["steady_records_per_s"] = middle
+        found["steady_spread"] = (max(even) - min(even)) / 2 / middle if len(even) > 1 else None
+        found["steady_requests"] = min(one["wire"]["steady_requests"] for one in good)
+        found["bound_records_per_s"] = cap * good[0]["batch"] / 1000 / (rtt_ms / 1000)
+        found["request_bytes"] = statistics.median(one["wire"]["bytes"] / one["wire"]["requests"] for one in good)
+    if cell == "tls":
+        own = [one["own_in_flight"] for one in good if one["own_in_flight"] is not None]
+        found["in_flight"] = max(own, default=None)
+    elif cell != "acks0":
+        found["in_flight"] = max(one["wire"]["in_flight"] for one in good)
+        found["in_flight_total"] = max(one["wire"]["in_flight_total"] for one in good)
+        found["cap_kept"] = found["in_flight"] <= cap
+    return found
+
+
+def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The figures to reach, of what was measured (cubic)."""
+    at = {
+        (one["cell"], one["rtt_ms"], one["peer"]): one
+        for one in rows
+        if one["congestion"] == "cubic" and "error" not in one
+    }
+    found = []
+    for cell in ("one", "large"):
+        own = at.get((cell, 140.0, "batchval"))
+        if own and "steady_records_per_s" in own:
+            share = own["steady_records_per_s"] / own["bound_records_per_s"]
+            name = f"140 ms, partition 0, {own['batch']:,} bytes: of 5 × batch / RTT, steady"
+            found.append(figure(name, share, SHARE, 0, f"{own['steady_records_per_s']:,.0f} records/s"))
+    for cell in ("one", "large"):
+        for rtt_ms in sorted({one["rtt_ms"] for one in rows}):
+            own = at.get((cell, rtt_ms, "batchval"))
+            others = [one for peer in SAME_BATCH if (one := at.get((cell, rtt_ms, peer)))]
+            others = [one for one in others if one.get("cap_kept") and "steady_records_per_s" in one]
+            if own and "steady_records_per_s" in own and others:
+                best = max(others, key=lambda one: float(one["steady_records_per_s"]))
+                spread = max(own["steady_spread"] or 0, best["steady_spread"] or 0)
+                ratio = own["steady_records_per_s"] / best["steady_records_per_s"]
+                name = f"{rtt_ms:g} ms, partition 0, {own['batch']:,} bytes: of the best that keeps its cap"
+                name += f", {best['peer']}"
+                found.append(figure(name, ratio, 1.0, spread, f"{best['steady_records_per_s']:,.0f} records/s"))
+    own, today = at.get(("large", 140.0, "batchval")), at.get(("large", 140.0, TODAY))
+    if own and today:
+        ratio = own["median_records_per_s"] / today["median_records_per_s"]
+        found.append(figure(f"140 ms, whole run, 1,000,000 bytes: of {TODAY}", ratio, TIMES_SARAMA, 0, ""))
+    mine = [one for one in rows if one["peer"] == "batchval" and "cap_kept" in one]
+    if mine:
+        over = max(one["in_flight"] - one["cap"] for one in mine)
+        verdict = "met" if over <= 0 else "missed"
+        found.append({"figure": "requests above the cap on the wire, every cell", "value": max(over, 0), "target": 0,
+                      "spread": None, "verdict": verdict, "said": f"{len(mine)} cells"})  # fmt: skip
+    return found
+
+
+def figure(name: str, value: float, target: float, spread: float, said: str) -> dict[str, Any]:
+    verdict = "met" if value >= target else "noise" if value >= target * (1 - spread) else "missed"
+    return {"figure": name, "value": value, "target": target, "spread": spread, "verdict": verdict, "said": said}
+
+
+def markdown(result: dict[str, Any]) -> str:
+    on, settings = result["machine"], result["settings"]
+    samples = result["samples"]
+    ways = {"tun": "TUN devices between two network namespaces", "relay": "a delaying relay on one host"}
+    used = ", ".join(sorted({ways[one["link"]] for one in samples}))
+    brokers = "/".join(sorted({str(one["brokers"]) for one in samples}))
+    loads = [one["load"] for one in samples]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    lines = [
+        f"Pipelining of producers, {result['date']}, commit {on['commit']}, {on['processor']}, {on['system']}, "
+        f"Python {on['python']}; {versions}. Link: {used}; {brokers} brokers, -Xmx{settings['heap']} each; "
+        f"1,000-byte records, flush at 500,000 bytes or 100 ms; load average {min(loads, default=0):.1f} to "
+        f"{max(loads, default=0):.1f}.",
+        "",
+        "| target | client | flags | RTT (ms) | records | rounds | max records/s | max MiB/s | max in flight "
+        "| steady records/s | of cap × batch / RTT | bytes a request |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [line(one) for one in result["rows"]]
+    if result["figures"]:
+        lines += ["", "| figure | reached | target | spread | verdict | |", "|---|---|---|---|---|---|"]
+        for one in result["figures"]:
+            spread = "" if one["spread"] is None else f"{one['spread']:.0%}"
+            verdict = one["verdict"] if one["verdict"] != "missed" else "**missed**"
+            lines.append(
+                f"| {one['figure']} | {one['value']:.2f} | {one['target']:g} | {spread} | {verdict} | {one['said']} |"
+            )
+    for peer, reason in settings["missing"].items():
+        lines += ["", f"Not measured: {peer} ({reason})."]
+    return "\n".join(lines) + "\n"
+
+
+def line(one: dict[str, Any]) -> str:
+    flags = FLAGS[one["cell"]] + ("" if one["congestion"] == "cubic" else f", {one['congestion']}")
+    if "error" in one:
+        return f"| | {one['peer']} | {flags} | {one['rtt_ms']:g} | {one['error']} ||||||||"
+    target = f"{one['brokers']} brokers" if one["cell"] == "many" else "1 broker"
+    if one["cell"] == "acks0" or one.get("in_flight") is None:
+        in_flight = "–"
+    elif one["cell"] == "many":
+        in_flight = f"{one['in_flight_total']} ({one['in_flight']} a connection)"
+    else:
+        in_flight = str(one["in_flight"]) + (" (own count)" if one["cell"] == "tls" else "")
+    if one.get("cap_kept") is False:
+        in_flight = f"**{in_flight}**"
+    even = share = size = ""
+    if "steady_records_per_s" in one:
+        even = f"{one['steady_records_per_s']:,.0f}"
+        size = f"{one['request_bytes']:,.0f}"
+        if one["rtt_ms"] >= 50 and one["cell"] != "many":
+            share = f"{one['steady_records_per_s'] / one['bound_records_per_s']:.2f}"
+    return (
+        f"| {target} | {one['peer']} | {flags} | {one['rtt_ms']:g} | {one['records']:,} | {one['rounds']} "
+        f"| {one['max_records_per_s']:,.1f} | {one['max_mib_per_s']:.2f} | {in_flight} | {even} | {share} | {size} |"
+    )

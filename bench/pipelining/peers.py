@@ -1,0 +1,224 @@
+"""The clients of the table: how each is built, how it is called, and what it says.
+
+Every one sends a fixed number of records of 1,000 bytes and waits for all their acknowledgements. The Go and C programs
+in peers/ are built into build/peers/, once for each release; Java's is Kafka's own ProducerPerformance.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BUILT = ROOT / "build" / "peers"
+sys.path.insert(0, str(ROOT))
+
+FRANZ = "v1.22.2"
+SARAMA = {  # the last before pipelining, the first with it, the last that kept it, today's
+    "1.30.1": "github.com/Shopify/sarama",
+    "1.31.0": "github.com/Shopify/sarama",
+    "1.47.0": "github.com/IBM/sarama",
+    "1.61.1": "github.com/IBM/sarama",
+}
+
+
+class Missing(RuntimeError):
+    """A compiler, a JDK or a package that a peer needs is not on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one client is to do."""
+
+    brokers: str
+    topic: str
+    records: int
+    partitions: int  # 1: all to partition 0; else round robin
+    acks: int
+    cap: int
+    batch: int  # bytes
+    linger_ms: int = 100
+    certificates: Path | None = None  # folder of ca.pem, client.pem, client.key, client-both.pem: TLS
+
+
+def tool(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise Missing(f"{name} is not on PATH")
+    return path
+
+
+# how each is called
+
+
+def batchval(run: Run) -> list[str]:
+    command = [sys.executable, "-m", "batchval", "perf", "produce", "--bootstrap-server", run.brokers]
+    command += ["--topic", run.topic, "--num-records", str(run.records), "--record-size", "1000", "--throughput", "-1"]
+    command += ["--acks", str(run.acks), "--max-in-flight", str(run.cap)]
+    command += ["--partition", "0"] if run.partitions == 1 else ["--partitioner", "round_robin"]
+    properties = (word for each in _kafka_properties(run) for word in ("--command-property", each))
+    return [*command, *properties, "--json", "/dev/stdout"]
+
+
+def java(run: Run) -> list[str]:
+    from tests.interop import kafka_broker
+
+    try:
+        jars = kafka_broker.classpath("tools")
+        command = [kafka_broker.find_java(), "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", jars]
+    except kafka_broker.BrokerError as error:
+        raise Missing(str(error)) from None
+    command += ["org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", run.brokers, "--topic", run.topic]
+    command += ["--num-records", str(run.records), "--record-size", "1000", "--throughput", "-1", "--command-property"]
+    settings = [f"acks={run.acks}", f"max.in.flight.requests.per.connection={run.cap}", "send.buffer.bytes=-1"]
+    if run.partitions > 1:
+        settings.append("partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner")
+    return [*command, *settings, *_kafka_properties(run)]
+
+
+def _kafka_properties(run: Run) -> list[str]:
+    settings = [f"batch.size={run.batch}", f"linger.ms={run.linger_ms}"]
+    settings += [] if run.acks else ["enable.idempotence=false"]
+    if folder := run.certificates:
+        settings += ["security.protocol=SSL", "ssl.truststore.type=PEM", f"ssl.truststore.location={folder / 'ca.pem'}"]
+        settings += ["ssl.keystore.type=PEM", f"ssl.keystore.location={folder / 'client-both.pem'}"]
+    return settings
+
+
+def librdkafka(run: Run, idempotent: bool = False) -> list[str]:
+    """Without idempotence, its default: with it, 2.16 has one request to a partition under way, whatever the cap."""
+    to = "0" if run.partitions == 1 else "-1"
+    command = [str(built_librdkafka()), run.topic, str(run.records), to, str(run.partitions)]
+    command += [f"bootstrap.servers={run.brokers}", f"acks={run.acks}"]
+    command += ["enable.idempotence=true"] if idempotent and run.acks else []
+    command += [f"max.in.flight={run.cap}", f"batch.size={run.batch}", f"linger.ms={run.linger_ms}"]
+    command += ["message.max.bytes=1048576"]  # its own default is less than a batch of 1,000,000 bytes and its head
+    if folder := run.certificates:
+        command += ["security.protocol=ssl", f"ssl.ca.location={folder / 'ca.pem'}", "statistics.interval.ms=10"]
+        command += [f"ssl.certificate.location={folder / 'client.pem'}", f"ssl.key.location={folder / 'client.key'}"]
+    return command
+
+
+def franz(run: Run) -> list[str]:
+    return [str(built_go("franz", "github.com/twmb/franz-go", FRANZ)), *_go(run)]
+
+
+def sarama(version: str) -> Callable[[Run], list[str]]:
+    return lambda run: [str(built_go("sarama", SARAMA[version], f"v{version}")), *_go(run)]
+
+
+def _go(run: Run) -> list[str]:
+    settings = {"brokers": run.brokers, "topic": run.topic, "records": run.records, "acks": run.acks, "cap": run.cap}
+    settings |= {"batch": run.batch, "linger": f"{run.linger_ms}ms", "partition": 0 if run.partitions == 1 else -1}
+    if folder := run.certificates:
+        settings |= {"ca": folder / "ca.pem", "cert": folder / "client.pem", "key": folder / "client.key"}
+    return [f"-{name}={value}" for name, value in settings.items()]
+
+
+# how they are built
+
+
+def built_librdkafka() -> Path:
+    found = importlib.util.find_spec("confluent_kafka")
+    if found is None or found.origin is None:
+        raise Missing("librdkafka comes with the package confluent-kafka, which is not installed")
+    folder = Path(found.origin).parents[1] / "confluent_kafka.libs"
+    library = next(folder.glob("librdkafka-*.so*"), None)
+    if library is None:
+        raise Missing("this build of confluent-kafka does not carry its librdkafka")
+    source, program = HERE / "peers" / "rdkafka.c", BUILT / f"rdkafka-{library.name}"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        BUILT.mkdir(parents=True, exist_ok=True)
+        command = [tool("cc"), "-O2", "-Wall", "-o", str(program), str(source), str(library)]
+        _built([*command, f"-Wl,-rpath,{folder}", "-Wl,--allow-shlib-undefined"], HERE)
+    return program
+
+
+def built_go(name: str, module: str, version: str) -> Path:
+    source, program = HERE / "peers" / name / "main.go", BUILT / f"{name}-{version.removeprefix('v')}"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        go = tool("go")
+        folder = BUILT / f"{program.name}-source"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "main.go").write_text(source.read_text().replace("github.com/IBM/sarama", module))
+        (folder / "go.mod").write_text(f"module peer\n\ngo 1.21\n\nrequire {module} {version}\n")
+        _built([go, "mod", "tidy"], folder)
+        _built([go, "build", "-o", str(program), "."], folder)
+    return program
+
+
+def _built(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Missing(f"{Path(command[0]).name} failed in {folder.name}: {done.stderr.strip()[-400:]}")
+
+
+# what they say
+
+
+def said(peer: str, stdout: str) -> dict[str, Any]:
+    """records, failed, seconds, in_flight (the client's own count, or None)."""
+    if peer == "Java":
+        lines = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec.*99\.9th\.$", stdout, re.MULTILINE)
+        if not lines:
+            raise ValueError("no line of totals")
+        records, rate = int(lines[-1][0]), float(lines[-1][1])
+        return {"records": records, "failed": 0, "seconds": records / rate, "in_flight": None}
+    answer: dict[str, Any] = json.JSONDecoder().raw_decode(stdout, stdout.index("{"))[0]
+    if peer != "batchval":
+        return answer
+    totals = answer["totals"]
+    return {
+        "records": totals["records"],
+        "failed": totals["failed"],
+        "why": totals["errors"],
+        "seconds": totals["elapsed_ns"] / 1e9,
+        "in_flight": totals["highest_in_flight"],
+        "in_flight_total": totals["highest_in_flight_total"],
+    }
+
+
+PEERS: dict[str, Callable[[Run], list[str]]] = {
+    "batchval": batchval,
+    "Java": java,
+    "librdkafka": librdkafka,
+    "librdkafka idempotent": functools.partial(librdkafka, idempotent=True),
+    "franz-go": franz,
+    **{f"sarama {version}": sarama(version) for version in SARAMA},
+}
+
+
+def librdkafka_version() -> str:
+    try:
+        import confluent_kafka
+    except ImportError:
+        return "not installed"
+    return str(confluent_kafka.libversion()[0])
+
+
+def build(names: Sequence[str]) -> dict[str, str]:
+    """Builds what is asked for; what cannot be had, with the reason."""
+    run = Run("127.0.0.1:1", "topic", 1, 1, -1, 1, 1)
+    missing = {}
+    for name in names:
+        try:
+            PEERS[name](run)
+        except Missing as error:
+            missing[name] = str(error)
+    return missing
+
+
+if __name__ == "__main__":
+    missing = build(list(PEERS))
+    print("\n".join(f"{name}: {reason}" for name, reason in missing.items()) or "all built")
+    sys.exit(bool(missing))

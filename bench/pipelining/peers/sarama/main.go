@@ -1,0 +1,121 @@
+// A fixed number of records through sarama's AsyncProducer, acknowledged one by one; one line of JSON.
+// Built once for each release: peers.py writes the import path of that release (Shopify's or IBM's) over the one below.
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+	metrics "github.com/rcrowley/go-metrics"
+)
+
+func main() {
+	log.SetFlags(0)
+	brokers := flag.String("brokers", "", "host:port,…")
+	topic := flag.String("topic", "", "")
+	records := flag.Int("records", 1000, "")
+	partition := flag.Int("partition", -1, "-1: round robin")
+	acks := flag.Int("acks", -1, "-1 or 0")
+	maxInFlight := flag.Int("cap", 5, "Net.MaxOpenRequests")
+	batch := flag.Int("batch", 500000, "Flush.Bytes")
+	linger := flag.Duration("linger", 100*time.Millisecond, "Flush.Frequency")
+	authority := flag.String("ca", "", "PEM; with -cert and -key: TLS")
+	certificate := flag.String("cert", "", "PEM")
+	key := flag.String("key", "", "PEM")
+	flag.Parse()
+
+	config := sarama.NewConfig()
+	config.Version = sarama.V2_4_0_0
+	config.Net.MaxOpenRequests = *maxInFlight
+	config.Producer.RequiredAcks = sarama.RequiredAcks(*acks)
+	config.Producer.Flush.Bytes = *batch
+	config.Producer.Flush.Frequency = *linger
+	config.Producer.Return.Successes = true
+	config.Producer.Partitioner = sarama.NewRoundRobinPartitioner
+	if *partition >= 0 {
+		config.Producer.Partitioner = sarama.NewManualPartitioner
+	}
+	if *authority != "" {
+		config.Net.TLS.Enable = true
+		config.Net.TLS.Config = certificates(*authority, *certificate, *key)
+	}
+	producer, err := sarama.NewAsyncProducer(strings.Split(*brokers, ","), config)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var highest int64
+	stop := make(chan struct{})
+	go func() { // the counter goes up and down: what it showed at most
+		for ticker := time.NewTicker(time.Millisecond); ; {
+			select {
+			case <-stop:
+				return
+			case <-ticker.C:
+				if counter, ok := config.MetricRegistry.Get("requests-in-flight").(metrics.Counter); ok {
+					if now := counter.Count(); now > atomic.LoadInt64(&highest) {
+						atomic.StoreInt64(&highest, now)
+					}
+				}
+			}
+		}
+	}()
+
+	value := make(sarama.ByteEncoder, 1000)
+	for i := range value {
+		value[i] = byte('a' + i%26)
+	}
+	failed, why := 0, ""
+	began := time.Now()
+	finished := make(chan struct{})
+	go func() {
+		for open := *records; open > 0; open-- {
+			select {
+			case <-producer.Successes():
+			case e := <-producer.Errors():
+				failed++
+				why = e.Err.Error()
+			}
+		}
+		close(finished)
+	}()
+	for i := 0; i < *records; i++ {
+		producer.Input() <- &sarama.ProducerMessage{Topic: *topic, Value: value, Partition: int32(*partition)}
+	}
+	<-finished
+	seconds := time.Since(began).Seconds()
+	close(stop)
+	if err := producer.Close(); err != nil {
+		log.Print(err)
+	}
+	line, _ := json.Marshal(map[string]any{
+		"records": *records, "failed": failed, "why": why, "seconds": seconds, "in_flight": highest,
+	})
+	fmt.Println(string(line))
+	if failed > 0 {
+		os.Exit(1)
+	}
+}
+
+func certificates(authority, certificate, key string) *tls.Config {
+	pem, err := os.ReadFile(authority)
+	if err != nil {
+		log.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}
+}

@@ -1,0 +1,280 @@
+"""The pipelining table: what producers reach over a long path, and how many requests they have under way on the wire.
+
+Kafka 4.4.0 stands behind a delayed link (wire.py); each client sends a fixed number of records of 1,000 bytes, flushed
+at 500,000 bytes or 100 ms, and waits for all answers. A run's samples are kept, so a table can be made in pieces:
+
+    python bench/pipelining/table.py [--rtt 1 70 140] [--cells one one-1 large acks0 many tls] [--peers batchval Java …]
+        [--rounds 3] [--fresh] [--quick | --save | --write-readme] [--report-only]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(HERE.parent / "validation"), str(ROOT)]
+
+import figures  # noqa: E402
+import link as links  # noqa: E402
+import machine  # noqa: E402
+import peers  # noqa: E402
+
+ONE, MANY, PARTITIONS = "pipeline-1", "pipeline-128", 128
+BATCH, LARGE, LINGER_MS = 500_000, 1_000_000, 100
+CELLS = {  # partitions, acks, cap, batch, TLS
+    "one": (1, -1, 5, BATCH, False),
+    "one-1": (1, -1, 1, BATCH, False),
+    "large": (1, -1, 5, LARGE, False),
+    "acks0": (1, 0, 5, BATCH, False),
+    "many": (PARTITIONS, -1, 5, BATCH, False),
+    "tls": (1, -1, 5, BATCH, True),
+}
+SERIAL = (
+    "sarama 1.30.1",
+    "sarama 1.61.1",
+    "librdkafka idempotent",
+)  # one request at a time to a partition: fewer records, or they take minutes
+README = ROOT / "README.md"
+MARKS = re.compile(r"(<!-- pipelining-table:start -->\n).*?(<!-- pipelining-table:end -->)", re.DOTALL)
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rtt", type=float, nargs="+", default=[1.0, 70.0, 140.0], help="milliseconds")
+    parser.add_argument("--cells", nargs="+", choices=list(CELLS), default=list(CELLS), metavar="CELL")
+    parser.add_argument("--peers", nargs="+", choices=list(peers.PEERS), default=list(peers.PEERS), metavar="PEER")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--brokers", type=int, default=5)
+    parser.add_argument("--heap", default="256m", help="of a broker (default 256m)")
+    parser.add_argument("--link", choices=("tun", "relay"), help="default: tun where it can be made")
+    parser.add_argument("--congestion", default="cubic", help="of every connection over the link (default cubic)")
+    parser.add_argument("--nice", type=int, default=0, help="of the clients")
+    parser.add_argument("--fresh", action="store_true", help="forget the samples of earlier runs")
+    parser.add_argument("--quick", action="store_true", help="few records, one round: a look, no result")
+    parser.add_argument("--report-only", action="store_true", help="measure nothing, write what is kept")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "build" / "bench" / "pipelining-table", help="for .json, .md"
+    )
+    parser.add_argument("--save", action="store_true", help="to bench/results, too")
+    parser.add_argument("--write-readme", action="store_true", help="and the README's section")
+    options = parser.parse_args(argv)
+    options.link = options.link or ("tun" if links.is_possible() else "relay")
+    options.save |= options.write_readme
+    if options.save and options.quick:
+        parser.error("a look is no result")
+    if options.save and options.link == "relay" and not options.report_only:
+        parser.error("no result without namespaces and TUN devices: a relay has no windows")
+    if options.quick:
+        options.rounds = 1
+    if options.link == "relay":
+        options.brokers = 1
+    return options
+
+
+class Child:
+    """A process that answers lines of JSON, and ends with its input."""
+
+    def __init__(self, *command: str) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE)
+        self.name = next((Path(word).name for word in command if word.endswith(".py")), command[0])
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended: see above")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def ask(self, **order: float) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def path(options: argparse.Namespace, certificates: Path) -> Iterator[tuple[list[str], Child, dict[str, Any]]]:
+    """(prefix of a client's command, the wire, the cluster's addresses)."""
+    with contextlib.ExitStack() as stack:
+
+        def child(*command: str) -> Child:
+            started = Child(*command)
+            stack.callback(started.end)
+            return started
+
+        cluster = [sys.executable, str(HERE / "cluster.py"), "--certificates", str(certificates)]
+        cluster += ["--brokers", str(options.brokers), "--heap", options.heap]
+        if options.link == "tun":
+            ports = [str(9100 + number) for number in range(1, options.brokers + 1)]
+            wire = child(sys.executable, str(HERE / "wire.py"), "tun", *ports, "--congestion", options.congestion)
+            ends = wire.answer()
+            far = ["ip", "netns", "exec", ends["far"]]
+            prefix = ["ip", "netns", "exec", ends["near"]]
+            brokers = child(*far, *cluster, "--host", links.FAR, "--port", "9100")
+        else:
+            from tests.interop.kafka_broker import free_port
+
+            port, behind = free_port(), free_port() - 1
+            prefix = []
+            wire = child(sys.executable, str(HERE / "wire.py"), "relay", str(port), f"127.0.0.1:{behind + 1}")
+            wire.answer()
+            brokers = child(*cluster, "--port", str(behind), "--advertise", str(port))
+        yield prefix, wire, brokers.answer()
+
+
+def records(peer: str, cell: str, rtt_ms: float, quick: bool) -> int:
+    """As many as give 200 requests and more where five are under way, and end within about ten seconds."""
+    partitions, acks, cap, batch, _ = CELLS[cell]
+    if quick:
+        return 2_000
+    if rtt_ms < 50:
+        return 300_000
+    if partitions > 1 or acks == 0:
+        return 200_000
+    if cap == 1:
+        return 40 * batch // 1000
+    if peer in SERIAL:
+        return 50_000
+    return 220 * batch // 1000
+
+
+def send(
+    options: argparse.Namespace, prefix: list[str], wire: Child, addresses: dict[str, Any], peer: str, cell: str,
+    rtt_ms: float, certificates: Path,
+) -> dict[str, Any]:  # fmt: skip
+    """One run of one client."""
+    partitions, acks, cap, batch, tls = CELLS[cell]
+    count = records(peer, cell, rtt_ms, options.quick)
+    run = peers.Run(
+        brokers=addresses["tls" if tls else "plain"],
+        topic=MANY if partitions > 1 else ONE,
+        records=count,
+        partitions=partitions,
+        acks=acks,
+        cap=cap,
+        batch=50_000 if options.quick else batch,
+        linger_ms=LINGER_MS,
+        certificates=certificates if tls else None,
+    )
+    sample: dict[str, Any] = {"peer": peer, "cell": cell, "rtt_ms": rtt_ms, "records": count, "batch": run.batch}
+    sample |= {"congestion": options.congestion, "link": options.link, "brokers": options.brokers}
+    sample["load"] = os.getloadavg()[0]
+    command = [*prefix, *(["nice", "-n", str(options.nice)] if options.nice else []), *peers.PEERS[peer](run)]
+    wire.ask(start=1)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=240)
+    except subprocess.TimeoutExpired:
+        return sample | {"error": "not done in four minutes"}
+    if acks == 0:  # what left the client may still be on its way
+        seen, until = -1, time.monotonic() + 60
+        while (now := wire.ask(report=1)["bytes"]) != seen and time.monotonic() < until:
+            seen = now
+            time.sleep(0.5 + rtt_ms / 500)
+    seen_on_wire = wire.ask(report=1)
+    try:
+        answer = peers.said(peer, done.stdout)
+    except ValueError:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        return sample | {"error": said[-1][:300] if said else f"exit code {done.returncode}"}
+    if answer["failed"]:
+        return sample | {"error": f"{answer['failed']} of {count} failed: {answer.get('why', '')}"}
+    if not tls and not count * 1000 < seen_on_wire["bytes"] < count * 1100 + 200_000:
+        return sample | {"error": f"{seen_on_wire['bytes']} bytes passed, of {count} records"}
+    return sample | {"seconds": answer["seconds"], "own_in_flight": answer["in_flight"], "wire": seen_on_wire}
+
+
+def measure(options: argparse.Namespace, samples: list[dict[str, Any]], keep: Path) -> dict[str, str]:
+    """Adds to the samples, kept after each; peers that are not here, with the reason."""
+    missing = peers.build(options.peers)
+    asked = [peer for peer in options.peers if peer not in missing]
+    with tempfile.TemporaryDirectory(prefix="pipelining-") as folder:
+        certificates = Path(folder)
+        with path(options, certificates) as (prefix, wire, addresses):
+            wire.ask(rtt=1)
+            for peer in asked if not options.quick else []:  # the brokers' compilers, the topics' first segments
+                send(options, prefix, wire, addresses, peer, "one", 1.0, certificates)
+            for number in range(options.rounds):
+                for rtt_ms in options.rtt:
+                    wire.ask(rtt=rtt_ms)
+                    for cell in options.cells:
+                        if cell == "tls" and rtt_ms != max(options.rtt):
+                            continue
+                        for peer in asked:
+                            one = send(options, prefix, wire, addresses, peer, cell, rtt_ms, certificates)
+                            samples.append(one)
+                            keep.write_text(json.dumps(samples, indent=1) + "\n")
+                            print(
+                                f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {told(one)}", file=sys.stderr, flush=True
+                            )
+    return missing
+
+
+def told(sample: dict[str, Any]) -> str:
+    if "error" in sample:
+        return str(sample["error"])
+    wire = sample["wire"]
+    return (
+        f"{figures.rate(sample):,.0f} records/s, steady {figures.steady(sample) or 0:,.0f}, "
+        f"{wire['requests']} requests, in flight {wire['in_flight']} ({wire['in_flight_total']} in all, "
+        f"own count {sample['own_in_flight']})"
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    keep = options.out.with_suffix(".samples.json")
+    samples: list[dict[str, Any]] = []
+    if keep.exists() and not options.fresh:
+        samples = json.loads(keep.read_text())
+    load = os.getloadavg()[0]
+    missing = {} if options.report_only else measure(options, samples, keep)
+    result = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine.describe(),
+        "settings": {"missing": missing, "load": [load, os.getloadavg()[0]], "heap": options.heap},
+        "versions": {
+            "Kafka": "4.4.0",
+            "Java": "4.3.1",
+            "franz-go": peers.FRANZ,
+            "librdkafka": peers.librdkafka_version(),
+        },
+        "rows": figures.rows(samples),
+        "samples": samples,
+    }
+    result["figures"] = figures.judged(result["rows"])
+    text = figures.markdown(result)
+    places = [options.out] + ([HERE.parent / "results" / "pipelining-table"] if options.save else [])
+    for place in places:
+        place.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+        place.with_suffix(".md").write_text(text)
+    print(text)
+    if options.write_readme:
+        readme = README.read_text()
+        if not MARKS.search(readme):
+            raise SystemExit("README.md has no <!-- pipelining-table:start --> … <!-- pipelining-table:end -->")
+        README.write_text(MARKS.sub(lambda found: found[1] + text + found[2], readme))
+    return int(any("error" in one for one in samples))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,355 @@
+"""What a client has under way, counted on the wire: by the correlation ids of Kafka's frames, as they pass.
+
+A request is in flight from the moment its head (size, API key, version, correlation id) leaves the client until the
+last byte of its answer reaches it: an honest client cannot send the next one before. Only the bytes are read, so a
+client's own opinion has no part in it; what is encrypted cannot be counted.
+
+    python bench/pipelining/wire.py tun PORT …              the delayed link of link.py between two namespaces, every
+                                                            packet's TCP payload followed in the order of its stream
+    python bench/pipelining/wire.py relay PORT HOST:PORT    without root: a delaying relay that listens on PORT
+
+Both print one line of JSON when they are ready, then take lines of JSON: {"rtt": ms}, {"start": 1}, {"report": 1}; the
+last is answered by one line. They end with their input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import json
+import os
+import select
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import link as links
+
+PRODUCE = 0
+REQUEST_HEAD, RESPONSE_HEAD = 12, 8
+TCP = 6
+SYN = 2
+
+
+class Frames:
+    """The frames of one direction, out of its bytes in order; `began` gets a head, `ended` its correlation id."""
+
+    def __init__(
+        self, head_size: int, began: Callable[[bytes], None] | None, ended: Callable[[bytes], None] | None
+    ) -> None:
+        self.head_size, self.began, self.ended = head_size, began, ended
+        self.head = b""
+        self.left = 0
+
+    def feed(self, data: bytes | memoryview) -> None:
+        at, end = 0, len(data)
+        while at < end:
+            if self.left > end - at:
+                self.left -= end - at
+                return
+            if self.left:
+                at += self.left
+                self.left = 0
+                self._done()
+                continue
+            taken = bytes(data[at : at + self.head_size - len(self.head)])
+            self.head += taken
+            at += len(taken)
+            if len(self.head) == self.head_size:
+                if self.began:
+                    self.began(self.head)
+                self.left = int.from_bytes(self.head[:4], "big") + 4 - self.head_size
+                if self.left <= 0:
+                    self._done()
+
+    def _done(self) -> None:
+        self.left = 0
+        if self.ended:
+            self.ended(self.head)
+        self.head = b""
+
+
+class Wire:
+    """All connections of a run."""
+
+    def __init__(self) -> None:
+        self.run = 0
+        self.start()
+
+    def start(self) -> None:
+        """Forget what was, and what connections of before may still have open."""
+        self.run += 1
+        self.open_now = 0
+        self.answered: list[tuple[float, int, float]] = []  # (when, bytes of the request, its latency)
+        self.sent: list[tuple[float, int]] = []
+        self.highest = self.highest_total = 0
+        self.last_byte = 0.0
+
+    def connection(self) -> tuple[Frames, Frames]:
+        """The two directions of a new one."""
+        under_way: dict[bytes, tuple[float, int]] = {}
+        run = self.run
+
+        def asked(head: bytes) -> None:
+            size, api_key = struct.unpack_from(">ih", head)
+            if api_key != PRODUCE or run != self.run:
+                return
+            now = time.monotonic()
+            under_way[head[8:12]] = now, size + 4
+            self.open_now += 1
+            self.sent.append((now, size + 4))
+            self.highest = max(self.highest, len(under_way))
+            self.highest_total = max(self.highest_total, self.open_now)
+
+        def arrived(_: bytes) -> None:
+            self.last_byte = time.monotonic()
+
+        def answered(head: bytes) -> None:
+            known = under_way.pop(head[4:8], None)
+            if known is not None and run == self.run:
+                now = time.monotonic()
+                self.open_now -= 1
+                self.answered.append((now, known[1], now - known[0]))
+
+        return Frames(REQUEST_HEAD, asked, arrived), Frames(RESPONSE_HEAD, None, answered)
+
+    def report(self) -> dict[str, Any]:
+        """What passed since `start`; `steady`: between the answer in the middle and the last but one."""
+        sent = sum(size for _, size in self.sent)
+        found = {
+            "requests": len(self.sent),
+            "answers": len(self.answered),
+            "bytes": sent,
+            "in_flight": self.highest,
+            "in_flight_total": self.highest_total,
+            "latency_ms": sorted(took for *_, took in self.answered)[len(self.answered) // 2] * 1000
+            if self.answered
+            else None,
+        }
+        if self.sent:  # of requests that are not answered this is all there is
+            found["sending_s"] = self.last_byte - self.sent[0][0]
+        if len(self.answered) >= 8:
+            half = len(self.answered) // 2
+            steady = self.answered[half:-1]  # the last one is what was left over
+            seconds = steady[-1][0] - steady[0][0]
+            found["steady_requests"] = len(steady) - 1
+            found["steady_bytes_per_s"] = sum(size for _, size, _ in steady[1:]) / seconds if seconds else None
+        return found
+
+
+class Stream:
+    """One direction of a TCP connection: its payload in order, whatever is sent again or comes too early."""
+
+    __slots__ = ("early", "frames", "next")
+
+    def __init__(self, frames: Frames, first: int) -> None:
+        self.frames = frames
+        self.next = first
+        self.early: dict[int, bytes] = {}
+
+    def segment(self, sequence: int, payload: memoryview) -> None:
+        ahead = (sequence - self.next) & 0xFFFFFFFF
+        if ahead >= 1 << 31:  # sent again, in whole or in part
+            seen = (1 << 32) - ahead
+            if seen >= len(payload):
+                return
+            payload, ahead = payload[seen:], 0
+        if ahead:
+            self.early[sequence] = bytes(payload)
+            return
+        self.frames.feed(payload)
+        self.next = (self.next + len(payload)) & 0xFFFFFFFF
+        while self.early:
+            for start in list(self.early):
+                if (start - self.next) & 0xFFFFFFFF == 0 or (start - self.next) & 0xFFFFFFFF >= 1 << 31:
+                    self.segment(start, memoryview(self.early.pop(start)))
+                    break
+            else:
+                return
+
+
+class Tap:
+    """IPv4 packets of both directions; connections to `ports` are followed."""
+
+    def __init__(self, wire: Wire, ports: set[int]) -> None:
+        self.wire, self.ports = wire, ports
+        self.streams: dict[tuple[int, int], Stream] = {}  # (client's port, negative for answers; broker's port)
+
+    def outgoing(self, packet: bytes) -> None:
+        self._seen(packet, from_client=True)
+
+    def incoming(self, packet: bytes) -> None:
+        self._seen(packet, from_client=False)
+
+    def _seen(self, packet: bytes, from_client: bool) -> None:
+        if packet[9] != TCP:
+            return
+        at = (packet[0] & 15) * 4
+        source, target, sequence = struct.unpack_from(">HHI", packet, at)
+        client, server = (source, target) if from_client else (target, source)
+        if server not in self.ports:
+            return
+        if packet[at + 13] & SYN:
+            self._opened(from_client, client, server, sequence)
+            return
+        payload = memoryview(packet)[at + (packet[at + 12] >> 4) * 4 : int.from_bytes(packet[2:4], "big")]
+        if payload:
+            stream = self.streams.get((client if from_client else -client, server))
+            if stream is not None:
+                stream.segment(sequence, payload)
+
+    def _opened(self, from_client: bool, client: int, server: int, sequence: int) -> None:
+        first = (sequence + 1) & 0xFFFFFFFF
+        if from_client:
+            requests, responses = self.wire.connection()
+            self.streams[client, server] = Stream(requests, first)
+            self.streams[-client, server] = Stream(responses, 0)
+        elif (stream := self.streams.get((-client, server))) is not None:
+            stream.next = first
+
+
+class Link:
+    """Two TUN devices; every packet waits half a round trip."""
+
+    def __init__(self, near: int, far: int, tap: Tap) -> None:
+        self.near, self.far, self.tap = near, far, tap
+        self.half_s = 0.0005
+
+    def carry(self, orders: Callable[[], bool]) -> None:
+        """Until the orders end."""
+        queues = {
+            self.near: collections.deque[tuple[float, bytes]](),
+            self.far: collections.deque[tuple[float, bytes]](),
+        }
+        other = {self.near: self.far, self.far: self.near}
+        asked = sys.stdin.fileno()
+        while True:
+            now = time.monotonic()
+            wake = now + 0.2
+            for source, queue in queues.items():
+                while queue and queue[0][0] <= now:
+                    try:
+                        os.write(other[source], queue[0][1])
+                    except BlockingIOError:
+                        break
+                    _, packet = queue.popleft()
+                    if source == self.far:
+                        self.tap.incoming(packet)
+                if queue:
+                    wake = min(wake, queue[0][0])
+            readable, _, _ = select.select((self.near, self.far, asked), (), (), max(0.0, wake - time.monotonic()))
+            due = time.monotonic() + self.half_s
+            for source in readable:
+                if source == asked:
+                    if not orders():
+                        return
+                    continue
+                with contextlib.suppress(BlockingIOError):
+                    for _ in range(64):
+                        packet = os.read(source, 65536)
+                        queues[source].append((due, packet))
+                        if source == self.near:
+                            self.tap.outgoing(packet)
+
+
+def obey(wire: Wire, set_rtt: Callable[[float], None]) -> bool:
+    """One line of orders; whether there may be more."""
+    line = sys.stdin.readline()
+    if not line:
+        return False
+    order = json.loads(line)
+    if "rtt" in order:
+        set_rtt(order["rtt"] / 2000)
+    if "start" in order:
+        wire.start()
+    print(json.dumps(wire.report() if "report" in order else {}), flush=True)
+    return True
+
+
+def tun(ports: set[int], mtu: int, congestion: str) -> None:
+    """Between two new namespaces, which are gone afterwards."""
+    near, far = links.names()
+    wire = Wire()
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -10)  # it is the way, not the load
+    try:
+        link = Link(*links.ends(mtu, congestion), Tap(wire, ports))
+        print(json.dumps({"near": near, "far": far}), flush=True)
+
+        def set_rtt(half_s: float) -> None:
+            link.half_s = half_s
+
+        link.carry(lambda: obey(wire, set_rtt))
+    finally:
+        for name in (near, far):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+class CountingRelay(links.Relay):
+    """Of streams, on one host: windows have no part in it, the count has."""
+
+    def __init__(self, port: int, target: tuple[str, int], wire: Wire) -> None:
+        super().__init__(target, 1.0)
+        self.port, self.wire = port, wire
+
+    async def serve(self) -> None:
+        server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port)
+        print(json.dumps({}), flush=True)
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(sys.stdin.fileno(), lambda: obey(self.wire, self._set_rtt) or done.set())
+        await done.wait()
+        server.close()
+
+    def _set_rtt(self, half_s: float) -> None:
+        self.half_s = half_s
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_reader, to_writer = await asyncio.open_connection(*self.target)
+        requests, responses = self.wire.connection()
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(
+                self._counted(reader, to_writer, requests, True), self._counted(to_reader, writer, responses, False)
+            )
+
+    async def _counted(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frames: Frames, at_once: bool
+    ) -> None:
+        """Requests count as they come in, answers as they are handed out."""
+        loop = asyncio.get_running_loop()
+
+        def hand_out(data: bytes) -> None:
+            if not at_once:
+                frames.feed(data)
+            writer.write(data)
+
+        while data := await reader.read(1 << 18):
+            if at_once:
+                frames.feed(data)
+            loop.call_later(self.half_s, hand_out, data)
+        loop.call_later(self.half_s, writer.close)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("how", choices=("tun", "relay"))
+    parser.add_argument("where", nargs="+", metavar="PORT", help="of brokers; for relay: PORT HOST:PORT")
+    parser.add_argument("--mtu", type=int, default=9000)
+    parser.add_argument("--congestion", default="cubic", help="of every connection over the link (default cubic)")
+    options = parser.parse_args()
+    if options.how == "tun":
+        tun({int(port) for port in options.where}, options.mtu, options.congestion)
+        return
+    host, _, port = options.where[1].rpartition(":")
+    asyncio.run(CountingRelay(int(options.where[0]), (host, int(port)), Wire()).serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""The pipelining table's count on the wire is right, and the table is made, tiny, over a relay. No time is asserted."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench" / "pipelining"
+
+sys.path.insert(0, str(BENCH))
+import figures  # noqa: E402
+import wire  # noqa: E402
+
+sys.path.remove(str(BENCH))
+
+CLIENT, BROKER = 40_000, 9101
+
+
+def request(correlation_id: int, size: int = 100, api_key: int = 0) -> bytes:
+    return struct.pack(">ihhi", 8 + size, api_key, 9, correlation_id) + bytes(size)
+
+
+def response(correlation_id: int, size: int = 10) -> bytes:
+    return struct.pack(">ii", 4 + size, correlation_id) + bytes(size)
+
+
+def test_requests_in_flight_are_counted_by_their_ids_whatever_the_pieces() -> None:
+    rng = random.Random(6)
+    for _ in range(50):
+        count = wire.Wire()
+        requests, responses = count.connection()
+
+        def feed(frames: wire.Frames, data: bytes) -> None:
+            while data:
+                size = rng.randrange(1, 40)
+                frames.feed(data[:size])
+                data = data[size:]
+
+        feed(requests, request(1, api_key=18))  # not a produce request: it counts as none
+        feed(requests, b"".join(request(n) for n in range(2, 7)))
+        assert (count.highest, count.open_now) == (5, 5)
+        feed(responses, response(1) + response(2) + response(3))
+        assert count.open_now == 3
+        feed(requests, request(7, size=0) + request(8))
+        assert count.highest == 5
+        feed(requests, request(9))
+        assert count.highest == 6
+        feed(responses, b"".join(response(n, size=0) for n in range(4, 10)))
+        report = count.report()
+        assert (report["requests"], report["answers"], report["in_flight"]) == (8, 8, 6)
+        assert report["bytes"] == sum(len(request(n, size)) for n, size in [(n, 100) for n in range(2, 9)] + [(9, 0)])
+
+
+def test_an_answer_in_part_is_none() -> None:
+    count = wire.Wire()
+    requests, responses = count.connection()
+    requests.feed(request(1)[: wire.REQUEST_HEAD])
+    responses.feed(response(1)[:-1])
+    assert count.open_now == 1
+    responses.feed(response(1)[-1:])
+    assert count.open_now == 0
+
+
+def test_all_brokers_together_and_a_run_after_another() -> None:
+    count = wire.Wire()
+    first, second = count.connection(), count.connection()
+    first[0].feed(request(1) + request(2))
+    second[0].feed(request(1) + request(2) + request(3))
+    assert (count.highest, count.highest_total) == (3, 5)
+    count.start()
+    second[1].feed(response(1))  # of before
+    count.connection()[0].feed(request(1))
+    assert (count.highest, count.highest_total, count.report()["requests"]) == (1, 1, 1)
+
+
+def packet(from_client: bool, sequence: int, payload: bytes, flags: int = 16) -> bytes:
+    ports = (CLIENT, BROKER) if from_client else (BROKER, CLIENT)
+    tcp = struct.pack(">HHIIBBHHH", *ports, sequence & 0xFFFFFFFF, 0, 5 << 4, flags, 0, 0, 0)
+    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 40 + len(payload), 0, 0, 64, 6, 0, bytes(4), bytes(4))
+    return ip + tcp + payload
+
+
+@pytest.mark.parametrize("start", [7, (1 << 32) - 150])
+def test_packets_sent_again_or_overtaken_count_once(start: int) -> None:
+    """The stream is put in order as TCP does it, across the end of the sequence numbers, too."""
+    data = b"".join(request(n, size=40) for n in range(8))
+    rng = random.Random(start)
+    for _ in range(30):
+        count = wire.Wire()
+        tap = wire.Tap(count, {BROKER})
+        tap.outgoing(packet(True, start - 1, b"", wire.SYN))
+        tap.incoming(packet(False, 99, b"", wire.SYN | 16))
+        pieces = [(at, data[at : at + size]) for at in range(0, len(data), 30) for size in (30, 45)]
+        rng.shuffle(pieces)
+        for at, piece in pieces:
+            tap.outgoing(packet(True, start + at, piece))
+        assert (count.highest, count.report()["bytes"]) == (8, len(data))
+        tap.incoming(packet(False, 100, b"".join(response(n) for n in range(8))))
+        assert count.open_now == 0
+
+
+def sample(peer: str, cell: str, steady: float, in_flight: int, seconds: float = 10.0) -> dict[str, object]:
+    size = 1_000_000 if cell == "large" else 500_000
+    seen = {"requests": 220, "answers": 220, "bytes": 220 * size, "in_flight": in_flight, "in_flight_total": in_flight}
+    seen |= {"steady_requests": 109, "steady_bytes_per_s": steady * 1000, "sending_s": seconds}
+    one = {"peer": peer, "cell": cell, "rtt_ms": 140.0, "records": 220 * size // 1000, "batch": size, "wire": seen}
+    return one | {
+        "congestion": "cubic",
+        "brokers": 5,
+        "seconds": seconds,
+        "own_in_flight": 3,
+        "load": 1.0,
+        "link": "tun",
+    }
+
+
+def test_verdicts_say_missed_where_it_is_missed() -> None:
+    samples = [
+        sample("batchval", "one", 15_300, 5),
+        sample("batchval", "large", 29_000, 6),
+        sample("Java", "one", 16_000, 5),
+        sample("franz-go", "one", 99_000, 6),  # not within its cap: no measure for anybody
+        sample("sarama 1.61.1", "large", 4_000, 1, seconds=60.0),
+    ]
+    verdicts = {
+        one["figure"]: (one["verdict"], round(one["value"], 2)) for one in figures.judged(figures.rows(samples))
+    }
+    assert verdicts == {
+        "140 ms, partition 0, 500,000 bytes: of 5 × batch / RTT, steady": ("met", 0.86),
+        "140 ms, partition 0, 1,000,000 bytes: of 5 × batch / RTT, steady": ("missed", 0.81),
+        "140 ms, partition 0, 500,000 bytes: of the best that keeps its cap, Java": ("missed", 0.96),
+        "140 ms, whole run, 1,000,000 bytes: of sarama 1.61.1": ("met", 6.0),
+        "requests above the cap on the wire, every cell": ("missed", 1),
+    }
+
+
+@pytest.mark.jvm
+def test_the_table_is_made(tmp_path: Path) -> None:
+    """librdkafka's loop before a real broker, behind a relay that counts."""
+    out = tmp_path / "table"
+    command = [sys.executable, str(BENCH / "table.py"), "--quick", "--link", "relay", "--rtt", "1"]
+    command += ["--peers", "librdkafka", "--cells", "one", "one-1", "tls", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")
+    result = json.loads(out.with_suffix(".json").read_text())
+    assert result["settings"]["missing"] == {}
+    rows = {row["cell"]: row for row in result["rows"]}
+    assert set(rows) == {"one", "one-1", "tls"}
+    assert rows["one-1"]["in_flight"] == 1
+    assert 1 <= rows["one"]["in_flight"] <= 5
+    assert all(row["max_records_per_s"] > 0 for row in rows.values())
+    for one in result["samples"]:
+        if one["cell"] != "tls":  # encrypted, nothing can be counted
+            assert one["wire"]["answers"] == one["wire"]["requests"] >= 2_000 // 50
+            assert one["wire"]["bytes"] > 2_000 * 1000
