@@ -1,0 +1,102 @@
+"""Lines of Kafka's producer performance tool: its words, in its order, with microseconds as three decimals of ms.
+
+    8416 records sent, 8407.6 records/sec (8.02 MB/sec), 1.846 ms avg latency, 2.214 ms max latency.
+    200000 records sent, 16969.285593 records/sec (16.18 MB/sec), 1.729 ms avg latency, 3.711 ms max latency, 1.468 ms
+      50th, 3.348 ms 95th, 3.652 ms 99th, 3.706 ms 99.9th.                                  (one line)
+    150000 steady state records sent, …                                                     (after --warmup-records)
+
+With ``unit="ms"`` a line is what Kafka's tool prints, byte for byte: averages with one or two decimals, percentiles in
+whole ms, rounded down. A MB is 2^20 bytes. Halves round up, as Java's formats do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+
+from batchval.perf.histogram import Histogram
+
+__all__ = ["PERCENTILES", "UNITS", "Window", "fixed", "in_flight_line", "interval_line", "second_line", "total_line"]
+
+MB = 1024 * 1024
+PERCENTILES = (50.0, 95.0, 99.0, 99.9)  # those of Kafka's line
+UNITS = ("us", "ms")
+_MANY_DIGITS = Context(prec=400)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What happened in a time: the unit of an interval line."""
+
+    records: int
+    value_bytes: int
+    elapsed_ns: int
+    sum_us: int
+    max_us: int
+
+    @property
+    def records_per_second(self) -> float:
+        return self.records * 1e9 / self.elapsed_ns if self.elapsed_ns > 0 else 0.0
+
+    @property
+    def mb_per_second(self) -> float:
+        return self.value_bytes * 1e9 / self.elapsed_ns / MB if self.elapsed_ns > 0 else 0.0
+
+
+def fixed(value: float, places: int) -> str:
+    """``%.{places}f`` as Java writes it: halves of the shortest decimal form round up."""
+    exact = Decimal(repr(float(value)))
+    return f"{exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _MANY_DIGITS):f}"
+
+
+def interval_line(window: Window, unit: str = "us") -> str:
+    """The line of an interval; Kafka's has one decimal."""
+    mean = window.sum_us / window.records / 1000 if window.records else 0.0
+    start = (
+        f"{window.records} records sent, {fixed(window.records_per_second, 1)} records/sec "
+        f"({fixed(window.mb_per_second, 2)} MB/sec)"
+    )
+    if unit == "ms":
+        return f"{start}, {fixed(mean, 1)} ms avg latency, {window.max_us // 1000}.0 ms max latency."
+    return f"{start}, {fixed(mean, 3)} ms avg latency, {_ms(window.max_us)} ms max latency."
+
+
+def total_line(
+    histogram: Histogram, value_bytes: int, elapsed_ns: int, unit: str = "us", *, steady_state: bool = False
+) -> str:
+    """The line at the end of a run; of the part after the warm-up with ``steady_state``."""
+    window = Window(histogram.count, value_bytes, elapsed_ns, histogram.sum, histogram.max)
+    start = (
+        f"{window.records}{' steady state' if steady_state else ''} records sent, "
+        f"{fixed(window.records_per_second, 6)} records/sec ({fixed(window.mb_per_second, 2)} MB/sec)"
+    )
+    percentiles = [(f"{percent:g}th", histogram.percentile(percent)) for percent in PERCENTILES]
+    if unit == "ms":
+        start += f", {fixed(histogram.mean / 1000, 2)} ms avg latency, {histogram.max // 1000}.00 ms max latency, "
+        return start + ", ".join(f"{us // 1000} ms {name}" for name, us in percentiles) + "."
+    start += f", {fixed(histogram.mean / 1000, 3)} ms avg latency, {_ms(histogram.max)} ms max latency, "
+    return start + ", ".join(f"{_ms(us)} ms {name}" for name, us in percentiles) + "."
+
+
+def second_line(histogram: Histogram, given_bytes: int, wire_bytes: int | None, elapsed_ns: int, in_flight: int) -> str:
+    """What Kafka's line has no place for. ``wire_bytes`` is None where a client does not count them."""
+
+    def rate(n: int) -> str:
+        return fixed(Window(0, n, elapsed_ns, 0, 0).mb_per_second, 2)
+
+    wire = "not counted" if wire_bytes is None else f"{rate(wire_bytes)} MiB/s"
+    return (
+        f"{_ms(histogram.percentile(75))} ms 75th, {fixed(histogram.stddev / 1000, 3)} ms stddev, "
+        f"{rate(given_bytes)} MiB/s given, {wire} on the wire, {in_flight} requests in flight"
+    )
+
+
+def in_flight_line(highest: Mapping[int, int], over_all: int) -> str:
+    """The highest number of requests in flight, per connection and over all brokers."""
+    each = ", ".join(f"broker {node} {n}" for node, n in sorted(highest.items()))
+    return f"highest in flight: {each or 'none'}; over all brokers {over_all}"
+
+
+def _ms(us: int) -> str:
+    return f"{us // 1000}.{us % 1000:03d}"

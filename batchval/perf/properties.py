@@ -1,0 +1,221 @@
+"""Clients' settings as Kafka's tools take them: a file of Java properties, and NAME=VALUE from the command line.
+
+    --command-config FILE        linger.ms=5 / linger.ms: 5 / linger.ms 5, comments with # or !, \\ at an end goes on
+    --command-property NAME=VALUE[,NAME=VALUE…]
+
+What is said on the command line wins over the file. ``PRODUCER`` says what each of Kafka's names is called here and
+what kind of value it has; ``rdkafka`` gives librdkafka's names and values for the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from batchval.errors import BatchvalError
+
+__all__ = ["PRODUCER", "SECURITY", "PropertyError", "gathered", "parse", "producer_options", "rdkafka"]
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+#: names that say how to reach and authenticate; network/security.py reads them
+SECURITY = ("security.protocol", "ssl.", "sasl.")
+
+
+class PropertyError(BatchvalError):
+    """A setting that cannot be meant: its file, its form or its value. One line."""
+
+
+def parse(text: str) -> dict[str, str]:
+    """Java's properties. PropertyError for a bad \\uXXXX."""
+    found: dict[str, str] = {}
+    lines = iter(re.split(r"\r\n|\r|\n", text))
+    for line in lines:
+        whole = line.lstrip(" \t\f")
+        if not whole or whole[0] in "#!":
+            continue
+        while (len(whole) - len(whole.rstrip("\\"))) % 2:
+            whole = whole[:-1] + next(lines, "").lstrip(" \t\f")
+        match = re.match(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", whole, re.DOTALL)
+        assert match is not None  # every string has this form
+        found[_unescaped(match[1])] = _unescaped(match[2])
+    return found
+
+
+def _unescaped(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        if match[1] is not None:
+            return chr(int(match[1], 16))
+        if match[2] == "u":
+            raise PropertyError("a property with \\u that is not followed by four hexadecimal digits")
+        return _ESCAPES.get(match[2], match[2])
+
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.?))", one, text, flags=re.DOTALL)
+
+
+def gathered(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, str]:
+    """All that was given, the later over the earlier and pairs over files. PropertyError, OSError."""
+    found: dict[str, str] = {}
+    for file in files:
+        try:
+            found |= parse(file.read_text("utf-8"))
+        except UnicodeDecodeError:
+            raise PropertyError(f"{file}: not text in UTF-8") from None
+        except PropertyError as error:
+            raise PropertyError(f"{file}: {error}") from None
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise PropertyError(f"{pair!r} is not NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError
+    return text.lower() == "true"
+
+
+def _acks(text: str) -> int:
+    return {"all": -1, "-1": -1, "1": 1, "0": 0}[text.lower()]
+
+
+def _codec(text: str) -> str:
+    if text.lower() not in {"none", "gzip", "snappy", "lz4", "zstd"}:
+        raise ValueError
+    return text.lower()
+
+
+def _at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _buffer(text: str) -> int | None:
+    value = _at_least(-1)(text)
+    return None if value == -1 else value
+
+
+def _nodes(text: str) -> list[str]:
+    nodes = [node.strip() for node in text.split(",") if node.strip()]
+    if not nodes:
+        raise ValueError
+    return nodes
+
+
+_Known = Mapping[str, tuple[str, Callable[[str], Any]]]
+
+#: Kafka's name -> the name in ProducerOptions, and how its value is read
+PRODUCER: _Known = {
+    "bootstrap.servers": ("bootstrap_servers", _nodes),
+    "client.id": ("client_id", str),
+    "acks": ("acks", _acks),
+    "linger.ms": ("linger_ms", _at_least(0)),
+    "batch.size": ("batch_size", _at_least(0)),
+    "buffer.memory": ("buffer_memory", _at_least(1, 2**62)),
+    "max.request.size": ("max_request_size", _at_least(1)),
+    "max.in.flight.requests.per.connection": ("max_in_flight", _at_least(1)),
+    "compression.type": ("compression_type", _codec),
+    "enable.idempotence": ("enable_idempotence", _boolean),
+    "transactional.id": ("transactional_id", str),
+    "transaction.timeout.ms": ("transaction_timeout_ms", _at_least(1)),
+    "retries": ("retries", _at_least(0)),
+    "delivery.timeout.ms": ("delivery_timeout_ms", _at_least(1)),
+    "request.timeout.ms": ("request_timeout_ms", _at_least(1)),
+    "retry.backoff.ms": ("retry_backoff_ms", _at_least(0)),
+    "max.block.ms": ("max_block_ms", _at_least(0)),
+    "send.buffer.bytes": ("send_buffer_bytes", _buffer),
+    "receive.buffer.bytes": ("receive_buffer_bytes", _buffer),
+}
+_LEVELS = tuple(f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd"))
+#: said by everybody's files, and of no meaning here
+_SERIALIZERS = {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"}
+
+
+def producer_options(properties: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """(keyword arguments of ProducerOptions, properties of security, names that mean nothing here).
+
+    PropertyError for a value that its name does not allow.
+    """
+    return translated(properties, PRODUCER, {"compression.type": "compression_level"})
+
+
+def translated(
+    properties: Mapping[str, str], known: _Known, levels: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """The same by any table."""
+    options: dict[str, Any] = {}
+    security: dict[str, str] = {}
+    unknown: list[str] = []
+    for name, value in properties.items():
+        if name.startswith(SECURITY):
+            security[name] = value
+        elif name in known:
+            ours, read = known[name]
+            options[ours] = _read(name, value, read)
+        elif name in _LEVELS and levels:
+            level = _read(name, value, int)
+            if name.split(".")[1] == properties.get("compression.type", "none").lower():
+                options["compression_level"] = level
+        elif name not in _SERIALIZERS:
+            unknown.append(name)
+    return options, security, unknown
+
+
+def _read(name: str, value: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(value)
+    except (ValueError, KeyError):
+        raise PropertyError(f"{name}: {value!r} is not a value it can have") from None
+
+
+_RDKAFKA_NAMES = {
+    "max.request.size": "message.max.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+}
+_JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+
+
+def rdkafka(properties: Mapping[str, str]) -> dict[str, Any]:
+    """librdkafka's configuration for Kafka's names; other names are passed on, it judges them. PropertyError."""
+    found: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name in PRODUCER:
+            _read(name, value, PRODUCER[name][1])
+        if name == "buffer.memory":
+            found["queue.buffering.max.kbytes"] = max(1, int(value) // 1024)
+        elif name == "max.block.ms" or name in _SERIALIZERS:
+            continue
+        elif name in {"send.buffer.bytes", "receive.buffer.bytes"}:
+            found[_RDKAFKA_NAMES[name]] = max(0, int(value))  # 0 is librdkafka's word for: leave it to the system
+        elif name in _LEVELS:
+            if name.split(".")[1] == properties.get("compression.type", "none").lower():
+                found["compression.level"] = value
+        elif name == "sasl.jaas.config":
+            for match in _JAAS.finditer(value):
+                text = next(group for group in match.groups()[1:] if group is not None)
+                found[f"sasl.{match[1]}"] = re.sub(r"\\(.)", r"\1", text)
+        elif name == "ssl.truststore.location":
+            found["ssl.ca.location"] = _pem(name, value, properties.get("ssl.truststore.type"))
+        elif name == "ssl.keystore.location":
+            found["ssl.certificate.location"] = _pem(name, value, properties.get("ssl.keystore.type"))
+            found["ssl.key.location"] = value
+        elif name == "ssl.endpoint.identification.algorithm":
+            found[name] = value or "none"
+        elif name not in {"ssl.truststore.type", "ssl.keystore.type", "ssl.truststore.password"}:
+            found[_RDKAFKA_NAMES.get(name, name)] = value
+    return found
+
+
+def _pem(name: str, value: str, kind: str | None) -> str:
+    if (kind or "JKS").upper() != "PEM":
+        raise PropertyError(f"{name}: librdkafka reads PEM alone (set {name.removesuffix('location')}type=PEM)")
+    return value

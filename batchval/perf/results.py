@@ -1,0 +1,141 @@
+"""The result of a run as JSON: what perf merge and perf compare read.
+
+    {"batchval_perf": 1, "kind": "produce", "client": "batchval", "date": "2026-11-21T12:00:00+00:00",
+     "settings": {…}, "totals": {…}, "intervals": [{"t_ms": …, "records": …, "bytes": …}, …], "histogram": {…},
+     "histogram_intended": {…} | null, "machine": {…}, "versions": {…}}
+
+``totals`` of a producer: records, failed, bytes, wire_bytes (or null), elapsed_ns, highest_in_flight,
+highest_in_flight_total, errors {name: count}, and steady_state (the same figures after the warm-up, or null).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from batchval.errors import BatchvalError
+from batchval.perf.histogram import Histogram
+
+__all__ = ["VERSION", "Result", "ResultError", "machine", "versions"]
+
+VERSION = 1
+_KINDS = ("produce", "consume")
+
+
+class ResultError(BatchvalError):
+    """A file is not the result of a run, or of a version that is not known here."""
+
+
+def machine() -> dict[str, Any]:
+    """What a run ran on; without names of hosts or people."""
+    model = ""
+    try:
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": model or platform.machine(),
+        "cores": os.cpu_count(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what can move a figure."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for package in ("batchval", "uvloop", "confluent-kafka"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass(slots=True)
+class Result:
+    """A run: what was asked, what came of it, and where."""
+
+    kind: str
+    client: str
+    settings: dict[str, Any]
+    totals: dict[str, Any]
+    intervals: list[dict[str, Any]]
+    histogram: Histogram | None
+    histogram_intended: Histogram | None = None
+    machine: dict[str, Any] = field(default_factory=machine)
+    versions: dict[str, str] = field(default_factory=versions)
+    date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for json.dumps."""
+        return {
+            "batchval_perf": VERSION,
+            "kind": self.kind,
+            "client": self.client,
+            "date": self.date,
+            "settings": self.settings,
+            "totals": self.totals,
+            "intervals": self.intervals,
+            "histogram": None if self.histogram is None else self.histogram.to_json(),
+            "histogram_intended": None if self.histogram_intended is None else self.histogram_intended.to_json(),
+            "machine": self.machine,
+            "versions": self.versions,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Result:
+        """The result that to_json gave. ResultError for anything else."""
+        if not isinstance(data, dict) or "batchval_perf" not in data:
+            raise ResultError("not the result of a perf run")
+        if data["batchval_perf"] != VERSION:
+            raise ResultError(f"a result of version {data['batchval_perf']!r}; known here: {VERSION}")
+        kinds = {"settings": dict, "totals": dict, "machine": dict, "versions": dict, "intervals": list}
+        kinds |= {"client": str, "date": str, "kind": str}
+        for name, kind in kinds.items():
+            if not isinstance(data.get(name), kind):
+                raise ResultError(f"a result without {name}")
+        if data["kind"] not in _KINDS:
+            raise ResultError(f"a result of {data['kind']!r}: neither produce nor consume")
+        try:
+            found = [
+                None if data.get(name) is None else Histogram.from_json(data[name])
+                for name in ("histogram", "histogram_intended")
+            ]
+        except ValueError as error:
+            raise ResultError(str(error)) from None
+        return cls(
+            data["kind"],
+            data["client"],
+            data["settings"],
+            data["totals"],
+            data["intervals"],
+            found[0],
+            found[1],
+            data["machine"],
+            data["versions"],
+            data["date"],
+        )
+
+    def write(self, path: Path | str) -> None:
+        """Into a file. OSError."""
+        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", "utf-8")
+
+    @classmethod
+    def read(cls, path: Path | str) -> Result:
+        """From a file. OSError, ResultError."""
+        try:
+            return cls.from_json(json.loads(Path(path).read_text("utf-8")))
+        except ResultError as error:
+            raise ResultError(f"{path}: {error}") from None
+        except ValueError:
+            raise ResultError(f"{path}: not JSON") from None
