@@ -13,8 +13,8 @@ from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-cdef extern from * nogil:
-    int __builtin_clzll(unsigned long long) noexcept
+cdef extern from *:
+    int __builtin_clzll(unsigned long long) noexcept nogil
 
 MAX_SUM = INT64_MAX  # µs
 COUNTERS = 2048 + 1024 * 52  # up to 2**63 - 1 µs
