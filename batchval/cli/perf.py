@@ -10,7 +10,7 @@ from batchval.cli import Commands
 
 
 class _Perf(Commands):
-    MODULES: ClassVar = {"consume": "perf_consume"}
+    MODULES: ClassVar = {"compare": "perf_compare", "consume": "perf_consume", "merge": "perf_merge"}
 
 
 @click.group("perf", cls=_Perf, short_help="Measure producing and consuming, in microseconds.")

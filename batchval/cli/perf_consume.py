@@ -132,11 +132,12 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
     from batchval.perf.clients import consumers
     from batchval.perf.consume import ConsumeRun, RunOptions
 
+    properties = _properties(given)
     if not given["hide_header"]:
         click.echo(rows.DETAILED_HEADER if given["show_detailed_stats"] else rows.SUMMARY_HEADER)
     if given["decode"] == "headers":
         _say("only batch headers are decoded: MB are wire bytes")
-    client = consumers.open_client(given, _properties(given))
+    client = consumers.open_client(given, properties)
     partitions = client.partitions
     threads = given["threads"]
     if threads > len(partitions):
@@ -160,6 +161,8 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
         click.echo(rows.summary_row(outcome.summary, dates))
     if given["print_metrics"]:
         _print_metrics(outcome)
+    if outcome.summary is not None and (given["json_file"] or given["report"]):
+        _keep(given, threads, client.version, outcome)
     if outcome.interrupted:
         _say("interrupted")
         return INTERRUPTED
@@ -170,19 +173,58 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
     return FINDINGS if outcome.short else 0
 
 
+#: What a result says of its run. Not the properties: passwords are among them.
+_SETTINGS = (
+    "topic", "include", "num_records", "decode", "group", "from_latest", "fetch_size", "socket_buffer_size",
+    "check_crcs", "timeout",
+)  # fmt: skip
+
+
+def _keep(given: Mapping[str, Any], threads: int, version: str, outcome: Outcome) -> None:
+    """The result as a file, for perf merge and compare; and as a page."""
+    from batchval.perf.results import Result
+
+    summary = outcome.summary
+    assert summary is not None
+    intervals = []
+    at = (0.0, 0, 0)
+    for sample in outcome.samples:
+        if sample.t_ms > at[0]:
+            intervals.append(
+                {"t_ms": round(sample.t_ms, 3), "records": sample.records - at[1], "bytes": sample.bytes - at[2]}
+            )
+            at = (sample.t_ms, sample.records, sample.bytes)
+    result = Result(
+        kind="consume",
+        client=given["client"],
+        settings={name: given[name] for name in _SETTINGS} | {"threads": threads},
+        totals={
+            "records": summary.records,
+            "bytes": summary.bytes,
+            "elapsed_ns": outcome.elapsed_ns,
+            "rebalance_ms": summary.rebalance_ms,
+            "fetch_ms": summary.fetch_ms,
+            "start_ms": summary.start_ms,
+            "end_ms": summary.end_ms,
+        },
+        intervals=intervals,
+        histogram=None,
+    )
+    result.versions["client"] = version
+    if given["json_file"]:
+        result.write(given["json_file"])
+    if given["report"]:
+        from batchval.perf.report import write
+
+        write(given["report"], [("this run", result)])
+
+
 def _properties(given: Mapping[str, Any]) -> dict[str, str]:
     """The file's, then those of the command line."""
-    found: dict[str, str] = {}
-    lines: list[str] = []
-    if given["command_config"] is not None:
-        lines += given["command_config"].read_text().splitlines()
-    for line in [*lines, *given["command_property"]]:
-        if line.strip() and line.lstrip()[0] not in "#!":
-            name, equals, value = line.partition("=")
-            if not equals:
-                raise click.UsageError(f"{line!r} is not KEY=VALUE.")
-            found[name.strip()] = value.strip()
-    return found
+    from batchval.perf.properties import gathered
+
+    files = [given["command_config"]] if given["command_config"] is not None else []
+    return gathered(files, given["command_property"])
 
 
 def _progress(num_records: int) -> Any:

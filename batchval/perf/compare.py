@@ -14,7 +14,7 @@ from typing import Any
 
 from batchval.errors import BatchvalError
 
-__all__ = ["Change", "change", "percent", "rows"]
+__all__ = ["Change", "CompareError", "change", "percent", "rows", "spread"]
 
 
 class CompareError(BatchvalError):
@@ -99,3 +99,10 @@ def percent(share: Decimal | None) -> str:
 def rows(a: Mapping[str, str], b: Mapping[str, str]) -> list[tuple[str, Change]]:
     """Each figure that both have, in the order of ``a``."""
     return [(name, change(a[name], b[name])) for name in a if name in b]
+
+
+def spread(found: Change) -> str:
+    """``0 to 100 %``, or – where there is none."""
+    if found.low is None or found.high is None:
+        return "–"
+    return f"{percent(found.low).removesuffix(' %')} to {percent(found.high)}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchval.perf.consume import ConsumeError, PerfConsumer, TopicPartition
+from batchval.perf.properties import rdkafka
 
 __all__ = ["OpenClient", "open_client"]
 
@@ -32,10 +33,10 @@ def _librdkafka(given: Mapping[str, Any], properties: Mapping[str, str]) -> Open
     try:
         import confluent_kafka
 
-        from batchval.perf.clients.rdkafka_consumer import RdkafkaConsumer, librdkafka_names, partitions_of
+        from batchval.perf.clients.rdkafka_consumer import RdkafkaConsumer, partitions_of
     except ModuleNotFoundError as error:
         raise ConsumeError(f"--client librdkafka needs {error.name}: pip install batchval[perf]") from None
-    common = {**librdkafka_names(properties), "bootstrap.servers": given["bootstrap_server"]}
+    common = {**_librdkafka_names(properties), "bootstrap.servers": given["bootstrap_server"]}
     config = common | {
         "group.id": given["group"],
         "auto.offset.reset": "latest" if given["from_latest"] else "earliest",
@@ -63,6 +64,13 @@ def _librdkafka(given: Mapping[str, Any], properties: Mapping[str, str]) -> Open
     return OpenClient(
         partitions, make, last_error, f"librdkafka {version}, confluent-kafka {confluent_kafka.__version__}"
     )
+
+
+def _librdkafka_names(properties: Mapping[str, str]) -> dict[str, Any]:
+    found = rdkafka(properties)
+    if "fetch.max.wait.ms" in found:
+        found["fetch.wait.max.ms"] = found.pop("fetch.max.wait.ms")
+    return found
 
 
 def _own(given: Mapping[str, Any], properties: Mapping[str, str]) -> OpenClient:

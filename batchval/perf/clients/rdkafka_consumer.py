@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from batchval.perf.consume import ConsumeError, Polled
 
-__all__ = ["RdkafkaConsumer", "librdkafka_names", "partitions_of"]
+__all__ = ["RdkafkaConsumer", "partitions_of"]
 
 #: One ``consume`` call at most: a Python object each.
 MAX_POLL_RECORDS = 10_000
@@ -37,47 +37,6 @@ _PASSING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
 _QUIET: Mapping[str, Any] = {"log_level": 0, "log.connection.close": False}
-
-
-_RENAMED = {
-    "ssl.truststore.location": "ssl.ca.location",
-    "ssl.keystore.location": "ssl.keystore.location",
-    "ssl.keystore.password": "ssl.keystore.password",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-}
-_JAVA_ALONE = (
-    "ssl.truststore.type",
-    "ssl.keystore.type",
-    "ssl.truststore.password",
-    "key.deserializer",
-    "value.deserializer",
-)
-
-
-def librdkafka_names(properties: Mapping[str, str]) -> dict[str, str]:
-    """Kafka's property names as librdkafka's; what it knows by the same name is handed on.
-
-    Certificates must be PEM (librdkafka reads no JKS). Raises ConsumeError for what has no counterpart.
-    """
-    config: dict[str, str] = {}
-    for name, value in properties.items():
-        if name == "sasl.jaas.config":
-            for ours, theirs in (("sasl.username", "username"), ("sasl.password", "password")):
-                match = re.search(rf'\b{theirs}\s*=\s*"((?:[^"\\]|\\.)*)"', value)
-                if match is None:
-                    raise ConsumeError(f"sasl.jaas.config has no {theirs}")
-                config[ours] = re.sub(r"\\(.)", r"\1", match[1])
-        elif name in {"ssl.truststore.type", "ssl.keystore.type"} and value.upper() == "JKS":
-            raise ConsumeError(f"{name}: librdkafka reads PEM (and PKCS12 key stores), not JKS")
-        elif name == "ssl.keystore.location" and properties.get("ssl.keystore.type", "").upper() == "PEM":
-            config["ssl.certificate.location"] = config["ssl.key.location"] = value
-        elif name == "ssl.endpoint.identification.algorithm":
-            config[name] = value or "none"
-        elif name not in _JAVA_ALONE:
-            config[_RENAMED.get(name, name)] = value
-    return config
 
 
 class _LastError:

@@ -1,0 +1,61 @@
+"""The figures of a result as they are printed: what compare and the report speak of.
+
+Latencies are milliseconds with three decimals; a consumer's are those of its row.
+"""
+
+from __future__ import annotations
+
+from batchval.perf.results import Result
+from batchval.perf.rows import fixed4, rate
+
+__all__ = ["PERCENTILES", "figures", "is_better", "throughput"]
+
+PERCENTILES = (50.0, 75.0, 95.0, 99.0, 99.9)
+_MB = 1024 * 1024
+
+
+def _ms(us: int) -> str:
+    return f"{us // 1000}.{us % 1000:03d}"
+
+
+def figures(result: Result) -> dict[str, str]:
+    """Name to figure, in the order of printing."""
+    totals = result.totals
+    records, nbytes, elapsed_ms = totals["records"], totals["bytes"], totals["elapsed_ns"] / 1e6
+    if result.kind == "consume":
+        mb = nbytes / _MB
+        return {
+            "MB.sec": fixed4(rate(mb, elapsed_ms)),
+            "nMsg.sec": fixed4(rate(records, elapsed_ms)),
+            "rebalance.time.ms": str(int(totals["rebalance_ms"])),
+            "fetch.time.ms": str(int(totals["fetch_ms"])),
+            "fetch.MB.sec": fixed4(rate(mb, totals["fetch_ms"])),
+            "fetch.nMsg.sec": fixed4(rate(records, totals["fetch_ms"])),
+        }
+    found = {
+        "records/sec": f"{rate(records, elapsed_ms):.1f}",
+        "MB/sec": f"{rate(nbytes / _MB, elapsed_ms):.2f}",
+    }
+    histogram = result.histogram
+    if histogram is not None and histogram.count:
+        found["ms avg latency"] = _ms(round(histogram.mean))
+        found["ms max latency"] = _ms(histogram.max)
+        found |= {f"ms {percent:g}th": _ms(histogram.percentile(percent)) for percent in PERCENTILES}
+    return found
+
+
+def is_better(name: str, share: float) -> bool:
+    """Whether a change of this figure by this share is one for the better: more throughput, less time."""
+    return share > 0 if name.lower().endswith("sec") else share < 0
+
+
+def throughput(result: Result) -> list[tuple[float, float]]:
+    """Seconds since the start and records a second, at the end of each interval."""
+    points: list[tuple[float, float]] = []
+    before = 0.0
+    for interval in result.intervals:
+        took = interval["t_ms"] - before
+        if took > 0:
+            points.append((interval["t_ms"] / 1000, interval["records"] / took * 1000))
+            before = interval["t_ms"]
+    return points

@@ -1,0 +1,121 @@
+"""One result of several that ran side by side, on one machine or on many: histograms are added exactly.
+
+Records and bytes are sums, the time is that of the longest run, so rates are never above what was seen. What each
+connection had in flight at most is the highest of all; the sum over brokers is the sum over the runs, an upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from batchval.perf.histogram import Histogram
+from batchval.perf.results import Result, ResultError
+
+__all__ = ["merge"]
+
+#: Numbers that are not sums.
+_LONGEST = {"elapsed_ns", "highest_in_flight", "max_us", "t_ms", "throttle_time_ms"}
+#: Those of consumers: averages over threads, and dates in ms.
+_AVERAGED = {"rebalance_ms"}
+_FIRST = {"start_ms"}
+_LAST = {"end_ms"}
+
+
+def merge(results: Sequence[Result]) -> Result:
+    """All as one. Raises ResultError where they cannot be: no results, producers with consumers, overflow."""
+    if not results:
+        raise ResultError("nothing to merge")
+    kinds = sorted({result.kind for result in results})
+    if len(kinds) > 1:
+        raise ResultError("results of producers and of consumers cannot be merged")
+    totals = _totals([result.totals for result in results])
+    if kinds == ["consume"]:
+        totals["fetch_ms"] = max(result.totals["fetch_ms"] for result in results)
+    return Result(
+        kind=kinds[0],
+        client=" + ".join(sorted({result.client for result in results})),
+        settings={"merged": len(results)} | _common([result.settings for result in results]),
+        totals=totals,
+        intervals=_intervals(results),
+        histogram=_histogram([result.histogram for result in results]),
+        histogram_intended=_histogram([result.histogram_intended for result in results]),
+        machine=_common([result.machine for result in results]),
+        versions=_common([result.versions for result in results]),
+        date=min(result.date for result in results),
+    )
+
+
+def _histogram(histograms: Sequence[Histogram | None]) -> Histogram | None:
+    """Their sum; None if one of them has none: a part would pass for the whole."""
+    total = Histogram()
+    for histogram in histograms:
+        if histogram is None:
+            return None
+        try:
+            total.merge(histogram)
+        except OverflowError as error:
+            raise ResultError(str(error)) from None
+    return total
+
+
+def _totals(many: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for one in many for name in one))
+    return {name: _together(name, [one.get(name) for one in many]) for name in names}
+
+
+def _together(name: str, values: list[Any]) -> Any:
+    if name == "errors" or (name != "highest_in_flight" and any(isinstance(value, dict) for value in values)):
+        known = [value for value in values if isinstance(value, dict)]
+        if name != "errors" and len(known) < len(values):
+            return None  # the steady state of some is not that of all
+        return _totals(known) if name != "errors" else _summed(known)
+    if name == "highest_in_flight" and all(isinstance(value, dict) for value in values):
+        nodes = dict.fromkeys(node for value in values for node in value)
+        return {node: max(value.get(node, 0) for value in values) for node in nodes}
+    if any(value is None for value in values):
+        return None
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return values[0] if all(value == values[0] for value in values) else values
+    if name in _AVERAGED:
+        return sum(values) / len(values)
+    if name in _FIRST:
+        return min(values)
+    return max(values) if name in _LONGEST | _LAST else sum(values)
+
+
+def _summed(many: Sequence[dict[str, int]]) -> dict[str, int]:
+    names = dict.fromkeys(name for one in many for name in one)
+    return {name: sum(one.get(name, 0) for one in many) for name in names}
+
+
+def _common(many: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all say; where they differ, what each says."""
+    names = dict.fromkeys(name for one in many for name in one)
+    found: dict[str, Any] = {}
+    for name in names:
+        values = [one.get(name) for one in many]
+        found[name] = values[0] if all(value == values[0] for value in values) else values
+    return found
+
+
+def _intervals(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Intervals that end at about the same moment of their runs are added; sums and maxima only."""
+    width = min((_width(result.intervals) for result in results if result.intervals), default=0.0)
+    if width <= 0:
+        return []
+    bins: dict[int, dict[str, Any]] = {}
+    for result in results:
+        for interval in result.intervals:
+            bin_ = bins.setdefault(round(interval["t_ms"] / width), {"t_ms": 0, "records": 0, "bytes": 0})
+            for name, value in interval.items():
+                if isinstance(value, int | float):
+                    bin_[name] = max(bin_.get(name, 0), value) if name in _LONGEST else bin_.get(name, 0) + value
+    return [bins[i] for i in sorted(bins)]
+
+
+def _width(intervals: Sequence[dict[str, Any]]) -> float:
+    """The usual length: the last one may be short."""
+    ends = [0.0] + [float(interval["t_ms"]) for interval in intervals]
+    return max(b - a for a, b in pairwise(ends))

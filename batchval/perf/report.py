@@ -1,0 +1,84 @@
+"""Results as one self-contained HTML page: percentile curves, throughput over time, runs compared. Nothing is fetched.
+
+The page is report.html.j2. All words that come from results are escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from batchval.errors import BatchvalError
+from batchval.perf import compare
+from batchval.perf.charts import percentile_chart, time_chart
+from batchval.perf.figures import figures, is_better, throughput
+from batchval.perf.results import Result
+
+__all__ = ["ReportError", "page", "write"]
+
+_TEMPLATE = Path(__file__).with_name("report.html.j2")
+
+
+class ReportError(BatchvalError):
+    """The page cannot be made."""
+
+
+def page(runs: Sequence[tuple[str, Result]]) -> str:
+    """The page of these runs, by name; each but the first is compared with the first."""
+    try:
+        from jinja2 import Environment
+    except ModuleNotFoundError as error:
+        raise ReportError(f"a report needs {error.name}: pip install batchval[perf]") from None
+    shown = [{"name": n, "figures": figures(r), "date": r.date, "about": _about(r)} for n, r in runs]
+    charts = [
+        percentile_chart([(n, r.histogram, r.histogram_intended) for n, r in runs]),
+        time_chart([(n, throughput(r)) for n, r in runs]),
+    ]
+    names = list(dict.fromkeys(name for run in shown for name in run["figures"]))
+    template = Environment(autoescape=True, keep_trailing_newline=True).from_string(_TEMPLATE.read_text("utf-8"))
+    return template.render(
+        title=f"batchval perf {runs[0][1].kind}",
+        subtitle="; ".join(f"{n}: {r.client}, {r.totals['records']:,} records" for n, r in runs),
+        charts=[chart for chart in charts if chart is not None],
+        runs=shown,
+        figure_names=names,
+        compared=[_pair(runs[0], other) for other in runs[1:]],
+    )
+
+
+def write(path: Path | str, runs: Sequence[tuple[str, Result]]) -> None:
+    """Into a file. OSError, ReportError."""
+    Path(path).write_text(page(runs), "utf-8")
+
+
+def _pair(first: tuple[str, Result], second: tuple[str, Result]) -> dict[str, Any]:
+    rows = []
+    for name, change in compare.rows(figures(first[1]), figures(second[1])):
+        mood = ""
+        if change.low is not None and change.high is not None and (change.low > 0 or change.high < 0):
+            mood = "better" if is_better(name, float(change.high)) else "worse"
+        rows.append(
+            {
+                "name": name,
+                "a": str(change.a),
+                "b": str(change.b),
+                "change": compare.percent(change.change),
+                "spread": compare.spread(change),
+                "mood": mood,
+            }
+        )
+    return {"a": first[0], "b": second[0], "rows": rows}
+
+
+def _about(result: Result) -> list[tuple[str, str]]:
+    found = {"client": result.client} | result.settings | result.machine | result.versions
+    return [(name.replace("_", " "), _words(value)) for name, value in found.items() if value not in (None, "", [], {})]
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_words(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return str(value)
