@@ -21,6 +21,8 @@ BENCH ?= --write-readme
 CLAIMS_BENCH ?= --write-readme
 # options of bench/proxy/run.py; the peers: --kroxylicious FOLDER --kafka-proxy PROGRAM
 PROXY_BENCH ?= --write-readme
+# options of bench/perf_tools/consume.py
+PERF_BENCH ?= --write-readme
 # options of bench/pipelining/table.py: it takes what is kept of an earlier run, too, if --fresh is left out
 PIPELINING_BENCH ?= --fresh --write-readme
 
@@ -37,7 +39,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full lint check coverage hostile bench bench-claims bench-proxy bench-pipelining bench-compare conformance clean python missing
+.PHONY: help build demo test test-full lint check coverage hostile bench bench-claims bench-proxy bench-pipelining bench-perf bench-compare conformance clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -84,6 +86,9 @@ bench-proxy: build  ## the gate beside other proxies where they are given (PROXY
 
 bench-pipelining: build  ## producers beside each other over a long path (root, Java, Maven, Go), into the README
 	$(PY) bench/pipelining/table.py $(PIPELINING_BENCH)
+
+bench-perf: build  ## perf consume beside Kafka's tool and librdkafka (Java, Maven), into the README
+	$(PY) bench/perf_tools/consume.py $(PERF_BENCH)
 
 bench-compare: build  ## measures again and compares with the saved baseline
 	$(PY) bench/validation/compare.py

@@ -16,6 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from batchval.perf.consume import ConsumeError, Polled
+from batchval.perf.properties import PropertyError
 
 __all__ = ["RdkafkaConsumer", "partitions_of"]
 
@@ -68,7 +69,7 @@ def partitions_of(
     try:
         consumer = Consumer({**_QUIET, **config, "error_cb": said, "allow.auto.create.topics": False})
     except (KafkaException, ValueError, TypeError) as error:
-        raise ConsumeError(f"librdkafka: {_reason(error)}") from None
+        raise PropertyError(f"librdkafka: {_reason(error)}") from None
     try:
         deadline = time.monotonic() + timeout_s
         while True:  # in short turns: what librdkafka says of a refusal comes by poll alone
@@ -123,7 +124,7 @@ class RdkafkaConsumer:
         try:
             self._consumer = Consumer({**_QUIET, **defaults, **extra, **config, "error_cb": self._said})
         except (KafkaException, ValueError, TypeError) as error:
-            raise ConsumeError(f"librdkafka: {_reason(error)}") from None
+            raise PropertyError(f"librdkafka: {_reason(error)}") from None
         self._cooperative = "cooperative" in str(config.get("partition.assignment.strategy", ""))
 
     def subscribe(self) -> None:
