@@ -25,6 +25,7 @@ LONG = (
     "tests/perf/",
     "tests/conformance/",
     "tests/interop/",
+    "tests/producer/",
     "tests/network/test_brokers.py",
     "tests/bench_smoke/",
     "tests/proxy/",

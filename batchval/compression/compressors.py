@@ -28,8 +28,8 @@ _LZ4_BLOCK = 64 * 1024
 _LZ4_STORED = 0x80000000
 
 
-def _gzip(data: bytes, magic: int) -> bytes:
-    deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
+def _gzip(data: bytes, magic: int, level: int | None = None) -> bytes:
+    deflate = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, -15)
     body = deflate.compress(data) + deflate.flush()
     return _GZIP_HEADER + body + struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
 
@@ -39,7 +39,7 @@ def _blocks(data: bytes, size: int) -> Iterator[bytes]:
         yield data[start : start + size]
 
 
-def _snappy(data: bytes, magic: int) -> bytes:
+def _snappy(data: bytes, magic: int, level: int | None = None) -> bytes:
     parts = [_XERIAL_HEADER]
     for block in _blocks(data, _XERIAL_BLOCK):
         packed = bytes(snappy.compress(block))
@@ -73,10 +73,11 @@ def _lz4_header(magic: int) -> bytes:
     return _LZ4_MAGIC + _LZ4_DESCRIPTOR + bytes([_xxh32(covered) >> 8 & 0xFF])
 
 
-def _lz4(data: bytes, magic: int) -> bytes:
+def _lz4(data: bytes, magic: int, level: int | None = None) -> bytes:
+    how = {"mode": "high_compression", "compression": level} if level is not None else {}
     parts = [_lz4_header(magic)]
     for block in _blocks(data, _LZ4_BLOCK):
-        packed = lz4.block.compress(block, store_size=False)
+        packed = lz4.block.compress(block, store_size=False, **how)
         if len(packed) < len(block):
             parts += (struct.pack("<I", len(packed)), packed)
         else:
@@ -85,11 +86,13 @@ def _lz4(data: bytes, magic: int) -> bytes:
     return b"".join(parts)
 
 
-def _zstd(data: bytes, magic: int) -> bytes:
-    return zstandard.ZstdCompressor(level=3, write_content_size=False, write_checksum=False).compress(data)
+def _zstd(data: bytes, magic: int, level: int | None = None) -> bytes:
+    return zstandard.ZstdCompressor(
+        level=3 if level is None else level, write_content_size=False, write_checksum=False
+    ).compress(data)
 
 
-_COMPRESSORS: dict[int, Callable[[bytes, int], bytes]] = {
+_COMPRESSORS: dict[int, Callable[[bytes, int, int | None], bytes]] = {
     CompressionType.GZIP: _gzip,
     CompressionType.SNAPPY: _snappy,
     CompressionType.LZ4: _lz4,
@@ -97,8 +100,11 @@ _COMPRESSORS: dict[int, Callable[[bytes, int], bytes]] = {
 }
 
 
-def compress(codec: int, data: bytes, magic: int = 2) -> bytes:
-    """The payload of a batch (or the value of a wrapper of magic 0 or 1) that holds ``data``."""
+def compress(codec: int, data: bytes | memoryview, magic: int = 2, level: int | None = None) -> bytes:
+    """The payload of a batch (or the value of a wrapper of magic 0 or 1) that holds ``data``.
+
+    ``level``: gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22; None: Kafka's default. snappy has none.
+    """
     if codec == CompressionType.NONE:
         return bytes(data)
-    return _COMPRESSORS[codec](bytes(data), magic)
+    return _COMPRESSORS[codec](bytes(data), magic, level)

@@ -1,0 +1,11 @@
+"""A Kafka producer for one asyncio loop. See docs/producer.md.
+
+``producer`` is what users call, ``accumulator`` fills batches, ``builder`` writes them, ``sender`` sends them,
+``sequences`` and ``transactions`` see to it that each record arrives once.
+"""
+
+from batchval.producer.batch import BatchDone, RecordMetadata
+from batchval.producer.options import ProducerOptions
+from batchval.producer.producer import Producer
+
+__all__ = ["BatchDone", "Producer", "ProducerOptions", "RecordMetadata"]

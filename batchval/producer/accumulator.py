@@ -1,0 +1,254 @@
+"""Records on their way into batches, and the memory they take: Kafka's RecordAccumulator and BufferPool.
+
+A batch is ready when it is full, when its oldest record has waited linger_ms, when somebody waits for memory, or while
+the producer is flushed. Memory is counted as written, before compression, from a batch's first record until its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from typing_extensions import Buffer
+
+from batchval.producer.batch import Callback, PartitionQueue, ProducerBatch
+from batchval.producer.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, Given
+from batchval.producer.errors import BufferExhaustedError, RecordTooLargeError
+from batchval.producer.options import ProducerOptions
+
+__all__ = ["Accumulator"]
+
+#: CompressionRatioEstimator: rises at once by at least this, falls slowly; a batch is filled to size / (ratio x 1.05).
+_RISES: Final = 0.05
+_FALLS: Final = 0.005
+_SAFETY: Final = 1.05
+
+
+class Accumulator:
+    """All partitions' batches. Not for other threads than the loop's."""
+
+    def __init__(self, options: ProducerOptions, now_ms: Callable[[], float]) -> None:
+        self.options = options
+        self.now_ms = now_ms
+        self.codec = int(options.codec)
+        self.used = 0
+        self.flushing = 0
+        self.partitions: dict[tuple[str, int], PartitionQueue] = {}
+        self.active: dict[PartitionQueue, None] = {}  # those with batches that are not told
+        self._ratios: dict[str, float] = {}
+        self._number = 0
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._refused = False  # produce_many found no room, and nothing has become free since
+        self._spare: list[bytearray] = []
+        self._spare_limit = max(1, options.buffer_memory // max(options.batch_size, 16_384))
+
+    # --- memory
+
+    @property
+    def exhausted(self) -> bool:
+        """Somebody waits for memory: what there is has to go, full or not."""
+        return self._refused or bool(self._waiters)
+
+    @property
+    def free(self) -> int:
+        """Bytes that can be given away; 0 while others wait."""
+        return 0 if self._waiters else max(0, self.options.buffer_memory - self.used)
+
+    def check_size(self, size: int) -> None:
+        """Raises RecordTooLargeError for a record that can never be sent."""
+        size += BATCH_OVERHEAD
+        for name in ("max_request_size", "buffer_memory"):
+            if size > (limit := getattr(self.options, name)):
+                raise RecordTooLargeError(f"a record of up to {size} bytes is larger than {name} ({limit})")
+
+    async def wait_for_room(self, size: int, on_full: Callable[[], None]) -> None:
+        """Until so many bytes are free, first come, first served. BufferExhaustedError after max_block_ms."""
+        if size <= self.free:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (size, waiter)
+        self._waiters.append(entry)
+        on_full()
+        try:
+            async with asyncio.timeout(self.options.max_block_ms / 1000):
+                await waiter
+        except TimeoutError:
+            raise BufferExhaustedError(
+                f"the buffer of {self.options.buffer_memory} bytes had no room for {size} in "
+                f"{self.options.max_block_ms:g} ms"
+            ) from None
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+            self._wake()
+
+    def refused(self) -> None:
+        """``produce_many`` found no room."""
+        self._refused = True
+
+    def release(self, batch: ProducerBatch) -> None:
+        """The batch's memory is free again."""
+        self.used -= batch.reserved
+        batch.reserved = 0
+        self._refused = False
+        spare = batch.builder.recycle()
+        if spare is not None and len(self._spare) < self._spare_limit:
+            self._spare.append(spare)
+        self._wake()
+
+    def _wake(self) -> None:
+        room = self.options.buffer_memory - self.used
+        for size, waiter in self._waiters:
+            if size > room:
+                break
+            room -= size
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- filling
+
+    def queue_of(self, topic: str, partition: int) -> PartitionQueue:
+        """The partition's, made when it is first asked for."""
+        found = self.partitions.get((topic, partition))
+        if found is None:
+            found = self.partitions[topic, partition] = PartitionQueue(topic, partition)
+        return found
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]],
+        timestamp_ms: int,
+        callback: Callback | None,
+    ) -> bool:
+        """One record. True: a batch was full and another begun."""
+        batch, began = self._open(queue, many=False), False
+        before = batch.builder.size if batch is not None else 0
+        if batch is None or not batch.builder.append(key, value, headers, timestamp_ms):
+            began = batch is not None
+            if batch is not None:
+                batch.closed = True
+            batch, before = self._begin(queue, many=False), 0
+            batch.builder.append(key, value, headers, timestamp_ms)
+        self._reserve(batch, batch.builder.size - before)
+        batch.callbacks.append((callback, timestamp_ms))
+        return began
+
+    def append_many(
+        self,
+        queue: PartitionQueue,
+        given: Given,
+        first: int,
+        count: int,
+        step: int,
+        timestamp_ms: int,
+        batches: int = 0,
+    ) -> int:
+        """Records first, first + step, …; how many were taken: all, or those that filled so many batches (0: any)."""
+        taken = 0
+        while taken < count:
+            batch = self._open(queue, many=True) or self._begin(queue, many=True)
+            before = batch.builder.size if batch.builder.count else 0
+            n = batch.builder.append_many(given, first + taken * step, count - taken, step, timestamp_ms)
+            self._reserve(batch, batch.builder.size - before)
+            taken += n
+            if taken < count:
+                batch.closed = True
+                if (batches := batches - 1) == 0:
+                    break
+        return taken
+
+    def _open(self, queue: PartitionQueue, many: bool) -> ProducerBatch | None:
+        batch = queue.open_batch()
+        if batch is not None and batch.many != many:
+            batch.closed = True
+            return None
+        return batch
+
+    def _begin(self, queue: PartitionQueue, many: bool) -> ProducerBatch:
+        limit = self.options.batch_size
+        if self.codec:
+            limit = int(limit / (self._ratios.get(queue.topic, 1.0) * _SAFETY))
+        spare = self._spare.pop() if self._spare else None
+        builder = BatchBuilder(limit, self.codec, self.options.compression_level, spare)
+        self._number += 1
+        batch = ProducerBatch(queue, builder, (self._number,), self.now_ms(), many)
+        queue.queue.append(batch)
+        queue.untold.append(batch)
+        self.active[queue] = None
+        return batch
+
+    def _reserve(self, batch: ProducerBatch, size: int) -> None:
+        batch.reserved += size
+        self.used += size
+
+    def overhead(self, given: Given, partitions: int) -> int:
+        """What the headers of the batches take at most that such records fill, in bytes."""
+        filled = given.count * (given.largest() + MAX_RECORD_OVERHEAD) // max(self.options.batch_size, 1)
+        return BATCH_OVERHEAD * (min(partitions, given.count) + min(filled, given.count))
+
+    def most_that_fit(self, given: Given, partitions: int) -> int:
+        """How many of the records there is memory for, each as large as it can become; one where nothing is taken."""
+        fitting = given.fitting(self.free - self.overhead(given, partitions))
+        return fitting or int(self.used == 0 and not self._waiters and given.count > 0)
+
+    # --- what is ready
+
+    def is_ready(self, batch: ProducerBatch, now_ms: float) -> bool:
+        """The first of its queue; backoff aside."""
+        return (
+            batch.closed
+            or batch.attempts > 0
+            or len(batch.partition.queue) > 1
+            or batch.builder.size >= batch.builder.limit
+            or now_ms - batch.created_ms >= self.options.linger_ms
+            or self.flushing > 0
+            or self.exhausted
+        )
+
+    def finish(self, batch: ProducerBatch) -> None:
+        """Closes the batch for good and compresses it; what that gained is remembered for the topic's next."""
+        batch.closed = True
+        builder = batch.builder
+        if builder.is_finished:
+            return
+        builder.finish()
+        if self.codec:
+            topic = batch.partition.topic
+            known = self._ratios.get(topic, 1.0)
+            seen = builder.wire_size / builder.size
+            self._ratios[topic] = max(known + _RISES, seen) if seen > known else max(known - _FALLS, seen)
+
+    def ratio_is_off(self, topic: str) -> None:
+        """A batch was too large for the broker: believe in no compression until it is seen again."""
+        self._ratios[topic] = 1.0
+
+    def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """A batch that was too large, as two, in its place; [] where it has one record."""
+        halves = batch.builder.split()
+        parts: list[ProducerBatch] = []
+        sequence, callbacks, reserved = batch.sequence, batch.callbacks, batch.reserved
+        for n, builder in enumerate(halves):
+            part = ProducerBatch(batch.partition, builder, (*batch.number, n), batch.created_ms, batch.many)
+            part.closed, part.attempts, part.sequence = True, batch.attempts, sequence
+            part.callbacks, callbacks = callbacks[: builder.count], callbacks[builder.count :]
+            part.reserved = min(reserved, builder.size)
+            reserved -= part.reserved
+            if sequence >= 0:
+                sequence = (sequence + builder.count) & 0x7FFFFFFF
+            parts.append(part)
+        if parts:
+            parts[-1].reserved += reserved
+            batch.reserved = 0
+            batch.partition.replace(batch, parts)
+            self.ratio_is_off(batch.partition.topic)
+        return parts
+
+    def incomplete(self) -> Iterator[ProducerBatch]:
+        """All batches that are not told."""
+        for queue in list(self.active):
+            yield from queue.untold

@@ -1,0 +1,158 @@
+"""A batch on its way, and the partition it is for: what waits, what is under way, and what has still to be told.
+
+A partition's batches are told in the order they were begun, whatever the order they end in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from batchval.producer.builder import BatchBuilder
+
+__all__ = ["BatchDone", "Callback", "PartitionQueue", "ProducerBatch", "RecordMetadata"]
+
+NO_OFFSET = -1
+
+log = logging.getLogger("batchval.producer")
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is. ``offset`` -1: not known (acks=0, or a batch that the broker had already)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class BatchDone(NamedTuple):
+    """What became of a batch that ``produce_many`` filled. ``stamps``: int64, one a record, as they were given."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    error: Exception | None
+    stamps: memoryview
+    value_bytes: int
+    wire_bytes: int
+    records: int
+
+
+#: (metadata, None) or (None, error), once for each record.
+Callback = Callable[[RecordMetadata | None, Exception | None], object]
+
+
+class _Result(NamedTuple):
+    base_offset: int
+    log_append_time_ms: int
+    error: Exception | None
+
+
+@dataclass(slots=True, eq=False)
+class ProducerBatch:
+    """Times in milliseconds of the loop's clock; ``reserved``: bytes of buffer memory it holds."""
+
+    partition: PartitionQueue
+    builder: BatchBuilder
+    number: tuple[int, ...]  # in the order they were begun; parts of a batch that was split have one more
+    created_ms: float
+    many: bool
+    callbacks: list[tuple[Callback | None, int]] = field(default_factory=list)
+    reserved: int = 0
+    attempts: int = 0
+    retry_at_ms: float = 0.0
+    closed: bool = False
+    on_the_wire: bool = False
+    sequence: int = -1
+    sequence_was_reset: bool = False
+    result: _Result | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Its fate is settled."""
+        return self.result is not None
+
+    def tell(self, on_batch: Callable[[BatchDone], object] | None) -> None:
+        """Calls back. What a callback raises is logged; the others are called."""
+        assert self.result is not None
+        builder, (base, appended, error) = self.builder, self.result
+        if self.many:
+            if on_batch is not None:
+                done = BatchDone(
+                    self.partition.topic,
+                    self.partition.partition,
+                    base,
+                    error,
+                    builder.stamps,
+                    builder.value_bytes,
+                    builder.wire_size,
+                    builder.count,
+                )
+                try:
+                    on_batch(done)
+                except Exception:
+                    log.exception("on_batch failed; the others are called all the same")
+            return
+        for n, (callback, timestamp) in enumerate(self.callbacks):
+            if callback is None:
+                continue
+            try:
+                if error is not None:
+                    callback(None, error)
+                else:
+                    offset = base + n if base >= 0 else NO_OFFSET
+                    when = appended if appended >= 0 else timestamp
+                    callback(RecordMetadata(self.partition.topic, self.partition.partition, offset, when), None)
+            except Exception:
+                log.exception("a callback failed; the others are called all the same")
+
+
+@dataclass(slots=True, eq=False)
+class PartitionQueue:
+    """The batches of one partition, and where its sequence stands."""
+
+    topic: str
+    partition: int
+    queue: deque[ProducerBatch] = field(default_factory=deque)  # to be sent, oldest first
+    untold: deque[ProducerBatch] = field(default_factory=deque)  # all that are not told, oldest first
+    on_the_wire: int = 0
+    # --- idempotence
+    producer_id: int = -1
+    producer_epoch: int = -1
+    next_sequence: int = 0
+    last_acked_sequence: int = -1
+    last_acked_offset: int = -1
+    sequenced: list[ProducerBatch] = field(default_factory=list)  # have a sequence and no answer that settles them
+    unresolved: bool = False  # it is not known whether the broker has one that was given up
+    rewind: bool = False  # sequences start anew when nothing is on the wire
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    def open_batch(self) -> ProducerBatch | None:
+        """The one that takes records."""
+        last = self.queue[-1] if self.queue else None
+        return None if last is None or last.closed or last.attempts else last
+
+    def requeue(self, batch: ProducerBatch) -> None:
+        """Back to where it was among those that wait: by when it was begun."""
+        later = [one for one in self.queue if one.number > batch.number]
+        for _ in later:
+            self.queue.pop()
+        self.queue.append(batch)
+        self.queue.extend(later)
+
+    def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Instead of one batch, which is in no queue, those that it was split into."""
+        at = self.untold.index(batch)
+        rest = list(self.untold)
+        self.untold = deque([*rest[:at], *parts, *rest[at + 1 :]])
+        for part in parts:
+            self.requeue(part)
+        if batch in self.sequenced:
+            at = self.sequenced.index(batch)
+            self.sequenced[at : at + 1] = parts

@@ -1,0 +1,461 @@
+"""A batch of magic 2, built where it grows: 61 bytes for the header, then record after record.
+
+    base_offset:8 batch_length:4 partition_leader_epoch:4 magic:1 crc:4 | attributes:2 last_offset_delta:4
+    base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2 base_sequence:4 records_count:4 records...
+
+``finish`` writes the header and compresses; ``seal`` puts in who sends it, and takes the crc, at each sending that
+needs another producer id, epoch or sequence. (MemoryRecordsBuilder, DefaultRecordBatch, DefaultRecord.)
+"""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.stddef cimport size_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from batchval.compression.compressors import compress
+
+from batchval.core.bytes cimport be32, put_be16, put_be32, put_be64
+from batchval.core.crc32c cimport crc32c_of
+from batchval.core.fields cimport Record, read_record
+from batchval.core.layout cimport *
+
+from batchval.core.claims import to_tag
+
+cdef enum:
+    NO_TIMESTAMP = -1
+    RECORD_OVERHEAD = 36  # at most: five varints of an int32, one of an int64, the attributes
+    INITIAL = 16384
+
+cdef size_t LARGEST = 0x7FFFFFFF
+
+#: What a record may take at most beyond its key, value and headers, in bytes.
+MAX_RECORD_OVERHEAD = RECORD_OVERHEAD
+#: The header of a batch, in bytes.
+BATCH_OVERHEAD = RECORDS
+
+
+cdef inline size_t put_unsigned(uint8_t *p, uint64_t v) noexcept nogil:
+    cdef size_t n = 0
+    while v >= 0x80:
+        p[n] = <uint8_t>(v | 0x80)
+        v >>= 7
+        n += 1
+    p[n] = <uint8_t>v
+    return n + 1
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline int size_of(int64_t value) noexcept nogil:
+    cdef uint64_t v = zigzag(value)
+    cdef int n = 1
+    while v >= 0x80:
+        v >>= 7
+        n += 1
+    return n
+
+
+@cython.final
+cdef class Given:
+    """The values and stamps of one ``produce_many``: buffers that are held until ``close``.
+
+    ``values``: one bytes-like, which is the value of every record, or a sequence of bytes-likes.
+    ``stamps``: a contiguous buffer of int64, one a record; their number is that of the records.
+    """
+    cdef readonly Py_ssize_t count
+    cdef object values  # a list or tuple; None: one value for all
+    cdef Py_buffer value
+    cdef Py_buffer stamps
+    cdef bint has_value, has_stamps
+
+    def __cinit__(self, values, stamps):
+        PyObject_GetBuffer(stamps, &self.stamps, PyBUF_ND | PyBUF_FORMAT)
+        self.has_stamps = True
+        if self.stamps.itemsize != 8 or self.stamps.format == NULL or self.stamps.format[0] not in (c"q", c"l"):
+            raise TypeError("stamps are a buffer of int64 (array('q'), numpy.int64)")
+        self.count = self.stamps.len // 8
+        if PyObject_CheckBuffer(values):
+            PyObject_GetBuffer(values, &self.value, PyBUF_SIMPLE)
+            self.has_value = True
+        else:
+            self.values = values if isinstance(values, (list, tuple)) else list(values)
+            if len(self.values) != self.count:
+                raise ValueError(f"{len(self.values)} values and {self.count} stamps")
+
+    def __dealloc__(self):
+        if self.has_stamps:
+            PyBuffer_Release(&self.stamps)
+        if self.has_value:
+            PyBuffer_Release(&self.value)
+
+    cpdef close(self):
+        """Lets go of the buffers."""
+        if self.has_stamps:
+            PyBuffer_Release(&self.stamps)
+            self.has_stamps = False
+        if self.has_value:
+            PyBuffer_Release(&self.value)
+            self.has_value = False
+        self.values = None
+        self.count = 0
+
+    cpdef Py_ssize_t largest(self) except -1:
+        """The size of the largest value, in bytes."""
+        cdef Py_ssize_t most = 0
+        if self.has_value:
+            return self.value.len
+        for value in self.values or ():
+            most = max(most, size_of_value(value))
+        return most
+
+    cpdef Py_ssize_t fitting(self, Py_ssize_t room) except -1:
+        """How many of the records fit into so many bytes, each counted as large as it can become."""
+        cdef Py_ssize_t n = 0
+        if room <= 0:
+            return 0
+        if self.has_value:
+            return min(self.count, room // (self.value.len + RECORD_OVERHEAD))
+        for value in self.values:
+            room -= size_of_value(value) + RECORD_OVERHEAD
+            if room < 0:
+                break
+            n += 1
+        return n
+
+
+cdef Py_ssize_t size_of_value(value) except -1:
+    cdef Py_buffer view
+    cdef Py_ssize_t size
+    if PyBytes_CheckExact(value):
+        return PyBytes_GET_SIZE(value)
+    PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+    size = view.len
+    PyBuffer_Release(&view)
+    return size
+
+
+@cython.final
+cdef class BatchBuilder:
+    """One batch. ``limit`` is how large it may become before compression, header included, in bytes.
+
+    A first record is taken whatever its size. ``recycled``: a bytearray that nobody uses any more.
+    """
+    cdef bytearray data  # header and records, not compressed
+    cdef bytearray stamp_data
+    cdef bytearray packed  # the finished batch: ``data`` where nothing is compressed
+    cdef size_t used, packed_size
+    cdef readonly int32_t count
+    cdef readonly Py_ssize_t limit
+    cdef readonly int64_t base_timestamp, max_timestamp, min_timestamp
+    cdef readonly int64_t value_bytes
+    cdef int32_t null_keys
+    cdef readonly int codec
+    cdef object level
+    cdef int32_t stamped
+    cdef bint sealed
+    cdef readonly int64_t producer_id
+    cdef readonly int producer_epoch
+    cdef readonly int32_t base_sequence
+
+    def __cinit__(self, Py_ssize_t limit, int codec=0, level=None, bytearray recycled=None):
+        self.limit = limit
+        self.codec = codec
+        self.level = level
+        self.data = recycled if recycled is not None else PyByteArray_FromStringAndSize(
+            NULL, max(RECORDS, min(limit, INITIAL)))
+        self.used = RECORDS
+        self.base_timestamp = self.max_timestamp = self.min_timestamp = NO_TIMESTAMP
+        self.producer_id = self.producer_epoch = self.base_sequence = -1
+
+    cdef uint8_t *room(self, size_t n) except NULL:
+        """Where the next n bytes go."""
+        cdef size_t wanted = self.used + n
+        cdef size_t there = len(self.data)
+        if wanted > there:
+            if wanted > LARGEST:
+                raise OverflowError("a batch of more than 2 GiB")
+            PyByteArray_Resize(self.data, max(wanted, min(2 * there, max(<size_t>self.limit, wanted))))
+        return <uint8_t *>PyByteArray_AS_STRING(self.data) + self.used
+
+    cdef inline void note(self, int64_t timestamp) noexcept:
+        if self.count == 0:
+            self.base_timestamp = self.max_timestamp = self.min_timestamp = timestamp
+        elif timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        elif timestamp < self.min_timestamp:
+            self.min_timestamp = timestamp
+
+    cdef inline int32_t body_size(self, int64_t delta, int32_t key, int32_t value, int32_t headers,
+            int32_t headers_size) noexcept:
+        return (1 + size_of(delta) + size_of(self.count) + size_of(key) + size_of(value) + max(key, 0) + max(value, 0)
+                + size_of(headers) + headers_size)
+
+    cdef int put_record(self, int64_t timestamp, const uint8_t *key, int32_t key_length, const uint8_t *value,
+            int32_t value_length, int32_t headers, const uint8_t *header_bytes, int32_t headers_size) except -1:
+        """Behind the others; lengths below 0 are null. 0: it does not fit, 1: it is in."""
+        cdef int64_t delta = 0 if self.count == 0 else <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_timestamp)
+        cdef int32_t body = self.body_size(delta, key_length, value_length, headers, headers_size)
+        cdef size_t size = size_of(body) + <size_t>body
+        cdef uint8_t *p
+        if self.count and (self.used + size > <size_t>self.limit or self.count == 0x7FFFFFFF):
+            return 0
+        p = self.room(size)
+        p += put_unsigned(p, zigzag(body))
+        p[0] = 0
+        p += 1
+        p += put_unsigned(p, zigzag(delta))
+        p += put_unsigned(p, zigzag(self.count))
+        p += put_unsigned(p, zigzag(key_length))
+        if key_length > 0:
+            memcpy(p, key, key_length)
+            p += key_length
+        p += put_unsigned(p, zigzag(value_length))
+        if value_length > 0:
+            memcpy(p, value, value_length)
+            p += value_length
+        p += put_unsigned(p, zigzag(headers))
+        if headers_size:
+            memcpy(p, header_bytes, headers_size)
+        self.used += size
+        self.note(timestamp)
+        self.null_keys += key_length < 0
+        self.value_bytes += max(key_length, 0) + max(value_length, 0)
+        self.count += 1
+        return 1
+
+    def append(self, key, value, headers, int64_t timestamp):
+        """One record; False: it does not fit, and nothing has changed.
+
+        ``key`` and ``value`` are bytes-likes or None, ``headers`` pairs of str and bytes-like or None.
+        """
+        cdef Py_buffer k, v
+        cdef bint has_key = key is not None, has_value = value is not None, taken
+        cdef bytes packed = pack_headers(headers) if headers else b""
+        if has_key:
+            PyObject_GetBuffer(key, &k, PyBUF_SIMPLE)
+        try:
+            if has_value:
+                PyObject_GetBuffer(value, &v, PyBUF_SIMPLE)
+            try:
+                if (k.len if has_key else 0) + (v.len if has_value else 0) + len(packed) + RECORD_OVERHEAD > LARGEST:
+                    raise OverflowError("a record of more than 2 GiB")
+                taken = self.put_record(
+                    timestamp, <const uint8_t *>k.buf if has_key else NULL, <int32_t>k.len if has_key else -1,
+                    <const uint8_t *>v.buf if has_value else NULL, <int32_t>v.len if has_value else -1,
+                    <int32_t>len(headers), <const uint8_t *>PyBytes_AS_STRING(packed), <int32_t>len(packed))
+            finally:
+                if has_value:
+                    PyBuffer_Release(&v)
+        finally:
+            if has_key:
+                PyBuffer_Release(&k)
+        return taken
+
+    def append_many(self, Given given not None, Py_ssize_t first, Py_ssize_t count, Py_ssize_t step,
+            int64_t timestamp):
+        """The records number first, first + step, …, at most ``count`` of them; how many fitted. No keys.
+
+        Their stamps are kept behind those that are here.
+        """
+        cdef Py_ssize_t taken = 0, at = first
+        cdef Py_buffer view
+        cdef int64_t *to
+        cdef const int64_t *stamps = <const int64_t *>given.stamps.buf
+        if first < 0 or step < 1 or count < 0 or (count and first + (count - 1) * step >= given.count):
+            raise IndexError("not among the records given")
+        if given.has_value and given.value.len + RECORD_OVERHEAD > <Py_ssize_t>LARGEST:
+            raise OverflowError("a record of more than 2 GiB")
+        if self.stamp_data is None:
+            self.stamp_data = PyByteArray_FromStringAndSize(NULL, 8 * min(count, 1024))
+        while taken < count:
+            if given.has_value:
+                if not self.put_record(timestamp, NULL, -1, <const uint8_t *>given.value.buf, <int32_t>given.value.len,
+                                       0, NULL, 0):
+                    break
+            else:
+                value = given.values[at]
+                if value is None:
+                    if not self.put_record(timestamp, NULL, -1, NULL, -1, 0, NULL, 0):
+                        break
+                elif PyBytes_CheckExact(value) and PyBytes_GET_SIZE(value) + RECORD_OVERHEAD <= <Py_ssize_t>LARGEST:
+                    if not self.put_record(timestamp, NULL, -1, <const uint8_t *>PyBytes_AS_STRING(value),
+                                           <int32_t>PyBytes_GET_SIZE(value), 0, NULL, 0):
+                        break
+                else:
+                    PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+                    try:
+                        if view.len + RECORD_OVERHEAD > <Py_ssize_t>LARGEST:
+                            raise OverflowError("a record of more than 2 GiB")
+                        if not self.put_record(timestamp, NULL, -1, <const uint8_t *>view.buf, <int32_t>view.len,
+                                               0, NULL, 0):
+                            break
+                    finally:
+                        PyBuffer_Release(&view)
+            if 8 * (<Py_ssize_t>self.stamped + 1) > len(self.stamp_data):
+                PyByteArray_Resize(self.stamp_data, 16 * (<Py_ssize_t>self.stamped + 1))
+            to = <int64_t *>PyByteArray_AS_STRING(self.stamp_data)
+            to[self.stamped] = stamps[at]
+            self.stamped += 1
+            taken += 1
+            at += step
+        return taken
+
+    @property
+    def size(self):
+        """Header and records, before compression, in bytes."""
+        return self.used
+
+    @property
+    def is_finished(self):
+        """``finish`` has been called."""
+        return self.packed is not None
+
+    @property
+    def is_sealed(self):
+        """``seal`` has been called: the batch may be sent."""
+        return self.sealed
+
+    @property
+    def wire_size(self):
+        """The finished batch, in bytes; 0 before."""
+        return self.packed_size
+
+    @property
+    def crc(self):
+        """The checksum of the sealed batch."""
+        return <uint32_t>be32(self.bytes_at(CRC))
+
+    @property
+    def stamps(self):
+        """Those of ``append_many``, in order: a memoryview of int64."""
+        if not self.stamped:
+            return memoryview(b"").cast("q")
+        return memoryview(self.stamp_data)[: 8 * <Py_ssize_t>self.stamped].cast("q")
+
+    @property
+    def claims(self):
+        """(batch_min_timestamp, records_number, null_keys): what batchval.core.claims.compute would find."""
+        return self.min_timestamp, self.count, 2 if self.null_keys == 0 else 1 if self.null_keys == self.count else 0
+
+    def tag(self):
+        """The claims as the tagged field of a Produce request carries them, bound to the sealed batch."""
+        return to_tag(self.claims, self.crc)
+
+    cdef uint8_t *bytes_at(self, size_t at):
+        return <uint8_t *>PyByteArray_AS_STRING(self.packed if self.packed is not None else self.data) + at
+
+    def finish(self):
+        """Compresses, and writes all of the header that does not depend on who sends it. ValueError for no record."""
+        cdef uint8_t *p
+        cdef size_t size = self.used
+        if self.packed is not None:
+            return
+        if self.count == 0:
+            raise ValueError("a batch without records")
+        if self.codec != NONE:
+            payload = compress(self.codec, memoryview(self.data)[RECORDS:self.used], 2, self.level)
+            size = RECORDS + len(payload)
+            if size > LARGEST:
+                raise OverflowError("a batch of more than 2 GiB")
+            self.packed = PyByteArray_FromStringAndSize(NULL, size)
+            memcpy(PyByteArray_AS_STRING(self.packed) + RECORDS, PyBytes_AS_STRING(payload), size - RECORDS)
+        else:
+            self.packed = self.data
+        self.packed_size = size
+        p = <uint8_t *>PyByteArray_AS_STRING(self.packed)
+        put_be64(p + BASE_OFFSET, 0)
+        put_be32(p + BATCH_LENGTH, <int32_t>(size - LOG_OVERHEAD))
+        put_be32(p + PARTITION_LEADER_EPOCH, -1)
+        p[MAGIC] = 2
+        put_be32(p + LAST_OFFSET_DELTA, self.count - 1)
+        put_be64(p + BASE_TIMESTAMP, self.base_timestamp)
+        put_be64(p + MAX_TIMESTAMP, self.max_timestamp)
+        put_be32(p + RECORDS_COUNT, self.count)
+
+    def seal(self, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1, bint transactional=False):
+        """Says who sends it, and takes the crc; nothing is done again for the same sender. -1: not idempotent."""
+        cdef uint8_t *p
+        if self.packed is None:
+            self.finish()
+        if self.sealed and (self.producer_id, self.producer_epoch, self.base_sequence) == (
+                producer_id, producer_epoch, base_sequence):
+            return
+        p = self.bytes_at(0)
+        put_be16(p + ATTRIBUTES, <int16_t>(self.codec | (TRANSACTIONAL_BIT if transactional else 0)))
+        put_be64(p + PRODUCER_ID, producer_id)
+        put_be16(p + PRODUCER_EPOCH, <int16_t>producer_epoch)
+        put_be32(p + BASE_SEQUENCE, base_sequence)
+        with nogil:
+            put_be32(p + CRC, <int32_t>crc32c_of(0, p + ATTRIBUTES, self.packed_size - ATTRIBUTES))
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        self.sealed = True
+
+    def view(self):
+        """The finished batch, as it is to be sent: not to be kept beyond ``recycle``."""
+        if self.packed is None:
+            raise ValueError("the batch is not finished")
+        return memoryview(self.packed)[: self.packed_size]
+
+    def split(self):
+        """Two batches of half of the records each, not finished; [] where there is one record. (KAFKA-3995.)"""
+        cdef BatchBuilder half
+        cdef Record r
+        cdef const uint8_t *p
+        cdef int32_t _i, first = self.count // 2, n = 0
+        if self.count < 2:
+            return []
+        halves = []
+        self.finish()
+        # read_record takes the base timestamp from the header, which is in ``data`` only where nothing is compressed
+        memcpy(PyByteArray_AS_STRING(self.data), self.bytes_at(0), RECORDS)
+        p = <const uint8_t *>PyByteArray_AS_STRING(self.data) + RECORDS
+        for n in (first, self.count - first):
+            half = BatchBuilder(max(<Py_ssize_t>self.used, self.limit) + 64, self.codec, self.level)
+            for _i in range(n):
+                p = read_record(p, <const uint8_t *>PyByteArray_AS_STRING(self.data), &r)
+                half.put_record(r.timestamp, r.key, r.key_length, r.value, r.value_length, r.headers_count, r.headers,
+                                r.headers_size)
+            halves.append(half)
+        if self.stamped:
+            stamps = self.stamps.cast("B")
+            for half, part in zip(halves, (stamps[: 8 * first], stamps[8 * first:]), strict=True):
+                half.stamp_data = bytearray(part)
+                half.stamped = half.count
+        return halves
+
+    def recycle(self):
+        """The buffer, for another batch, where nobody looks at it any more; None otherwise. The end of this one."""
+        data, self.data, self.packed = self.data, bytearray(RECORDS), None
+        self.packed_size = 0
+        self.used = RECORDS
+        try:
+            data.append(0)  # BufferError while anyone has a view of it
+        except BufferError:
+            return None
+        return data
+
+
+cdef bytes pack_headers(headers):
+    """Key length, key, value length or -1, value of each."""
+    cdef uint8_t number[10]
+    cdef size_t n
+    parts = []
+    for key, value in headers:
+        key = key.encode()
+        n = put_unsigned(number, zigzag(len(key)))
+        parts += ((<const char *>number)[:n], key)
+        if value is None:
+            n = put_unsigned(number, zigzag(-1))
+            parts.append((<const char *>number)[:n])
+        else:
+            value = bytes(value)
+            n = put_unsigned(number, zigzag(len(value)))
+            parts += ((<const char *>number)[:n], value)
+    return b"".join(parts)

@@ -1,0 +1,427 @@
+"""The producer: records in, batches out, and what became of them. docs/producer.md says how it behaves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from typing_extensions import Buffer
+
+from batchval.network.client import ClientOptions, ConsumerNetworkClient
+from batchval.network.errors import RequestTimeoutError
+from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
+from batchval.network.network_client import NetworkOptions
+from batchval.network.options import ConnectionOptions
+from batchval.producer.accumulator import Accumulator
+from batchval.producer.batch import BatchDone, Callback, PartitionQueue, RecordMetadata
+from batchval.producer.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
+from batchval.producer.errors import ProducerClosedError, TransactionAbortedError
+from batchval.producer.options import ProducerOptions
+from batchval.producer.partitioners import RoundRobin, partitioner
+from batchval.producer.sender import ProducerMetrics, Sender
+from batchval.producer.sequences import Sequences
+from batchval.producer.transactions import State, Transactions
+
+__all__ = ["Producer"]
+
+_HEADER_OVERHEAD = 10  # two varints of an int32
+
+log = logging.getLogger("batchval.producer")
+
+
+class Producer:
+    """Made inside a running loop, and used on its thread alone. ``async with`` flushes and closes it."""
+
+    def __init__(self, options: ProducerOptions) -> None:
+        self.options = options
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._closing = False
+        self._wanted: dict[str, None] = {}  # topics that produce_many knew nothing of
+        self._refused = 0  # bytes that produce_many had no room for
+        self._settled: asyncio.Future[None] | None = None
+        connection = ConnectionOptions(
+            max_in_flight=options.max_in_flight,
+            client_id=options.client_id,
+            request_timeout_ms=options.request_timeout_ms,
+            ssl=options.security.ssl_context,
+            send_buffer_bytes=options.send_buffer_bytes,
+            receive_buffer_bytes=options.receive_buffer_bytes,
+        )
+        network = NetworkOptions(connection=connection, authenticate=options.security.authenticate)
+        self._client = ConsumerNetworkClient(
+            ClientOptions(
+                network=network,
+                retry_backoff_ms=options.retry_backoff_ms,
+                request_timeout_ms=options.request_timeout_ms,
+            )
+        )
+        self._metadata = ClusterMetadata(
+            self._client,
+            bootstrap_nodes(options.bootstrap_servers),
+            max_age_ms=options.metadata_max_age_ms,
+            retry_backoff_ms=options.retry_backoff_ms,
+        )
+        self._partitioner = partitioner(options.partitioner)
+        self._accumulator = Accumulator(options, lambda: self._loop.time() * 1000)
+        self._sequences = Sequences(options.transactional_id is not None) if options.enable_idempotence else None
+        self._sender = Sender(options, self._client, self._metadata, self._accumulator, self._sequences)
+        self._sender.on_settled = self._wake
+        self._transactions: Transactions | None = None
+        if self._sequences is not None:
+            self._transactions = Transactions(options, self._client, self._metadata, self._sequences, self._changed)
+            self._sender.need_id = self._transactions.need_id
+            if options.transactional_id is not None:
+                self._sender.hold = self._transactions.hold
+                self._sender.on_failed = self._transactions.failed
+        if options.may_reorder:
+            log.warning(
+                "without idempotence and with max_in_flight %d a retry may reorder batches: "
+                "mute_partitions, max_in_flight 1 or enable_idempotence prevent it",
+                options.max_in_flight,
+            )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        await self.close(None if kind is None else 0)
+
+    # --- questions
+
+    @property
+    def metrics(self) -> ProducerMetrics:
+        """Counts so far."""
+        return self._sender.metrics
+
+    @property
+    def buffer_used(self) -> int:
+        """Bytes of buffer_memory that are taken; 0 once all records are settled."""
+        return self._accumulator.used
+
+    @property
+    def on_batch(self) -> Callable[[BatchDone], object] | None:
+        """Told of each batch that ``produce_many`` filled, once, in order per partition."""
+        return self._sender.on_batch
+
+    @on_batch.setter
+    def on_batch(self, told: Callable[[BatchDone], object] | None) -> None:
+        self._sender.on_batch = told
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has; asks where that is not known."""
+        self._guard()
+        return self._metadata.partitions(topic) or await self._metadata.wait_for(topic, self.options.max_block_ms)
+
+    def _guard(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("a producer is used on its loop's thread alone")
+        if self._closing:
+            raise ProducerClosedError("the producer is closed")
+
+    def _may_produce(self) -> None:
+        self._guard()
+        if self._sender.fatal is not None:
+            raise self._sender.fatal
+        if self.options.transactional_id is not None:
+            assert self._transactions is not None
+            self._transactions.must_be(State.IN_TRANSACTION)
+
+    # --- records
+
+    async def produce_async(
+        self,
+        topic: str,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        headers: Sequence[tuple[str, Buffer | None]] = (),
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        callback: Callback | None = None,
+    ) -> None:
+        """Puts a record into a batch; waits while nothing is known of the topic, or the buffer is full.
+
+        ``callback`` gets (RecordMetadata, None) or (None, error): once, and in order per partition. Raises
+        RecordTooLargeError, BufferExhaustedError, ValueError for a partition that there is not, TypeError for what is
+        no buffer, and what asking for the topic raised; no callback then.
+        """
+        self._may_produce()
+        partitions = self._metadata.partitions(topic)
+        if not partitions:
+            partitions = await self._metadata.wait_for(topic, self.options.max_block_ms)
+        size = MAX_RECORD_OVERHEAD + _length(key) + _length(value)
+        for name, text in headers:
+            size += 3 * len(name) + _length(text) + _HEADER_OVERHEAD
+        self._accumulator.check_size(size)
+        if (needed := min(size + BATCH_OVERHEAD, self.options.buffer_memory)) > self._accumulator.free:
+            await self._accumulator.wait_for_room(needed, self._sender.pump_soon)
+        self._may_produce()  # much may have happened while it waited
+        if partition is None:
+            chosen = self._partitioner.partition(topic, key, partitions)
+        elif 0 <= partition < partitions:
+            chosen = partition
+        else:
+            raise ValueError(f"{topic} has the partitions 0 to {partitions - 1}, not {partition}")
+        queue = self._accumulator.queue_of(topic, chosen)
+        now = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        first = not queue.queue
+        if self._accumulator.append(queue, key, value, headers, now, callback):
+            if key is None and partition is None:
+                self._partitioner.on_new_batch(topic, chosen)
+            self._sender.pump()
+        elif first:
+            self._sender.pump_soon()
+
+    async def produce(
+        self,
+        topic: str,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        headers: Sequence[tuple[str, Buffer | None]] = (),
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """``produce_async``, and waits for the acknowledgement: one record at a time, the slow way."""
+        done: asyncio.Future[RecordMetadata] = self._loop.create_future()
+
+        def told(metadata: RecordMetadata | None, error: Exception | None) -> None:
+            if done.done():
+                return
+            if error is not None:
+                done.set_exception(error)
+            elif metadata is not None:
+                done.set_result(metadata)
+
+        await self.produce_async(
+            topic, value, key, headers, partition=partition, timestamp_ms=timestamp_ms, callback=told
+        )
+        return await done
+
+    def produce_many(
+        self,
+        topic: str,
+        values: Buffer | Sequence[Buffer | None],
+        stamps: Buffer,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Puts many records without keys into batches, in one native call a batch; how many were taken, from the first.
+
+        ``values``: one bytes-like, the value of every record, or a sequence of them. ``stamps``: a buffer of int64, one
+        a record, of any meaning: they come back through ``on_batch``. Fewer are taken, or none, when the buffer is full
+        or nothing is known of the topic yet: ``await room()``, then go on. Raises RecordTooLargeError and ValueError.
+        """
+        self._may_produce()
+        partitions = self._metadata.partitions(topic)
+        if not partitions:
+            self._wanted[topic] = None
+            return 0
+        if partition is not None and not 0 <= partition < partitions:
+            raise ValueError(f"{topic} has the partitions 0 to {partitions - 1}, not {partition}")
+        given = Given(values, stamps)
+        try:
+            return self._produce_many(topic, given, partition, partitions, timestamp_ms)
+        finally:
+            given.close()
+
+    def _produce_many(
+        self, topic: str, given: Given, partition: int | None, partitions: int, timestamp_ms: int | None
+    ) -> int:
+        largest = given.largest() + MAX_RECORD_OVERHEAD
+        self._accumulator.check_size(largest)
+        now = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        count = self._accumulator.most_that_fit(given, partitions)
+        if count and partition is not None:
+            self._accumulator.append_many(self._accumulator.queue_of(topic, partition), given, 0, count, 1, now)
+        elif count and isinstance(self._partitioner, RoundRobin):
+            first = self._partitioner.turn(topic, count, partitions)
+            for n in range(min(count, partitions)):
+                queue = self._accumulator.queue_of(topic, (first + n) % partitions)
+                self._accumulator.append_many(queue, given, n, (count - n - 1) // partitions + 1, partitions, now)
+        elif count:
+            self._fill_sticky(topic, given, count, partitions, now)
+        if count < given.count:
+            self._refused = largest + self._accumulator.overhead(given, partitions)
+            self._accumulator.refused()
+        self._sender.pump()
+        return count
+
+    def _fill_sticky(self, topic: str, given: Given, count: int, partitions: int, now: int) -> None:
+        taken = 0
+        while taken < count:
+            chosen = self._partitioner.partition(topic, None, partitions)
+            queue = self._accumulator.queue_of(topic, chosen)
+            taken += self._accumulator.append_many(queue, given, taken, count - taken, 1, now, batches=1)
+            if taken < count:
+                self._partitioner.on_new_batch(topic, chosen)
+
+    async def room(self) -> None:
+        """Until ``produce_many`` can take a record of the size it refused, and knows its topic.
+
+        Raises BufferExhaustedError after max_block_ms, and what asking for the topic raised.
+        """
+        self._guard()
+        wanted, self._wanted = list(self._wanted), {}
+        for topic in wanted:
+            if not self._metadata.partitions(topic):
+                await self._metadata.wait_for(topic, self.options.max_block_ms)
+        size, self._refused = min(self._refused, self.options.buffer_memory), 0
+        await self._accumulator.wait_for_room(size, self._sender.pump_soon)
+        await asyncio.sleep(0)  # whoever asks again and again lets others in
+
+    # --- the end of things
+
+    def _wake(self) -> None:
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
+
+    def _changed(self) -> None:
+        """The producer id has come, a partition is in the transaction, or nothing goes on any more."""
+        transactions = self._transactions
+        if transactions is not None and transactions.state is State.FATAL:
+            self._sender.fatal = transactions.error
+            if transactions.error is not None:
+                self._sender.abandon(transactions.error, but_on_the_wire=True)
+        self._sender.pump_soon()
+        self._wake()
+
+    async def _all_told(self, queues: list[tuple[PartitionQueue, Any]], stop: Callable[[], bool]) -> None:
+        """Until the last batches of all these are told."""
+        for queue, last in queues:
+            while last in queue.untold and not stop():
+                self._settled = self._settled or self._loop.create_future()
+                settled = self._settled
+                try:
+                    await asyncio.shield(settled)
+                finally:
+                    if settled.done() and self._settled is settled:
+                        self._settled = None
+
+    async def _flush(self, timeout_ms: float | None, stop: Callable[[], bool] = lambda: False) -> None:
+        self._accumulator.flushing += 1
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                while self._accumulator.active and not stop():
+                    queues = [(queue, queue.untold[-1]) for queue in self._accumulator.active if queue.untold]
+                    self._sender.pump()
+                    await self._all_told(queues, stop)
+                    break
+        except TimeoutError:
+            raise RequestTimeoutError(f"not all records were acknowledged in {timeout_ms:g} ms") from None
+        finally:
+            self._accumulator.flushing -= 1
+
+    async def flush(self, timeout_ms: float | None = None) -> None:
+        """Sends all there is, full or not, and waits until each record given before is settled.
+
+        Raises RequestTimeoutError when that took longer than ``timeout_ms``; the records are sent all the same.
+        """
+        self._guard()
+        await self._flush(timeout_ms)
+
+    async def close(self, timeout_ms: float | None = None) -> None:
+        """Flushes, at most for ``timeout_ms`` (None: until all is settled), fails what is left, ends all connections.
+
+        A transaction that is open is aborted.
+        """
+        if self._closing:
+            return
+        self._guard()
+        self._closing = True
+        try:
+            if self.options.transactional_id is None:
+                if timeout_ms is None or timeout_ms > 0:
+                    await self._flush(timeout_ms)
+            elif self._transactions is not None and self._transactions.state in (
+                State.IN_TRANSACTION,
+                State.ABORTABLE,
+            ):
+                limit = 5_000.0 if timeout_ms is None else timeout_ms
+                async with asyncio.timeout(limit / 1000):
+                    await self._abort()
+        except (RequestTimeoutError, TimeoutError) as error:
+            log.warning("closed before all was settled: %s", error)
+        finally:
+            self._sender.close()
+            self._sender.abandon(ProducerClosedError("the producer was closed"))
+            self._metadata.close()
+            if self._transactions is not None:
+                await self._transactions.close()
+            self._client.close()
+            await self._client.network.wait_closed()
+            await asyncio.sleep(0)  # what the last callbacks left
+
+    # --- transactions
+
+    def _transactional(self) -> Transactions:
+        self._guard()
+        if self._transactions is None or self.options.transactional_id is None:
+            raise ValueError("transactions need a transactional_id")
+        return self._transactions
+
+    async def init_transactions(self) -> None:
+        """Once, before anything else: fences earlier producers with this transactional_id, and ends what they left."""
+        await self._transactional().init(self.options.max_block_ms)
+
+    def begin_transaction(self) -> None:
+        """All records from now on are committed, or none."""
+        self._transactional().begin()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        group_id: str,
+        *,
+        generation_id: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+    ) -> None:
+        """Commits offsets (the next to be read) of a group's (topic, partition) with the transaction."""
+        await self._transactional().send_offsets(offsets, group_id, generation_id, member_id, group_instance_id)
+
+    async def commit_transaction(self) -> None:
+        """Flushes, then commits. Raises what made that impossible: then abort, or close if fenced."""
+        transactions = self._transactional()
+        transactions.must_be(State.IN_TRANSACTION)
+        transactions.state = State.ENDING
+        await self._flush(None, lambda: transactions.state is not State.ENDING)
+        if transactions.state is not State.ENDING:
+            assert transactions.error is not None
+            raise transactions.error
+        try:
+            await transactions.end(True, self.options.max_block_ms)
+        except Exception as error:
+            transactions.failed(error)
+            raise
+
+    async def abort_transaction(self) -> None:
+        """None of the transaction's records will be read (by those who read committed ones)."""
+        transactions = self._transactional()
+        transactions.must_be(State.IN_TRANSACTION, State.ABORTABLE)
+        await self._abort()
+
+    async def _abort(self) -> None:
+        transactions = self._transactions
+        assert transactions is not None
+        transactions.state = State.ABORTABLE if transactions.state is State.ABORTABLE else State.ENDING
+        self._sender.on_failed = lambda error: None  # that they fail is what was asked for
+        try:
+            self._sender.abandon(TransactionAbortedError("the transaction was aborted"), but_on_the_wire=True)
+            await self._flush(None)
+            await transactions.end(False, self.options.max_block_ms)
+        except Exception as error:
+            transactions.failed(error)
+            raise
+        finally:
+            self._sender.on_failed = transactions.failed
+
+
+def _length(data: Buffer | None) -> int:
+    return 0 if data is None else len(data) if isinstance(data, bytes) else memoryview(data).nbytes

@@ -1,0 +1,369 @@
+"""Transactions: one producer's part of the protocol of KIP-98 (TransactionManager), with its coordinator.
+
+    InitProducerId → (AddPartitionsToTxn → Produce …, AddOffsetsToTxn → TxnOffsetCommit)* → EndTxn
+
+A record that fails for good makes its transaction one that can only be aborted; a newer producer with the same
+transactional_id makes this one useless (fenced). The versions are those from before KIP-890's second part, which every
+broker since 0.11 speaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+from batchval.errors import RETRIABLE, ErrorCode
+from batchval.network.client import ConsumerNetworkClient, Timer
+from batchval.network.coordinator import GROUP, TRANSACTION, find_coordinator
+from batchval.network.errors import AuthorizationError, NetworkError, RequestTimeoutError, broker_error
+from batchval.network.metadata import ClusterMetadata
+from batchval.network.request import AnyRequest, Build, Node
+from batchval.producer.batch import PartitionQueue
+from batchval.producer.errors import ProducerFencedError, TransactionStateError
+from batchval.producer.options import ProducerOptions
+from batchval.producer.sequences import Sequences
+from batchval.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from batchval.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from batchval.protocol.messages.end_txn import EndTxnRequest
+from batchval.protocol.messages.init_producer_id import InitProducerIdRequest
+from batchval.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+__all__ = ["State", "Transactions"]
+
+_FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+_COORDINATOR_MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+_FATAL = {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.UNSUPPORTED_VERSION,
+}
+_INIT, _ADD_PARTITIONS, _ADD_OFFSETS, _END, _COMMIT_OFFSETS = 22, 24, 25, 26, 28
+
+
+class State(Enum):
+    """Where the producer stands."""
+
+    UNINITIALIZED = "not initialised"
+    READY = "no transaction"
+    IN_TRANSACTION = "in a transaction"
+    ENDING = "ending a transaction"
+    ABORTABLE = "in a transaction that can only be aborted"
+    FATAL = "in no state to go on"
+
+
+class Transactions:
+    """Also asks for the producer id where there are no transactions (``transactional_id`` None)."""
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        client: ConsumerNetworkClient,
+        metadata: ClusterMetadata,
+        sequences: Sequences,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.options = options
+        self.client = client
+        self.metadata = metadata
+        self.sequences = sequences
+        self.state = State.UNINITIALIZED
+        self.error: Exception | None = None
+        self._on_change = on_change
+        self._coordinator: Node | None = None
+        self._group_coordinators: dict[str, Node] = {}
+        self._partitions: set[tuple[str, int]] = set()  # added to the transaction
+        self._wanted: set[tuple[str, int]] = set()
+        self._offsets_added = False
+        self._bump_at_the_end = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._adding = False
+        self._asking_id = False
+
+    # --- states
+
+    def must_be(self, *states: State) -> None:
+        """Raises what made it impossible, or TransactionStateError."""
+        if self.state in states:
+            return
+        if self.state is State.FATAL and self.error is not None:
+            raise self.error
+        raise TransactionStateError(f"the producer is {self.state.value}") from self.error
+
+    def failed(self, error: Exception) -> None:
+        """A record of the transaction, or a step of it, failed."""
+        code = getattr(error, "code", None)
+        if (
+            isinstance(error, ProducerFencedError)
+            or code in _FATAL
+            or (isinstance(error, AuthorizationError) and (code in _FATAL))
+        ):
+            self._is_fatal(error)
+        elif self.state in (State.IN_TRANSACTION, State.ENDING):
+            self.state, self.error = State.ABORTABLE, error
+            self._bump_at_the_end = True
+
+    def _is_fatal(self, error: Exception) -> None:
+        self.state, self.error = State.FATAL, error
+        self._on_change()
+
+    # --- the producer id
+
+    def need_id(self) -> None:
+        """Asks for one in the background; for a producer without transactions."""
+        if self._asking_id or self.state is State.FATAL or self.options.transactional_id is not None:
+            return
+        self._asking_id = True
+        self._start(self._ask_id())
+
+    async def _ask_id(self) -> None:
+        try:
+            await self._init(float("inf"))
+        except NetworkError as error:
+            self._is_fatal(error)
+        finally:
+            self._asking_id = False
+
+    async def _init(self, timeout_ms: float) -> None:
+        options, sequences = self.options, self.sequences
+        producer_id, epoch = sequences.producer_id, sequences.producer_epoch
+
+        def make(version: int) -> AnyRequest:
+            request = InitProducerIdRequest(
+                options.transactional_id,
+                options.transaction_timeout_ms if options.transactional_id is not None else 0x7FFFFFFF,
+                api_version=version,
+            )
+            if version >= 3 and options.transactional_id is not None:
+                request.producer_id, request.producer_epoch = producer_id, epoch
+            return request
+
+        answer = await self._ask(_INIT, (0, 5), make, lambda said: said.error_code, timeout_ms)
+        sequences.set_id(answer.producer_id, answer.producer_epoch)
+        if self.options.transactional_id is None:
+            self.state = State.READY
+        self._on_change()
+
+    # --- transactions
+
+    async def init(self, timeout_ms: float) -> None:
+        """Fences earlier producers of this id, ends what they left open."""
+        self.must_be(State.UNINITIALIZED, State.READY)
+        await self._init(timeout_ms)
+        self.state = State.READY
+
+    def begin(self) -> None:
+        """From now on records belong to a new transaction."""
+        self.must_be(State.READY)
+        self._partitions.clear()
+        self._wanted.clear()
+        self._offsets_added = False
+        self.error = None
+        self.state = State.IN_TRANSACTION
+
+    def hold(self, queue: PartitionQueue) -> bool:
+        """Whether the partition has still to be added; that is then begun."""
+        where = (queue.topic, queue.partition)
+        if where in self._partitions:
+            return False
+        if self.state in (State.IN_TRANSACTION, State.ENDING):
+            self._wanted.add(where)
+            if not self._adding:
+                self._adding = True
+                self._start(self._add_partitions())
+        return True
+
+    async def _add_partitions(self) -> None:
+        try:
+            while self._wanted and self.state in (State.IN_TRANSACTION, State.ENDING):
+                these = sorted(self._wanted)
+                await self._ask(
+                    _ADD_PARTITIONS,
+                    (0, 3),
+                    functools.partial(self._partitions_request, these),
+                    lambda said: _first_error(
+                        one.partition_error_code
+                        for topic in said.results_by_topic_v3_and_below
+                        for one in topic.results_by_partition
+                    ),
+                    self.options.max_block_ms,
+                )
+                self._partitions.update(these)
+                self._wanted.difference_update(these)
+                self._on_change()
+        except NetworkError as error:
+            self.failed(error)
+            self._on_change()
+        finally:
+            self._adding = False
+
+    def _partitions_request(self, these: list[tuple[str, int]], version: int) -> AnyRequest:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in these:
+            topics.setdefault(topic, []).append(partition)
+        request = AddPartitionsToTxnRequest(api_version=version)
+        request.v3_and_below_transactional_id = self.options.transactional_id or ""
+        request.v3_and_below_producer_id = self.sequences.producer_id
+        request.v3_and_below_producer_epoch = self.sequences.producer_epoch
+        request.v3_and_below_topics = [AddPartitionsToTxnTopic(name, parts) for name, parts in topics.items()]
+        return request
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        group_id: str,
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+    ) -> None:
+        """Offsets of a consumer group, committed with the transaction."""
+        self.must_be(State.IN_TRANSACTION)
+        if not offsets:
+            return
+        sequences, transactional_id = self.sequences, self.options.transactional_id or ""
+        try:
+            await self._ask(
+                _ADD_OFFSETS,
+                (0, 3),
+                lambda version: AddOffsetsToTxnRequest(
+                    transactional_id, sequences.producer_id, sequences.producer_epoch, group_id, api_version=version
+                ),
+                lambda said: said.error_code,
+                self.options.max_block_ms,
+            )
+            self._offsets_added = True
+            topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+            for (topic, partition), offset in offsets.items():
+                topics.setdefault(topic, []).append(TxnOffsetCommitRequestPartition(partition, offset))
+
+            def make(version: int) -> AnyRequest:
+                request = TxnOffsetCommitRequest(
+                    transactional_id, group_id, sequences.producer_id, sequences.producer_epoch, api_version=version
+                )
+                request.topics = [TxnOffsetCommitRequestTopic(name=name, partitions=p) for name, p in topics.items()]
+                if version >= 3:
+                    request.generation_id_or_member_epoch, request.member_id = generation_id, member_id
+                    request.group_instance_id = group_instance_id
+                return request
+
+            await self._ask(
+                _COMMIT_OFFSETS,
+                (0, 4),
+                make,
+                lambda said: _first_error(one.error_code for topic in said.topics for one in topic.partitions),
+                self.options.max_block_ms,
+                group_id,
+            )
+        except NetworkError as error:
+            self.failed(error)
+            raise
+
+    async def end(self, commit: bool, timeout_ms: float) -> None:
+        """EndTxn, where the coordinator knows of the transaction; all records have been settled before."""
+        if self._partitions or self._wanted or self._offsets_added:
+            sequences, transactional_id = self.sequences, self.options.transactional_id or ""
+            await self._ask(
+                _END,
+                (0, 4),
+                lambda version: EndTxnRequest(
+                    transactional_id, sequences.producer_id, sequences.producer_epoch, commit, api_version=version
+                ),
+                lambda said: said.error_code,
+                timeout_ms,
+            )
+        if self._bump_at_the_end and not commit:
+            await self._init(timeout_ms)  # a new epoch: sequences begin again (KIP-360)
+        self._bump_at_the_end = False
+        self._partitions.clear()
+        self._wanted.clear()
+        self._offsets_added = False
+        self.state, self.error = State.READY, None
+
+    # --- asking
+
+    async def _node(self, group_id: str | None, timeout_ms: float) -> Node:
+        if group_id is not None:
+            if group_id not in self._group_coordinators:
+                self._group_coordinators[group_id] = await find_coordinator(
+                    self.client, self.metadata, group_id, GROUP, timeout_ms
+                )
+            return self._group_coordinators[group_id]
+        transactional_id = self.options.transactional_id
+        if transactional_id is not None:
+            if self._coordinator is None:
+                self._coordinator = await find_coordinator(
+                    self.client, self.metadata, transactional_id, TRANSACTION, timeout_ms
+                )
+            return self._coordinator
+        node = self.client.least_loaded_node(self.metadata.nodes())
+        if node is None:
+            raise RequestTimeoutError("no broker can be asked now")
+        return node
+
+    async def _ask(
+        self,
+        api_key: int,
+        versions: tuple[int, int],
+        make: Callable[[int], AnyRequest],
+        code_of: Callable[[Any], int],
+        timeout_ms: float,
+        group_id: str | None = None,
+    ) -> Any:
+        """Asks until there is an answer without a passing error. Raises what does not pass."""
+        timer = Timer(min(timeout_ms, 1e12))
+        last: Exception | None = None
+        while not timer.expired:
+            try:
+                node = await self._node(group_id, min(timer.remaining_ms, 1e9))
+                said = (await self.client.send(node, Build(api_key, versions, make))).response
+            except NetworkError as error:
+                if not error.retriable:
+                    raise
+                last = error
+                self._forget(group_id)
+            else:
+                code = code_of(said)
+                if code == ErrorCode.NONE:
+                    return said
+                last = self._error(code)
+                if code not in RETRIABLE:
+                    raise last
+                if code in _COORDINATOR_MOVED:
+                    self._forget(group_id)
+            await asyncio.sleep(min(self.options.retry_backoff_ms, timer.remaining_ms) / 1000)
+        raise RequestTimeoutError(f"no answer in {timeout_ms:.0f} ms: {last}") from last
+
+    def _forget(self, group_id: str | None) -> None:
+        self._coordinator = None if group_id is None else self._coordinator
+        self._group_coordinators.pop(group_id or "", None)
+
+    def _error(self, code: int) -> NetworkError:
+        what = f"transactional id {self.options.transactional_id}" if self.options.transactional_id else "producer id"
+        if code in _FENCED:
+            name = ErrorCode(code).name
+            return ProducerFencedError(code, f"{what}: {name}: another producer has taken it over, or it timed out")
+        return broker_error(code, what)
+
+    def _start(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Nothing is asked any more."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _first_error(codes: Iterable[int]) -> int:
+    """The one that ends it all if there is one, else one that passes."""
+    found = [code for code in codes if code != ErrorCode.NONE]
+    return next((code for code in found if code not in RETRIABLE), found[0] if found else ErrorCode.NONE)
