@@ -10,7 +10,12 @@ from batchval.cli import Commands
 
 
 class _Perf(Commands):
-    MODULES: ClassVar = {"compare": "perf_compare", "consume": "perf_consume", "merge": "perf_merge"}
+    MODULES: ClassVar = {
+        "produce": "perf_produce",
+        "compare": "perf_compare",
+        "consume": "perf_consume",
+        "merge": "perf_merge",
+    }
 
 
 @click.group("perf", cls=_Perf, short_help="Measure producing and consuming, in microseconds.")

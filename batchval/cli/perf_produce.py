@@ -1,0 +1,329 @@
+"""``batchval perf produce``: Kafka's producer performance tool, in microseconds and with threads."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from batchval.cli import FINDINGS, INTERRUPTED, UNREADABLE
+
+if TYPE_CHECKING:
+    from batchval.perf.lines import Window
+    from batchval.perf.produce import ProduceRun, Tally
+
+_INT = 2**31 - 1
+_LONG = 2**63 - 1
+_FILE = click.Path(path_type=Path)
+_DEPRECATED = {
+    "broker_list": ("--broker-list", "bootstrap_server", "--bootstrap-server"),
+    "producer_props": ("--producer-props", "command_property", "--command-property"),
+    "producer_config": ("--producer.config", "command_config", "--command-config"),
+}
+
+
+class _WithProps(click.Command):
+    """Kafka's tools take several NAME=VALUE after one --producer-props or --command-property."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        found: list[str] = []
+        taking = ""
+        for arg in args:
+            if arg in {"--producer-props", "--command-property"}:
+                taking = arg
+            elif taking and not arg.startswith("-") and found[-1] != taking:
+                found.append(taking)
+            elif arg.startswith("-"):
+                taking = ""
+            found.append(arg)
+        return super().parse_args(ctx, found)
+
+
+@click.command("produce", cls=_WithProps, short_help="Measure producers.")
+@click.option("--bootstrap-server", metavar="HOST:PORT,…", help="Required: brokers to begin with.")
+@click.option("--topic", metavar="TOPIC", required=True, help="Where to.")
+@click.option("--num-records", type=click.IntRange(1, _LONG), help="Over all threads. This or --duration is required.")
+@click.option("--duration", type=click.FloatRange(0, 1e9, min_open=True), metavar="S", help="Seconds to send for.")
+@click.option("--record-size", type=click.IntRange(0, _INT), metavar="BYTES", help="Bytes of each value.")
+@click.option("--payload-file", type=_FILE, metavar="FILE", help="Values: the parts of a file, by chance.")
+@click.option("--payload-delimiter", default="\\n", show_default=True, help="What parts them: a regular expression.")
+@click.option("--payload-monotonic", is_flag=True, help="Values: 0, 1, 2, …")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is chosen by chance.")
+@click.option(
+    "--throughput",
+    type=click.FloatRange(-1, 1e9),
+    default=-1,
+    show_default=True,
+    help="Records a second, all threads together; -1: as fast as can be.",
+)
+@click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="One producer each.")
+@click.option("--warmup-records", type=click.IntRange(0, _LONG), default=0, help="Not part of the steady state.")
+@click.option("--partition", type=click.IntRange(0, _INT), help="Send all to this partition.")
+@click.option(
+    "--partitioner",
+    type=click.Choice(["default", "round_robin", "murmur2"]),
+    default="default",
+    show_default=True,
+)
+@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), help="Default: all.")
+@click.option("--max-in-flight", type=click.IntRange(1, 1_000_000), help="Requests a connection. Default: 5.")
+@click.option("--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="Default: none.")
+@click.option("--idempotence/--no-idempotence", default=None, help="Default: as acks and --max-in-flight allow.")
+@click.option("--transactional-id", metavar="ID", help="Send in transactions.")
+@click.option("--transaction-duration-ms", type=click.IntRange(1, _INT), help="Of each. Default: 3000.")
+@click.option("--claims", type=click.Choice(["tag", "none"]), default="none", show_default=True, help="About batches.")
+@click.option("--client", type=click.Choice(["batchval", "librdkafka"]), default="batchval", show_default=True)
+@click.option("--command-config", type=_FILE, multiple=True, metavar="FILE", help="Properties of a producer.")
+@click.option("--command-property", multiple=True, metavar="NAME=VALUE", help="A producer's property.")
+@click.option("--reporting-interval", type=click.IntRange(1, _INT), default=5000, show_default=True, metavar="MS")
+@click.option(
+    "--latency-unit", type=click.Choice(["us", "ms"]), default="us", help="ms: Kafka's old integers, and nothing else."
+)
+@click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")
+@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="The result, for merge and compare.")
+@click.option("--histogram", "histogram_file", type=_FILE, metavar="FILE", help="Latencies as an HdrHistogram log.")
+@click.option("--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server.")
+@click.option("--producer-props", multiple=True, metavar="NAME=VALUE", help="Deprecated: use --command-property.")
+@click.option("--producer.config", "producer_config", type=_FILE, multiple=True, help="Deprecated: --command-config.")
+def command(**given: Any) -> int:
+    """Sends records and prints rates and latencies in the lines of Kafka's own tool, in microseconds.
+
+    Exit codes: 0 all were acknowledged, 1 some failed, 2 wrong usage, 3 no broker, no topic or no permission, 130
+    interrupted (what was sent is waited for up to 10 s, and the totals are printed; a second time: not waited for).
+    """
+    from batchval.perf import properties
+    from batchval.perf.produce import ProduceError
+
+    _aliases(given)
+    _check(given)
+    found = properties.gathered(given["command_config"], given["command_property"])
+    _flags(given, found)
+    if not found.get("bootstrap.servers"):
+        raise click.UsageError("Missing option '--bootstrap-server'.")
+    for file in (given["json_file"], given["histogram_file"]):
+        if file is not None:
+            file.open("a").close()  # better now than after an hour
+    try:
+        return _run(given, found)
+    except ProduceError as error:
+        _say(str(error))
+        return UNREADABLE
+
+
+def _say(line: str) -> None:
+    sys.stdout.flush()
+    click.echo(" ".join(f"batchval perf produce: {line}".split()), err=True)
+
+
+def _aliases(given: dict[str, Any]) -> None:
+    for old, (shown, new, instead) in _DEPRECATED.items():
+        if not given[old]:
+            continue
+        _say(f"{shown} is deprecated, use {instead} instead")
+        if isinstance(given[new], tuple):
+            given[new] = given[old] + given[new]
+        else:
+            given[new] = given[new] or given[old]
+
+
+def _check(given: dict[str, Any]) -> None:
+    """What one option says against another."""
+    if given["num_records"] is None and given["duration"] is None:
+        raise click.UsageError("Missing option '--num-records' or '--duration'.")
+    payloads = [given["record_size"] is not None, given["payload_file"] is not None, given["payload_monotonic"]]
+    if sum(payloads) != 1:
+        raise click.UsageError("Give one of '--record-size', '--payload-file' and '--payload-monotonic'.")
+    if given["duration"] is not None and not given["duration"] > 0:
+        raise click.UsageError("--duration is a number of seconds above 0.")
+    if not (given["throughput"] == -1 or given["throughput"] > 0):
+        raise click.UsageError("--throughput is above 0, or -1.")
+    if given["num_records"] is not None and given["warmup_records"] >= given["num_records"]:
+        raise click.UsageError("--warmup-records must be less than --num-records.")
+    if given["claims"] == "tag" and given["client"] != "batchval":
+        raise click.UsageError("--claims tag needs --client batchval.")
+    if given["partition"] is not None and given["partitioner"] != "default":
+        raise click.UsageError("Give one of '--partition' and '--partitioner'.")
+    if given["transaction_duration_ms"] is not None and given["transactional_id"] is None:
+        given["transactional_id"] = f"perf-producer-{time.time_ns():x}"
+
+
+def _flags(given: dict[str, Any], found: dict[str, str]) -> None:
+    """Flags as properties, over those that were given; and what follows from them."""
+    flags = {
+        "bootstrap.servers": given["bootstrap_server"],
+        "acks": given["acks"],
+        "max.in.flight.requests.per.connection": given["max_in_flight"],
+        "compression.type": given["compression_type"],
+        "transactional.id": given["transactional_id"],
+    }
+    found |= {name: str(value) for name, value in flags.items() if value is not None}
+    if given["idempotence"] is not None:
+        found["enable.idempotence"] = str(given["idempotence"]).lower()
+    transactional = "transactional.id" in found
+    given["transactional_id"] = found.get("transactional.id")
+    if transactional and given["transaction_duration_ms"] is None:
+        given["transaction_duration_ms"] = 3000
+    cap = found.setdefault("max.in.flight.requests.per.connection", "5")
+    possible = found.setdefault("acks", "all") in {"all", "-1"} and cap.isdigit() and int(cap) <= 5
+    wanted = found.setdefault("enable.idempotence", str(possible).lower()).lower() == "true"
+    if (wanted or transactional) and not possible:
+        what = "transactions need" if transactional else "idempotence needs"
+        raise click.UsageError(f"{what} --acks all and --max-in-flight of at most 5.")
+
+
+def _payloads(given: dict[str, Any], found: dict[str, str]) -> Any:
+    """Makes the values of a thread; those of all threads together are looked at first."""
+    from batchval.perf.payloads import FilePayloads, Letters, Monotonic, Payloads
+
+    limit = found.get("max.request.size", "1048576")
+    if given["record_size"] is not None and limit.isdigit() and given["record_size"] > int(limit):
+        raise click.UsageError(f"--record-size {given['record_size']} is above max.request.size, which is {limit}.")
+    compressed = found.get("compression.type", "none").lower() != "none"
+
+    def make(thread: int) -> Payloads:
+        seed = given["seed"] * 1024 + thread
+        if given["payload_file"] is not None:
+            delimiter = given["payload_delimiter"]
+            return FilePayloads(given["payload_file"], delimiter, seed=seed)
+        if given["payload_monotonic"]:
+            return Monotonic(thread, given["threads"])
+        return Letters(given["record_size"], many=compressed, seed=seed)
+
+    return make
+
+
+def _run(given: dict[str, Any], found: dict[str, str]) -> int:
+    from batchval.perf.clients import producers
+    from batchval.perf.lines import interval_line
+    from batchval.perf.produce import ProduceRun, ProduceSettings
+
+    unit = given["latency_unit"]
+    client = producers.open_client(given, found, _say)
+    settings = ProduceSettings(
+        num_records=given["num_records"],
+        duration_s=given["duration"],
+        throughput=given["throughput"],
+        warmup_records=given["warmup_records"],
+        threads=given["threads"],
+        reporting_interval_ms=given["reporting_interval"],
+        transaction_duration_ms=given["transaction_duration_ms"],
+    )
+
+    def interval(window: Window, row: dict[str, Any]) -> None:
+        click.echo(interval_line(window, unit))
+
+    run = ProduceRun(settings, client.make, _payloads(given, found), interval, client.new_loop)
+    begin = time.time()
+    error = None
+    try:
+        run.run()
+    except Exception as raised:
+        if not run.begin_ns:
+            raise
+        error = raised  # the totals of what was sent are printed before it
+    total = run.total()
+    _print(run, total, unit)
+    if given["print_metrics"]:
+        _metrics(run)
+    _files(given, found, client.version, run, total, begin)
+    return _verdict(run, total, error)
+
+
+def _print(run: ProduceRun, total: Tally, unit: str) -> None:
+    from batchval.perf.lines import in_flight_line, second_line, total_line
+
+    steady = run.steady()
+    click.echo(total_line(total.latencies, total.value_bytes, total.elapsed_ns, unit))
+    if steady is not None:
+        click.echo(total_line(steady.latencies, steady.value_bytes, steady.elapsed_ns, unit, steady_state=True))
+    if unit == "ms":
+        return
+    each, over_all, sampled = run.in_flight()
+    seen = total if steady is None else steady
+    click.echo(second_line(seen.latencies, seen.value_bytes, seen.wire_bytes, seen.elapsed_ns, over_all))
+    if seen.intended.count:
+        words = total_line(seen.intended, seen.value_bytes, seen.elapsed_ns).partition("MB/sec), ")[2]
+        click.echo(f"from the intended time: {words}")
+    click.echo(in_flight_line(each, over_all) + (" (seen every 200 ms)" if sampled else ""))
+
+
+def _metrics(run: ProduceRun) -> None:
+    for worker in run.workers:
+        metrics = worker.client.metrics()
+        width = max(map(len, metrics), default=0)
+        click.echo(f"Metrics for thread {worker.number}\n\n{'Metric Name':<{width}}   Value")
+        for name, value in sorted(metrics.items()):
+            click.echo(f"{name:<{width}} : {value:.3f}" if isinstance(value, float) else f"{name:<{width}} : {value}")
+
+
+def _files(
+    given: dict[str, Any], found: dict[str, str], version: str, run: ProduceRun, total: Tally, begin: float
+) -> None:
+    from batchval.perf import hdr_log
+    from batchval.perf.results import Result
+
+    steady = run.steady()
+    if given["histogram_file"] is not None:
+        seen = total if steady is None else steady
+        length = seen.elapsed_ns / 1e9
+        start = (seen.begin_ns - total.begin_ns) / 1e9
+        parts: list[tuple[str | None, float, float, Any]] = [(None, start, length, seen.latencies)]
+        if seen.intended.count:
+            parts.append(("intended", start, length, seen.intended))
+        given["histogram_file"].write_text(hdr_log.log(parts, begin), "utf-8")
+    if given["json_file"] is None:
+        return
+    secret = ("password", "jaas", ".key")
+    shown = {name: "…" if any(word in name for word in secret) else value for name, value in found.items()}
+    flags = ["topic", "num_records", "duration", "record_size", "payload_monotonic", "throughput", "threads"]
+    flags += ["warmup_records", "partition", "partitioner", "claims", "transaction_duration_ms", "seed"]
+    each, over_all, sampled = run.in_flight()
+    totals = _totals(total) | {
+        "highest_in_flight": {str(node): highest for node, highest in each.items()},
+        "highest_in_flight_total": over_all,
+        "highest_in_flight_sampled": sampled,
+        "unanswered": run.unanswered,
+        "interrupted": run.interrupted,
+        "steady_state": None if steady is None else _totals(steady),
+    }
+    settings = {name: given[name] for name in flags} | {"properties": shown}
+    intended = total.intended if total.intended.count else None
+    result = Result("produce", given["client"], settings, totals, run.intervals, total.latencies, intended)
+    if steady is not None:
+        totals["steady_state"]["histogram"] = steady.latencies.to_json()
+    result.versions["client"] = version
+    result.write(given["json_file"])
+
+
+def _totals(tally: Tally) -> dict[str, Any]:
+    return {
+        "records": tally.acked,
+        "failed": tally.failed,
+        "bytes": tally.value_bytes,
+        "wire_bytes": tally.wire_bytes,
+        "elapsed_ns": tally.elapsed_ns,
+        "errors": dict(tally.errors),
+        "avg_us": tally.latencies.mean,
+        "stddev_us": tally.latencies.stddev,
+        "max_us": tally.latencies.max,
+        "percentiles_us": {
+            f"{percent:g}": tally.latencies.percentile(percent) for percent in (50, 75, 95, 99, 99.9, 99.99)
+        },
+    }
+
+
+def _verdict(run: ProduceRun, total: Tally, error: BaseException | None) -> int:
+    if total.failed:
+        names = ", ".join(f"{name} {count}" for name, count in total.errors.most_common())
+        _say(f"{total.failed} records failed: {names}")
+    if run.unanswered:
+        _say(f"{run.unanswered} records were sent and not answered before the end")
+    if run.interrupted:
+        _say("interrupted")
+        return INTERRUPTED
+    if error is not None:
+        raise error
+    return FINDINGS if total.failed or run.unanswered else 0

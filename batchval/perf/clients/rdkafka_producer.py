@@ -1,0 +1,212 @@
+"""librdkafka as the client of perf produce, through confluent-kafka: one produce() and one callback for each record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from array import array
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from batchval.perf.produce import OnBatch, ProduceError
+
+__all__ = ["RdkafkaProducer"]
+
+#: what librdkafka would print by itself
+_QUIET = {"log_level": 0, "statistics.interval.ms": 200}
+METADATA_S = 10.0
+_UNKNOWN_S = 5.0  # a topic that is made on demand is unknown at first
+_TOGETHER = 64  # answers whose instant is read together: within about 40 µs
+_CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
+_FULL = KafkaError._QUEUE_FULL
+
+
+def _words(error: KafkaError) -> str:
+    return re.sub(r"^(sasl_)?(plaintext|ssl)://", "", error.str(), flags=re.IGNORECASE).strip()
+
+
+def _reason(error: Exception) -> str:
+    first = error.args[0] if error.args else error
+    return _words(first) if isinstance(first, KafkaError) else str(first)
+
+
+class RdkafkaProducer:
+    """One producer, for one thread. ``config``: librdkafka's names. ``partition``: None leaves it to librdkafka."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        *,
+        partition: int | None = None,
+        round_robin: bool = False,
+        open_timeout_s: float = METADATA_S,
+    ) -> None:
+        self._config, self._topic, self._partition, self._round_robin = config, topic, partition, round_robin
+        self._open_timeout_s = open_timeout_s
+        self._last_error, self._refused = "", ""
+        self._statistics: dict[str, Any] = {}
+        self._highest: dict[int, int] = {}
+        self._highest_total = 0
+        self._stamps, self._bytes = array("q"), 0
+        self._next = 0
+        self._partitions = 0
+        self._transactional = bool(config.get("transactional.id"))
+
+    async def open(self, on_batch: OnBatch) -> None:
+        self._on_batch = on_batch
+        try:
+            self._producer = Producer(
+                {**_QUIET, **self._config, "error_cb": self._on_error, "stats_cb": self._on_statistics}
+            )
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ProduceError(f"librdkafka: {_reason(error)}") from None
+        self._partitions = self._known()
+        if self._partition is not None and self._partition >= self._partitions:
+            raise ProduceError(
+                f"topic {self._topic} has no partition {self._partition}, but {self._partitions} of them"
+            )
+        if self._transactional:
+            try:
+                self._producer.init_transactions(30.0)
+            except KafkaException as error:
+                raise ProduceError(f"transactional.id {self._config['transactional.id']}: {_reason(error)}") from None
+
+    def _known(self) -> int:
+        """How many partitions the topic has. In short turns: what librdkafka says of a refusal comes by poll alone."""
+        begin = time.monotonic()
+        while True:
+            try:
+                about = self._producer.list_topics(self._topic, 1.0).topics[self._topic]
+            except KafkaException as error:
+                self._producer.poll(0)
+                if self._refused:
+                    raise ProduceError(f"refused: {self._refused}") from None
+                if time.monotonic() - begin >= self._open_timeout_s:
+                    servers = self._config.get("bootstrap.servers", "")
+                    why = self._last_error or _reason(error)
+                    raise ProduceError(f"no broker answers at {servers}: {why}") from None
+                continue
+            if about.error is None and about.partitions:
+                return len(about.partitions)
+            retriable = about.error is None or about.error.code() in {
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                KafkaError.LEADER_NOT_AVAILABLE,
+            }
+            if not retriable or time.monotonic() - begin >= _UNKNOWN_S:
+                said = "it has no partitions" if about.error is None else _words(about.error)
+                raise ProduceError(f"topic {self._topic}: {said}")
+            time.sleep(0.2)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in _CREDENTIALS:
+            self._refused = _words(error)
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._last_error:
+            self._last_error = _words(error)
+
+    def _on_statistics(self, text: str) -> None:
+        self._statistics = found = json.loads(text)
+        total = 0
+        for broker in found["brokers"].values():
+            node, waiting = broker["nodeid"], broker["waitresp_cnt"]
+            if node >= 0:
+                total += waiting
+                self._highest[node] = max(self._highest.get(node, 0), waiting)
+        self._highest_total = max(self._highest_total, total)
+
+    def _done(self, stamp: int, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._tell()
+            self._on_batch(array("q", [stamp]), error.name(), 0, None)
+            return
+        self._stamps.append(stamp)
+        self._bytes += len(message)
+        if len(self._stamps) >= _TOGETHER:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._stamps:
+            stamps, size = self._stamps, self._bytes
+            self._stamps, self._bytes = array("q"), 0
+            self._on_batch(stamps, None, size, None)
+
+    def _poll(self, seconds: float) -> None:
+        self._producer.poll(seconds)
+        self._tell()
+
+    def send(self, values: Any, stamps: Any) -> int:
+        produce, topic, done = self._producer.produce, self._topic, self._done
+        one = values if isinstance(values, bytes) else None
+        where = self._partition
+        options: dict[str, Any] = {} if where is None else {"partition": where}
+        taken = 0
+        for stamp in stamps:
+            if self._round_robin:
+                options["partition"] = self._next % self._partitions
+                self._next += 1
+            try:
+                produce(topic, values[taken] if one is None else one, on_delivery=partial(done, stamp), **options)
+            except BufferError:
+                self._next -= self._round_robin
+                break
+            except KafkaException as error:
+                self._tell()
+                self._on_batch(array("q", [stamp]), error.args[0].name(), 0, None)
+            taken += 1
+        self._poll(0)
+        return taken
+
+    async def room(self) -> None:
+        self._poll(0.01)
+
+    async def pause(self, seconds: float) -> None:
+        self._poll(seconds)
+
+    async def flush(self) -> None:
+        while len(self._producer):
+            self._poll(0.01)
+            await asyncio.sleep(0)
+        self._poll(0)
+
+    async def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    async def commit(self) -> None:
+        while True:
+            try:
+                self._producer.commit_transaction(30.0)
+                break
+            except KafkaException as error:
+                failed = error.args[0]
+                if failed.txn_requires_abort():
+                    self._producer.abort_transaction(30.0)
+                if not failed.retriable():
+                    raise ProduceError(f"the transaction is not committed: {_words(failed)}") from None
+        self._tell()
+
+    async def close(self) -> None:
+        if not hasattr(self, "_producer"):
+            return
+        end = time.monotonic() + 0.3
+        before = self._statistics.get("ts")
+        while self._partitions and self._statistics.get("ts") == before and time.monotonic() < end:
+            self._poll(0.05)
+        if len(self._producer):
+            self._producer.purge()
+            self._producer.flush(1.0)
+        del self._producer
+
+    def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
+        return self._highest, self._highest_total, True
+
+    def metrics(self) -> Mapping[str, float | str]:
+        return {
+            name: value
+            for name, value in sorted(self._statistics.items())
+            if isinstance(value, int | float | str) and name not in {"name", "client_id", "type"}
+        }

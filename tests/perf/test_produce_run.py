@@ -1,0 +1,252 @@
+"""A run of producers over a client that answers when it is told to: what is counted, when, and from which instant."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchval.perf.histogram import Histogram, now_ns
+from batchval.perf.lines import Window
+from batchval.perf.payloads import FilePayloads, Letters, Monotonic, PayloadError
+from batchval.perf.produce import OnBatch, ProduceError, ProduceRun, ProduceSettings, _SendTimes
+
+
+class Client:
+    """Takes up to ``room`` records at once, answers ``delay`` seconds later; stalls in its thread once."""
+
+    def __init__(
+        self, *, room: int = 10_000, delay: float = 0.0, fail: int = 0, stall: tuple[int, float] = (-1, 0)
+    ) -> None:
+        self.most, self.delay, self.fail, self.stall = room, delay, fail, stall
+        self.waiting: list[tuple[float, array[int], int]] = []
+        self.values: list[bytes] = []
+        self.events: list[str] = []
+        self.closed = False
+
+    async def open(self, on_batch: OnBatch) -> None:
+        self.on_batch = on_batch
+
+    def send(self, values: Any, stamps: Any) -> int:
+        free = self.most - sum(len(stamps) for _, stamps, _ in self.waiting)
+        taken = min(free, len(stamps))
+        if taken:
+            given = [values] * taken if isinstance(values, bytes) else list(values[:taken])
+            before = len(self.values)
+            self.values += given
+            if before <= self.stall[0] < len(self.values):
+                time.sleep(self.stall[1])
+            self.waiting.append((time.monotonic() + self.delay, array("q", stamps[:taken]), sum(map(len, given))))
+            self.events.append("send")
+        return taken
+
+    def answer(self) -> None:
+        while self.waiting and self.waiting[0][0] <= time.monotonic():
+            _, stamps, size = self.waiting.pop(0)
+            bad = stamps[: min(self.fail, len(stamps))]
+            self.fail -= len(bad)
+            if bad:
+                self.on_batch(bad, "NOT_LEADER", 0, None)
+            if len(stamps) > len(bad):
+                self.on_batch(stamps[len(bad) :], None, size * (len(stamps) - len(bad)) // len(stamps), size + 61)
+
+    async def room(self) -> None:
+        await self.pause(0.001)
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self.answer()
+
+    async def flush(self) -> None:
+        while self.waiting:
+            await self.pause(0.001)
+        self.events.append("drained")
+
+    async def begin(self) -> None:
+        self.events.append("begin")
+
+    async def commit(self) -> None:
+        await self.flush()
+        self.events.append("commit")
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
+        return {1: 3, 2: 5}, 7, False
+
+    def metrics(self) -> Mapping[str, float | str]:
+        return {}
+
+
+def go(client: Client | list[Client], size: int = 100, **settings: Any) -> ProduceRun:
+    clients = client if isinstance(client, list) else [client]
+    settings = {"num_records": 1000, "threads": len(clients)} | settings
+    run = ProduceRun(ProduceSettings(**settings), lambda n: clients[n], lambda n: Letters(size, many=False, seed=n))
+    run.run()
+    assert all(client.closed for client in clients)
+    return run
+
+
+def test_every_record_is_counted_once() -> None:
+    client = Client(room=300, delay=0.002)
+    run = go(client)
+    total = run.total()
+    assert (total.acked, total.failed, total.latencies.count, run.unanswered) == (1000, 0, 1000, 0)
+    assert total.value_bytes == 100_000
+    assert total.wire_bytes is not None
+    assert total.wire_bytes > total.value_bytes
+    assert len(client.values) == 1000
+    assert total.latencies.min >= 2000
+    assert total.latencies.max <= total.elapsed_ns // 1000 + 1
+    assert run.steady() is None
+    assert run.in_flight() == ({1: 3, 2: 5}, 7, False)
+
+
+def test_failed_sends_are_counted_and_are_no_latencies() -> None:
+    total = go(Client(fail=17)).total()
+    assert (total.acked, total.failed, total.latencies.count) == (983, 17, 983)
+    assert dict(total.errors) == {"NOT_LEADER": 17}
+
+
+def test_a_records_wait_for_room_is_in_its_latency() -> None:
+    """One record fits, each answer takes 20 ms: the next waits with its stamp, those after it have none yet."""
+    total = go(Client(room=1, delay=0.02), num_records=6).total()
+    assert total.latencies.max >= 40_000 - 1000
+    assert total.latencies.percentile(0) < 40_000
+    assert total.latencies.max < 120_000  # if all had been stamped at the beginning
+
+
+def test_the_steady_state_begins_when_the_warm_up_is_answered() -> None:
+    client = Client(delay=0.2)
+    run = go(client, num_records=300, warmup_records=100)
+    steady, total = run.steady(), run.total()
+    assert steady is not None
+    assert (steady.acked, total.acked) == (200, 300)
+    assert client.events.index("drained") == client.events[: client.events.index("drained") + 1].count("send")
+    assert steady.begin_ns >= total.begin_ns + 200_000_000
+    assert steady.elapsed_ns < total.elapsed_ns - 190_000_000
+    assert total.latencies.count == 300
+
+
+def test_latency_from_the_intended_time_shows_what_a_late_sender_hides() -> None:
+    """The client stalls 300 ms in its thread: those sent late have a short latency, from their stamp alone."""
+    run = go(Client(stall=(20, 0.3)), num_records=200, throughput=400)
+    total = run.total()
+    assert (total.latencies.count, total.intended.count) == (200, 200)
+    assert total.intended.max >= 280_000
+    # about 120 records were late by 150 ms in the mean, of which their own stamps know nothing but for one chunk's
+    assert total.intended.sum - total.latencies.sum >= 60 * 100_000
+    assert total.latencies.percentile(50) < total.intended.percentile(50) + 1
+
+
+def test_a_schedule_is_kept() -> None:
+    begin = time.monotonic()
+    run = go([Client(), Client()], num_records=400, throughput=800)
+    assert time.monotonic() - begin >= 0.45
+    assert run.total().acked == 400
+    assert sum(worker.sent for worker in run.workers) == 400
+
+
+def test_threads_share_the_records_and_their_histograms_are_added() -> None:
+    clients = [Client() for _ in range(3)]
+    run = go(clients, num_records=1000, warmup_records=2)
+    assert [len(client.values) for client in clients] == [334, 333, 333]
+    assert run.total().latencies.count == 1000
+    merged = Histogram()
+    for worker in run.workers:
+        for part in worker.parts:
+            merged.merge(part.latencies)
+    assert merged == run.total().latencies
+
+
+def test_a_duration_ends_a_run() -> None:
+    begin = time.monotonic()
+    run = go(Client(), num_records=None, duration_s=0.3, throughput=1000)
+    assert 0.3 <= time.monotonic() - begin < 10
+    assert run.total().acked == len(run.workers[0].client.values) > 0  # type: ignore[attr-defined]
+
+
+def test_transactions_are_committed_each_duration_and_at_the_end() -> None:
+    client = Client()
+    go(client, num_records=200, throughput=400, transaction_duration_ms=100)
+    marks = [event for event in client.events if event in {"begin", "commit"}]
+    assert marks == ["begin", "commit"] * (len(marks) // 2)
+    assert 3 <= len(marks) // 2 <= 7
+    assert client.events[-1] == "commit"
+
+
+def test_intervals_add_up_to_the_total() -> None:
+    told: list[Window] = []
+    client = Client()
+    run = ProduceRun(
+        ProduceSettings(num_records=600, throughput=1000, reporting_interval_ms=100),
+        lambda n: client,
+        lambda n: Letters(10, many=False),
+        lambda window, row: told.append(window),
+    )
+    run.run()
+    assert len(told) >= 3
+    assert sum(row["records"] for row in run.intervals) == 600
+    assert sum(row["bytes"] for row in run.intervals) == 6000
+    assert sum(row["sum_us"] for row in run.intervals) == run.total().latencies.sum
+    assert max(row["max_us"] for row in run.intervals) == run.total().latencies.max
+
+
+def test_what_a_client_cannot_open_ends_all_threads() -> None:
+    class Closed(Client):
+        async def open(self, on_batch: OnBatch) -> None:
+            raise ProduceError("no broker answers")
+
+    with pytest.raises(ProduceError, match="no broker"):
+        go([Client(), Closed(), Client()])
+
+
+def test_without_measuring_nothing_is_measured_and_all_is_counted() -> None:
+    total = go(Client(), measure=False).total()
+    assert (total.acked, total.latencies.count) == (1000, 0)
+
+
+def test_instants_of_sending_are_kept_until_they_are_asked_for() -> None:
+    times = _SendTimes()
+    times.put(0, 10_000, 5)
+    times.put(4090, 10, 6)  # before they were sent they were stamped anew
+    import numpy as np
+
+    assert times.take(np.arange(4085, 4105)).tolist() == [5] * 5 + [6] * 10 + [5] * 5
+    assert set(times.take(np.concatenate([np.arange(4085), np.arange(4105, 10_000)])).tolist()) == {5}
+    assert list(times._blocks) == [2]  # the last one is not full yet
+
+
+def test_payloads(tmp_path: Path) -> None:
+    one = Letters(50, many=False).values(0, 7)
+    assert isinstance(one, bytes)
+    assert len(one) == 50
+    assert one.isalpha()
+    assert one.isupper()
+    many = Letters(50, many=True, seed=1)
+    assert many.values(1020, 10) == [*many.values(1020, 4), *many.values(0, 6)]
+    assert len(set(many.values(0, 1024))) == 1024
+    assert Letters(50, many=True, seed=1).values(3, 2) == many.values(3, 2) != Letters(50, many=True).values(3, 2)
+    assert [Monotonic(thread, 3).values(1, 2) for thread in range(3)] == [[b"3", b"6"], [b"4", b"7"], [b"5", b"8"]]
+    file = tmp_path / "payloads"
+    file.write_bytes(b"a\nbb\n\nccc\n\n")
+    payloads = FilePayloads(file, "\\n")
+    assert len(payloads) == 4
+    assert set(payloads.values(0, 1000)) == {b"a", b"bb", b"", b"ccc"}
+    assert payloads.largest == 3
+    for bad, text in ((b"", "\\n"), (b"\n\n", "\\n"), (b"a", "(")):
+        file.write_bytes(bad)
+        with pytest.raises(PayloadError):
+            FilePayloads(file, text)
+
+
+def test_the_clock_of_a_run_is_the_histograms() -> None:
+    before = now_ns()
+    run = go(Client(), num_records=1)
+    assert before <= run.begin_ns <= run.total().end_ns <= now_ns()
