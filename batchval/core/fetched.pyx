@@ -1,0 +1,365 @@
+"""The records of a Fetch answer's partition, counted where they lie: batch behind batch, the last one often cut off.
+
+    walk_fetched(records, fetch_offset) → records and their key and value bytes, and the offset to go on at
+
+Left out, as Kafka's consumer leaves them out: records below ``fetch_offset`` (a broker sends whole batches), control
+batches (their offsets are passed all the same), and a batch at the end that is not whole. Nothing beyond the buffer is
+read, whatever lengths it holds; what cannot be read is NotABatch with its position. Takes no lock while it counts.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from batchval.core.bytes cimport be64, room
+from batchval.core.frames cimport LIMIT_HIT, NO_MEMORY, Stream, open_stream, refill
+from batchval.core.frames cimport DAMAGED as STREAM_DAMAGED
+from batchval.core.header cimport BATCH, NO_MORE, BatchHeader, Entry, has_right_crc, next_batch, read_header
+from batchval.core.layout cimport CODEC_MASK, CONTROL_BIT, NONE, RECORDS, ZSTD
+from batchval.core.legacy cimport (
+    LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
+    open_messages,
+)
+from batchval.core.records cimport WALKED, Checks, Facts, clear_facts, structure_alone
+from batchval.core.scratch cimport Scratch, borrow, give_back
+
+from collections import namedtuple
+
+from batchval.core.batch import NotABatch
+from batchval.core.reasons import sentence
+from batchval.errors import BatchvalError
+
+DEFAULT_MAX_DECOMPRESSED_BYTES = 1 << 30
+
+cdef enum:
+    NOGIL_ABOVE = 16384  # bytes
+
+cdef enum:  # why the walk stopped
+    WHOLE
+    BAD_BATCH
+    BAD_OFFSETS
+    BAD_CRC
+    BAD_CODEC
+    BAD_COUNT
+    BAD_RECORD
+    BAD_STREAM
+    BAD_MESSAGE
+    OVER_LIMIT
+    OUT_OF_MEMORY
+
+cdef struct Counts:
+    int64_t records
+    int64_t bytes
+    int64_t next_offset
+    int64_t batches
+    int64_t wire_bytes
+    size_t at  # of the batch that stopped the walk, or where the bytes end that are whole
+    int32_t record
+    int reason  # batchval.core.reasons
+    int64_t a
+    int64_t b
+
+Fetched = namedtuple("Fetched", "records key_value_bytes next_offset batches wire_bytes end")
+Fetched.__doc__ = """What ``walk_fetched`` counts. ``next_offset``: behind the last whole batch, ``fetch_offset`` where
+there is none. ``wire_bytes``: of whole batches as they were sent. ``end``: where they end in the buffer."""
+
+
+cdef inline const uint8_t *varint(const uint8_t *p, const uint8_t *end, int32_t *value) noexcept nogil:
+    """NULL: not whole, or longer than 5 bytes."""
+    cdef uint32_t v
+    cdef int i
+    if room(p, end) >= 2:
+        v = p[0]
+        if v < 0x80:
+            value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
+            return p + 1
+        if p[1] < 0x80:
+            v = (v & 0x7F) | (<uint32_t>p[1] << 7)
+            value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
+            return p + 2
+    v = 0
+    for i in range(5):
+        if p == end:
+            return NULL
+        v |= <uint32_t>(p[0] & 0x7F) << (7 * i)
+        p += 1
+        if (p - 1)[0] < 0x80:
+            value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
+            return p
+    return NULL
+
+
+cdef inline const uint8_t *past_varlong(const uint8_t *p, const uint8_t *end) noexcept nogil:
+    cdef int _i
+    for _i in range(10):
+        if p == end:
+            return NULL
+        p += 1
+        if (p - 1)[0] < 0x80:
+            return p
+    return NULL
+
+
+cdef inline const uint8_t *past_field(const uint8_t *p, const uint8_t *end, int32_t *length) noexcept nogil:
+    """A length, 0 for null, and so many bytes."""
+    p = varint(p, end, length)
+    if p is NULL:
+        return NULL
+    if length[0] < 0:
+        length[0] = 0
+    return p + length[0] if <uint64_t>length[0] <= room(p, end) else NULL
+
+
+cdef const uint8_t *past_headers(const uint8_t *p, const uint8_t *end, int32_t count) noexcept nogil:
+    cdef int32_t length = 0, _i
+    if count < 0:
+        return NULL
+    for _i in range(count):
+        p = varint(p, end, &length)
+        if p is NULL or length < 0 or <uint64_t>length > room(p, end):  # a header's key is never null
+            return NULL
+        p = past_field(p + length, end, &length)
+        if p is NULL:
+            return NULL
+    return p
+
+
+cdef bint count_records(const uint8_t *p, const uint8_t *end, const BatchHeader *h, int64_t first,
+        Counts *c) noexcept nogil:
+    """The records p[0:end] of a batch; ``first``: the least offset that counts. False: c.record cannot be read."""
+    cdef int32_t i, length = 0, delta = 0, key = 0, value = 0, headers = 0
+    cdef const uint8_t *body_end
+    cdef int64_t least = first - h.base_offset if first > h.base_offset else -0x80000000
+    cdef int64_t records = 0, size = 0
+    for i in range(h.records_count):
+        c.record = i
+        p = varint(p, end, &length)
+        if p is NULL or length < 1 or <uint64_t>length > room(p, end):
+            return False
+        body_end = p + length
+        p = past_varlong(p + 1, body_end)  # behind the attributes
+        if p is NULL:
+            return False
+        p = varint(p, body_end, &delta)
+        if p is NULL:
+            return False
+        p = past_field(p, body_end, &key)
+        if p is NULL:
+            return False
+        p = past_field(p, body_end, &value)
+        if p is NULL:
+            return False
+        p = varint(p, body_end, &headers)
+        if p is NULL:
+            return False
+        if headers:
+            p = past_headers(p, body_end, headers)
+        if p != body_end:
+            return False
+        if delta >= least:
+            records += 1
+            size += <int64_t>key + value
+    c.record = h.records_count
+    if p != end:
+        return False
+    c.records += records
+    c.bytes += size
+    return True
+
+
+cdef int unpack(const uint8_t *p, size_t n, int codec, uint64_t limit, Scratch *scratch, Stream *s,
+        Counts *c) noexcept nogil:
+    """The whole payload into the scratch's arena."""
+    open_stream(s, scratch, codec, 2, p, n, limit, True)
+    while True:
+        s.at = s.end
+        if not refill(s) and not s.soft_end:
+            break
+    if s.status == LIMIT_HIT:
+        return OVER_LIMIT
+    if s.status == NO_MEMORY:
+        return OUT_OF_MEMORY
+    if s.status == STREAM_DAMAGED:
+        c.reason = s.reason
+        c.a = s.detail
+        return BAD_STREAM
+    return WHOLE
+
+
+cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, Scratch *scratch,
+        Counts *c) noexcept nogil:
+    """A batch of magic 2."""
+    cdef BatchHeader h
+    cdef Stream s
+    cdef int codec, stopped
+    cdef int64_t last, left, most = 0x7FFFFFFFFFFFFFFF
+    if b.size < RECORDS:
+        return BAD_BATCH
+    read_header(b.p, &h)
+    last = <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>h.last_offset_delta)
+    if h.base_offset < 0 or h.last_offset_delta < 0 or last < h.base_offset or last == most:
+        return BAD_OFFSETS
+    if last < first:
+        return WHOLE
+    c.next_offset = last + 1
+    if h.attributes & CONTROL_BIT:
+        return WHOLE
+    if h.records_count < 0:
+        return BAD_COUNT
+    if not walk:
+        left = last - first + 1
+        if first <= h.base_offset or left > h.records_count:
+            left = h.records_count
+        c.records += left
+        c.bytes += <int64_t>b.size
+        return WHOLE
+    codec = h.attributes & CODEC_MASK
+    if codec > ZSTD:
+        return BAD_CODEC
+    if codec == NONE:
+        if not count_records(b.p + RECORDS, b.p + b.size, &h, first, c):
+            return BAD_RECORD
+        return WHOLE
+    if h.records_count == 0:  # the cleaner has left nothing of it
+        return WHOLE
+    stopped = unpack(b.p + RECORDS, b.size - RECORDS, codec, limit, scratch, &s, c)
+    if stopped != WHOLE:
+        return stopped
+    if not count_records(scratch.arena, scratch.arena + s.delivered, &h, first, c):
+        return BAD_RECORD
+    return WHOLE
+
+
+cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit, Scratch *scratch,
+        Counts *c) noexcept nogil:
+    """Magic 0 or 1: how many messages a wrapper holds is only known by looking."""
+    cdef Messages m
+    cdef Message message
+    cdef Checks checks
+    cdef Facts f
+    cdef int answer
+    cdef int32_t i = 0, key_length = 0, value_length = 0
+    cdef int64_t key, value, last = be64(b.p), most = 0x7FFFFFFFFFFFFFFF
+    if last < 0 or last == most:
+        return BAD_OFFSETS
+    if last < first:
+        return WHOLE
+    structure_alone(&checks)
+    clear_facts(&f)
+    answer = open_messages(&m, b, scratch, &checks, limit, &f)
+    while answer == WALKED:
+        answer = next_message(&m, &message, i, &f)
+        if answer == NO_MESSAGE:
+            c.next_offset = last + 1
+            if not walk:
+                c.bytes += <int64_t>b.size
+            return WHOLE
+        if answer != MESSAGE:
+            break
+        key = legacy_key(message.p, message.size, &key_length)
+        value = legacy_value(message.p, message.size, &value_length)
+        if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
+            c.record = i
+            return BAD_RECORD
+        if message.offset >= first:
+            c.records += 1
+            if walk:
+                if key != LEGACY_NULL:
+                    c.bytes += key_length
+                if value != LEGACY_NULL:
+                    c.bytes += value_length
+        i += 1
+        answer = WALKED
+    c.reason = f.reason
+    c.record = f.record
+    c.a = f.a
+    c.b = f.b
+    return BAD_MESSAGE
+
+
+cdef int count_all(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs, uint64_t limit,
+        Scratch *scratch, Counts *c) noexcept nogil:
+    cdef Entry b
+    cdef int found, stopped
+    while True:
+        found = next_batch(p + c.at, n - c.at, &b)
+        if found == NO_MORE:
+            return WHOLE
+        if found != BATCH:
+            return BAD_BATCH
+        if check_crcs and not has_right_crc(&b):
+            return BAD_CRC
+        if b.magic >= 2:
+            stopped = count_batch(&b, first, walk, limit, scratch, c)
+        else:
+            stopped = count_messages(&b, first, walk, limit, scratch, c)
+        if stopped != WHOLE:
+            return stopped
+        c.batches += 1
+        c.wire_bytes += <int64_t>b.size
+        c.at += b.size
+
+
+def walk_fetched(buffer, int64_t fetch_offset=0, str decode="records", bint check_crcs=False, *,
+        uint64_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
+    """Counts the records of whole batches at or behind ``fetch_offset``: a ``Fetched``.
+
+    ``decode``: "records" reads each record, decompressed where need be, and adds up key and value bytes (null is 0);
+    "headers" believes the batches' headers, and ``key_value_bytes`` are whole batches as they were sent. Checksums are
+    asked with ``check_crcs``. Raises NotABatch (position and reason) where bytes cannot be read, or a batch has more
+    than ``max_decompressed_bytes``; BatchvalError for a buffer that is not contiguous.
+    """
+    cdef Py_buffer view
+    cdef Scratch *scratch
+    cdef Counts c
+    cdef bint walk = decode == "records"
+    cdef int stopped
+    if not walk and decode != "headers":
+        raise BatchvalError(f"decode is records or headers, not {decode!r}")
+    try:
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    except (BufferError, TypeError, ValueError) as error:
+        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    try:
+        c.records = 0
+        c.bytes = 0
+        c.next_offset = fetch_offset
+        c.batches = 0
+        c.wire_bytes = 0
+        c.at = 0
+        c.record = -1
+        c.reason = 0
+        c.a = 0
+        c.b = 0
+        scratch = borrow()
+        try:
+            if view.len > NOGIL_ABOVE:
+                with nogil:
+                    stopped = count_all(<const uint8_t *>view.buf, view.len, fetch_offset, walk, check_crcs,
+                            max_decompressed_bytes, scratch, &c)
+            else:
+                stopped = count_all(<const uint8_t *>view.buf, view.len, fetch_offset, walk, check_crcs,
+                        max_decompressed_bytes, scratch, &c)
+        finally:
+            give_back(scratch)
+    finally:
+        PyBuffer_Release(&view)
+    if stopped == OUT_OF_MEMORY:
+        raise MemoryError()
+    if stopped != WHOLE:
+        raise NotABatch(f"the batch at byte {c.at} cannot be read: {said(stopped, &c, max_decompressed_bytes)}")
+    return Fetched(c.records, c.bytes, c.next_offset, c.batches, c.wire_bytes, c.at)
+
+
+cdef str said(int stopped, const Counts *c, uint64_t limit):
+    if stopped == BAD_STREAM or stopped == BAD_MESSAGE:
+        return sentence(c.reason, c.record, c.a, c.b) or "its messages are damaged"
+    return {
+        BAD_BATCH: "its size or magic",
+        BAD_OFFSETS: "its offsets",
+        BAD_CRC: "its checksum is wrong",
+        BAD_CODEC: "it has an unknown codec",
+        BAD_COUNT: "its number of records is negative",
+        BAD_RECORD: f"record {c.record}",
+        OVER_LIMIT: f"more than {limit} bytes decompressed",
+    }[stopped]
