@@ -18,5 +18,5 @@ def walk_fetched(
     decode: Literal["records", "headers"] | str = "records",
     check_crcs: bool = False,
     *,
-    max_decompressed_bytes: int = ...,
+    max_decompressed_bytes: int = 1073741824,
 ) -> Fetched: ...
