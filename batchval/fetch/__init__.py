@@ -1,0 +1,23 @@
+"""Reads topics: raw batches as slices of what came, or records one by one; alone, or as a member of a group.
+
+``consumer`` is what programs use, ``options`` what it is told; ``fetcher`` asks for records and offsets, ``group`` is
+the membership (classic protocol), ``assignor`` who gets what, ``state`` where each partition is. docs/fetch.md.
+"""
+
+from batchval.fetch.consumer import Consumer
+from batchval.fetch.errors import CommitFailedError, FetchError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from batchval.fetch.options import ConsumerOptions
+from batchval.fetch.state import ConsumerMetrics, ConsumerRecord, FetchedBatches, TopicPartition
+
+__all__ = [
+    "CommitFailedError",
+    "Consumer",
+    "ConsumerMetrics",
+    "ConsumerOptions",
+    "ConsumerRecord",
+    "FetchError",
+    "FetchedBatches",
+    "NoOffsetForPartitionError",
+    "OffsetOutOfRangeError",
+    "TopicPartition",
+]

@@ -1,0 +1,485 @@
+"""Consumer: assign or subscribe, poll, commit. One asyncio loop, one thread, one poll at a time.
+
+Raw batches (``poll_batches``) or records (``poll``). Whatever waits for brokers goes on in the background of the loop;
+what went wrong there is raised by the next poll, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+from batchval.core.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecord, batches
+from batchval.errors import BatchvalError
+from batchval.fetch.errors import CommitFailedError, FetchError, NoOffsetForPartitionError
+from batchval.fetch.fetcher import Fetcher
+from batchval.fetch.group import Membership
+from batchval.fetch.options import ConsumerOptions
+from batchval.fetch.state import ConsumerMetrics, ConsumerRecord, FetchedBatches, PartitionState, TopicPartition
+from batchval.network.client import ConsumerNetworkClient, Timer
+from batchval.network.errors import NetworkError, RequestTimeoutError
+from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
+
+__all__ = ["Consumer"]
+
+Rebalanced = Callable[[list[TopicPartition]], Awaitable[None] | None]
+
+log = logging.getLogger("batchval.fetch")
+
+
+class Consumer:
+    """``async with Consumer(options) as consumer``. RuntimeError where two threads, or two tasks, use it at once."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        self.options = options
+        self.metrics = ConsumerMetrics()
+        self._thread: int | None = None
+        self._polling = False
+        self._closed = False
+        self._subscribed = False
+        self._on_assigned: Rebalanced | None = None
+        self._on_revoked: Rebalanced | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._looking: asyncio.Task[None] | None = None  # for offsets to begin at
+        self._committing: asyncio.Task[None] | None = None
+        self._next_commit_s = 0.0
+        self._open: tuple[PartitionState, int, FetchedBatches, Iterator[DecodedRecord]] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._thread is not None:
+            raise RuntimeError("a consumer is opened once")
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        options = self.options
+        self._client = ConsumerNetworkClient(options.client_options())
+        self._metadata = ClusterMetadata(
+            self._client,
+            bootstrap_nodes(options.bootstrap_servers),
+            max_age_ms=options.metadata_max_age_ms,
+            retry_backoff_ms=options.retry_backoff_ms,
+            allow_auto_topic_creation=options.allow_auto_create_topics,
+        )
+        self._fetcher = Fetcher(options, self._client, self._metadata, self.metrics, self._wake)
+        self._group: Membership | None = None
+        if options.group_id is not None:
+            shared = (self._client, self._metadata, self.metrics, self._wake)
+            self._group = Membership(options, options.group_id, *shared)
+        self._next_commit_s = self._loop.time() + options.auto_commit_interval_ms / 1000
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Commits (with enable_auto_commit), leaves the group, ends all connections. Twice is once."""
+        self._guard(closing=True)
+        if self._closed:
+            return
+        self._closed = True
+        for task in (self._looking, self._committing):
+            if task is not None:
+                task.cancel()
+        if self._group is not None:
+            if self.options.enable_auto_commit and (offsets := self._consumed()):
+                try:
+                    await self._group.commit(offsets, 5_000)
+                except (NetworkError, CommitFailedError) as error:
+                    log.warning("the last commit failed: %s", error)
+            await self._group.leave()
+        self._fetcher.close()
+        self._metadata.close()
+        self._client.close()
+        await self._client.network.wait_closed()
+
+    def _guard(self, closing: bool = False) -> None:
+        if self._thread is None:
+            raise RuntimeError("a consumer is opened first: async with Consumer(options) as consumer")
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("a consumer belongs to the thread that opened it: another one has called it")
+        if self._closed and not closing:
+            raise RuntimeError("the consumer is closed")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._guard()
+        if self._polling:
+            raise RuntimeError("another task polls this consumer")
+        self._polling = True
+        try:
+            yield
+        finally:
+            self._polling = False
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # --- which partitions
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """These, without a group's say. Not together with ``subscribe`` (RuntimeError)."""
+        self._guard()
+        if self._subscribed:
+            raise RuntimeError("the consumer has subscribed: it is assigned what the group gives it")
+        wanted = [TopicPartition(*one) for one in partitions]
+        if any(number < 0 for _, number in wanted):
+            raise BatchvalError("partitions are 0 or above")
+        self._assigned(wanted)
+
+    def subscribe(
+        self,
+        topics: str | re.Pattern[str] | Iterable[str],
+        on_assigned: Rebalanced | None = None,
+        on_revoked: Rebalanced | None = None,
+    ) -> None:
+        """Topics by name, or all whose whole names match a pattern (``re.compile``); the group deals out partitions.
+
+        The functions are called inside polls, with lists of partitions, and may be coroutine functions: ``on_revoked``
+        before they are given up, or after they were lost, ``on_assigned`` before they are fetched. Needs a group_id.
+        Not together with ``assign`` (RuntimeError).
+        """
+        self._guard()
+        if self._group is None:
+            raise RuntimeError("subscribing needs a group_id")
+        if self._fetcher.states and not self._subscribed:
+            raise RuntimeError("the consumer has been assigned partitions: unsubscribe first")
+        pattern = topics if isinstance(topics, re.Pattern) else None
+        names = [] if isinstance(topics, re.Pattern) else [topics] if isinstance(topics, str) else sorted(set(topics))
+        if pattern is None and not names:
+            raise BatchvalError("no topic is given")
+        self._group.pattern, self._group.topics = pattern, names
+        self._subscribed = True
+        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        self._group.last_poll_s = self._loop.time()
+        self._group.rejoin()
+
+    async def unsubscribe(self) -> None:
+        """Leaves the group, and gives up all partitions."""
+        with self._alone():
+            if self._subscribed and self._group is not None:
+                await self._group.leave()
+            self._subscribed = False
+            self._assigned([])
+
+    def assignment(self) -> list[TopicPartition]:
+        """What is assigned now, sorted."""
+        self._guard()
+        return sorted(self._fetcher.states)
+
+    def _assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        self._fetcher.assign(partitions)
+        for topic in {tp.topic for tp in self._fetcher.states}:
+            self._metadata.follow(topic)
+
+    # --- where
+
+    def _state(self, partition: tuple[str, int]) -> PartitionState:
+        self._guard()
+        state = self._fetcher.states.get(TopicPartition(*partition))
+        if state is None:
+            raise FetchError(f"{partition[0]}-{partition[1]} is not assigned")
+        return state
+
+    def position(self, partition: tuple[str, int]) -> int | None:
+        """The next offset that a poll gives; None where it is not known yet. FetchError unless assigned."""
+        return self._state(partition).position
+
+    async def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """The next poll goes on there. FetchError unless assigned."""
+        state = self._state(partition)
+        if offset < 0:
+            raise BatchvalError(f"offset {offset} is below 0")
+        state.seek(offset)
+
+    async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Of these, or of all that are assigned; the offset is asked for with the next poll."""
+        self._seek_to("earliest", partitions)
+
+    async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Of these, or of all that are assigned; the offset is asked for with the next poll."""
+        self._seek_to("latest", partitions)
+
+    def _seek_to(self, where: str, partitions: tuple[tuple[str, int], ...]) -> None:
+        for one in partitions or self.assignment():
+            state = self._state(one)
+            state.seek(None)
+            state.reset = where
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Nothing of these is given or fetched until ``resume``; what has come stays."""
+        for one in partitions:
+            self._state(one).paused = True
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """Goes on."""
+        for one in partitions:
+            self._state(one).paused = False
+        self._wake()
+
+    def paused(self) -> list[TopicPartition]:
+        """Those that are, sorted."""
+        self._guard()
+        return sorted(tp for tp, state in self._fetcher.states.items() if state.paused)
+
+    async def partitions_for(self, topic: str, timeout_ms: float | None = None) -> int:
+        """How many partitions a topic has. Raises as ``ClusterMetadata.wait_for``."""
+        self._guard()
+        return await self._metadata.wait_for(topic, self._limit(timeout_ms))
+
+    async def offsets_for(
+        self, wanted: Mapping[tuple[str, int], int | str], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets for "earliest", "latest", or the first record at a timestamp (ms) or later (-1: none)."""
+        self._guard()
+        timer = Timer(self._limit(timeout_ms))
+        left = {TopicPartition(*tp): what for tp, what in wanted.items()}
+        found: dict[TopicPartition, int] = {}
+        while left:
+            for topic in {tp.topic for tp in left}:
+                await self._metadata.wait_for(topic, timer.remaining_ms)
+            found |= await self._fetcher.offsets(left)
+            left = {tp: what for tp, what in left.items() if tp not in found}
+            if left and timer.remaining_ms <= self.options.retry_backoff_ms:
+                raise RequestTimeoutError(f"no offsets of {', '.join(f'{t}-{n}' for t, n in left)} in time")
+            if left:
+                await asyncio.sleep(self.options.retry_backoff_ms / 1000)
+        return found
+
+    def _limit(self, timeout_ms: float | None) -> float:
+        return self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
+
+    # --- polling
+
+    async def poll_batches(self, timeout_ms: float = 0) -> list[FetchedBatches]:
+        """All that has come; waits for something no longer than ``timeout_ms``. [] where nothing came.
+
+        Raises what brokers refuse (AuthorizationError, AuthenticationError …), NotABatch, OffsetOutOfRangeError,
+        NoOffsetForPartitionError, and what the subscription's functions raise.
+        """
+        with self._alone():
+            self._shut()
+            taken = await self._poll(timeout_ms, None)
+            for one in taken:
+                self._fetcher.states[TopicPartition(one.topic, one.partition)].position = one.next_offset
+            return taken
+
+    async def poll(self, timeout_ms: float = 0, max_records: int = 500) -> list[ConsumerRecord]:
+        """At most so many records, decompressed, in order of each partition. Otherwise as ``poll_batches``."""
+        if max_records < 1:
+            raise BatchvalError(f"max_records is {max_records}: at least 1 is needed")
+        with self._alone():
+            timer = Timer(timeout_ms)
+            records: list[ConsumerRecord] = []
+            while len(records) < max_records:
+                if self._open is None:
+                    taken = self._fetcher.take(1) if records else await self._poll(timer.remaining_ms, 1)
+                    if not taken:
+                        break
+                    state = self._fetcher.states[TopicPartition(taken[0].topic, taken[0].partition)]
+                    self._open = (state, state.token, taken[0], _records_of(taken[0]))
+                self._read(records, max_records)
+            return records
+
+    def _read(self, records: list[ConsumerRecord], most: int) -> None:
+        """Of the answer that is open."""
+        assert self._open is not None
+        state, token, fetched, iterator = self._open
+        if state.token != token or state.paused:
+            self._shut()
+            return
+        for one in iterator:
+            if one.offset < fetched.fetch_offset:
+                continue
+            key = None if one.key is None else bytes(one.key)
+            value = None if one.value is None else bytes(one.value)
+            records.append(
+                ConsumerRecord(fetched.topic, fetched.partition, one.offset, one.timestamp, key, value, one.headers)
+            )
+            state.position = one.offset + 1
+            if len(records) == most:
+                return
+        state.position = fetched.next_offset
+        self._open = None
+
+    def _shut(self) -> None:
+        """What is left of an answer that was read in part is fetched again."""
+        if self._open is not None:
+            state, token, _, _ = self._open
+            if state.token == token:
+                state.seek(state.position)
+            self._open = None
+
+    async def _poll(self, timeout_ms: float, most: int | None) -> list[FetchedBatches]:
+        deadline = self._loop.time() + timeout_ms / 1000
+        first = True
+        while True:
+            if self._group is not None:
+                self._group.last_poll_s = self._loop.time()
+                if self._subscribed:
+                    await self._rebalance(self._group, deadline)
+                self._auto_commit(self._group)
+            if self._fetcher.errors:
+                raise self._fetcher.errors.popleft()
+            self._look_for_offsets()
+            taken = self._fetcher.take(most)
+            self._fetcher.send()
+            if taken:
+                if first:
+                    await asyncio.sleep(0)  # sockets are read, heartbeats sent, however fast the caller is
+                return [one for one in taken if TopicPartition(one.topic, one.partition) in self._fetcher.states]
+            first = False
+            if self._loop.time() >= deadline:
+                return []
+            await self._wait(deadline)
+
+    async def _wait(self, deadline: float) -> None:
+        """Until ``_wake``, or the time is over."""
+        self._waiter = self._loop.create_future()
+        handle = self._loop.call_at(max(deadline, self._loop.time() + 0.001), self._wake)
+        try:
+            await self._waiter
+        finally:
+            handle.cancel()
+            self._waiter = None
+
+    # --- the group
+
+    async def _rebalance(self, group: Membership, deadline: float) -> None:
+        """Gives up what is asked back, takes what is given; [] meanwhile."""
+        if group.needs_join and group.joining is None:
+            await self._revoke(group)
+            group.start_joining()
+        if group.joining is None:
+            return
+        left = max(0.0, deadline - self._loop.time())
+        done, _ = await asyncio.wait([group.joining], timeout=left)
+        if not done:
+            return
+        joining, group.joining = group.joining, None
+        try:
+            given = joining.result()
+        except BaseException:
+            group.needs_join = True
+            raise
+        group.lost = False
+        self._assigned(given)
+        if self._on_assigned is not None:
+            await _called(self._on_assigned, sorted(given))
+
+    async def _revoke(self, group: Membership) -> None:
+        held = sorted(self._fetcher.states)
+        if not held:
+            return
+        self._shut()
+        if self.options.enable_auto_commit and not group.lost and (offsets := self._consumed()):
+            try:
+                await group.commit(offsets, 5_000)
+            except (NetworkError, CommitFailedError) as error:
+                log.warning("the commit before a rebalance failed: %s", error)
+        try:
+            if self._on_revoked is not None:
+                await _called(self._on_revoked, held)
+        finally:
+            self._fetcher.assign([])
+
+    def _consumed(self) -> dict[TopicPartition, int]:
+        return {tp: state.position for tp, state in self._fetcher.states.items() if state.position is not None}
+
+    def _auto_commit(self, group: Membership) -> None:
+        """What earlier polls have given."""
+        if not self.options.enable_auto_commit or self._loop.time() < self._next_commit_s:
+            return
+        if self._committing is None or self._committing.done():
+            self._next_commit_s = self._loop.time() + self.options.auto_commit_interval_ms / 1000
+            if offsets := self._consumed():
+                self._committing = self._loop.create_task(self._commit_quietly(group, offsets))
+
+    async def _commit_quietly(self, group: Membership, offsets: dict[TopicPartition, int]) -> None:
+        try:
+            await group.commit(offsets, self.options.default_api_timeout_ms)
+        except (NetworkError, CommitFailedError) as error:
+            log.warning("an automatic commit failed: %s", error)
+
+    async def commit(
+        self, offsets: Mapping[tuple[str, int], int] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """These offsets (each that of the next record to be read), or the positions of all that is assigned.
+
+        Raises CommitFailedError where the group has moved on, AuthorizationError, RequestTimeoutError.
+        """
+        self._guard()
+        if self._group is None:
+            raise RuntimeError("committing needs a group_id")
+        wanted = self._consumed() if offsets is None else {TopicPartition(*tp): at for tp, at in offsets.items()}
+        if wanted:
+            await self._group.commit(wanted, self._limit(timeout_ms))
+
+    async def committed(
+        self, partitions: Iterable[tuple[str, int]] | None = None, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """What the group has committed, of these or of all that is assigned; those without are left out."""
+        self._guard()
+        if self._group is None:
+            raise RuntimeError("committed offsets need a group_id")
+        wanted = self.assignment() if partitions is None else [TopicPartition(*one) for one in partitions]
+        return await self._group.committed(wanted, self._limit(timeout_ms)) if wanted else {}
+
+    # --- where to begin
+
+    def _look_for_offsets(self) -> None:
+        if self._looking is None and any(state.position is None for state in self._fetcher.states.values()):
+            self._looking = self._loop.create_task(self._find_offsets())
+
+    async def _find_offsets(self) -> None:
+        """Committed, or as auto_offset_reset says; in the background, until all positions are known."""
+        try:
+            while lacking := [state for state in self._fetcher.states.values() if state.position is None]:
+                tokens = {state.tp: (state, state.token) for state in lacking}
+                if self._group is not None and (asked := [s.tp for s in lacking if s.reset is None]):
+                    found = await self._group.committed(asked, self.options.default_api_timeout_ms)
+                    self._begin(tokens, found)
+                resets: dict[TopicPartition, int | str] = {}
+                for state in lacking:
+                    if state.position is None and tokens[state.tp][1] == state.token:
+                        state.reset = state.reset or self.options.auto_offset_reset
+                        if state.reset == "none":
+                            state.reset = None
+                            topic, number = state.tp
+                            raise NoOffsetForPartitionError(f"{topic}-{number} has no committed offset to begin at")
+                        resets[state.tp] = state.reset
+                if resets:
+                    self._begin(tokens, await self._fetcher.offsets(resets))
+                if any(state.position is None for state in self._fetcher.states.values()):
+                    await asyncio.sleep(self.options.retry_backoff_ms / 1000)
+        except (BatchvalError, OSError) as error:
+            self._fetcher.errors.append(error)
+        finally:
+            self._looking = None
+            self._wake()
+
+    def _begin(
+        self, tokens: dict[TopicPartition, tuple[PartitionState, int]], found: dict[TopicPartition, int]
+    ) -> None:
+        for tp, offset in found.items():
+            state, token = tokens[tp]
+            if state.token == token and state.position is None:
+                state.seek(offset)
+        self._wake()
+
+
+async def _called(function: Rebalanced, partitions: list[TopicPartition]) -> None:
+    answer: Any = function(partitions)
+    if inspect.isawaitable(answer):
+        await answer
+
+
+def _records_of(fetched: FetchedBatches) -> Iterator[DecodedRecord]:
+    for batch in batches(fetched.records):
+        if not batch.is_control_batch and batch.last_offset >= fetched.fetch_offset:
+            yield from batch.records(max_decompressed_bytes=max(DEFAULT_MAX_DECOMPRESSED_BYTES, 1 << 30))

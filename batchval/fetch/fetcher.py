@@ -1,0 +1,309 @@
+"""Asks leaders for records, one Fetch a node at a time, and keeps the next answer ready while the last is looked at.
+
+    FetchRequest v4–12 (offset, max bytes of each partition) → records: batches, the last often cut off
+    ListOffsets v1–9 (-2 earliest, -1 latest, else the first offset with that timestamp) → offset
+
+What is done for an answer does not grow with its records: their headers are walked in one native call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from batchval.core.fetched import walk_fetched
+from batchval.errors import BatchvalError, ErrorCode
+from batchval.fetch.errors import OffsetOutOfRangeError
+from batchval.fetch.options import ConsumerOptions
+from batchval.fetch.state import ConsumerMetrics, FetchedBatches, PartitionState, TopicPartition
+from batchval.network.client import ConsumerNetworkClient
+from batchval.network.errors import ClosedError, NetworkError, broker_error
+from batchval.network.metadata import ClusterMetadata
+from batchval.network.request import Build, ClientResponse, Node
+from batchval.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from batchval.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+__all__ = ["Fetcher"]
+
+#: Topics by name, which every version to 12 has; nothing later is used here.
+_FETCH_VERSIONS: Final = (4, 12)
+_LIST_VERSIONS: Final = (1, 9)
+_TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
+_MOST_BUFFERED: Final = 1  # answers of a partition that wait while another is asked for
+_MOST_ERRORS: Final = 16  # that wait for a poll
+
+log = logging.getLogger("batchval.fetch")
+
+
+class Fetcher:
+    """Of one consumer. ``wake`` is called when there is something for whoever polls."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        client: ConsumerNetworkClient,
+        metadata: ClusterMetadata,
+        metrics: ConsumerMetrics,
+        wake: Callable[[], None],
+    ) -> None:
+        self.options = options
+        self.client = client
+        self.metadata = metadata
+        self.metrics = metrics
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self.errors: deque[BaseException] = deque()
+        self._ready: deque[tuple[PartitionState, int, FetchedBatches]] = deque()
+        self._asked: set[int] = set()  # ids of nodes with a Fetch under way
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- which partitions
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """These and no others; those that stay keep where they are."""
+        before, self.states = self.states, {}
+        for tp in partitions:
+            self.states[tp] = before.pop(tp) if tp in before else PartitionState(tp)
+        for state in before.values():
+            state.token += 1
+
+    def close(self) -> None:
+        """Nothing is asked any more."""
+        self.assign([])
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- records
+
+    def take(self, most: int | None = None) -> list[FetchedBatches]:
+        """What has come, at most so many; the position moves only with ``delivered``."""
+        taken: list[FetchedBatches] = []
+        kept: deque[tuple[PartitionState, int, FetchedBatches]] = deque()
+        while self._ready and (most is None or len(taken) < most):
+            entry = self._ready.popleft()
+            state, token, batches = entry
+            if state.token != token:
+                continue
+            if state.paused:
+                kept.append(entry)
+                continue
+            state.buffered -= 1
+            taken.append(batches)
+        kept.extend(self._ready)
+        self._ready = kept
+        return taken
+
+    def send(self) -> None:
+        """A Fetch to each leader that has none under way and leads something to be asked for."""
+        now = self._loop.time()
+        soonest = float("inf")
+        wanted: dict[Node, list[PartitionState]] = {}
+        for state in self.states.values():
+            if state.position is None or state.paused or state.in_flight or state.buffered > _MOST_BUFFERED:
+                continue
+            if state.retry_at > now:
+                soonest = min(soonest, state.retry_at)
+                continue
+            leader = self.metadata.leader(*state.tp)
+            if leader is None:
+                state.retry_at = now + self.options.retry_backoff_ms / 1000
+                soonest = min(soonest, state.retry_at)
+                self.metadata.request_update()
+            elif leader.id not in self._asked:
+                wanted.setdefault(leader, []).append(state)
+        for node, states in wanted.items():
+            self._send_to(node, states)
+        if soonest < float("inf"):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(soonest, self.send)
+
+    def _send_to(self, node: Node, states: list[PartitionState]) -> None:
+        topics: dict[str, FetchTopic] = {}
+        asked: dict[TopicPartition, tuple[PartitionState, int]] = {}
+        for state in states:
+            name, number = state.tp
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = FetchTopic(name)
+            topic.partitions.append(
+                FetchPartition(
+                    number,
+                    self.metadata.leader_epoch(name, number),
+                    state.fetch_position,
+                    partition_max_bytes=self.options.max_partition_fetch_bytes,
+                )
+            )
+            asked[state.tp] = (state, state.token)
+            state.in_flight = True
+
+        def make(version: int) -> FetchRequest:
+            return FetchRequest(
+                max_wait_ms=self.options.fetch_max_wait_ms,
+                min_bytes=self.options.fetch_min_bytes,
+                max_bytes=self.options.fetch_max_bytes,
+                topics=list(topics.values()),
+                api_version=version,
+            )
+
+        self._asked.add(node.id)
+        self.metrics.requests += 1
+        timeout = self.options.request_timeout_ms + self.options.fetch_max_wait_ms
+        future = self.client.send(node, Build(FetchRequest.api_key, _FETCH_VERSIONS, make), timeout)
+        future.add_callbacks(partial(self._answered, node, asked), partial(self._failed, node, asked))
+        self.client.flush_nowait()  # now, not in the loop's next round
+
+    def _done(self, node: Node, asked: dict[TopicPartition, tuple[PartitionState, int]]) -> None:
+        self._asked.discard(node.id)
+        for state, _ in asked.values():
+            state.in_flight = False
+
+    def _failed(
+        self, node: Node, asked: dict[TopicPartition, tuple[PartitionState, int]], error: BaseException
+    ) -> None:
+        self._done(node, asked)
+        if isinstance(error, ClosedError):
+            return
+        log.debug("fetching from %s: %s", node, error)
+        if not getattr(error, "retriable", isinstance(error, NetworkError)):
+            self._tell(error)
+        for state, _ in asked.values():
+            self._later(state)
+        self.metadata.request_update()
+        self.send()
+
+    def _later(self, state: PartitionState) -> None:
+        state.retry_at = self._loop.time() + self.options.retry_backoff_ms / 1000
+
+    def _tell(self, error: BaseException) -> None:
+        if len(self.errors) < _MOST_ERRORS:
+            self.errors.append(error)
+        self._wake()
+
+    def _answered(
+        self, node: Node, asked: dict[TopicPartition, tuple[PartitionState, int]], sent: ClientResponse
+    ) -> None:
+        self._done(node, asked)
+        answer: FetchResponse = sent.response
+        if answer.error_code:
+            self._tell(broker_error(answer.error_code, f"fetching from {node}"))
+        came = False
+        for topic in answer.responses:
+            for data in topic.partitions:
+                known = asked.get(TopicPartition(topic.topic, data.partition_index))
+                if known is None or known[0].token != known[1]:
+                    continue
+                if data.error_code:
+                    self._refused(known[0], data)
+                elif data.records:
+                    came = self._arrived(known[0], data) or came
+        self.send()
+        if came:
+            self._wake()
+
+    def _arrived(self, state: PartitionState, data: PartitionData) -> bool:
+        """Headers alone are looked at: where the whole batches end, and what to ask for next."""
+        topic, partition = state.tp
+        offset = state.fetch_position
+        records = memoryview(data.records or b"")
+        try:
+            found = walk_fetched(records, offset, "headers", self.options.check_crcs)
+        except BatchvalError as error:
+            self._later(state)
+            self._tell(type(error)(f"{topic}-{partition} at offset {offset}: {error}"))
+            return False
+        if not found.batches:
+            return False  # the frame was full: it comes whole with the next, first of all
+        if found.next_offset == offset:
+            return False
+        self.metrics.bytes += found.wire_bytes
+        state.fetch_position = found.next_offset
+        state.buffered += 1
+        self.states.pop(state.tp, None)
+        self.states[state.tp] = state  # the last to be asked for next time: nobody starves behind a full frame
+        batches = FetchedBatches(topic, partition, records[: found.end], data.high_watermark, offset, found.next_offset)
+        self._ready.append((state, state.token, batches))
+        return True
+
+    def _refused(self, state: PartitionState, data: PartitionData) -> None:
+        topic, partition = state.tp
+        what = f"{topic}-{partition} at offset {state.fetch_position}"
+        self._later(state)
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if state.buffered:  # what has come before is given first; then it is asked again
+                return
+            policy = self.options.auto_offset_reset
+            if policy == "none":
+                self._tell(OffsetOutOfRangeError(f"{what}: not in the log, and auto_offset_reset is none"))
+                return
+            log.info("%s is not in the log: reset to %s", what, policy)
+            state.seek(None)
+            state.reset = policy
+            self._wake()
+            return
+        error = broker_error(data.error_code, what)
+        if error.retriable:
+            leader = data.current_leader
+            if not self.metadata.leader_is(topic, partition, leader.leader_id, leader.leader_epoch):
+                self.metadata.request_update()
+            return
+        self._tell(error)
+
+    # --- offsets
+
+    async def offsets(self, wanted: dict[TopicPartition, int | str]) -> dict[TopicPartition, int]:
+        """One round: of each partition the offset for "earliest", "latest" or a timestamp; -1: no such timestamp.
+
+        Those that cannot be asked for at the moment are left out. Raises what does not pass by itself.
+        """
+        by_node: dict[Node, dict[TopicPartition, int]] = {}
+        for tp, what in wanted.items():
+            leader = self.metadata.leader(*tp)
+            if leader is None:
+                self.metadata.follow(tp.topic)
+                self.metadata.request_update()
+                continue
+            by_node.setdefault(leader, {})[tp] = _TIMESTAMPS[what] if isinstance(what, str) else what
+        found: dict[TopicPartition, int] = {}
+        for node, timestamps in by_node.items():
+            found |= await self._offsets_of(node, timestamps)
+        return found
+
+    async def _offsets_of(self, node: Node, timestamps: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for (name, number), timestamp in timestamps.items():
+            topic = topics.setdefault(name, ListOffsetsTopic(name))
+            topic.partitions.append(ListOffsetsPartition(number, self.metadata.leader_epoch(name, number), timestamp))
+
+        def make(version: int) -> ListOffsetsRequest:
+            return ListOffsetsRequest(-1, topics=list(topics.values()), api_version=version)
+
+        try:
+            sent = await self.client.send(node, Build(ListOffsetsRequest.api_key, _LIST_VERSIONS, make))
+        except NetworkError as error:
+            if not error.retriable:
+                raise
+            self.metadata.request_update()
+            return {}
+        answer: ListOffsetsResponse = sent.response
+        found: dict[TopicPartition, int] = {}
+        for said in answer.topics:
+            for one in said.partitions:
+                if not one.error_code:
+                    found[TopicPartition(said.name, one.partition_index)] = one.offset
+                    continue
+                failure = broker_error(one.error_code, f"offsets of {said.name}-{one.partition_index}")
+                if not failure.retriable:
+                    raise failure
+                self.metadata.request_update()
+        return found

@@ -1,0 +1,380 @@
+"""Membership of a group by the classic protocol: join, sync, heartbeat, commit, leave.
+
+    JoinGroup → generation, and for the leader what every member wants; SyncGroup → what this member gets
+    Heartbeat each heartbeat_interval_ms; error 27 asks everybody to join again
+
+Joining goes on in the background; ``Consumer.poll…`` starts it, takes its result, and tells the caller's functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from batchval.errors import ErrorCode
+from batchval.fetch.assignor import (
+    assign_range,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from batchval.fetch.errors import CommitFailedError
+from batchval.fetch.options import ConsumerOptions
+from batchval.fetch.state import ConsumerMetrics, TopicPartition
+from batchval.network.client import ConsumerNetworkClient, Timer
+from batchval.network.coordinator import GROUP, find_coordinator
+from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
+from batchval.network.metadata import ClusterMetadata
+from batchval.network.request import AnyRequest, Build, Node
+from batchval.protocol.messages.heartbeat import HeartbeatRequest
+from batchval.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from batchval.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from batchval.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from batchval.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from batchval.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+__all__ = ["Membership"]
+
+_PROTOCOL: Final = "consumer"
+_RANGE: Final = "range"
+_JOIN_SLACK_MS: Final = 5_000  # a JoinGroup is answered when all have come: rebalance timeout, and this
+_LOST = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+_MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+log = logging.getLogger("batchval.fetch")
+
+
+class Membership:
+    """Of one consumer with a group id. ``wake`` is called when whoever polls should look."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        group_id: str,
+        client: ConsumerNetworkClient,
+        metadata: ClusterMetadata,
+        metrics: ConsumerMetrics,
+        wake: Callable[[], None],
+    ) -> None:
+        self.options = options
+        self.group_id = group_id
+        self.client = client
+        self.metadata = metadata
+        self.metrics = metrics
+        self.member_id = ""
+        self.generation = -1
+        self.needs_join = True
+        self.lost = False  # what was assigned is another's already
+        self.joining: asyncio.Task[list[TopicPartition]] | None = None
+        self.last_poll_s = 0.0
+        self.topics: list[str] = []
+        self.pattern: re.Pattern[str] | None = None
+        self._counts: dict[str, int] = {}  # of partitions, when this member led and assigned
+        self._coordinator: Node | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        metadata.add_listener(self._metadata_changed)
+
+    # --- requests
+
+    async def coordinator(self, timeout_ms: float) -> Node:
+        """Found, where it is not known."""
+        if self._coordinator is None:
+            self._coordinator = await find_coordinator(self.client, self.metadata, self.group_id, GROUP, timeout_ms)
+        return self._coordinator
+
+    async def _ask(
+        self,
+        api_key: int,
+        versions: tuple[int, int],
+        make: Callable[[int], AnyRequest],
+        timer: Timer,
+        timeout_ms: float | None = None,
+    ) -> Any:
+        """One request to the coordinator, which is forgotten where it does not answer."""
+        node = await self.coordinator(timer.remaining_ms)
+        try:
+            return (await self.client.send(node, Build(api_key, versions, make), timeout_ms)).response
+        except NetworkError:
+            self._coordinator = None
+            raise
+
+    def _check(self, code: int, what: str) -> None:
+        if not code:
+            return
+        if code in _MOVED:
+            self._coordinator = None
+        raise broker_error(code, f"{what} of group {self.group_id}")
+
+    # --- joining
+
+    def start_joining(self) -> None:
+        """In the background, until it is a member. ``joining`` gives what was assigned."""
+        self.needs_join = False
+        self._stop_heartbeats()
+        self.joining = self._loop.create_task(self._join())
+
+    async def _join(self) -> list[TopicPartition]:
+        started = self._loop.time()
+        while True:
+            try:
+                given = await self._join_once()
+            except RequestTimeoutError as error:
+                log.info("joining group %s: %s", self.group_id, error)
+            except NetworkError as error:
+                code = getattr(error, "code", None)
+                if code in _LOST:
+                    self._forget(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+                elif code not in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED):
+                    if not error.retriable:
+                        raise
+                    await asyncio.sleep(self.options.retry_backoff_ms / 1000)
+            else:
+                self.metrics.rebalances += 1
+                self.metrics.rebalance_time_ms += (self._loop.time() - started) * 1000
+                self._heartbeats = self._loop.create_task(self._beat())
+                return given
+
+    async def _join_once(self) -> list[TopicPartition]:
+        timer = Timer(self.options.default_api_timeout_ms)
+        if self.pattern is not None:
+            self.topics = await self.metadata.matching(self.pattern, timer.remaining_ms)
+        for topic in self.topics:
+            self.metadata.follow(topic)
+        rebalance_ms = self.options.rebalance_timeout_ms or self.options.max_poll_interval_ms
+        wanted = write_subscription(self.topics)
+
+        def join(version: int) -> AnyRequest:
+            return JoinGroupRequest(
+                self.group_id,
+                self.options.session_timeout_ms,
+                rebalance_ms if version >= 1 else -1,
+                self.member_id,
+                protocol_type=_PROTOCOL,
+                protocols=[JoinGroupRequestProtocol(_RANGE, wanted)],
+                api_version=version,
+            )
+
+        wait_ms = max(self.options.request_timeout_ms, rebalance_ms + _JOIN_SLACK_MS)
+        joined: JoinGroupResponse = await self._ask(JoinGroupRequest.api_key, (0, 7), join, timer, wait_ms)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = joined.member_id
+        self._check(joined.error_code, "joining")
+        self.member_id, self.generation = joined.member_id, joined.generation_id
+        assignments = []
+        self._counts = {}
+        if joined.leader == joined.member_id:
+            assignments = await self._assign(joined)
+
+        def sync(version: int) -> AnyRequest:
+            named = version >= 5
+            return SyncGroupRequest(
+                self.group_id,
+                self.generation,
+                self.member_id,
+                protocol_type=_PROTOCOL if named else None,
+                protocol_name=_RANGE if named else None,
+                assignments=assignments,
+                api_version=version,
+            )
+
+        synced: SyncGroupResponse = await self._ask(SyncGroupRequest.api_key, (0, 5), sync, timer, wait_ms)
+        self._check(synced.error_code, "joining")
+        return read_assignment(synced.assignment)
+
+    async def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        wanted = {member.member_id: read_subscription(member.metadata) for member in joined.members}
+        topics = sorted({topic for several in wanted.values() for topic in several})
+        for topic in topics:
+            self.metadata.follow(topic)
+        if any(not self.metadata.partitions(topic) for topic in topics):
+            await self.metadata.update(topics, self.options.default_api_timeout_ms)
+        self._counts = {topic: self.metadata.partitions(topic) for topic in topics}
+        return [
+            SyncGroupRequestAssignment(member, write_assignment(given))
+            for member, given in assign_range(wanted, self._counts).items()
+        ]
+
+    def _metadata_changed(self) -> None:
+        """The leader has everybody join again when there are more partitions than it dealt out."""
+        if any(self.metadata.partitions(topic) != count for topic, count in self._counts.items()):
+            self._counts = {}
+            self.rejoin()
+
+    def rejoin(self) -> None:
+        """With the next poll."""
+        self.needs_join = True
+        self._wake()
+
+    def _forget(self, keep_id: bool = False) -> None:
+        self.generation = -1
+        self.lost = True
+        if not keep_id:
+            self.member_id = ""
+
+    # --- heartbeats
+
+    async def _beat(self) -> None:
+        interval = self.options.heartbeat_interval_ms / 1000
+        looked = self._loop.time()
+        while self.generation >= 0:
+            await asyncio.sleep(interval)
+            now = self._loop.time()
+            if (now - self.last_poll_s) * 1000 > self.options.max_poll_interval_ms:
+                log.warning("no poll for more than max_poll_interval_ms: leaving group %s", self.group_id)
+                with contextlib.suppress(NetworkError):
+                    await self._send_leave()
+                self._forget()
+                self.rejoin()
+                return
+            try:
+                await self._beat_once()
+                if self.pattern is not None and (now - looked) * 1000 > self.options.metadata_max_age_ms:
+                    looked = now
+                    if await self.metadata.matching(self.pattern) != self.topics:
+                        self.rejoin()
+            except NetworkError as error:
+                log.debug("heartbeat of group %s: %s", self.group_id, error)
+                code = getattr(error, "code", None)
+                if code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    self.rejoin()
+                elif code in _LOST:
+                    self._forget(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+                    self.rejoin()
+                    return
+
+    async def _beat_once(self) -> None:
+        def make(version: int) -> AnyRequest:
+            return HeartbeatRequest(self.group_id, self.generation, self.member_id, api_version=version)
+
+        timer = Timer(self.options.session_timeout_ms)
+        answer = await self._ask(
+            HeartbeatRequest.api_key, (0, 4), make, timer, min(self.options.session_timeout_ms, 10_000)
+        )
+        self.metrics.heartbeats += 1
+        self._check(answer.error_code, "heartbeat")
+
+    def _stop_heartbeats(self) -> None:
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            self._heartbeats = None
+
+    # --- leaving
+
+    async def leave(self) -> None:
+        """Tells the coordinator, if there is anything to tell; what it says does not matter."""
+        self._stop_heartbeats()
+        if self.joining is not None:
+            self.joining.cancel()
+            self.joining = None
+        if self.member_id and self._coordinator is not None:
+            with contextlib.suppress(NetworkError, TimeoutError):
+                async with asyncio.timeout(2):
+                    await self._send_leave()
+        self._forget()
+        self.lost = False
+        self.needs_join = True
+
+    async def _send_leave(self) -> None:
+        def make(version: int) -> AnyRequest:
+            if version < 3:
+                return LeaveGroupRequest(self.group_id, self.member_id, api_version=version)
+            return LeaveGroupRequest(self.group_id, members=[MemberIdentity(self.member_id)], api_version=version)
+
+        await self._ask(LeaveGroupRequest.api_key, (0, 4), make, Timer(2_000), 2_000)
+
+    # --- offsets
+
+    async def commit(self, offsets: Mapping[TopicPartition, int], timeout_ms: float) -> None:
+        """Until it is done. CommitFailedError where the group has moved on, BrokerError where it is refused."""
+        timer = Timer(timeout_ms)
+        while True:
+            try:
+                await self._commit_once(offsets, timer)
+                self.metrics.commits += 1
+                return
+            except NetworkError as error:
+                code = getattr(error, "code", None)
+                if code in _LOST or code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    if code in _LOST:
+                        self._forget(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+                    self.rejoin()
+                    raise CommitFailedError(f"the group has moved on ({error}): nothing was committed") from error
+                if not error.retriable or timer.remaining_ms <= self.options.retry_backoff_ms:
+                    raise
+            await asyncio.sleep(self.options.retry_backoff_ms / 1000)
+
+    async def _commit_once(self, offsets: Mapping[TopicPartition, int], timer: Timer) -> None:
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for (name, number), offset in offsets.items():
+            topic = topics.setdefault(name, OffsetCommitRequestTopic(name))
+            topic.partitions.append(OffsetCommitRequestPartition(number, offset))
+
+        def make(version: int) -> AnyRequest:
+            return OffsetCommitRequest(
+                self.group_id, self.generation, self.member_id, topics=list(topics.values()), api_version=version
+            )
+
+        answer: OffsetCommitResponse = await self._ask(OffsetCommitRequest.api_key, (2, 9), make, timer)
+        for said in answer.topics:
+            for one in said.partitions:
+                self._check(one.error_code, f"commit of {said.name}-{one.partition_index}")
+
+    async def committed(self, partitions: list[TopicPartition], timeout_ms: float) -> dict[TopicPartition, int]:
+        """Of each partition what is committed; those without are left out."""
+        timer = Timer(timeout_ms)
+        while True:
+            try:
+                return await self._committed_once(partitions, timer)
+            except NetworkError as error:
+                if not error.retriable or timer.remaining_ms <= self.options.retry_backoff_ms:
+                    raise
+            await asyncio.sleep(self.options.retry_backoff_ms / 1000)
+
+    async def _committed_once(self, partitions: list[TopicPartition], timer: Timer) -> dict[TopicPartition, int]:
+        numbers: dict[str, list[int]] = {}
+        for name, number in partitions:
+            numbers.setdefault(name, []).append(number)
+
+        def make(version: int) -> AnyRequest:
+            if version < 8:
+                topics = [OffsetFetchRequestTopic(*one) for one in numbers.items()]
+                return OffsetFetchRequest(self.group_id, topics, api_version=version)
+            several = [OffsetFetchRequestTopics(name, partition_indexes=given) for name, given in numbers.items()]
+            return OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(self.group_id, topics=several)], api_version=version
+            )
+
+        answer: OffsetFetchResponse = await self._ask(OffsetFetchRequest.api_key, (1, 9), make, timer)
+        self._check(answer.error_code, "offsets")
+        for group in answer.groups:
+            self._check(group.error_code, "offsets")
+        found: dict[TopicPartition, int] = {}
+        said: list[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = list(answer.topics)
+        for group in answer.groups:
+            said += group.topics
+        for topic in said:
+            for one in topic.partitions:
+                self._check(one.error_code, f"offset of {topic.name}-{one.partition_index}")
+                if one.committed_offset >= 0:
+                    found[TopicPartition(topic.name, one.partition_index)] = one.committed_offset
+        return found

@@ -1,0 +1,80 @@
+"""Where each partition of a consumer is: what was given to the caller, what is asked for next, what is under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["ConsumerMetrics", "ConsumerRecord", "FetchedBatches", "PartitionState", "TopicPartition"]
+
+
+class TopicPartition(NamedTuple):
+    """A partition; any (topic, partition) is taken for one."""
+
+    topic: str
+    partition: int
+
+
+class FetchedBatches(NamedTuple):
+    """Whole batches of one partition, as the broker sent them.
+
+    The first batch may begin below ``fetch_offset``; control batches are among them: ``walk_fetched(records,
+    fetch_offset)`` leaves out what is to be left out. ``records`` is a slice of the frame, valid as long as it is held.
+    """
+
+    topic: str
+    partition: int
+    records: memoryview
+    high_watermark: int
+    fetch_offset: int
+    next_offset: int
+
+
+class ConsumerRecord(NamedTuple):
+    """One record, decompressed. Timestamps in milliseconds, -1 where magic 0 has none; key and value None for null."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(slots=True)
+class ConsumerMetrics:
+    """Counts since the consumer was opened. ``bytes`` are those of whole batches, ``requests`` Fetch requests."""
+
+    rebalances: int = 0
+    rebalance_time_ms: float = 0.0
+    bytes: int = 0
+    requests: int = 0
+    commits: int = 0
+    heartbeats: int = 0
+
+
+class PartitionState:
+    """One assigned partition. ``token`` changes when what was asked for before is not wanted any more."""
+
+    __slots__ = ("buffered", "fetch_position", "in_flight", "paused", "position", "reset", "retry_at", "token", "tp")
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.position: int | None = None  # behind what was given to the caller
+        self.fetch_position = 0  # behind what has come
+        self.reset: str | None = None  # "earliest" or "latest": to be asked for
+        self.paused = False
+        self.in_flight = False
+        self.buffered = 0  # answers that the caller has not seen
+        self.retry_at = 0.0  # seconds of the loop's clock
+        self.token = 0
+
+    def seek(self, offset: int | None) -> None:
+        """From here on; None: unknown, to be asked for."""
+        self.position = offset
+        self.fetch_position = offset or 0
+        self.reset = None
+        self.buffered = 0
+        self.retry_at = 0.0
+        self.token += 1
