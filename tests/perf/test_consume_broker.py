@@ -19,7 +19,7 @@ from tests.perf.kafka_parser import parse_consumer
 pytestmark = pytest.mark.jvm
 
 BYTES = 100
-CLIENTS = ["librdkafka"]
+CLIENTS = ["batchval", "librdkafka"]
 
 
 def command(bootstrap: str, *options: str) -> list[str]:
@@ -55,7 +55,7 @@ def test_a_run(broker: KafkaBroker, topic: str, client: str, threads: int) -> No
     # the rates are those of the times that are printed
     assert row["fetch.nMsg.sec"] == pytest.approx(20_000 / (row["fetch.time.ms"] / 1000), rel=1e-6)
     assert row["fetch.MB.sec"] == pytest.approx(row["data.consumed.in.MB"] / (row["fetch.time.ms"] / 1000), rel=1e-3)
-    assert row["rebalance.time.ms"] > 0
+    assert row["rebalance.time.ms"] >= (client == "librdkafka")
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -133,7 +133,7 @@ def test_an_unknown_topic(broker: KafkaBroker, client: str) -> None:
     done = consume(broker.bootstrap, "--topic", "nobody-made-me", "--num-records", "1", "--client", client)
     assert done.returncode == 3
     assert complaint(done).startswith("topic nobody-made-me: ")
-    assert "nknown topic" in done.stderr
+    assert "unknown topic" in done.stderr.lower().replace("_", " ")
     done = consume(broker.bootstrap, "--include", "nobody-.*", "--num-records", "1", "--client", client)
     assert done.returncode == 3
     assert complaint(done) == "no topic matches 'nobody-.*'"
@@ -155,7 +155,9 @@ def test_permission_refused(broker: KafkaBroker, topic: str, client: str) -> Non
     deny(broker.bootstrap, ResourceType.GROUP, f"locked-{client}")
     done = consume(broker.bootstrap, "--topic", secret, "--num-records", "1", "--client", client, "--threads", "1")
     assert done.returncode == 3
-    assert "uthorization failed" in complaint(done)
+    assert "authorization failed" in complaint(done).lower().replace("_", " ")
+    if client == "batchval":
+        return  # it joins no group
     done = consume(
         broker.bootstrap, "--topic", topic, "--num-records", "1", "--client", client, "--group", f"locked-{client}"
     )

@@ -7,17 +7,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchval.perf.consume import ConsumeError, PerfConsumer, TopicPartition
-from batchval.perf.properties import rdkafka
+from batchval.perf.properties import PropertyError, rdkafka, translated
 
 __all__ = ["OpenClient", "open_client"]
 
 
+#: Kafka's names -> those of OwnOptions, and how their values are read
+_OWN: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "fetch.max.bytes": ("fetch_max_bytes", int),
+    "fetch.min.bytes": ("fetch_min_bytes", int),
+    "fetch.max.wait.ms": ("fetch_max_wait_ms", int),
+    "max.partition.fetch.bytes": ("fetch_size", int),
+    "receive.buffer.bytes": ("receive_buffer_bytes", lambda text: None if text == "-1" else int(text)),
+    "isolation.level": ("isolation_level", lambda text: {"read_uncommitted": 0, "read_committed": 1}[text]),
+    "check.crcs": ("check_crcs", lambda text: {"true": True, "false": False}[text]),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class OpenClient:
-    """A client that has found its partitions. ``make(i)`` makes the consumer of thread i."""
+    """A client that has found its partitions. ``make(i, n)`` makes the consumer of thread i of n."""
 
     partitions: list[TopicPartition]
-    make: Callable[[int], PerfConsumer]
+    make: Callable[[int, int], PerfConsumer]
     last_error: Callable[[], str]
     version: str
 
@@ -52,7 +64,7 @@ def _librdkafka(given: Mapping[str, Any], properties: Mapping[str, str]) -> Open
     topics = sorted({topic for topic, _ in partitions})
     made: list[RdkafkaConsumer] = []
 
-    def make(_: int) -> PerfConsumer:
+    def make(_: int, __: int) -> PerfConsumer:
         consumer = RdkafkaConsumer(config, topics, with_metrics=given["print_metrics"])
         made.append(consumer)
         return consumer
@@ -74,4 +86,31 @@ def _librdkafka_names(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _own(given: Mapping[str, Any], properties: Mapping[str, str]) -> OpenClient:
-    raise ConsumeError("--client batchval is not there yet: use --client librdkafka")
+    import batchval
+    from batchval.network.security import Security
+    from batchval.perf.clients.own_consumer import OwnConsumer, OwnOptions, partitions_of, shares
+
+    read, security, unknown = translated(properties, _OWN)
+    if unknown:
+        raise PropertyError(f"{unknown[0]}: not a property that --client batchval knows here")
+    said = {"fetch_size": given["fetch_size"], "check_crcs": given["check_crcs"]}
+    said["receive_buffer_bytes"] = given["socket_buffer_size"]
+    options = OwnOptions(
+        servers=given["bootstrap_server"],
+        security=Security.from_properties(security),
+        from_latest=given["from_latest"],
+        decode=given["decode"],
+        **(said | read),
+    )
+    partitions = partitions_of(options, given["topic"], given["include"])
+    made: list[OwnConsumer] = []
+
+    def make(thread: int, threads: int) -> PerfConsumer:
+        consumer = OwnConsumer(options, shares(partitions, threads)[thread])
+        made.append(consumer)
+        return consumer
+
+    def last_error() -> str:
+        return next((said for consumer in made if (said := consumer.last_error())), "")
+
+    return OpenClient(partitions, make, last_error, f"batchval {batchval.__version__}")
