@@ -86,7 +86,6 @@ def _librdkafka_names(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _own(given: Mapping[str, Any], properties: Mapping[str, str]) -> OpenClient:
-    import batchval
     from batchval.network.security import Security
     from batchval.perf.clients.own_consumer import OwnConsumer, OwnOptions, partitions_of, shares
 
@@ -113,4 +112,4 @@ def _own(given: Mapping[str, Any], properties: Mapping[str, str]) -> OpenClient:
     def last_error() -> str:
         return next((said for consumer in made if (said := consumer.last_error())), "")
 
-    return OpenClient(partitions, make, last_error, f"batchval {batchval.__version__}")
+    return OpenClient(partitions, make, last_error, "batchval")
