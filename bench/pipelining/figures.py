@@ -29,7 +29,7 @@ def rate(sample: dict[str, Any]) -> float:
 def steady(sample: dict[str, Any]) -> float | None:
     """Records a second between the answer in the middle and the last but one, on the wire."""
     wire = sample["wire"]
-    if not wire.get("steady_bytes_per_s") or sample["cell"] in ("acks0", "tls"):
+    if not wire.get("steady_bytes_per_s") or sample["cell"] in ("acks0", "many", "tls"):
         return None
     return float(wire["steady_bytes_per_s"] * sample["records"] / wire["bytes"])
 

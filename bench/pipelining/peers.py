@@ -75,7 +75,7 @@ def java(run: Run) -> list[str]:
 
     try:
         jars = kafka_broker.classpath("tools")
-        command = [kafka_broker.find_java(), "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", jars]
+        command = [kafka_broker.find_java(), "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", jars]
     except kafka_broker.BrokerError as error:
         raise Missing(str(error)) from None
     command += ["org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", run.brokers, "--topic", run.topic]
@@ -89,6 +89,8 @@ def java(run: Run) -> list[str]:
 def _kafka_properties(run: Run) -> list[str]:
     settings = [f"batch.size={run.batch}", f"linger.ms={run.linger_ms}"]
     settings += [] if run.acks else ["enable.idempotence=false"]
+    if run.partitions > 1:  # a batch for each of 128 partitions is twice the default; Java then sends crumbs
+        settings.append("buffer.memory=268435456")
     if folder := run.certificates:
         settings += ["security.protocol=SSL", "ssl.truststore.type=PEM", f"ssl.truststore.location={folder / 'ca.pem'}"]
         settings += ["ssl.keystore.type=PEM", f"ssl.keystore.location={folder / 'client-both.pem'}"]

@@ -146,9 +146,11 @@ def records(peer: str, cell: str, rtt_ms: float, quick: bool) -> int:
     partitions, acks, cap, batch, _ = CELLS[cell]
     if quick:
         return 2_000
+    if partitions > 1:  # sarama's requests have 13 MB then: fewer records were but a handful of them
+        return 500_000
     if rtt_ms < 50:
         return 300_000
-    if partitions > 1 or acks == 0:
+    if acks == 0:
         return 200_000
     if cap == 1:
         return 40 * batch // 1000
@@ -219,6 +221,8 @@ def measure(options: argparse.Namespace, samples: list[dict[str, Any]], keep: Pa
                         if cell == "tls" and rtt_ms != max(options.rtt):
                             continue
                         for peer in asked:
+                            if cell == "acks0" and peer == "librdkafka idempotent":  # there is no such thing
+                                continue
                             one = send(options, prefix, wire, addresses, peer, cell, rtt_ms, certificates)
                             samples.append(one)
                             keep.write_text(json.dumps(samples, indent=1) + "\n")
