@@ -24,6 +24,7 @@ BUILT = ROOT / "build" / "peers"
 sys.path.insert(0, str(ROOT))
 
 FRANZ = "v1.22.2"
+BUFFER = 256 << 20
 SARAMA = {  # the last before pipelining, the first with it, the last that kept it, today's
     "1.30.1": "github.com/Shopify/sarama",
     "1.31.0": "github.com/Shopify/sarama",
@@ -70,6 +71,17 @@ def batchval(run: Run) -> list[str]:
     return [*command, *properties, "--json", "/dev/stdout"]
 
 
+def own(run: Run) -> list[str]:
+    """The library without the tool around it."""
+    command = [sys.executable, str(HERE / "peers" / "own.py"), "--brokers", run.brokers, "--topic", run.topic]
+    command += ["--records", str(run.records), "--partition", "0" if run.partitions == 1 else "-1"]
+    command += ["--acks", str(run.acks), "--cap", str(run.cap), "--batch", str(run.batch)]
+    command += ["--linger", str(run.linger_ms), *(["--buffer", str(BUFFER)] if run.partitions > 1 else [])]
+    if folder := run.certificates:
+        command += ["--ca", str(folder / "ca.pem"), "--both", str(folder / "client-both.pem")]
+    return command
+
+
 def java(run: Run) -> list[str]:
     from tests.interop import kafka_broker
 
@@ -90,7 +102,7 @@ def _kafka_properties(run: Run) -> list[str]:
     settings = [f"batch.size={run.batch}", f"linger.ms={run.linger_ms}"]
     settings += [] if run.acks else ["enable.idempotence=false"]
     if run.partitions > 1:  # a batch for each of 128 partitions is twice the default; Java then sends crumbs
-        settings.append("buffer.memory=268435456")
+        settings.append(f"buffer.memory={BUFFER}")
     if folder := run.certificates:
         settings += ["security.protocol=SSL", "ssl.truststore.type=PEM", f"ssl.truststore.location={folder / 'ca.pem'}"]
         settings += ["ssl.keystore.type=PEM", f"ssl.keystore.location={folder / 'client-both.pem'}"]
@@ -192,6 +204,7 @@ def said(peer: str, stdout: str) -> dict[str, Any]:
 
 PEERS: dict[str, Callable[[Run], list[str]]] = {
     "batchval": batchval,
+    "batchval.producer": own,
     "Java": java,
     "librdkafka": librdkafka,
     "librdkafka idempotent": functools.partial(librdkafka, idempotent=True),
