@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from batchval.errors import ErrorCode
+from batchval.errors import BatchvalError, ErrorCode
 from batchval.fetch.assignor import (
     assign_range,
     read_assignment,
@@ -252,7 +252,7 @@ class Membership:
                     looked = now
                     if await self.metadata.matching(self.pattern) != self.topics:
                         self.rejoin()
-            except NetworkError as error:
+            except BatchvalError as error:
                 log.debug("heartbeat of group %s: %s", self.group_id, error)
                 code = getattr(error, "code", None)
                 if code == ErrorCode.REBALANCE_IN_PROGRESS:

@@ -1,0 +1,199 @@
+"""The consumer at brokers that answer as they are told: leaders that move, damage, refusals, and what is prefetched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from support.batches import batch, records
+from support.scripted import ScriptedBroker, metadata
+
+from batchval.core.batch import NotABatch
+from batchval.errors import BatchvalError
+from batchval.fetch import Consumer, ConsumerOptions, FetchedBatches
+from batchval.network.errors import AuthorizationError
+from batchval.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
+from batchval.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+TOPIC = "t"
+
+
+def partition(data: bytes = b"", error: int = 0, leader: LeaderIdAndEpoch | None = None) -> FetchResponse:
+    said = PartitionData(0, error, 1000, records=data, current_leader=leader or LeaderIdAndEpoch())
+    return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[said])])
+
+
+def asked(request: Any) -> int:
+    return int(request.topics[0].partitions[0].fetch_offset)
+
+
+def log_of(batches: list[bytes], at_once: int = 1) -> Callable[[Any], Any]:
+    """Ten records a batch; nothing behind the last, after a moment."""
+
+    async def answer(request: Any) -> FetchResponse:
+        first = asked(request) // 10
+        if first >= len(batches):
+            await asyncio.sleep(0.05)
+        return partition(b"".join(batches[first : first + at_once]))
+
+    return answer
+
+
+def ten(n: int, **fields: Any) -> bytes:
+    return batch(records(10), base_offset=10 * n, **fields)
+
+
+def earliest(_: Any) -> ListOffsetsResponse:
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(TOPIC, [ListOffsetsPartitionResponse(0, offset=0)])])
+
+
+def broker(fetch: Callable[[Any], Any], leaders: Callable[[], Any], node_id: int = 1) -> ScriptedBroker:
+    return ScriptedBroker({1: fetch, 2: earliest, 3: lambda _: leaders()}, node_id)
+
+
+def options(at: ScriptedBroker, **more: Any) -> ConsumerOptions:
+    given = {"auto_offset_reset": "earliest", "retry_backoff_ms": 20, **more}
+    return ConsumerOptions(bootstrap_servers=[at.address], **given)
+
+
+@asynccontextmanager
+async def consuming(fetch: Callable[[Any], Any], **more: Any) -> AsyncIterator[tuple[ScriptedBroker, Consumer]]:
+    """A broker that leads the topic's partition, and a consumer that was assigned it."""
+    async with (
+        broker(fetch, lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})) as one,
+        Consumer(options(one, **more)) as consumer,
+    ):
+        consumer.assign([(TOPIC, 0)])
+        yield one, consumer
+
+
+async def read(consumer: Consumer, offset: int) -> list[FetchedBatches]:
+    """Until the position is there."""
+    taken: list[FetchedBatches] = []
+    async with asyncio.timeout(30):
+        while consumer.position((TOPIC, 0)) != offset:
+            taken += await consumer.poll_batches(100)
+    return taken
+
+
+@pytest.mark.parametrize("hint", [True, False])
+@pytest.mark.parametrize("error", [6, 74, 75])
+async def test_a_leader_that_moves(hint: bool, error: int) -> None:
+    batches = [ten(n) for n in range(6)]
+    moved = False
+    ports: dict[int, int] = {}
+
+    def leaders() -> Any:
+        return metadata(ports, {TOPIC: [(2, 8) if moved else (1, 7)]})
+
+    def first(request: Any) -> Any:
+        nonlocal moved
+        if asked(request) < 30:
+            return log_of(batches)(request)
+        moved = True
+        return partition(error=error, leader=LeaderIdAndEpoch(2, 8) if hint else None)
+
+    async with broker(first, leaders) as one, broker(log_of(batches), leaders, 2) as two:
+        ports |= {1: one.port, 2: two.port}
+        async with Consumer(options(one)) as consumer:
+            consumer.assign([(TOPIC, 0)])
+            taken = await read(consumer, 60)
+    assert b"".join(bytes(part.records) for part in taken) == b"".join(batches)
+    assert asked(two.of(1)[0]) == 30
+    assert {request.topics[0].partitions[0].current_leader_epoch for request in two.of(1)} == {8}
+
+
+async def test_a_broker_that_hangs_up() -> None:
+    batches = [ten(n) for n in range(4)]
+    left = [None, None]
+
+    def fetch(request: Any) -> Any:
+        return left.pop() if left and asked(request) == 20 else log_of(batches)(request)
+
+    async with consuming(fetch) as (_, consumer):
+        taken = await read(consumer, 40)
+    assert left == []
+    assert [part.fetch_offset for part in taken] == [0, 10, 20, 30]
+
+
+async def test_the_next_is_asked_for_before_the_last_was_looked_at_but_not_without_end() -> None:
+    batches = [ten(n) for n in range(40)]
+    async with consuming(log_of(batches)) as (one, consumer):
+        taken: list[FetchedBatches] = []
+        while not taken:
+            taken = await consumer.poll_batches(10_000)
+        async with asyncio.timeout(30):
+            while len(one.of(1)) < len(taken) + 2:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        assert len(one.of(1)) == len(taken) + 2  # two wait
+        assert consumer.position((TOPIC, 0)) == 10 * len(taken)
+        await read(consumer, 400)
+        assert [asked(request) for request in one.of(1)][:40] == list(range(0, 400, 10))
+
+
+async def test_damage_is_said_with_its_place_and_can_be_passed() -> None:
+    batches = [ten(0), ten(1, crc=1), ten(2)]
+    async with consuming(log_of(batches), check_crcs=True) as (_, consumer):
+        with pytest.raises(NotABatch, match=r"t-0 at offset 10: the batch at byte 0 .*checksum"):
+            await read(consumer, 30)
+        assert consumer.position((TOPIC, 0)) == 10
+        await consumer.seek((TOPIC, 0), 20)
+        while True:
+            try:
+                await read(consumer, 30)
+                break
+            except NotABatch:  # said before the seek
+                continue
+
+
+async def test_a_refusal_is_raised() -> None:
+    def refused(_: Any) -> FetchResponse:
+        return partition(error=29)
+
+    async with consuming(refused) as (_, consumer):
+        with pytest.raises(AuthorizationError, match="t-0 at offset 0: TOPIC_AUTHORIZATION_FAILED"):
+            await read(consumer, 10)
+
+
+async def test_a_frame_cut_within_a_batch_loses_nothing() -> None:
+    batches = [ten(n) for n in range(9)]
+
+    async def fetch(request: Any) -> FetchResponse:
+        first = asked(request) // 10
+        if first >= 9:
+            await asyncio.sleep(0.05)
+        data = b"".join(batches[first:])
+        return partition(data[: len(batches[0]) * 2 + 40])
+
+    async with consuming(fetch) as (_, consumer):
+        taken = await read(consumer, 90)
+    assert b"".join(bytes(part.records) for part in taken) == b"".join(batches)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"auto_offset_reset": "middle"},
+        {"isolation_level": "read_committed"},
+        {"partition_assignment_strategy": ["sticky"]},
+        {"enable_auto_commit": True},
+        {"group_id": ""},
+        {"fetch_max_bytes": 0},
+        {"fetch_max_wait_ms": 2**31},
+        {"bootstrap_servers": ["nowhere"]},
+        {"bootstrap_servers": []},
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises((BatchvalError, ValueError)) as raised:
+        ConsumerOptions(**wrong)
+    assert "\n" not in str(raised.value)
