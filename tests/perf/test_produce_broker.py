@@ -31,7 +31,7 @@ from tests.interop.kafka_broker import KafkaBroker
 from tests.perf.producer_parser import parse
 
 ROOT = Path(__file__).parents[2]
-CLIENTS = ["librdkafka"]
+CLIENTS = ["librdkafka", "batchval"]
 
 
 def command(*options: object) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from batchval.perf import properties
 from batchval.perf.produce import PerfProducer, ProduceError
+from batchval.perf.properties import PropertyError
 
 __all__ = ["OpenClient", "open_client"]
 
@@ -59,4 +60,41 @@ def _of_thread(given: Mapping[str, Any], thread: int) -> str:
 
 
 def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
-    raise ProduceError("--client batchval is not there yet: use --client librdkafka")
+    from importlib.metadata import PackageNotFoundError, version
+
+    from batchval.network.security import Security
+    from batchval.perf.clients.own_producer import OwnProducer
+    from batchval.producer import ProducerOptions
+
+    options, security, unknown = properties.producer_options(found)
+    for name in unknown:
+        say(f"{name}: the own client has no such setting, it is not used")
+    partitioner = given["partitioner"]
+    settings = options | {"security": Security.from_properties(security), "claims": given["claims"]}
+
+    def of(thread: int) -> ProducerOptions:
+        own = {"transactional_id": _of_thread(given, thread)} if given["transactional_id"] else {}
+        try:
+            return ProducerOptions(**settings | own, partitioner=partitioner)
+        except ValueError as error:
+            raise PropertyError(str(error)) from None
+
+    of(0)  # what does not fit together is said now
+    try:
+        installed = version("batchval")
+    except PackageNotFoundError:
+        installed = "from its sources"
+    return OpenClient(
+        lambda thread: OwnProducer(of(thread), given["topic"], partition=given["partition"]),
+        f"batchval {installed}",
+        _fast_loop(),
+    )
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop's where it is installed: half of asyncio's CPU a request."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

@@ -1,0 +1,108 @@
+"""batchval's own producer as perf produce: one native call for many records; stamps come back by batch."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from batchval.errors import BatchvalError
+from batchval.network.errors import BrokerError
+from batchval.perf.produce import OnBatch, ProduceError
+from batchval.producer import BatchDone, Producer, ProducerOptions
+from batchval.producer.errors import RecordTooLargeError
+
+__all__ = ["OwnProducer"]
+
+METADATA_MS = 10_000.0
+
+
+def _name(error: BaseException) -> str:
+    """Kafka's name of an error code, or what the error is called here."""
+    if isinstance(error, BrokerError) and (name := getattr(error.code, "name", None)):
+        return str(name)
+    return type(error).__name__.removesuffix("Error")
+
+
+class OwnProducer:
+    """One producer, made in the loop of its thread."""
+
+    def __init__(self, options: ProducerOptions, topic: str, *, partition: int | None = None) -> None:
+        self._options, self._topic, self._partition = options, topic, partition
+        self._producer: Producer | None = None
+        self._on_batch: OnBatch
+
+    async def open(self, on_batch: OnBatch) -> None:
+        self._on_batch = on_batch
+        block = self._options.max_block_ms
+        self._producer = producer = Producer(dataclasses.replace(self._options, max_block_ms=min(block, METADATA_MS)))
+        producer.on_batch = self._done
+        try:
+            partitions = await producer.partitions_for(self._topic)
+            if self._options.transactional_id is not None:
+                await producer.init_transactions()
+        except (BatchvalError, OSError) as error:
+            raise ProduceError(str(error)) from None
+        if self._partition is not None and self._partition >= partitions:
+            raise ProduceError(f"topic {self._topic} has no partition {self._partition}, but {partitions} of them")
+        producer.options.max_block_ms = block
+
+    def _done(self, done: BatchDone) -> None:
+        error = None if done.error is None else _name(done.error)
+        self._on_batch(done.stamps, error, done.value_bytes, done.wire_bytes)
+
+    def send(self, values: Any, stamps: Any) -> int:
+        assert self._producer is not None
+        try:
+            return self._producer.produce_many(self._topic, values, stamps, partition=self._partition)
+        except RecordTooLargeError as error:
+            if len(stamps) == 1:
+                self._on_batch(stamps, _name(error), 0, 0)
+                return 1
+            # one of them: each by itself
+            one = isinstance(values, bytes)
+            for n in range(len(stamps)):
+                if not self.send(values if one else values[n : n + 1], stamps[n : n + 1]):
+                    return n
+            return len(stamps)
+
+    async def room(self) -> None:
+        assert self._producer is not None
+        await self._producer.room()
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def flush(self) -> None:
+        assert self._producer is not None
+        await self._producer.flush()
+
+    async def begin(self) -> None:
+        assert self._producer is not None
+        self._producer.begin_transaction()
+
+    async def commit(self) -> None:
+        assert self._producer is not None
+        try:
+            await self._producer.commit_transaction()
+        except BatchvalError as error:
+            raise ProduceError(f"the transaction is not committed: {error}") from None
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.close(0)
+
+    def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
+        if self._producer is None:
+            return Counter(), 0, False
+        metrics = self._producer.metrics
+        return dict(metrics.highest_in_flight), metrics.highest_in_flight_total, False
+
+    def metrics(self) -> Mapping[str, float | str]:
+        if self._producer is None:
+            return {}
+        found = self._producer.metrics
+        names = ("records_acked", "records_failed", "batches", "requests", "bytes_wire", "retries", "throttle_time_ms")
+        return {name.replace("_", "-"): getattr(found, name) for name in names}

@@ -1,0 +1,108 @@
+/* librdkafka's way to send from C: rd_kafka_produce in a loop, a stamp of the monotonic clock in each message's opaque,
+ * the latency of each taken in the delivery report; one line at the end.
+ *
+ *   produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE [NAME=VALUE...]  ->  records seconds p50_us p99_us version
+ *
+ * The library is opened by its path (the confluent-kafka wheel carries one), so no headers are needed. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PRODUCER = 0, COPY = 2 };
+
+typedef struct { /* rd_kafka_message_t, as librdkafka 1 and 2 have it */
+    int err;
+    void *topic;
+    int32_t partition;
+    void *payload;
+    size_t len;
+    void *key;
+    size_t key_len;
+    int64_t offset;
+    void *own;
+} message;
+
+static void *library;
+static int64_t *latencies;
+static long done, failed;
+
+static void *symbol(const char *name) {
+    void *found = dlsym(library, name);
+    if (!found) {
+        fprintf(stderr, "no %s\n", name);
+        exit(2);
+    }
+    return found;
+}
+
+static int64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static void delivered(void *client, const message *m, void *opaque) {
+    (void)client, (void)opaque;
+    if (m->err) failed++;
+    latencies[done++] = now_us() - (int64_t)(intptr_t)m->own;
+}
+
+static int ascending(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int count, char **given) {
+    char error[512] = "";
+    if (count < 6 || !(library = dlopen(given[1], RTLD_NOW))) {
+        fprintf(stderr, "usage: produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE [NAME=VALUE...]\n%s\n", count < 6 ? "" : dlerror());
+        return 2;
+    }
+    void *(*conf_new)(void) = symbol("rd_kafka_conf_new");
+    int (*conf_set)(void *, const char *, const char *, char *, size_t) = symbol("rd_kafka_conf_set");
+    void (*on_delivery)(void *, void (*)(void *, const message *, void *)) = symbol("rd_kafka_conf_set_dr_msg_cb");
+    void *(*client_new)(int, void *, char *, size_t) = symbol("rd_kafka_new");
+    void *(*topic_new)(void *, const char *, void *) = symbol("rd_kafka_topic_new");
+    int (*produce)(void *, int32_t, int, void *, size_t, const void *, size_t, void *) = symbol("rd_kafka_produce");
+    int (*poll)(void *, int) = symbol("rd_kafka_poll");
+    const char *(*version)(void) = symbol("rd_kafka_version_str");
+
+    void *conf = conf_new();
+    if (conf_set(conf, "bootstrap.servers", given[2], error, sizeof error)) return fprintf(stderr, "%s\n", error), 2;
+    for (int i = 6; i < count; i++) {
+        char *value = strchr(given[i], '=');
+        if (!value) return fprintf(stderr, "%s is not NAME=VALUE\n", given[i]), 2;
+        *value++ = 0;
+        if (conf_set(conf, given[i], value, error, sizeof error)) return fprintf(stderr, "%s\n", error), 2;
+    }
+    on_delivery(conf, delivered);
+    void *client = client_new(PRODUCER, conf, error, sizeof error);
+    if (!client) return fprintf(stderr, "%s\n", error), 2;
+    void *topic = topic_new(client, given[3], NULL);
+
+    long records = atol(given[4]), size = atol(given[5]);
+    char *value = malloc((size_t)size + 1);
+    latencies = malloc((size_t)(records + 1) * sizeof *latencies);
+    if (!value || !latencies) return 2;
+    for (long i = 0; i < size; i++) value[i] = (char)('A' + i * 7 % 26);
+    int64_t began = now_us();
+    for (long i = 0; i < records; i++) {
+        while (produce(topic, -1, COPY, value, (size_t)size, NULL, 0, (void *)(intptr_t)now_us())) poll(client, 10);
+        if (!(i & 255)) poll(client, 0);
+    }
+    for (int64_t last = now_us(), before = 0; done < records;) {
+        poll(client, 100);
+        if (done > before) last = now_us(), before = done;
+        if (now_us() - last > 60000000) return fprintf(stderr, "no answer for 60 s\n"), 1;
+    }
+    double seconds = (double)(now_us() - began) / 1e6;
+    if (failed) return fprintf(stderr, "%ld records failed\n", failed), 1;
+    qsort(latencies, (size_t)records, sizeof *latencies, ascending);
+    printf("%ld %.6f %lld %lld %s\n", records, seconds, (long long)latencies[records / 2],
+        (long long)latencies[(long)((double)records * 0.99)], version());
+    fflush(stdout);
+    _Exit(0);
+}
