@@ -87,7 +87,8 @@ bench-proxy: build  ## the gate beside other proxies where they are given (PROXY
 bench-pipelining: build  ## producers beside each other over a long path (root, Java, Maven, Go), into the README
 	$(PY) bench/pipelining/table.py $(PIPELINING_BENCH)
 
-bench-perf: build  ## perf consume beside Kafka's tool and librdkafka (Java, Maven), into the README
+bench-perf: build  ## perf produce and consume beside Kafka's tools and librdkafka (Java, Maven), into the README
+	$(PY) bench/perf_tools/produce.py $(PERF_BENCH)
 	$(PY) bench/perf_tools/consume.py $(PERF_BENCH)
 
 bench-compare: build  ## measures again and compares with the saved baseline

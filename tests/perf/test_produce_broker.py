@@ -214,8 +214,10 @@ def test_a_topic_that_nobody_may_write(broker: KafkaBroker, where: Callable[...,
     done = run(*options, "--client", client, "--num-records", 10, "--record-size", 10, "--no-idempotence")
     assert done.returncode == 1
     assert parse(done.stdout)[-1].records == 0
-    (line,) = done.stderr.splitlines()
+    *warned, line = done.stderr.splitlines()
     assert "10 records failed: TOPIC_AUTHORIZATION_FAILED 10" in line
+    assert all("a retry may reorder" in words for words in warned)
+    assert len(warned) == (client == "batchval")  # once
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, ErrorCode
 from batchval.network.errors import BrokerError
 from batchval.perf.produce import OnBatch, ProduceError
 from batchval.producer import BatchDone, Producer, ProducerOptions
@@ -21,8 +21,11 @@ METADATA_MS = 10_000.0
 
 def _name(error: BaseException) -> str:
     """Kafka's name of an error code, or what the error is called here."""
-    if isinstance(error, BrokerError) and (name := getattr(error.code, "name", None)):
-        return str(name)
+    if isinstance(error, BrokerError):
+        try:
+            return ErrorCode(error.code).name
+        except ValueError:
+            return f"error code {error.code}"
     return type(error).__name__.removesuffix("Error")
 
 
