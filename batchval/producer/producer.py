@@ -272,8 +272,8 @@ class Producer:
         for topic in wanted:
             if not self._metadata.partitions(topic):
                 await self._metadata.wait_for(topic, self.options.max_block_ms)
-        size, self._refused = min(self._refused, self.options.buffer_memory), 0
-        await self._accumulator.wait_for_room(size, self._sender.pump_soon)
+        await self._accumulator.wait_for_room(min(self._refused, self.options.buffer_memory), self._sender.pump_soon)
+        self._refused = 0
         await asyncio.sleep(0)  # whoever asks again and again lets others in
 
     # --- the end of things

@@ -78,6 +78,10 @@ class Sequences:
                     return False
                 self._rewound(queue)
             queue.unresolved = False
+        if queue.last_acked_sequence < 0 and queue.sequenced:
+            # a broker that knows nothing of a producer takes any first sequence: were the first batch refused and the
+            # second not, their order would be lost
+            return False
         if not queue.sequenced and (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.producer_epoch):
             self._rewound(queue)
         return True

@@ -1,0 +1,189 @@
+"""A broker that keeps what it is sent, checks sequences as Kafka's does, and fails as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any, Self
+
+from batchval.core.batch import RecordBatch
+from batchval.core.validator import LogValidator
+from batchval.errors import ErrorCode
+from batchval.policy import TopicPolicy
+from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from batchval.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from batchval.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from batchval.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+STRICT = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1))
+
+#: Given a partition and a batch, the error to answer with; a batch with one is not kept. None: cut the connection.
+Fault = Callable[[int, RecordBatch], "ErrorCode | None"]
+
+
+def no_fault(partition: int, batch: RecordBatch) -> ErrorCode | None:
+    return ErrorCode.NONE
+
+
+class ScriptedBroker:
+    """One broker, every topic with so many partitions. ``answer`` off: answers are kept until ``let_go``."""
+
+    def __init__(self, partitions: int = 2, produce: tuple[int, int] = (3, 12)) -> None:
+        self.partitions = partitions
+        self.produce = produce
+        self.logs: dict[int, list[bytes]] = defaultdict(list)
+        self.states: dict[tuple[int, int], tuple[int, int]] = {}  # (partition, id) -> (epoch, last sequence)
+        self.seen: dict[tuple[int, int, int, int], int] = {}  # (partition, id, epoch, base sequence) -> offset
+        self.faults: deque[Fault] = deque()
+        self.after: deque[Fault] = deque()  # asked once the batch is kept: its answer is lost, or it is an error
+        self.holding = False
+        self.held: list[tuple[asyncio.StreamWriter, list[bytes]]] = []
+        self.unanswered = 0
+        self.highest_unanswered = 0
+        self.requests: list[ProduceRequest] = []
+        self.ids = 0
+        self.errors: list[BaseException] = []
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 24)
+        self.port = self.server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+        self.cut()
+        await asyncio.sleep(0)
+        if self.errors:
+            raise self.errors[0]
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Ends all connections."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+        self._writers.clear()
+        self.held.clear()
+        self.unanswered = 0
+
+    def let_go(self) -> None:
+        """Answers what was held, and all from now on."""
+        self.holding = False
+        held, self.held = self.held, []
+        for writer, chunks in held:
+            self._answer(writer, chunks)
+
+    def values(self, partition: int) -> list[bytes]:
+        return [bytes(one.value or b"") for batch in self.logs[partition] for one in RecordBatch(batch).records()]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while True:
+                (length,) = struct.unpack(">i", await reader.readexactly(4))
+                frame = await reader.readexactly(length)
+                if not self._handle(frame, writer):
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        except BaseException as error:
+            self.errors.append(error)
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    def _answer(self, writer: asyncio.StreamWriter, chunks: list[bytes]) -> None:
+        self.unanswered -= 1
+        writer.writelines(chunks)
+
+    def _handle(self, frame: bytes, writer: asyncio.StreamWriter) -> bool:
+        key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        response: Any
+        if key == ApiVersionsRequest.api_key:
+            spoken = [(0, *self.produce), (3, 1, 12), (18, 0, 3), (22, 0, 4)]
+            if version > 3:
+                response, version = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), 0
+            else:
+                response = ApiVersionsResponse()
+            response.api_keys = [ApiVersion(*one) for one in spoken]
+        elif key == MetadataRequest.api_key:
+            _, asked = MetadataRequest.parse(frame)
+            parts = [MetadataResponsePartition(partition_index=n, leader_id=1) for n in range(self.partitions)]
+            topics = [MetadataResponseTopic(name=one.name, partitions=parts) for one in asked.topics or ()]
+            response = MetadataResponse(brokers=[MetadataResponseBroker(1, "127.0.0.1", self.port)], topics=topics)
+        elif key == InitProducerIdRequest.api_key:
+            self.ids += 1
+            response = InitProducerIdResponse(producer_id=1000 + self.ids)
+        else:
+            assert key == ProduceRequest.api_key
+            produced = self._produced(frame)
+            if produced is None:
+                self.cut()
+                return False
+            response = produced
+            self.unanswered += 1
+            self.highest_unanswered = max(self.highest_unanswered, self.unanswered)
+            chunks = [bytes(chunk) for chunk in response.encode(correlation_id, version)]
+            if self.holding:
+                self.held.append((writer, chunks))
+            else:
+                self._answer(writer, chunks)
+            return True
+        writer.writelines([bytes(chunk) for chunk in response.encode(correlation_id, version)])
+        return True
+
+    def _produced(self, frame: bytes) -> ProduceResponse | None:
+        _, request = ProduceRequest.parse(frame)
+        self.requests.append(request)
+        answers = []
+        for topic in request.topic_data:
+            parts = []
+            for data in topic.partition_data:
+                raw = bytes(data.records or b"")
+                result = STRICT.validate(raw, now_ms=2**62)
+                assert result.ok, result
+                code, offset = self._kept(data.index, raw)
+                if code is None:
+                    return None
+                parts.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+            answers.append(TopicProduceResponse(name=topic.name, partition_responses=parts))
+        return ProduceResponse(responses=answers)
+
+    def _kept(self, partition: int, raw: bytes) -> tuple[ErrorCode | None, int]:
+        batch = RecordBatch(raw)
+        fault = (self.faults.popleft() if self.faults else no_fault)(partition, batch)
+        if fault != ErrorCode.NONE:
+            return fault, -1
+        count, producer_id, epoch = batch.records_count or 0, batch.producer_id, batch.producer_epoch
+        if producer_id >= 0:
+            known_epoch, last = self.states.get((partition, producer_id), (-1, -1))
+            where = (partition, producer_id, epoch, batch.base_sequence)
+            if where in self.seen:
+                return ErrorCode.NONE, self.seen[where]
+            if epoch < known_epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+            expected = 0 if epoch != known_epoch else (last + 1) & 0x7FFFFFFF
+            if known_epoch >= 0 and batch.base_sequence != expected:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            self.states[partition, producer_id] = epoch, (batch.base_sequence + count - 1) & 0x7FFFFFFF
+            self.seen[where] = sum(RecordBatch(one).records_count or 0 for one in self.logs[partition])
+        offset = sum(RecordBatch(one).records_count or 0 for one in self.logs[partition])
+        self.logs[partition].append(raw)
+        after = (self.after.popleft() if self.after else no_fault)(partition, batch)
+        return (after, offset) if after != ErrorCode.NONE else (ErrorCode.NONE, offset)

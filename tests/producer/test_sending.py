@@ -1,0 +1,360 @@
+"""Retries, order, back-pressure and errors, with a broker that fails as it is told."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import random
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from batchval.core.batch import RecordBatch
+from batchval.core.claims import TAG, compute, from_tag
+from batchval.errors import ErrorCode
+from batchval.network.errors import BrokerError
+from batchval.producer import BatchDone, Producer, ProducerOptions
+from batchval.producer.errors import (
+    BufferExhaustedError,
+    DeliveryTimeoutError,
+    ProducerClosedError,
+    RecordTooLargeError,
+)
+from tests.producer.scripted import ScriptedBroker
+
+RETRIED = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CORRUPT_MESSAGE, None]
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(work, 60))
+
+
+def options(broker: ScriptedBroker, **more: Any) -> ProducerOptions:
+    settings = {"linger_ms": 0, "retry_backoff_ms": 5, "batch_size": 200}
+    return ProducerOptions(bootstrap_servers=[broker.bootstrap], **settings | more)
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+async def fill(producer: Producer, values: list[bytes], told: list[Any], partition: int = 0) -> None:
+    for value in values:
+        await producer.produce_async(
+            "t", value, partition=partition, callback=lambda *result, value=value: told.append((value, *result))
+        )
+
+
+VALUES = [b"%03d" % n + b"x" * 60 for n in range(60)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
+    """Faults before and after the batch was kept, at random, with five in flight: idempotent, so it does not show."""
+    chance = random.Random(seed)
+
+    async def work() -> None:
+        async with ScriptedBroker() as broker:
+            for faults in (broker.faults, broker.after):
+                for _ in range(40):
+                    fault = chance.choice([*RETRIED, *[ErrorCode.NONE] * 6])
+                    faults.append(lambda partition, batch, fault=fault: fault)
+            async with Producer(options(broker)) as producer:
+                told: list[Any] = []
+                await asyncio.gather(*(fill(producer, VALUES, told, partition) for partition in range(2)))
+                await producer.flush()
+                assert producer.buffer_used == 0
+                assert producer.metrics.records_acked == 120
+                assert producer.metrics.retries > 0
+            for partition in range(2):
+                assert broker.values(partition) == VALUES
+                of_one = [(value, one.offset) for value, one, _ in told if one.partition == partition]
+                assert of_one == [(value, n) for n, value in enumerate(VALUES)]
+            assert broker.highest_unanswered <= 5
+
+    run(work())
+
+
+@pytest.mark.parametrize("cap", [1, 2, 5])
+def test_the_cap_is_reached_and_kept(cap: int) -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(options(broker, max_in_flight=cap)) as producer:
+            await producer.produce("t", b"first", partition=0)
+            broker.holding = True
+            told: list[Any] = []
+            await fill(producer, VALUES, told)
+            await until(lambda: len(broker.held) == cap)
+            await asyncio.sleep(0.05)
+            assert len(broker.held) == cap
+            assert producer.metrics.highest_in_flight_total == cap
+            broker.let_go()
+            await producer.flush()
+            assert broker.highest_unanswered == cap
+            assert producer.metrics.highest_in_flight == {1: cap}
+            assert broker.values(0) == [b"first", *VALUES]
+
+    run(work())
+
+
+def test_all_in_flight_lost_at_once_go_again_in_order() -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+            await producer.produce("t", b"first", partition=0)
+            for kept in (True, False):
+                broker.logs.clear()
+                broker.holding = True
+                if not kept:
+                    broker.faults.extend([lambda partition, batch: ErrorCode.REQUEST_TIMED_OUT] * 5)
+                told: list[Any] = []
+                await fill(producer, VALUES, told)
+                await until(lambda: len(broker.held) == 5)
+                broker.cut()
+                broker.holding = False
+                await producer.flush()
+                assert broker.values(0) == VALUES
+                assert [value for value, _, _ in told] == VALUES
+                assert not any(error for _, _, error in told)
+                assert producer.buffer_used == 0
+
+    run(work())
+
+
+def test_a_batch_given_up_makes_no_gap() -> None:
+    """One of five in flight is refused for good; the four behind it go again under another epoch, in order."""
+
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+            await producer.produce("t", b"first", partition=0)
+            broker.faults.append(lambda partition, batch: ErrorCode.INVALID_RECORD)
+            told: list[Any] = []
+            await fill(producer, VALUES, told)
+            await producer.flush()
+            lost = [value for value, _, error in told if error is not None]
+            assert 0 < len(lost) < 5
+            assert lost == VALUES[: len(lost)]
+            assert {error.code for _, _, error in told if error is not None} == {ErrorCode.INVALID_RECORD}
+            assert [value for value, _, _ in told] == VALUES
+            assert broker.values(0) == [b"first", *VALUES[len(lost) :]]
+            assert {RecordBatch(batch).producer_epoch for batch in broker.logs[0]} == {0, 1}
+            assert producer.buffer_used == 0
+
+    run(work())
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
+def test_a_broker_that_forgot_the_producer(code: ErrorCode) -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+            await producer.produce("t", b"first", partition=0)
+            broker.faults.append(lambda partition, batch: code)
+            told: list[Any] = []
+            await fill(producer, VALUES, told)
+            await producer.flush()
+            assert broker.values(0) == [b"first", *VALUES]
+            assert not any(error for _, _, error in told)
+
+    run(work())
+
+
+def test_a_first_batch_that_is_refused_lets_none_pass() -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+            broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 3)
+            told: list[Any] = []
+            await fill(producer, VALUES, told)
+            await producer.flush()
+            assert broker.values(0) == VALUES
+
+    run(work())
+
+
+def test_errors_that_do_not_pass_and_retries_that_run_out() -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(options(broker, retries=2)) as producer:
+            broker.faults.append(lambda partition, batch: ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            with pytest.raises(BrokerError, match=r"1 records for t-0: TOPIC_AUTHORIZATION_FAILED"):
+                await producer.produce("t", b"x", partition=0)
+            broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 3)
+            with pytest.raises(BrokerError, match="NOT_ENOUGH_REPLICAS"):
+                await producer.produce("t", b"y", partition=0)
+            assert (await producer.produce("t", b"z", partition=0)).offset == 0
+            assert producer.metrics.records_failed == 2
+            assert producer.metrics.retries == 2
+            assert producer.buffer_used == 0
+
+    run(work())
+
+
+def test_back_pressure() -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker:
+            more = {"buffer_memory": 2_000, "max_block_ms": 100}
+            async with Producer(options(broker, **more)) as producer:
+                await producer.partitions_for("t")
+                broker.holding = True
+                told: list[Any] = []
+                with pytest.raises(BufferExhaustedError, match="the buffer of 2000 bytes had no room"):
+                    await fill(producer, VALUES, told)
+                assert 1_700 < producer.buffer_used <= 2_000
+                taken = producer.produce_many("t", b"x" * 60, array.array("q", range(50)), partition=0)
+                assert taken == 0
+                with pytest.raises(BufferExhaustedError):
+                    await producer.room()
+                broker.let_go()
+                await producer.room()
+                assert producer.produce_many("t", b"x" * 60, array.array("q", [1]), partition=0) == 1
+                await producer.flush()
+                assert producer.buffer_used == 0
+                with pytest.raises(RecordTooLargeError, match="buffer_memory"):
+                    await producer.produce("t", b"x" * 2_000)
+                assert len(told) + 1 == producer.metrics.records_acked
+
+    run(work())
+
+
+def test_delivery_timeout() -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker:
+            more = {"delivery_timeout_ms": 300, "request_timeout_ms": 250}
+            async with Producer(options(broker, **more)) as producer:
+                await producer.produce("t", b"first", partition=0)
+                broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 10_000)
+                with pytest.raises(DeliveryTimeoutError, match="1 records for t-0 were not acknowledged in 300 ms"):
+                    await producer.produce("t", b"lost", partition=0)
+                broker.faults.clear()
+                await producer.produce("t", b"later", partition=0)
+                assert broker.values(0) == [b"first", b"later"]
+                assert producer.buffer_used == 0
+
+    run(work())
+
+
+def test_close_fails_what_cannot_be_sent() -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker:
+            producer = Producer(options(broker))
+            await producer.partitions_for("t")
+            broker.holding = True
+            told: list[Any] = []
+            await fill(producer, VALUES, told)
+            await producer.close(100)
+            assert len(told) == len(VALUES)
+            assert {type(error) for _, _, error in told} == {ProducerClosedError}
+            with pytest.raises(ProducerClosedError):
+                await producer.produce("t", b"x")
+            assert producer.buffer_used == 0
+
+    run(work())
+
+
+def test_an_old_broker_gets_one_at_a_time() -> None:
+    """Brokers 0.11 (Produce v3) remember one batch of an idempotent producer."""
+
+    async def work() -> None:
+        async with ScriptedBroker(produce=(0, 3)) as broker, Producer(options(broker)) as producer:
+            await fill(producer, VALUES, [])
+            await producer.flush()
+            assert broker.highest_unanswered == 1
+            assert broker.values(0) == VALUES
+
+    run(work())
+
+
+def test_muted_partitions_keep_the_order_without_idempotence(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(mute: bool) -> bool:
+        async with ScriptedBroker() as broker:
+            more = {"enable_idempotence": False, "mute_partitions": mute}
+            async with Producer(options(broker, **more)) as producer:
+                await producer.produce("t", b"first", partition=0)
+                broker.faults.append(lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS)
+                told: list[Any] = []
+                await fill(producer, VALUES, told)
+                await producer.flush()
+                assert [value for value, _, _ in told] == VALUES, "callbacks in order in any case"
+                assert sorted(broker.values(0)) == sorted([b"first", *VALUES])
+                return broker.values(0) == [b"first", *VALUES]
+
+    assert run(work(True))
+    assert not any("may reorder" in line for line in caplog.messages)
+    assert not run(work(False))
+    assert sum("may reorder" in line for line in caplog.messages) == 1
+
+
+def test_claims_are_in_the_tag_and_true() -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker:
+            async with Producer(options(broker, claims="tag", compression_type="lz4")) as producer:
+                await fill(producer, VALUES, [])
+            for request in broker.requests:
+                for data in request.topic_data[0].partition_data:
+                    ((tag, carried),) = data.unknown_tagged_fields
+                    batch = RecordBatch(bytes(data.records or b""))
+                    assert tag == TAG
+                    assert from_tag(carried, batch.crc) == compute(bytes(data.records or b""))
+
+    run(work())
+
+
+def test_one_request_holds_all_partitions_and_callbacks_may_fail() -> None:
+    async def work() -> None:
+        async with (
+            ScriptedBroker(partitions=50) as broker,
+            Producer(options(broker, linger_ms=50, batch_size=10_000, partitioner="round_robin")) as producer,
+        ):
+            done: list[BatchDone] = []
+
+            def told(batch: BatchDone) -> None:
+                done.append(batch)
+                raise RuntimeError("of no matter")
+
+            producer.on_batch = told
+            await producer.partitions_for("t")
+            assert producer.produce_many("t", b"v", array.array("q", range(500))) == 500
+            await producer.flush()
+            assert len(done) == 50
+            assert producer.metrics.requests <= 2
+            assert sorted(stamp for batch in done for stamp in batch.stamps) == list(range(500))
+
+    run(work())
+
+
+def test_another_thread_is_refused() -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+            refused: list[BaseException] = []
+
+            def other() -> None:
+                try:
+                    producer.produce_many("t", b"v", array.array("q", [1]))
+                except RuntimeError as error:
+                    refused.append(error)
+
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            assert "loop's thread alone" in str(refused[0])
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"max_in_flight": 6}, "max_in_flight of at most 5"),
+        ({"acks": 1}, "acks -1"),
+        ({"acks": 2, "enable_idempotence": False}, "acks must be"),
+        ({"transactional_id": "t", "enable_idempotence": False}, "transactional_id needs"),
+        ({"compression_type": "brotli"}, "compression_type must be one of none, gzip, snappy, lz4, zstd"),
+        ({"compression_type": "snappy", "compression_level": 1}, "compression_level of snappy: none"),
+        ({"partitioner": "random"}, "partitioner must be"),
+        ({"delivery_timeout_ms": 1}, "delivery_timeout_ms must not be below"),
+        ({"buffer_memory": 0}, "buffer_memory must be above 0"),
+        ({"batch_size": 2**31}, "batch_size must be below"),
+    ],
+)
+def test_options_that_do_not_fit(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ProducerOptions(**more)
