@@ -23,7 +23,7 @@ from batchval.network.connection import Connection
 from batchval.network.errors import AuthenticationError, DisconnectError, UnsupportedVersionError
 from batchval.network.node import Backoff, ConnectionState, NodeState, Resolve, resolve
 from batchval.network.options import ConnectionOptions
-from batchval.network.request import AnyRequest, ClientRequest, Node, RequestBuilder
+from batchval.network.request import AnyRequest, Build, ClientRequest, Node, RequestBuilder
 
 __all__ = ["API_VERSIONS", "ApiVersionsOf", "NetworkClient", "NetworkOptions"]
 
@@ -348,7 +348,8 @@ def _answer(future: asyncio.Future[Any], response: Any, error: BaseException | N
 def _at_a_version_that_both_speak(request: AnyRequest | RequestBuilder, state: NodeState) -> AnyRequest:
     known = state.api_versions
     low, high = (0, 0x7FFF) if known is None else known.get(request.api_key, (0, -1))
-    if isinstance(request, RequestBuilder):
+    # what is nearly always there is asked first: a protocol's isinstance costs 30 µs
+    if isinstance(request, Build | RequestBuilder):
         oldest, latest = request.versions
         version = min(high, latest)
         if version < max(low, oldest):

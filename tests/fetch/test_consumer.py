@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import re
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -30,12 +30,10 @@ from batchval.network.errors import RequestTimeoutError, UnknownTopicOrPartition
 
 pytestmark = pytest.mark.jvm
 
-NUMBERS = itertools.count()
-
 
 def made(kafka: KafkaBroker, partitions: int = 1, **config: str) -> str:
     """A new topic."""
-    name = f"fetch-{next(NUMBERS)}"
+    name = f"fetch-{uuid.uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
     return name
