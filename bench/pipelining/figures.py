@@ -129,7 +129,8 @@ def figure(name: str, value: float, target: float, spread: float, said: str) -> 
     return {"figure": name, "value": value, "target": target, "spread": spread, "verdict": verdict, "said": said}
 
 
-def markdown(result: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any], rtt_ms: float | None = None) -> str:
+    """All rows, or those of one round trip."""
     on, settings = result["machine"], result["settings"]
     samples = result["samples"]
     ways = {"tun": "TUN devices between two network namespaces", "relay": "a delaying relay on one host"}
@@ -147,7 +148,7 @@ def markdown(result: dict[str, Any]) -> str:
         "| steady records/s | of cap × batch / RTT | bytes a request |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    lines += [line(one) for one in result["rows"]]
+    lines += [line(one) for one in result["rows"] if rtt_ms in (None, one["rtt_ms"])]
     if result["figures"]:
         lines += ["", "| figure | reached | target | spread | verdict | |", "|---|---|---|---|---|---|"]
         for one in result["figures"]:

@@ -197,7 +197,7 @@ def said(peer: str, stdout: str) -> dict[str, Any]:
         "failed": totals["failed"],
         "why": totals["errors"],
         "seconds": totals["elapsed_ns"] / 1e9,
-        "in_flight": totals["highest_in_flight"],
+        "in_flight": max(totals["highest_in_flight"].values(), default=None),
         "in_flight_total": totals["highest_in_flight_total"],
     }
 

@@ -273,10 +273,11 @@ def main(argv: list[str] | None = None) -> int:
         place.with_suffix(".md").write_text(text)
     print(text)
     if options.write_readme:
+        short = figures.markdown(result, max((row["rtt_ms"] for row in result["rows"]), default=None))
         readme = README.read_text()
         if not MARKS.search(readme):
             raise SystemExit("README.md has no <!-- pipelining-table:start --> … <!-- pipelining-table:end -->")
-        README.write_text(MARKS.sub(lambda found: found[1] + text + found[2], readme))
+        README.write_text(MARKS.sub(lambda found: found[1] + short + found[2], readme))
     return int(any("error" in one for one in samples))
 
 
