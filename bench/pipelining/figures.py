@@ -98,7 +98,7 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if own and "steady_records_per_s" in own:
             share = own["steady_records_per_s"] / own["bound_records_per_s"]
             name = f"140 ms, partition 0, {own['batch']:,} bytes: of 5 × batch / RTT, steady"
-            found.append(figure(name, share, SHARE, 0, f"{own['steady_records_per_s']:,.0f} records/s"))
+            found.append(figure(name, share, SHARE, None, f"{own['steady_records_per_s']:,.0f} records/s"))
     for cell in ("one", "large"):
         for rtt_ms in sorted({one["rtt_ms"] for one in rows}):
             own = at.get((cell, rtt_ms, ours))
@@ -106,7 +106,8 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             others = [one for one in others if one.get("cap_kept") and "steady_records_per_s" in one]
             if own and "steady_records_per_s" in own and others:
                 best = max(others, key=lambda one: float(one["steady_records_per_s"]))
-                spread = max(own["steady_spread"] or 0, best["steady_spread"] or 0)
+                known = [one["steady_spread"] for one in (own, best) if one["steady_spread"] is not None]
+                spread = max(known) if known else None
                 ratio = own["steady_records_per_s"] / best["steady_records_per_s"]
                 name = f"{rtt_ms:g} ms, partition 0, {own['batch']:,} bytes: of the best that keeps its cap"
                 name += f", {best['peer']}"
@@ -114,7 +115,7 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     own, today = at.get(("large", 140.0, ours)), at.get(("large", 140.0, TODAY))
     if own and today:
         ratio = own["median_records_per_s"] / today["median_records_per_s"]
-        found.append(figure(f"140 ms, whole run, 1,000,000 bytes: of {TODAY}", ratio, TIMES_SARAMA, 0, ""))
+        found.append(figure(f"140 ms, whole run, 1,000,000 bytes: of {TODAY}", ratio, TIMES_SARAMA, None, ""))
     mine = [one for one in rows if one["peer"] in ("batchval", "batchval.producer") and "cap_kept" in one]
     if mine:
         over = max(one["in_flight"] - one["cap"] for one in mine)
@@ -124,8 +125,8 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def figure(name: str, value: float, target: float, spread: float, said: str) -> dict[str, Any]:
-    verdict = "met" if value >= target else "noise" if value >= target * (1 - spread) else "missed"
+def figure(name: str, value: float, target: float, spread: float | None, said: str) -> dict[str, Any]:
+    verdict = "met" if value >= target else "noise" if value >= target * (1 - (spread or 0)) else "missed"
     return {"figure": name, "value": value, "target": target, "spread": spread, "verdict": verdict, "said": said}
 
 
