@@ -145,7 +145,7 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
         threads = len(partitions)
     run = ConsumeRun(
         RunOptions(given["num_records"], threads, given["timeout"], given["reporting_interval"]),
-        lambda thread: client.make(thread, threads),
+        client.make,
         partitions,
         on_interval=(lambda part: click.echo(rows.detailed_row(part, dates))) if given["show_detailed_stats"] else None,
     )

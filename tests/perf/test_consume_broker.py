@@ -55,7 +55,7 @@ def test_a_run(broker: KafkaBroker, topic: str, client: str, threads: int) -> No
     # the rates are those of the times that are printed
     assert row["fetch.nMsg.sec"] == pytest.approx(20_000 / (row["fetch.time.ms"] / 1000), rel=1e-6)
     assert row["fetch.MB.sec"] == pytest.approx(row["data.consumed.in.MB"] / (row["fetch.time.ms"] / 1000), rel=1e-3)
-    assert row["rebalance.time.ms"] >= (client == "librdkafka")
+    assert row["rebalance.time.ms"] > 0
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -156,13 +156,11 @@ def test_permission_refused(broker: KafkaBroker, topic: str, client: str) -> Non
     done = consume(broker.bootstrap, "--topic", secret, "--num-records", "1", "--client", client, "--threads", "1")
     assert done.returncode == 3
     assert "authorization failed" in complaint(done).lower().replace("_", " ")
-    if client == "batchval":
-        return  # it joins no group
     done = consume(
         broker.bootstrap, "--topic", topic, "--num-records", "1", "--client", client, "--group", f"locked-{client}"
     )
     assert done.returncode == 3
-    assert "roup authorization failed" in complaint(done)
+    assert "group authorization failed" in complaint(done).lower().replace("_", " ")
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -197,7 +195,8 @@ def test_a_broker_killed_in_the_middle(tmp_path: Path, client: str) -> None:
         out, err = run.communicate(timeout=90)
     assert run.returncode == 1
     assert "WARNING: Exiting before consuming the expected number of messages: timeout (4000 ms) exceeded." in out
-    assert len(err.splitlines()) == 1, err
-    assert err.startswith("batchval perf consume: the client's last error: ")
+    if client == "librdkafka" or err:  # batchval's consumer tries again without a word
+        assert len(err.splitlines()) == 1, err
+        assert err.startswith("batchval perf consume: the client's last error: ")
     rows = parse_consumer("".join(seen) + out)
     assert sum({row["threadId"]: row["data.consumed.in.nMsg"] for row in rows}.values()) == 1_000

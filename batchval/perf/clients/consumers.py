@@ -12,24 +12,33 @@ from batchval.perf.properties import PropertyError, rdkafka, translated
 __all__ = ["OpenClient", "open_client"]
 
 
-#: Kafka's names -> those of OwnOptions, and how their values are read
+#: Kafka's names -> those of ConsumerOptions, and how their values are read
 _OWN: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "client.id": ("client_id", str),
     "fetch.max.bytes": ("fetch_max_bytes", int),
     "fetch.min.bytes": ("fetch_min_bytes", int),
     "fetch.max.wait.ms": ("fetch_max_wait_ms", int),
-    "max.partition.fetch.bytes": ("fetch_size", int),
+    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", int),
     "receive.buffer.bytes": ("receive_buffer_bytes", lambda text: None if text == "-1" else int(text)),
-    "isolation.level": ("isolation_level", lambda text: {"read_uncommitted": 0, "read_committed": 1}[text]),
+    "session.timeout.ms": ("session_timeout_ms", int),
+    "heartbeat.interval.ms": ("heartbeat_interval_ms", int),
+    "max.poll.interval.ms": ("max_poll_interval_ms", int),
+    "request.timeout.ms": ("request_timeout_ms", int),
+    "isolation.level": ("isolation_level", str),
+    "auto.offset.reset": ("auto_offset_reset", str),
+    "enable.auto.commit": ("enable_auto_commit", lambda text: {"true": True, "false": False}[text]),
     "check.crcs": ("check_crcs", lambda text: {"true": True, "false": False}[text]),
 }
+#: Not Kafka's 50 MiB: fresh memory for frames of that size costs more than it saves.
+_FETCH_MAX_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OpenClient:
-    """A client that has found its partitions. ``make(i, n)`` makes the consumer of thread i of n."""
+    """A client that has found its partitions. ``make(i)`` makes the consumer of thread i."""
 
     partitions: list[TopicPartition]
-    make: Callable[[int, int], PerfConsumer]
+    make: Callable[[int], PerfConsumer]
     last_error: Callable[[], str]
     version: str
 
@@ -64,7 +73,7 @@ def _librdkafka(given: Mapping[str, Any], properties: Mapping[str, str]) -> Open
     topics = sorted({topic for topic, _ in partitions})
     made: list[RdkafkaConsumer] = []
 
-    def make(_: int, __: int) -> PerfConsumer:
+    def make(_: int) -> PerfConsumer:
         consumer = RdkafkaConsumer(config, topics, with_metrics=given["print_metrics"])
         made.append(consumer)
         return consumer
@@ -86,26 +95,34 @@ def _librdkafka_names(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _own(given: Mapping[str, Any], properties: Mapping[str, str]) -> OpenClient:
+    from batchval.fetch import ConsumerOptions
     from batchval.network.security import Security
-    from batchval.perf.clients.own_consumer import OwnConsumer, OwnOptions, partitions_of, shares
+    from batchval.perf.clients.own_consumer import OwnConsumer, partitions_of
 
     read, security, unknown = translated(properties, _OWN)
     if unknown:
         raise PropertyError(f"{unknown[0]}: not a property that --client batchval knows here")
-    said = {"fetch_size": given["fetch_size"], "check_crcs": given["check_crcs"]}
-    said["receive_buffer_bytes"] = given["socket_buffer_size"]
-    options = OwnOptions(
-        servers=given["bootstrap_server"],
+    said = {
+        "client_id": "perf-consumer",
+        "auto_offset_reset": "latest" if given["from_latest"] else "earliest",
+        "fetch_max_bytes": max(_FETCH_MAX_BYTES, given["fetch_size"]),
+        "max_partition_fetch_bytes": given["fetch_size"],
+        "receive_buffer_bytes": given["socket_buffer_size"],
+        "check_crcs": given["check_crcs"],
+    }
+    options = ConsumerOptions(
+        bootstrap_servers=given["bootstrap_server"].split(","),
+        group_id=given["group"],
+        allow_auto_create_topics=False,
         security=Security.from_properties(security),
-        from_latest=given["from_latest"],
-        decode=given["decode"],
         **(said | read),
     )
     partitions = partitions_of(options, given["topic"], given["include"])
+    topics = sorted({topic for topic, _ in partitions})
     made: list[OwnConsumer] = []
 
-    def make(thread: int, threads: int) -> PerfConsumer:
-        consumer = OwnConsumer(options, shares(partitions, threads)[thread])
+    def make(_: int) -> PerfConsumer:
+        consumer = OwnConsumer(options, topics, given["decode"], check_crcs=options.check_crcs)
         made.append(consumer)
         return consumer
 
