@@ -182,7 +182,8 @@ def judge(found: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
 def tables(result: dict[str, Any]) -> str:
     lines = [
         f"{result['date'][:10]}, {result['machine']}; Kafka {KAFKA_VERSION} on one node, {PARTITIONS} partitions, "
-        f"{result['records']:,} records of {SIZE:,} bytes, uncompressed; median of {result['rounds']}.",
+        f"{result['records']:,} records of {SIZE:,} bytes, uncompressed; median of {result['rounds']}. "
+        f"Load average of the machine at the end: {result['load'][0]:.1f}.",
         "",
         "| reader | records/s | MB/s | from – to | client CPU s / M | broker CPU s / M |",
         "|---|---|---|---|---|---|",
