@@ -11,7 +11,7 @@ cdef enum:
 cdef class Block:
     cdef uint8_t *memory
     cdef Py_ssize_t size
-    cdef bint pooled
+    cdef bint pooled, large
 
 
 @cython.final

@@ -31,9 +31,16 @@ cdef enum:
     ENOUGH = 16 << 10         # less room than this in a block is not worth a read
     SMALL = 32 << 10          # a read of no more than this is copied out, so that small frames pin no whole block
     KEPT = 32                 # blocks kept for whoever reads next: 8 MiB
+    LARGE_KEPT = 8            # and larger ones, 64 MiB in all: fresh memory costs a fault a page
+    MOST_LARGE = 64 << 20
+    LARGEST_KEPT = 16 << 20
 
 cdef uint8_t *kept[KEPT]
 cdef int kept_count = 0
+cdef uint8_t *large[LARGE_KEPT]
+cdef Py_ssize_t large_sizes[LARGE_KEPT]
+cdef Py_ssize_t large_total = 0
+cdef int large_count = 0
 cdef bint poisoning = False
 
 
@@ -71,15 +78,62 @@ cdef object guessed(const uint8_t *data, Py_ssize_t size):
     return None
 
 
+cdef int large_for(int64_t size) noexcept:
+    """The smallest large block at hand that holds as much; -1: none does."""
+    cdef int i, best = -1
+    for i in range(large_count):
+        if large_sizes[i] >= size and (best < 0 or large_sizes[i] < large_sizes[best]):
+            best = i
+    return best
+
+
+cdef uint8_t *take_large(int i, Py_ssize_t *size) noexcept:
+    global large_count, large_total
+    cdef uint8_t *memory = large[i]
+    size[0] = large_sizes[i]
+    large_total -= size[0]
+    large_count -= 1
+    large[i] = large[large_count]
+    large_sizes[i] = large_sizes[large_count]
+    return memory
+
+
+cdef bint keep_large(uint8_t *memory, Py_ssize_t size) noexcept:
+    """Of more than can be kept the larger ones stay: they serve whatever the smaller ones would."""
+    global large_count, large_total
+    cdef Py_ssize_t freed
+    cdef int i, smallest
+    if size > LARGEST_KEPT:
+        return False
+    while large_count == LARGE_KEPT or large_total + size > MOST_LARGE:
+        smallest = 0
+        for i in range(1, large_count):
+            if large_sizes[i] < large_sizes[smallest]:
+                smallest = i
+        if large_sizes[smallest] >= size:
+            return False
+        free(take_large(smallest, &freed))
+    large[large_count] = memory
+    large_sizes[large_count] = size
+    large_total += size
+    large_count += 1
+    return True
+
+
 @cython.final
 cdef class Block:
     """Memory of its own, freed (or kept for the next) when the last slice of it is gone."""
 
     def __cinit__(self, Py_ssize_t size, bint exact=False):
         global kept_count
+        cdef int i
         self.pooled = size <= BLOCK and not exact
+        self.large = size > BLOCK and not exact
         self.size = BLOCK if self.pooled else size
-        if self.pooled and kept_count:
+        i = large_for(size) if self.large else -1
+        if i >= 0:
+            self.memory = take_large(i, &self.size)
+        elif self.pooled and kept_count:
             kept_count -= 1
             self.memory = kept[kept_count]
         else:
@@ -96,7 +150,7 @@ cdef class Block:
         if self.pooled and kept_count < KEPT:
             kept[kept_count] = self.memory
             kept_count += 1
-        else:
+        elif not (self.large and keep_large(self.memory, self.size)):
             free(self.memory)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -208,7 +262,7 @@ cdef class FrameSplitter:
         cdef int64_t wanted = self.lacking()
         cdef int64_t filled = self.buffered
         cdef int64_t room
-        if filled + wanted > TRUST:
+        if filled + wanted > TRUST and large_for(filled + wanted) < 0:  # what is at hand is not bought
             wanted = min(wanted, max(TRUST - filled, filled))
         if self.block is None:
             self.make_room(wanted)

@@ -172,6 +172,39 @@ def test_a_large_frame_is_copied_a_bounded_number_of_times() -> None:
     assert splitter.held_bytes <= 2 * (33 << 20) + (1 << 21)
 
 
+def read_large(splitter: FrameSplitter, frame: bytes) -> tuple[int, memoryview]:
+    """How many reads it took, and the frame."""
+    at = reads = 0
+    while True:
+        room = splitter.get_buffer()
+        size = min(len(room), len(frame) - at)
+        room[:size] = frame[at : at + size]
+        del room
+        frames = splitter.buffer_updated(size)
+        at += size
+        reads += 1
+        if frames:
+            return reads, frames[0]
+
+
+def test_memory_of_large_frames_is_used_again() -> None:
+    """What is at hand is not bought, so a length may have it at once; nothing of it is taken while it is in use."""
+    body = random.Random(3).randbytes(5 << 20)
+    splitter = FrameSplitter()
+    read_large(splitter, framed(body))  # grown in steps, let go
+    reads, first = read_large(splitter, framed(body))
+    assert reads <= 3
+    other = body[::-1]
+    _, second = read_large(FrameSplitter(), framed(other))
+    assert first == body
+    assert second == other
+    del first, second
+    gc.collect()
+    stated = FrameSplitter()
+    stated.feed((100 << 20).to_bytes(4, "big") + bytes(2000))
+    assert stated.held_bytes <= (1 << 20) + 8192  # more than is ever at hand
+
+
 @pytest.mark.parametrize("wrong", ["text", None, memoryview(b"abcd")[::2]])
 def test_what_is_no_buffer_is_refused(wrong: Any) -> None:
     with pytest.raises(BatchvalError, match="contiguous"):
