@@ -179,9 +179,9 @@ def test_no_such_topic_partition_or_broker(
     broker: KafkaBroker, where: Callable[..., list[object]], client: str
 ) -> None:
     some = ["--client", client, "--num-records", 10, "--record-size", 10]
-    for topic, partition, words in (("not a topic!", 0, "not a topic!"), ("three", 7, "7")):
-        if topic == "three":
-            where(topic, 3)
+    small = f"three-{client}"
+    where(small, 3)
+    for topic, partition, words in (("not a topic!", 0, "not a topic!"), (small, 7, "7")):
         done = run("--bootstrap-server", broker.bootstrap, "--topic", topic, "--partition", partition, *some)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
         assert words in done.stderr
