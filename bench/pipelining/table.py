@@ -27,10 +27,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent / "validation"), str(ROOT)]
 
-import figures  # noqa: E402
 import link as links  # noqa: E402
 import machine  # noqa: E402
-import peers  # noqa: E402
+import table_figures as figures  # noqa: E402
+import table_peers as peers  # noqa: E402
 
 ONE, MANY, PARTITIONS = "pipeline-1", "pipeline-128", 128
 BATCH, LARGE, LINGER_MS = 500_000, 1_000_000, 100
@@ -121,11 +121,11 @@ def path(options: argparse.Namespace, certificates: Path) -> Iterator[tuple[list
             stack.callback(started.end)
             return started
 
-        cluster = [sys.executable, str(HERE / "cluster.py"), "--certificates", str(certificates)]
+        cluster = [sys.executable, str(HERE / "table_cluster.py"), "--certificates", str(certificates)]
         cluster += ["--brokers", str(options.brokers), "--heap", options.heap]
         if options.link == "tun":
             ports = [str(9100 + number) for number in range(1, options.brokers + 1)]
-            wire = child(sys.executable, str(HERE / "wire.py"), "tun", *ports, "--congestion", options.congestion)
+            wire = child(sys.executable, str(HERE / "table_wire.py"), "tun", *ports, "--congestion", options.congestion)
             ends = wire.answer()
             far = ["ip", "netns", "exec", ends["far"]]
             prefix = ["ip", "netns", "exec", ends["near"]]
@@ -135,7 +135,7 @@ def path(options: argparse.Namespace, certificates: Path) -> Iterator[tuple[list
 
             port, behind = free_port(), free_port() - 1
             prefix = []
-            wire = child(sys.executable, str(HERE / "wire.py"), "relay", str(port), f"127.0.0.1:{behind + 1}")
+            wire = child(sys.executable, str(HERE / "table_wire.py"), "relay", str(port), f"127.0.0.1:{behind + 1}")
             wire.answer()
             brokers = child(*cluster, "--port", str(behind), "--advertise", str(port))
         yield prefix, wire, brokers.answer()

@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "pipelining"
 
 sys.path.insert(0, str(BENCH))
-import figures  # noqa: E402
-import wire  # noqa: E402
+import table_figures as figures  # noqa: E402
+import table_wire as wire  # noqa: E402
 
 sys.path.remove(str(BENCH))
 

@@ -22,6 +22,11 @@ BYTES = 100
 CLIENTS = ["batchval", "librdkafka"]
 
 
+def take_sigint() -> None:
+    """Whoever runs these tests in the background of a shell has SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def command(bootstrap: str, *options: str) -> list[str]:
     return [sys.executable, "-m", "batchval", "perf", "consume", "--bootstrap-server", bootstrap, *options]
 
@@ -168,7 +173,7 @@ def test_ctrl_c_prints_the_row_first(broker: KafkaBroker, topic: str, client: st
     run = subprocess.Popen(
         command(broker.bootstrap, "--topic", topic, "--num-records", "999999999", "--timeout", "600000",
                 "--client", client, "--threads", "2", "--show-detailed-stats", "--reporting-interval", "300"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=take_sigint,  # noqa: PLW1509
     )  # fmt: skip
     assert run.stdout is not None
     seen = [run.stdout.readline() for _ in range(5)]  # the header, and rows: records are coming

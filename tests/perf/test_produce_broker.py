@@ -34,6 +34,11 @@ ROOT = Path(__file__).parents[2]
 CLIENTS = ["librdkafka", "batchval"]
 
 
+def take_sigint() -> None:
+    """Whoever runs these tests in the background of a shell has SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def command(*options: object) -> list[str]:
     return [sys.executable, "-m", "batchval", "perf", "produce", *map(str, options)]
 
@@ -225,7 +230,7 @@ def test_interrupted_the_totals_are_printed(where: Callable[..., list[object]], 
     with subprocess.Popen(
         command(*where(f"interrupted-{client}"), "--client", client, "--num-records", 10**12, "--record-size", 10,
                 "--throughput", 1000, "--reporting-interval", 200),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=take_sigint,  # noqa: PLW1509
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert "records sent" in process.stdout.readline()

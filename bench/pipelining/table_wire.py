@@ -4,9 +4,10 @@ A request is in flight from the moment its head (size, API key, version, correla
 last byte of its answer reaches it: an honest client cannot send the next one before. Only the bytes are read, so a
 client's own opinion has no part in it; what is encrypted cannot be counted.
 
-    python bench/pipelining/wire.py tun PORT …              the delayed link of link.py between two namespaces, every
-                                                            packet's TCP payload followed in the order of its stream
-    python bench/pipelining/wire.py relay PORT HOST:PORT    without root: a delaying relay that listens on PORT
+    python bench/pipelining/table_wire.py tun PORT …
+        the delayed link of link.py between two namespaces, every packet's TCP payload followed in the order of its stream
+    python bench/pipelining/table_wire.py relay PORT HOST:PORT
+        without root: a delaying relay that listens on PORT
 
 Both print one line of JSON when they are ready, then take lines of JSON: {"rtt": ms}, {"start": 1}, {"report": 1}; the
 last is answered by one line. They end with their input.
