@@ -5,7 +5,7 @@ last byte of its answer reaches it: an honest client cannot send the next one be
 client's own opinion has no part in it; what is encrypted cannot be counted.
 
     python bench/pipelining/table_wire.py tun PORT …
-        the delayed link of link.py between two namespaces, every packet's TCP payload followed in the order of its stream
+        the delayed link of link.py between two namespaces; every packet's TCP payload followed in its stream's order
     python bench/pipelining/table_wire.py relay PORT HOST:PORT
         without root: a delaying relay that listens on PORT
 
