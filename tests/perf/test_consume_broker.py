@@ -20,6 +20,8 @@ pytestmark = pytest.mark.jvm
 
 BYTES = 100
 CLIENTS = ["batchval", "librdkafka"]
+#: For what takes ten seconds each: the other one in make test-full.
+ONE_CLIENT = ["batchval", pytest.param("librdkafka", marks=pytest.mark.slow)]
 
 
 def take_sigint() -> None:
@@ -63,7 +65,7 @@ def test_a_run(broker: KafkaBroker, topic: str, client: str, threads: int) -> No
     assert row["rebalance.time.ms"] > 0
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", ONE_CLIENT)
 def test_more_threads_than_partitions_and_fewer_records_than_wanted(
     broker: KafkaBroker, topic: str, client: str
 ) -> None:
@@ -84,7 +86,7 @@ def test_more_threads_than_partitions_and_fewer_records_than_wanted(
     assert re.search(r"^\S*rebalance-total\S* +: ", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", ONE_CLIENT)
 def test_detailed_rows_add_up(broker: KafkaBroker, topic: str, client: str) -> None:
     done = consume(
         broker.bootstrap, "--topic", topic, "--num-records", "20001", "--timeout", "1500", "--client", client,
@@ -133,7 +135,7 @@ def test_from_latest_reads_nothing_old(broker: KafkaBroker, topic: str, client: 
     assert parse_consumer(done.stdout)[0]["data.consumed.in.nMsg"] == 0
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", ONE_CLIENT)
 def test_an_unknown_topic(broker: KafkaBroker, client: str) -> None:
     done = consume(broker.bootstrap, "--topic", "nobody-made-me", "--num-records", "1", "--client", client)
     assert done.returncode == 3
@@ -144,7 +146,7 @@ def test_an_unknown_topic(broker: KafkaBroker, client: str) -> None:
     assert complaint(done) == "no topic matches 'nobody-.*'"
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", ONE_CLIENT)
 def test_no_broker(client: str) -> None:
     began = time.monotonic()
     done = consume(f"127.0.0.1:{free_port()}", "--topic", "t", "--num-records", "1", "--client", client)
@@ -185,7 +187,7 @@ def test_ctrl_c_prints_the_row_first(broker: KafkaBroker, topic: str, client: st
     assert sum({row["threadId"]: row["data.consumed.in.nMsg"] for row in rows}.values()) == 20_000
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", ONE_CLIENT)
 def test_a_broker_killed_in_the_middle(tmp_path: Path, client: str) -> None:
     with KafkaBroker(tmp_path, config=AUTHORIZER, heap="256m") as own:
         fill(own.bootstrap, "t", 2, 1_000)

@@ -32,6 +32,8 @@ from tests.perf.producer_parser import parse
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = ["librdkafka", "batchval"]
+#: For what takes ten seconds each: the other one in make test-full.
+ONE_CLIENT = ["batchval", pytest.param("librdkafka", marks=pytest.mark.slow)]
 
 
 def take_sigint() -> None:
@@ -130,7 +132,7 @@ def test_json_and_the_histogram_say_the_same(where: Callable[..., list[object]],
     assert read.get_max_value() == pytest.approx(result.histogram.max, rel=1e-3)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", ONE_CLIENT)
 def test_what_is_sent_is_what_was_asked(
     where: Callable[..., list[object]], client: str, broker: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -179,7 +181,7 @@ def test_deprecated_words_are_taken_and_said(where: Callable[..., list[object]],
     assert all("is deprecated, use --" in line for line in done.stderr.splitlines())
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", ONE_CLIENT)
 def test_no_such_topic_partition_or_broker(
     broker: KafkaBroker, where: Callable[..., list[object]], client: str
 ) -> None:
@@ -252,7 +254,7 @@ def test_a_full_buffer_only_slows_down(where: Callable[..., list[object]], clien
     assert parse(done.stdout)[-1].records == 5000
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", ONE_CLIENT)
 def test_a_broker_that_dies_leaves_right_totals(client: str, tmp_path: Path) -> None:
     result = tmp_path / "r.json"
     with KafkaBroker(tmp_path / "broker", heap="256m") as dying:
