@@ -1,0 +1,204 @@
+"""What the benches of ``perf produce`` and ``perf consume`` share: the broker, the turns, the ratios, the tables.
+
+A bench names its commands (one client each), says how a client's output is read, and which client is held against
+which; every run has the client's rate and what a million records cost the client and the broker in CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT), str(HERE.parent / "validation")]
+
+import machine  # noqa: E402
+import readme_section  # noqa: E402
+
+from tests.interop.kafka_broker import KafkaBroker, classpath, find_java  # noqa: E402
+
+SIZE = 1000
+Run = dict[str, float]
+Command = tuple[list[str], int]  # and how many records it moves in all
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One of the two: its section of the README and file in bench/results, its clients by name, its targets."""
+
+    section: str
+    title: str
+    clients: Mapping[str, str]
+    targets: Sequence[tuple[str, str, str, float | None]]  # who, over whom, "rate" (at least) or "cpu" (at most)
+    records: int
+    quick_records: int
+    doc: str | None
+
+    def arguments(self, argv: list[str] | None) -> argparse.Namespace:
+        parser = argparse.ArgumentParser(description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--rounds", type=int, default=3)
+        parser.add_argument("--records", type=int, default=self.records)
+        parser.add_argument("--only", nargs="+", choices=sorted(self.clients), default=list(self.clients))
+        parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
+        parser.add_argument("--write-readme", action="store_true", help=f"and bench/results/{self.section}.*")
+        options = parser.parse_args(argv)
+        if options.write_readme and (options.quick or options.rounds < 3 or set(options.only) != set(self.clients)):
+            parser.error("the README's section is of three whole rounds at least")
+        if options.quick:
+            options.rounds, options.records = 1, self.quick_records
+        if options.write_readme:
+            readme_section.check(self.section)
+        return options
+
+    def measure(
+        self,
+        options: argparse.Namespace,
+        prepare: Callable[[str, int], None],
+        commands: Callable[[str, int], dict[str, Command]],
+        rate_of: Callable[[str, int], float | None],
+    ) -> dict[str, Any]:
+        """All rounds, in turns, against a broker of its own; ``prepare`` makes the topic."""
+        with KafkaBroker(heap="1g", timeout=180) as broker:
+            assert broker.process is not None
+            prepare(broker.bootstrap, options.records)
+            every = commands(broker.bootstrap, options.records)
+            run_once("loop", every["loop"], rate_of, broker.process.pid)  # warm
+            found: dict[str, list[Run]] = {name: [] for name in every if name in options.only}
+            for number in range(options.rounds):
+                for name, runs in found.items():
+                    run = run_once(name, every[name], rate_of, broker.process.pid)
+                    runs.append(run)
+                    said = f"round {number + 1}  {name:<14} {run['rate']:>12,.0f} records/s"
+                    print(said, file=sys.stderr, flush=True)
+        return {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine.describe(),
+            "records": options.records,
+            "rounds": options.rounds,
+            "load": os.getloadavg(),
+            "runs": found,
+        }
+
+    def judge(self, found: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
+        """Ratios round by round."""
+        verdicts: list[dict[str, Any]] = []
+        for who, whom, what, target in self.targets:
+            if who not in found or whom not in found:
+                continue
+            ratios = [a[what] / b[what] for a, b in zip(found[who], found[whom], strict=True)]
+            middle = statistics.median(ratios)
+            spread = (max(ratios) - min(ratios)) / 2 / middle
+            verdict = "reported"
+            if target is not None:
+                good = middle <= target if what == "cpu" else middle >= target
+                near = middle * (1 - spread) <= target if what == "cpu" else middle * (1 + spread) >= target
+                verdict = "met" if good else "noise" if near else "missed"
+            row = {"who": who, "whom": whom, "what": what, "target": target}
+            verdicts.append(row | {"ratio": middle, "spread": spread, "verdict": verdict})
+        return verdicts
+
+    def tables(self, result: dict[str, Any], setting: str, who: str) -> list[str]:
+        """Lines: where it was measured, the rates, the targets."""
+        where = result["machine"]
+        lines = [
+            f"{result['date'][:10]}, {where['processor']}, {where['system']}, Python {where['python']}; {setting}",
+            "",
+            f"| {who} | records/s | MB/s | from – to | client CPU s / M | broker CPU s / M |",
+            "|---|---|---|---|---|---|",
+        ]
+        for name, runs in result["runs"].items():
+            rates = [run["rate"] for run in runs]
+            middle = statistics.median(rates)
+            cpu, broker = (statistics.median(run[key] for run in runs) for key in ("cpu", "broker_cpu"))
+            lines.append(
+                f"| {self.clients[name]} | {middle:,.0f} | {middle * SIZE / 2**20:,.0f} | "
+                f"{min(rates):,.0f} – {max(rates):,.0f} | {cpu:.2f} | {broker:.2f} |"
+            )
+        lines += ["", "| | target | measured | spread | |", "|---|---|---|---|---|"]
+        for one in result["verdicts"]:
+            target = "" if one["target"] is None else f"{'≤' if one['what'] == 'cpu' else '≥'} {one['target']:g}"
+            what = "CPU a record, " if one["what"] == "cpu" else ""
+            names = (self.clients.get(one[key], one[key]) for key in ("who", "whom"))
+            lines.append(
+                f"| {what}{' over '.join(names)} | {target} | {one['ratio']:.2f} | {one['spread']:.0%} | "
+                f"{one['verdict']} |"
+            )
+        return lines
+
+    def write(self, result: dict[str, Any], lines: list[str], to_readme: bool) -> None:
+        text = "\n".join(lines) + "\n"
+        print(text)
+        if to_readme:
+            place = ROOT / "bench" / "results" / self.section
+            place.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+            place.with_suffix(".md").write_text(f"# {self.title}\n\n{text}")
+            readme_section.put(self.section, text)
+
+
+# the clients
+
+
+def own(verb: str, bootstrap: str, topic: str) -> list[str]:
+    return [sys.executable, "-m", "batchval", "perf", verb, "--bootstrap-server", bootstrap, "--topic", topic]
+
+
+def java(tool: str, bootstrap: str, topic: str) -> list[str]:
+    """As Kafka's scripts run it (server JIT, G1), not as the tests do."""
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    command = [find_java(), "-Xmx1g", "-server", "-XX:+UseG1GC", quiet, "-cp", classpath("tools")]
+    return [*command, f"org.apache.kafka.tools.{tool}", "--bootstrap-server", bootstrap, "--topic", topic]
+
+
+def c_loop(name: str, bootstrap: str, topic: str) -> list[str]:
+    """The C program of that name, built, over the librdkafka that the confluent-kafka wheel carries."""
+    import confluent_kafka
+
+    libraries = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    (library,) = libraries.glob("librdkafka*.so*")
+    program = ROOT / "build" / "bench" / name
+    program.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([os.environ.get("CC", "cc"), "-O2", "-o", program, HERE / f"{name}.c", "-ldl"], check=True)
+    return [str(program), str(library), bootstrap, topic]
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process until now."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run_once(name: str, command: Command, rate_of: Callable[[str, int], float | None], broker: int) -> Run:
+    """One run: records a second, CPU seconds of the client and of the broker per million records."""
+    words, records = command
+    before, broker_before, began = resource.getrusage(resource.RUSAGE_CHILDREN), cpu_of(broker), time.monotonic()
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
+    took = time.monotonic() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(f"{name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    if name.startswith("loop"):  # RECORDS SECONDS …
+        count, seconds = done.stdout.split()[:2]
+        rate: float | None = int(count) / float(seconds)
+    else:
+        rate = rate_of(done.stdout, records)
+    if rate is None:
+        raise SystemExit(f"{name}: no line of totals, or fewer records than asked for\n{done.stdout}{done.stderr}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "rate": rate,
+        "cpu": cpu / records * 1e6,
+        "broker_cpu": (cpu_of(broker) - broker_before) / records * 1e6,
+        "seconds": took,
+    }
