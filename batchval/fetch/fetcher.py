@@ -1,7 +1,7 @@
 """Asks leaders for records, one Fetch a node at a time, and keeps the next answer ready while the last is looked at.
 
     FetchRequest v4–12 (offset, max bytes of each partition) → records: batches, the last often cut off
-    ListOffsets v1–9 (-2 earliest, -1 latest, else the first offset with that timestamp) → offset
+    ListOffsets v2–9 (-2 earliest, -1 latest, else the first offset with that timestamp) → offset
 
 What is done for an answer does not grow with its records: their headers are walked in one native call.
 """
@@ -17,8 +17,9 @@ from typing import Final
 
 from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError, ErrorCode
+from batchval.fetch.committed import committed_parts
 from batchval.fetch.errors import OffsetOutOfRangeError
-from batchval.fetch.options import ConsumerOptions
+from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.state import ConsumerMetrics, FetchedBatches, PartitionState, TopicPartition
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import ClosedError, NetworkError, broker_error
@@ -36,7 +37,7 @@ __all__ = ["Fetcher"]
 
 #: Topics by name, which every version to 12 has; nothing later is used here.
 _FETCH_VERSIONS: Final = (4, 12)
-_LIST_VERSIONS: Final = (1, 9)
+_LIST_VERSIONS: Final = (2, 9)
 _TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
 _MOST_BUFFERED: Final = 1  # answers of a partition that wait while another is asked for
 _MOST_ERRORS: Final = 16  # that wait for a poll
@@ -56,6 +57,7 @@ class Fetcher:
         wake: Callable[[], None],
     ) -> None:
         self.options = options
+        self._isolation = ISOLATION_LEVELS[options.isolation_level]
         self.client = client
         self.metadata = metadata
         self.metrics = metrics
@@ -152,6 +154,7 @@ class Fetcher:
                 max_wait_ms=self.options.fetch_max_wait_ms,
                 min_bytes=self.options.fetch_min_bytes,
                 max_bytes=self.options.fetch_max_bytes,
+                isolation_level=self._isolation,
                 topics=list(topics.values()),
                 api_version=version,
             )
@@ -218,6 +221,7 @@ class Fetcher:
         records = memoryview(data.records or b"")
         try:
             found = walk_fetched(records, offset, "headers", self.options.check_crcs)
+            parts = self._parts(records[: found.end], data)
         except BatchvalError as error:
             self._later(state)
             self._tell(type(error)(f"{topic}-{partition} at offset {offset}: {error}"))
@@ -228,12 +232,22 @@ class Fetcher:
             return False
         self.metrics.bytes += found.wire_bytes
         state.fetch_position = found.next_offset
-        state.buffered += 1
         self.states.pop(state.tp, None)
         self.states[state.tp] = state  # the last to be asked for next time: nobody starves behind a full frame
-        batches = FetchedBatches(topic, partition, records[: found.end], data.high_watermark, offset, found.next_offset)
-        self._ready.append((state, state.token, batches))
+        for number, part in enumerate(parts, 1):
+            behind = found.next_offset if number == len(parts) else walk_fetched(part, offset, "headers").next_offset
+            batches = FetchedBatches(topic, partition, part, data.high_watermark, offset, behind)
+            state.buffered += 1
+            self._ready.append((state, state.token, batches))
+            offset = behind
         return True
+
+    def _parts(self, whole: memoryview, data: PartitionData) -> list[memoryview]:
+        """All of it; with read_committed what is not of aborted transactions, at least one, which may be empty."""
+        if not self._isolation or not data.aborted_transactions:
+            return [whole]
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
+        return [whole[begin:end] for begin, end in committed_parts(whole, aborted)] or [whole[:0]]
 
     def _refused(self, state: PartitionState, data: PartitionData) -> None:
         topic, partition = state.tp
@@ -286,7 +300,7 @@ class Fetcher:
             topic.partitions.append(ListOffsetsPartition(number, self.metadata.leader_epoch(name, number), timestamp))
 
         def make(version: int) -> ListOffsetsRequest:
-            return ListOffsetsRequest(-1, topics=list(topics.values()), api_version=version)
+            return ListOffsetsRequest(-1, self._isolation, topics=list(topics.values()), api_version=version)
 
         try:
             sent = await self.client.send(node, Build(ListOffsetsRequest.api_key, _LIST_VERSIONS, make))

@@ -14,8 +14,10 @@ from batchval.network.options import ConnectionOptions
 from batchval.network.security import Security
 from batchval.protocol.frames import FrameSplitter
 
-__all__ = ["ConsumerOptions"]
+__all__ = ["ISOLATION_LEVELS", "ConsumerOptions"]
 
+#: their numbers in requests
+ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 _RESETS: Final = ("earliest", "latest", "none")
 _FRAME: Final = 100 << 20  # bytes: the splitter's own limit
 
@@ -56,8 +58,8 @@ class ConsumerOptions:
         bootstrap_nodes(self.bootstrap_servers)
         if self.auto_offset_reset not in _RESETS:
             raise BatchvalError(f"auto_offset_reset {self.auto_offset_reset!r} is none of {', '.join(_RESETS)}")
-        if self.isolation_level != "read_uncommitted":
-            raise BatchvalError(f"isolation_level {self.isolation_level!r} is not supported, but read_uncommitted is")
+        if self.isolation_level not in ISOLATION_LEVELS:
+            raise BatchvalError(f"isolation_level {self.isolation_level!r} is none of {', '.join(ISOLATION_LEVELS)}")
         if list(self.partition_assignment_strategy) != ["range"]:
             raise BatchvalError("partition_assignment_strategy must be ['range']: no other assignor is here")
         if self.enable_auto_commit and self.group_id is None:

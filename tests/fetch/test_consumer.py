@@ -118,8 +118,6 @@ async def test_control_records_are_passed_and_not_given(kafka: KafkaBroker) -> N
         assert [one.value for one in records] == values(5, "0") + values(5, "1") + values(5, "2")
         await polled_until(lambda: consumer.position((topic, 0)) == 18, consumer)
         assert await consumer.offsets_for({(topic, 0): "latest"}) == {(topic, 0): 18}
-    with pytest.raises(BatchvalError, match="read_committed' is not supported"):
-        options(kafka, isolation_level="read_committed")
 
 
 async def test_seek_pause_position_and_offsets_in_the_middle_of_a_batch(kafka: KafkaBroker) -> None:

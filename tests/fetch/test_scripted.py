@@ -182,7 +182,7 @@ async def test_a_frame_cut_within_a_batch_loses_nothing() -> None:
     "wrong",
     [
         {"auto_offset_reset": "middle"},
-        {"isolation_level": "read_committed"},
+        {"isolation_level": "committed"},
         {"partition_assignment_strategy": ["sticky"]},
         {"enable_auto_commit": True},
         {"group_id": ""},
