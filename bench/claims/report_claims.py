@@ -6,7 +6,6 @@ python bench/claims/report_claims.py build/bench/claims.raw.json [--save]     ag
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 from collections.abc import Iterator
@@ -19,14 +18,13 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
 import cells
 import chart
 import figures
+import readme_section
 import report
 import samples
 from report import Row, number
 
-README = cells.ROOT / "README.md"
 RESULTS = cells.HERE.parent / "results"
 CHART = cells.ROOT / "docs" / "claims.svg"
-MARKS = re.compile(r"(<!-- claims-bench:start -->\n).*?(<!-- claims-bench:end -->)", re.DOTALL)
 KEPT_UP = 0.98  # of what was due
 
 
@@ -336,10 +334,7 @@ def short(result: dict[str, Any]) -> str:
 
 
 def save(result: dict[str, Any]) -> None:
-    text = README.read_text()
-    if not MARKS.search(text):
-        raise SystemExit("README.md has no <!-- claims-bench:start --> … <!-- claims-bench:end -->")
-    README.write_text(MARKS.sub(lambda found: found[1] + short(result) + found[2], text))
+    readme_section.put("claims-bench", short(result))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "claims.json").write_text(json.dumps(report.rounded(result), indent=1, ensure_ascii=False) + "\n")
     (RESULTS / "claims.md").write_text(markdown(result))

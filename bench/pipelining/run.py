@@ -14,7 +14,6 @@ import contextlib
 import datetime
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -28,11 +27,10 @@ sys.path.insert(0, str(HERE.parent / "validation"))
 
 import link as links  # noqa: E402
 import machine  # noqa: E402
+import readme_section  # noqa: E402
 
 TARGET = 0.75
 FROM_MS = 70  # shorter round trips allow more than the link's one process can carry: reported, without a target
-README = ROOT / "README.md"
-MARKS = re.compile(r"(<!-- pipelining:start -->\n).*?(<!-- pipelining:end -->)", re.DOTALL)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -222,16 +220,8 @@ def main(argv: list[str] | None = None) -> int:
     options.out.with_suffix(".md").write_text(markdown(result))
     print(markdown(result))
     if options.write_readme:
-        put(markdown(result))
+        readme_section.put("pipelining", markdown(result))
     return int(any("error" in row for row in rows))
-
-
-def put(text: str) -> None:
-    """The README's section."""
-    readme = README.read_text()
-    if not MARKS.search(readme):
-        raise SystemExit("README.md has no <!-- pipelining:start --> … <!-- pipelining:end -->")
-    README.write_text(MARKS.sub(lambda found: found[1] + text + found[2], readme))
 
 
 if __name__ == "__main__":

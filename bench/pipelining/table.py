@@ -14,7 +14,6 @@ import contextlib
 import datetime
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "validation"), str(ROOT)]
 
 import link as links  # noqa: E402
 import machine  # noqa: E402
+import readme_section  # noqa: E402
 import table_figures as figures  # noqa: E402
 import table_peers as peers  # noqa: E402
 
@@ -47,8 +47,6 @@ SERIAL = (
     "sarama 1.61.1",
     "librdkafka idempotent",
 )  # one request at a time to a partition: fewer records, or they take minutes
-README = ROOT / "README.md"
-MARKS = re.compile(r"(<!-- pipelining-table:start -->\n).*?(<!-- pipelining-table:end -->)", re.DOTALL)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -274,10 +272,7 @@ def main(argv: list[str] | None = None) -> int:
     print(text)
     if options.write_readme:
         short = figures.markdown(result, max((row["rtt_ms"] for row in result["rows"]), default=None))
-        readme = README.read_text()
-        if not MARKS.search(readme):
-            raise SystemExit("README.md has no <!-- pipelining-table:start --> … <!-- pipelining-table:end -->")
-        README.write_text(MARKS.sub(lambda found: found[1] + short + found[2], readme))
+        readme_section.put("pipelining-table", short)
     return int(any("error" in one for one in samples))
 
 

@@ -21,7 +21,6 @@ import contextlib
 import datetime
 import json
 import os
-import re
 import statistics
 import sys
 import time
@@ -37,6 +36,7 @@ sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
 sys.path.insert(0, str(load.ROOT / "bench" / "pipelining"))
 
 import machine
+import readme_section
 import uvloop
 from produce import Metadata
 
@@ -64,8 +64,6 @@ SETTINGS = {
     "log.segment.delete.delay.ms": 1000,
 }
 RESULTS = load.ROOT / "bench" / "results" / "ingress"
-README = load.ROOT / "README.md"
-MARKS = re.compile(r"(<!-- ingress:start -->\n).*?(<!-- ingress:end -->)", re.DOTALL)
 ERROR_AT = 4 + 1 + 1 + 1 + len(load.TOPIC) + 1 + 4  # correlation id, tags, topics, name, partitions, index
 
 
@@ -269,12 +267,10 @@ def share(rounds: list[dict[str, Any]], name: str) -> str:
 
 def save(result: dict[str, Any]) -> None:
     """bench/results/ingress.* and the README's section."""
-    readme = README.read_text()
-    if not MARKS.search(readme):
-        raise SystemExit("README.md has no <!-- ingress:start --> … <!-- ingress:end -->")
+    readme_section.check("ingress")
     RESULTS.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     RESULTS.with_suffix(".md").write_text(markdown(result))
-    README.write_text(MARKS.sub(lambda found: found[1] + markdown(result) + found[2], readme))
+    readme_section.put("ingress", markdown(result))
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

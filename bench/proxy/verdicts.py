@@ -10,7 +10,6 @@ target, ``noise`` where it misses it by no more than its spread or cannot be tru
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 from functools import partial
@@ -18,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench" / "validation"))
+
+import readme_section  # noqa: E402
+
 RESULTS = ROOT / "bench" / "results" / "proxy"
-README = ROOT / "README.md"
-MARKS = re.compile(r"(<!-- proxy-bench:start -->\n).*?(<!-- proxy-bench:end -->)", re.DOTALL)
 
 PEERS = {
     "kafka-proxy": "kafka-proxy, tuned",
@@ -259,12 +260,10 @@ def markdown(result: dict[str, Any]) -> str:
 
 def save(result: dict[str, Any]) -> None:
     """bench/results/proxy.* and the README's section."""
-    text = README.read_text()
-    if not MARKS.search(text):
-        raise SystemExit("README.md has no <!-- proxy-bench:start --> … <!-- proxy-bench:end -->")
+    readme_section.check("proxy-bench")
     RESULTS.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     RESULTS.with_suffix(".md").write_text(markdown(result))
-    README.write_text(MARKS.sub(lambda found: found[1] + markdown(result) + found[2], text))
+    readme_section.put("proxy-bench", markdown(result))
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 from collections.abc import Iterator
@@ -12,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import cells
+import readme_section
 import samples
 
-README = cells.ROOT / "README.md"
 RESULTS = cells.HERE.parent / "results"
 BASELINE = RESULTS / "validation.json"
-MARKS = re.compile(r"(<!-- bench:start -->\n).*?(<!-- bench:end -->)", re.DOTALL)
 
 OBTAINING = ("malloc", "calloc", "memalign", "mmap")
 
@@ -468,10 +466,7 @@ def short(result: dict[str, Any]) -> str:
 
 def save(result: dict[str, Any]) -> None:
     """The README's tables, and bench/results: the baseline that compare.py reads, and the whole table."""
-    text = README.read_text()
-    if not MARKS.search(text):
-        raise SystemExit("README.md has no <!-- bench:start --> … <!-- bench:end -->")
-    README.write_text(MARKS.sub(lambda found: found[1] + short(result) + found[2], text))
+    readme_section.put("bench", short(result))
     RESULTS.mkdir(exist_ok=True)
     BASELINE.write_text(json.dumps(rounded(result), indent=1, ensure_ascii=False) + "\n")
     BASELINE.with_suffix(".md").write_text(markdown(result))
