@@ -24,6 +24,9 @@ from batchval.core.layout cimport *
 from batchval.core.legacy cimport MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
 from batchval.core.records cimport WALKED, Checks, Facts, clear_facts, structure_alone
 from batchval.core.scratch cimport Scratch
+from batchval.core.writing cimport (
+    put_nullable, put_record, put_varint, size_of_body, size_of_nullable, size_of_varint,
+)
 
 cdef enum:
     NO_TIMESTAMP = -1
@@ -132,23 +135,14 @@ cdef class Out:
             memcpy(self.more(n), p, n)
         return 0
 
-    cdef int varint(self, int32_t value) except -1:
-        return self.unsigned_varint((<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
-
-    cdef int varlong(self, int64_t value) except -1:
-        return self.unsigned_varint((<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
-
-    cdef int unsigned_varint(self, uint64_t v) except -1:
-        while v >= 0x80:
-            self.more(1)[0] = <uint8_t>(v | 0x80)
-            v >>= 7
-        self.more(1)[0] = <uint8_t>v
+    cdef int varint(self, int64_t value) except -1:
+        put_varint(self.more(size_of_varint(value)), value)
         return 0
 
     cdef int nullable(self, const uint8_t *p, int32_t length) except -1:
         """Length as a varint, -1 for null; then the bytes."""
-        self.varint(length if length >= 0 else -1)
-        return self.put(p, length if length > 0 else 0)
+        put_nullable(self.more(size_of_nullable(length)), p, length)
+        return 0
 
     cdef int legacy_nullable(self, const uint8_t *p, int32_t length) except -1:
         put_be32(self.more(4), length if length >= 0 else -1)
@@ -157,24 +151,6 @@ cdef class Out:
     cdef bytes value(self):
         return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(self.data), self.size)
 
-
-cdef inline int size_of_unsigned(uint64_t v) noexcept:
-    cdef int n = 1
-    while v >= 0x80:
-        v >>= 7
-        n += 1
-    return n
-
-
-cdef inline int size_of_varint(int32_t value) noexcept:
-    return size_of_unsigned((<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
-
-
-cdef inline int size_of_varlong(int64_t value) noexcept:
-    return size_of_unsigned((<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
-
-
-# ---- the builder ---------------------------------------------------------------------------------------------------
 
 cdef bytes canonical_headers(const Record *r):
     """The headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded."""
@@ -222,20 +198,14 @@ cdef class Builder:
 
     cdef int append_record(self, const Record *r) except -1:
         cdef int64_t delta = <int64_t>(<uint64_t>r.timestamp - <uint64_t>self.base_timestamp)
-        cdef int32_t key = r.key_length if r.key_length >= 0 else -1
-        cdef int32_t value = r.value_length if r.value_length >= 0 else -1
-        cdef int32_t body
+        cdef Record canonical = r[0]
+        cdef size_t body
         headers = canonical_headers(r) if r.headers_count else b""
-        body = 1 + size_of_varlong(delta) + size_of_varint(self.count) + size_of_varint(key) + size_of_varint(value)
-        body += max(key, 0) + max(value, 0) + size_of_varint(r.headers_count) + <int32_t>PyBytes_GET_SIZE(headers)
-        self.out.varint(body)
-        self.out.more(1)[0] = 0
-        self.out.varlong(delta)
-        self.out.varint(self.count)
-        self.out.nullable(r.key, key)
-        self.out.nullable(r.value, value)
-        self.out.varint(r.headers_count)
-        return self.out.put(<const uint8_t *>PyBytes_AS_STRING(headers), PyBytes_GET_SIZE(headers))
+        canonical.headers = <const uint8_t *>PyBytes_AS_STRING(headers)
+        canonical.headers_size = <int32_t>PyBytes_GET_SIZE(headers)
+        body = size_of_body(&canonical, delta, self.count)
+        put_record(self.out.more(size_of_varint(<int32_t>body) + body), <int32_t>body, &canonical, delta, self.count)
+        return 0
 
     cdef int append_message(self, const Record *r, int64_t timestamp) except -1:
         cdef bint relative = self.magic > 0 and self.codec != NONE

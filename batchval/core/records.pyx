@@ -21,6 +21,7 @@ from batchval.core.layout cimport (
 )
 from batchval.core.scratch cimport Scratch, add_error
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
+from batchval.core.writing cimport size_of_varint
 
 cdef extern from *:
     """
@@ -358,15 +359,6 @@ cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHea
 
 
 # ---- the walk ------------------------------------------------------------------------------------------------------
-
-cdef inline int32_t size_of_varint(int32_t value) noexcept nogil:
-    cdef uint32_t v = (<uint32_t>value << 1) ^ <uint32_t>(value >> 31)
-    cdef int32_t n = 1
-    while v >= 0x80:
-        v >>= 7
-        n += 1
-    return n
-
 
 cdef int stopped(Stream *s, Facts *f, int32_t record, bint in_record) noexcept nogil:
     """The stream does not go on, and the parser wanted more."""

@@ -23,6 +23,7 @@ from batchval.core.bytes cimport be32, put_be16, put_be32, put_be64
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.fields cimport Record, read_record
 from batchval.core.layout cimport *
+from batchval.core.writing cimport put_record, put_varint, size_of_body, size_of_varint
 
 from batchval.core.claims import to_tag
 
@@ -37,29 +38,6 @@ cdef size_t LARGEST = 0x7FFFFFFF
 MAX_RECORD_OVERHEAD = RECORD_OVERHEAD
 #: The header of a batch, in bytes.
 BATCH_OVERHEAD = RECORDS
-
-
-cdef inline size_t put_unsigned(uint8_t *p, uint64_t v) noexcept nogil:
-    cdef size_t n = 0
-    while v >= 0x80:
-        p[n] = <uint8_t>(v | 0x80)
-        v >>= 7
-        n += 1
-    p[n] = <uint8_t>v
-    return n + 1
-
-
-cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
-    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-
-
-cdef inline int size_of(int64_t value) noexcept nogil:
-    cdef uint64_t v = zigzag(value)
-    cdef int n = 1
-    while v >= 0x80:
-        v >>= 7
-        n += 1
-    return n
 
 
 @cython.final
@@ -192,43 +170,41 @@ cdef class BatchBuilder:
         elif timestamp < self.min_timestamp:
             self.min_timestamp = timestamp
 
-    cdef inline int32_t body_size(self, int64_t delta, int32_t key, int32_t value, int32_t headers,
-            int32_t headers_size) noexcept:
-        return (1 + size_of(delta) + size_of(self.count) + size_of(key) + size_of(value) + max(key, 0) + max(value, 0)
-                + size_of(headers) + headers_size)
-
-    cdef int put_record(self, int64_t timestamp, const uint8_t *key, int32_t key_length, const uint8_t *value,
-            int32_t value_length, int32_t headers, const uint8_t *header_bytes, int32_t headers_size) except -1:
-        """Behind the others; lengths below 0 are null. 0: it does not fit, 1: it is in."""
-        cdef int64_t delta = 0 if self.count == 0 else <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_timestamp)
-        cdef int32_t body = self.body_size(delta, key_length, value_length, headers, headers_size)
-        cdef size_t size = size_of(body) + <size_t>body
-        cdef uint8_t *p
+    cdef int put(self, const Record *r) except -1:
+        """Behind the others. 0: it does not fit, 1: it is in."""
+        cdef int64_t delta = 0 if self.count == 0 else <int64_t>(<uint64_t>r.timestamp - <uint64_t>self.base_timestamp)
+        cdef size_t body = size_of_body(r, delta, self.count)
+        cdef size_t size = size_of_varint(body) + body
         if self.count and (self.used + size > <size_t>self.limit or self.count == 0x7FFFFFFF):
             return 0
-        p = self.room(size)
-        p += put_unsigned(p, zigzag(body))
-        p[0] = 0
-        p += 1
-        p += put_unsigned(p, zigzag(delta))
-        p += put_unsigned(p, zigzag(self.count))
-        p += put_unsigned(p, zigzag(key_length))
-        if key_length > 0:
-            memcpy(p, key, key_length)
-            p += key_length
-        p += put_unsigned(p, zigzag(value_length))
-        if value_length > 0:
-            memcpy(p, value, value_length)
-            p += value_length
-        p += put_unsigned(p, zigzag(headers))
-        if headers_size:
-            memcpy(p, header_bytes, headers_size)
+        put_record(self.room(size), <int32_t>body, r, delta, self.count)
         self.used += size
-        self.note(timestamp)
-        self.null_keys += key_length < 0
-        self.value_bytes += max(key_length, 0) + max(value_length, 0)
+        self.note(r.timestamp)
+        self.null_keys += r.key_length < 0
+        self.value_bytes += max(r.key_length, 0) + max(r.value_length, 0)
         self.count += 1
         return 1
+
+    cdef int put_sized(self, Record *r, const void *value, Py_ssize_t size) except -1:
+        """``put``, of a record of no more than this value."""
+        if size + RECORD_OVERHEAD > <Py_ssize_t>LARGEST:
+            raise OverflowError("a record of more than 2 GiB")
+        r.value = <const uint8_t *>value
+        r.value_length = <int32_t>size
+        return self.put(r)
+
+    cdef int put_value(self, Record *r, value) except -1:
+        cdef Py_buffer view
+        if PyBytes_CheckExact(value):
+            return self.put_sized(r, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+        if value is None:
+            r.value_length = -1
+            return self.put(r)
+        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+        try:
+            return self.put_sized(r, view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
 
     def append(self, key, value, headers, int64_t timestamp):
         """One record; False: it does not fit, and nothing has changed.
@@ -236,7 +212,8 @@ cdef class BatchBuilder:
         ``key`` and ``value`` are bytes-likes or None, ``headers`` pairs of str and bytes-like or None.
         """
         cdef Py_buffer k, v
-        cdef bint has_key = key is not None, has_value = value is not None, taken
+        cdef Record r
+        cdef bint has_key = key is not None, has_value = value is not None
         cdef bytes packed = pack_headers(headers) if headers else b""
         if has_key:
             PyObject_GetBuffer(key, &k, PyBUF_SIMPLE)
@@ -246,17 +223,21 @@ cdef class BatchBuilder:
             try:
                 if (k.len if has_key else 0) + (v.len if has_value else 0) + len(packed) + RECORD_OVERHEAD > LARGEST:
                     raise OverflowError("a record of more than 2 GiB")
-                taken = self.put_record(
-                    timestamp, <const uint8_t *>k.buf if has_key else NULL, <int32_t>k.len if has_key else -1,
-                    <const uint8_t *>v.buf if has_value else NULL, <int32_t>v.len if has_value else -1,
-                    <int32_t>len(headers), <const uint8_t *>PyBytes_AS_STRING(packed), <int32_t>len(packed))
+                r.timestamp = timestamp
+                r.key = <const uint8_t *>k.buf if has_key else NULL
+                r.key_length = <int32_t>k.len if has_key else -1
+                r.value = <const uint8_t *>v.buf if has_value else NULL
+                r.value_length = <int32_t>v.len if has_value else -1
+                r.headers = <const uint8_t *>PyBytes_AS_STRING(packed)
+                r.headers_count = <int32_t>len(headers)
+                r.headers_size = <int32_t>len(packed)
+                return self.put(&r) == 1
             finally:
                 if has_value:
                     PyBuffer_Release(&v)
         finally:
             if has_key:
                 PyBuffer_Release(&k)
-        return taken
 
     def append_many(self, Given given not None, Py_ssize_t first, Py_ssize_t count, Py_ssize_t step,
             int64_t timestamp):
@@ -265,39 +246,21 @@ cdef class BatchBuilder:
         Their stamps are kept behind those that are here.
         """
         cdef Py_ssize_t taken = 0, at = first
-        cdef Py_buffer view
+        cdef Record r
         cdef int64_t *to
         cdef const int64_t *stamps = <const int64_t *>given.stamps.buf
         if first < 0 or step < 1 or count < 0 or (count and first + (count - 1) * step >= given.count):
             raise IndexError("not among the records given")
-        if given.has_value and given.value.len + RECORD_OVERHEAD > <Py_ssize_t>LARGEST:
-            raise OverflowError("a record of more than 2 GiB")
         if self.stamp_data is None:
             self.stamp_data = PyByteArray_FromStringAndSize(NULL, 8 * min(count, 1024))
+        r.timestamp = timestamp
+        r.key = r.headers = NULL
+        r.key_length = -1
+        r.headers_count = r.headers_size = 0
         while taken < count:
-            if given.has_value:
-                if not self.put_record(timestamp, NULL, -1, <const uint8_t *>given.value.buf, <int32_t>given.value.len,
-                                       0, NULL, 0):
-                    break
-            else:
-                value = given.values[at]
-                if value is None:
-                    if not self.put_record(timestamp, NULL, -1, NULL, -1, 0, NULL, 0):
-                        break
-                elif PyBytes_CheckExact(value) and PyBytes_GET_SIZE(value) + RECORD_OVERHEAD <= <Py_ssize_t>LARGEST:
-                    if not self.put_record(timestamp, NULL, -1, <const uint8_t *>PyBytes_AS_STRING(value),
-                                           <int32_t>PyBytes_GET_SIZE(value), 0, NULL, 0):
-                        break
-                else:
-                    PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
-                    try:
-                        if view.len + RECORD_OVERHEAD > <Py_ssize_t>LARGEST:
-                            raise OverflowError("a record of more than 2 GiB")
-                        if not self.put_record(timestamp, NULL, -1, <const uint8_t *>view.buf, <int32_t>view.len,
-                                               0, NULL, 0):
-                            break
-                    finally:
-                        PyBuffer_Release(&view)
+            if not (self.put_sized(&r, given.value.buf, given.value.len) if given.has_value
+                    else self.put_value(&r, given.values[at])):
+                break
             if 8 * (<Py_ssize_t>self.stamped + 1) > len(self.stamp_data):
                 PyByteArray_Resize(self.stamp_data, 16 * (<Py_ssize_t>self.stamped + 1))
             to = <int64_t *>PyByteArray_AS_STRING(self.stamp_data)
@@ -420,8 +383,7 @@ cdef class BatchBuilder:
             half = BatchBuilder(max(<Py_ssize_t>self.used, self.limit) + 64, self.codec, self.level)
             for _i in range(n):
                 p = read_record(p, <const uint8_t *>PyByteArray_AS_STRING(self.data), &r)
-                half.put_record(r.timestamp, r.key, r.key_length, r.value, r.value_length, r.headers_count, r.headers,
-                                r.headers_size)
+                half.put(&r)
             halves.append(half)
         if self.stamped:
             stamps = self.stamps.cast("B")
@@ -445,17 +407,13 @@ cdef class BatchBuilder:
 cdef bytes pack_headers(headers):
     """Key length, key, value length or -1, value of each."""
     cdef uint8_t number[10]
-    cdef size_t n
+    cdef Py_ssize_t n
     parts = []
     for key, value in headers:
         key = key.encode()
-        n = put_unsigned(number, zigzag(len(key)))
+        n = put_varint(number, len(key)) - number
         parts += ((<const char *>number)[:n], key)
-        if value is None:
-            n = put_unsigned(number, zigzag(-1))
-            parts.append((<const char *>number)[:n])
-        else:
-            value = bytes(value)
-            n = put_unsigned(number, zigzag(len(value)))
-            parts += ((<const char *>number)[:n], value)
+        value = None if value is None else bytes(value)
+        n = put_varint(number, -1 if value is None else len(value)) - number
+        parts += ((<const char *>number)[:n], value or b"")
     return b"".join(parts)

@@ -16,16 +16,17 @@ from cpython.memoryview cimport (
     PyMemoryView_Check, PyMemoryView_FromObject, PyMemoryView_GET_BASE, PyMemoryView_GET_BUFFER,
 )
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memmove
 
+from batchval.core.bytes cimport be16, be32
 from batchval.core.claims cimport CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TAG_SIZE, TRUST_CLAIMS, ClaimsCall
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
 from batchval.core.short cimport accepts, rests
 from batchval.core.validator cimport LogValidator
 from batchval.ledger.credit cimport TRUSTED
 from batchval.protocol.cursor cimport (
-    Cursor, bswap16, bswap32, open_cursor, put_int32, read_int16, skip, skip_tags,
+    Cursor, open_cursor, put_int32, read_int16, skip, skip_tags,
 )
 from batchval.protocol.frames cimport Block
 from batchval.protocol.produce cimport CLAIMS_FIELD
@@ -52,18 +53,6 @@ cdef enum:
     REQUEST_HEADER = 12
     ANSWER_HEADER = 8
     SMALLEST_WITH_CODEC = ATTRIBUTES + 2
-
-
-cdef inline int16_t int16_at(const uint8_t *p) noexcept nogil:
-    cdef uint16_t v
-    memcpy(&v, p, 2)
-    return <int16_t>bswap16(v)
-
-
-cdef inline uint32_t uint32_at(const uint8_t *p) noexcept nogil:
-    cdef uint32_t v
-    memcpy(&v, p, 4)
-    return bswap32(v)
 
 
 cdef inline int32_t following(int32_t wire_id) noexcept nogil:
@@ -168,9 +157,9 @@ cdef class Lane:
                 size = PyMemoryView_GET_BUFFER(frame).len
                 if size < REQUEST_HEADER or PyMemoryView_GET_BUFFER(frame).readonly:
                     break
-                key = int16_at(p + 4)
-                version = int16_at(p + 6)
-                correlation_id = <int32_t>uint32_at(p + 8)
+                key = be16(p + 4)
+                version = be16(p + 6)
+                correlation_id = be32(p + 8)
                 if not 0 <= key < KEYS:
                     break
                 if not self.routes.of[key].first <= version <= self.routes.of[key].last:
@@ -283,7 +272,7 @@ cdef class Lane:
                 return 0
             if self.credit is None:
                 self.credit = self.ledger.credit_of(self.sender, self.now_ms)
-            call.policy = self.credit.decide(uint32_at(batch + CRC), self.now_ms)
+            call.policy = self.credit.decide(<uint32_t>be32(batch + CRC), self.now_ms)
             call.tagged = True
             call.tag_size = tag_size
             if tag_size == TAG_SIZE:
@@ -329,7 +318,7 @@ cdef class Lane:
             size = PyMemoryView_GET_BUFFER(frame).len
             if size < ANSWER_HEADER or not self.answers or PyMemoryView_GET_BUFFER(frame).readonly:
                 break
-            wire_id = <int32_t>uint32_at(p + 4)
+            wire_id = be32(p + 4)
             first = self.answers[0]
             if type(first) is not int or self.received == self.sent or wire_id != following(self.received):
                 break
@@ -344,8 +333,8 @@ cdef class Lane:
                     if version >= NODE_ENDPOINTS_FROM and not self.names_nobody(p + 4, size - 4, version):
                         break
                     at = size - (4 if version < FLEXIBLE_FROM else 5)  # before the tagged fields: there are none
-                if ANSWER_HEADER <= at <= size - 4 and <int32_t>uint32_at(p + at) > 0:
-                    self.counters.throttled(key, uint32_at(p + at))
+                if ANSWER_HEADER <= at <= size - 4 and be32(p + at) > 0:
+                    self.counters.throttled(key, be32(p + at))
             self.popleft()
             self.received = wire_id
             put_int32(p + 4, <int32_t>answer)
