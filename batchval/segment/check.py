@@ -28,7 +28,7 @@ from batchval.report.words import plural
 from batchval.rules import Rule, by_number
 from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentFile, Stretch, read_index
 
-__all__ = ["FileFinding", "Options", "Summary", "check_file", "check_paths", "find_files"]
+__all__ = ["FileFinding", "Options", "Summary", "check_file", "check_paths", "damage_reason", "find_files"]
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 _PATHS = ("", "claims", "shallow", "full", "rebuilt")
@@ -234,7 +234,8 @@ def check_file(
                 places.damaged.append(part)
                 if state is not None:
                     state.continuity.damaged()
-                yield _counted(_damage_finding(file, part, segment.size), summary)
+                rule, reason = damage_reason(part, segment.size)
+                yield _counted(FileFinding(file, part.position, None, rule, reason), summary)
                 progress(part.size)
                 continue
             if profile == "log":
@@ -275,7 +276,8 @@ _DAMAGES = {
 }
 
 
-def _damage_finding(file: Path, damage: Damage, size: int) -> FileFinding:
+def damage_reason(damage: Damage, size: int) -> tuple[Rule, str]:
+    """The rule that a damage breaks, and a line about it. ``size``: the file's."""
     to_the_end = damage.position + damage.size >= size
     rule, reason = _DAMAGES[damage.kind]
     if to_the_end and damage.kind == "zeros":
@@ -286,7 +288,7 @@ def _damage_finding(file: Path, damage: Damage, size: int) -> FileFinding:
         reason += f"; no batch follows in the {plural(damage.size, 'byte')} to the end"
     else:
         reason += f"; the next batch that can be proven is {plural(damage.size, 'byte')} on"
-    return FileFinding(file, damage.position, None, rule, reason)
+    return rule, reason
 
 
 def _batch_findings(file: Path, part: Stretch, columns: BatchColumns) -> Iterator[FileFinding]:

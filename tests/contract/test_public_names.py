@@ -14,7 +14,15 @@ import batchval
 from tests.contract.sources import PACKAGE, ROOT
 
 #: rooms and packages that a program which only asks for a verdict never pays for
-NEVER = ("batchval.cli", "batchval.proxy", "batchval.perf", "batchval.spark", "batchval.network", "batchval.report")
+NEVER = (
+    "batchval.cli",
+    "batchval.proxy",
+    "batchval.perf",
+    "batchval.audit",
+    "batchval.spark",
+    "batchval.network",
+    "batchval.report",
+)
 NEVER += ("click", "rich", "pyarrow", "pyspark", "yaml", "pydantic", "prometheus_client", "uvloop", "asyncio")
 
 PROMISED = {

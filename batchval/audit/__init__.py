@@ -1,0 +1,1 @@
+"""Audits of log segments at rest: ranges of segments in, rows out. Every engine is a map over these ranges."""

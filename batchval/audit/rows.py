@@ -1,0 +1,239 @@
+"""One range of one segment in, its rows out: the one reader of every engine.
+
+A row is a batch (the columns of scan_batches, then what the check says), or bytes that are none (``magic`` is null), or
+a file that cannot be read (``position`` is null, rule ``UNREADABLE``). Rows depend on the file's bytes and the options
+alone: not on clocks, engines or on how a segment was split.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from batchval.audit.segments import Range
+from batchval.audit.store import SegmentInfo, Store, one_line
+from batchval.core.columns import NO_DELETE_HORIZON, SCHEMA_VERSION, BatchColumns, resynchronise
+from batchval.core.validator import LogValidator
+from batchval.errors import ErrorCode
+from batchval.policy import TopicPolicy
+from batchval.rules import by_number
+from batchval.segment.check import damage_reason
+from batchval.segment.reader import WINDOW, Damage, SegmentFile
+from batchval.types import CompressionType, TimestampType
+
+__all__ = ["ROW_SCHEMA", "UNREADABLE", "Block", "Options", "read_range", "to_rows", "unreadable_row", "validator_of"]
+
+#: ``rule`` of the one row of a file that cannot be read
+UNREADABLE = "UNREADABLE"
+
+#: Rows of every engine. Rules by their ids (``14``, ``S7``, ``L1``), null where nothing is wrong; -1 is Kafka's own
+#: "none" (timestamps, producers, sequences). What a run without ``deep`` does not find out is null.
+ROW_SCHEMA = pa.schema(
+    [
+        ("schema_version", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("segment", pa.int64()),
+        ("position", pa.int64()),
+        ("size_in_bytes", pa.int64()),
+        ("magic", pa.int8()),
+        ("base_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("records_count", pa.int32()),
+        ("partition_leader_epoch", pa.int32()),
+        ("compression_type", pa.string()),
+        ("timestamp_type", pa.string()),
+        ("base_timestamp", pa.int64()),
+        ("max_timestamp", pa.int64()),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int16()),
+        ("base_sequence", pa.int32()),
+        ("last_sequence", pa.int32()),
+        ("is_transactional", pa.bool_()),
+        ("is_control_batch", pa.bool_()),
+        ("delete_horizon_ms", pa.int64()),
+        ("attributes", pa.int16()),
+        ("last_offset_delta", pa.int32()),
+        ("crc", pa.int64()),
+        ("is_valid", pa.bool_()),
+        ("rule", pa.string()),
+        ("error_code", pa.int16()),
+        ("reason", pa.string()),
+        ("path", pa.string()),
+        ("uncompressed_size", pa.int64()),
+        ("batch_min_timestamp", pa.int64()),
+        ("records_number", pa.int32()),
+        ("null_keys", pa.string()),
+        ("claims_honest", pa.bool_()),
+    ],
+    {"schema_version": str(SCHEMA_VERSION)},
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How segments are read and judged. ``topics``: names or patterns; ``split_bytes``: about a task's share."""
+
+    rows: Literal["all", "bad", "none"] = "all"
+    split_bytes: int = 256 << 20
+    deep: bool = False
+    mode: Literal["strict", "kafka"] = "strict"
+    cleanup_policy: str = "auto"
+    accept_claims_header: bool = False
+    topics: tuple[str, ...] | None = None
+    max_decompressed_bytes: int = 64 << 20
+
+
+class Block(NamedTuple):
+    """A stretch of whole batches, or one damage. ``columns`` count from ``position``; ``rows`` as the options ask."""
+
+    columns: BatchColumns | None
+    position: int
+    damage: Damage | None
+    rows: pa.RecordBatch
+
+
+def validator_of(options: Options) -> LogValidator:
+    policy = TopicPolicy(accept_claims_header=options.accept_claims_header)
+    return LogValidator(policy, mode=options.mode, profile="log", max_decompressed_bytes=options.max_decompressed_bytes)
+
+
+def read_range(range: Range, options: Options) -> Iterator[Block]:
+    """The batches that start in a range, in order, with the damage between them.
+
+    Never raises for what the storage or the bytes do: a file that cannot be read is one row.
+    """
+    segment = range.segment
+    try:
+        store, path = Store.of(segment.uri)
+        with store.open(path, accept_claims_header=options.accept_claims_header) as file:
+            yield from _read(file, range, options)
+    except OSError as error:
+        if range.start == 0:
+            yield Block(None, 0, None, unreadable_row(segment, one_line(error), options))
+
+
+def _read(file: SegmentFile, range: Range, options: Options) -> Iterator[Block]:
+    validator = validator_of(options)
+    start = range.start
+    if start:
+        found = resynchronise(file.read(start, WINDOW), accept_claims_header=options.accept_claims_header)
+        start = start + found if found >= 0 else range.end
+    for part in file.stretches(start, range.end):
+        if isinstance(part, Damage):
+            yield Block(None, part.position, part, _damaged(range.segment, part, file.size, options))
+            continue
+        columns = validator.check_batches(part.data)
+        yield Block(columns, part.position, None, to_rows(columns, range.segment, part.position, options))
+
+
+# ---- columns to rows -----------------------------------------------------------------------------------------------
+
+_AS_THEY_ARE = (
+    *("magic", "base_offset", "last_offset", "records_count", "partition_leader_epoch", "base_timestamp"),
+    *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "last_sequence", "is_transactional"),
+    *("is_control_batch", "attributes", "last_offset_delta", "is_valid", "error_code"),
+)
+_CODECS = pa.array([*(c.kafka_name for c in CompressionType), "5", "6", "7"])
+_TIMESTAMP_TYPES = pa.array([TimestampType(number).kafka_name for number in (-1, 0, 1)])
+_PATHS = pa.array([None, "claims", "shallow", "full", "rebuilt"])
+_RULES = pa.array([rule.id if (rule := by_number(number)) else None for number in builtins.range(128)])
+
+
+def _picked(names: pa.Array, numbers: np.ndarray) -> pa.Array:
+    return names.take(pa.array(numbers))
+
+
+def to_rows(
+    columns: BatchColumns, segment: SegmentInfo, position: int, options: Options, keep: np.ndarray | None = None
+) -> pa.RecordBatch:
+    """Checked columns as rows of ROW_SCHEMA; no Python object a row but the reasons of what is refused.
+
+    ``position``: where the columns' positions count from. The options' ``rows`` say which are wanted, ``keep`` (numbers
+    of rows) overrides them.
+    """
+    rules = columns["rule"]
+    if keep is None and options.rows != "all":
+        keep = np.flatnonzero(rules) if options.rows == "bad" else np.empty(0, "<i8")
+    count = len(columns) if keep is None else len(keep)
+    if not count:
+        return _NO_ROWS
+
+    def column(name: str) -> np.ndarray:
+        return columns[name] if keep is None else columns[name][keep]
+
+    arrays = _same(segment, count)
+    arrays["position"] = pa.array(column("position") + position)
+    arrays["size_in_bytes"] = pa.array(column("size_in_bytes").astype("<i8"))
+    for name in _AS_THEY_ARE:
+        arrays[name] = pa.array(column(name))
+    arrays["compression_type"] = _picked(_CODECS, column("compression_type"))
+    arrays["timestamp_type"] = _picked(_TIMESTAMP_TYPES, column("timestamp_type") + 1)
+    horizon = column("delete_horizon_ms")
+    arrays["delete_horizon_ms"] = pa.array(horizon, mask=horizon == NO_DELETE_HORIZON)
+    arrays["crc"] = pa.array(column("crc").astype("<i8"))
+    arrays["rule"] = _picked(_RULES, column("rule"))
+    arrays["path"] = _picked(_PATHS, column("path"))
+    bad = np.flatnonzero(column("rule"))
+    if len(bad):
+        reasons: list[str | None] = [None] * count
+        for i in bad.tolist():
+            reasons[i] = columns.reason_of(i if keep is None else int(keep[i]))
+        arrays["reason"] = pa.array(reasons, pa.string())
+    return _batch(arrays, count)
+
+
+def _same(segment: SegmentInfo, count: int) -> dict[str, pa.Array]:
+    """The columns that are the same in all rows of a segment."""
+    return {
+        "schema_version": _repeated(SCHEMA_VERSION, pa.int32(), count),
+        "topic": pa.repeat(pa.scalar(segment.topic, pa.string()), count),
+        "partition": _repeated(segment.partition, pa.int32(), count),
+        "segment": _repeated(segment.base_offset, pa.int64(), count),
+    }
+
+
+def _repeated(value: int, kind: Any, count: int) -> pa.Array:
+    return pa.array(np.full(count, value, kind.to_pandas_dtype()))
+
+
+def _batch(arrays: dict[str, pa.Array], count: int) -> pa.RecordBatch:
+    """Columns that nobody has filled are null."""
+    return pa.RecordBatch.from_arrays(
+        [arrays[f.name] if f.name in arrays else pa.nulls(count, f.type) for f in ROW_SCHEMA], schema=ROW_SCHEMA
+    )
+
+
+_NO_ROWS = _batch({}, 0)
+
+
+def _damaged(segment: SegmentInfo, damage: Damage, size: int, options: Options) -> pa.RecordBatch:
+    """Bytes that are no batch, as a row."""
+    if options.rows == "none":
+        return _NO_ROWS
+    rule, reason = damage_reason(damage, size)
+    arrays = _same(segment, 1)
+    arrays["position"] = pa.array([damage.position], pa.int64())
+    arrays["size_in_bytes"] = pa.array([damage.size], pa.int64())
+    arrays["is_valid"] = pa.array([False])
+    arrays["rule"] = pa.array([rule.id])
+    arrays["error_code"] = pa.array([int(rule.error_code or 0)], pa.int16())
+    arrays["reason"] = pa.array([reason])
+    return _batch(arrays, 1)
+
+
+def unreadable_row(segment: SegmentInfo, reason: str, options: Options) -> pa.RecordBatch:
+    """A file that cannot be read, or not any more, as a row: it has no position."""
+    if options.rows == "none":
+        return _NO_ROWS
+    arrays = _same(segment, 1)
+    arrays["is_valid"] = pa.array([False])
+    arrays["rule"] = pa.array([UNREADABLE])
+    arrays["error_code"] = pa.array([int(ErrorCode.KAFKA_STORAGE_ERROR)], pa.int16())
+    arrays["reason"] = pa.array([reason])
+    return _batch(arrays, 1)

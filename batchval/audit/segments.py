@@ -1,0 +1,55 @@
+"""Ranges of segments: what one task reads. A batch belongs to the range that it starts in, whatever its end.
+
+Cuts are only proposals: by the segment's .index where that has entries, at fixed positions else. The task finds out
+where the first batch of its range really starts (batchval.audit.rows).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from batchval.audit.store import SegmentInfo, Store, Unreadable
+from batchval.segment.reader import INDEX_ENTRY
+
+__all__ = ["Range", "SegmentInfo", "Unreadable", "cut"]
+
+
+class Range(NamedTuple):
+    """The batches of a segment that start in [start, end)."""
+
+    segment: SegmentInfo
+    start: int
+    end: int
+
+
+def cut(segment: SegmentInfo, split_bytes: int, store: Store) -> list[Range]:
+    """A segment's ranges, in order, of about ``split_bytes`` each; an empty segment has one, so that it is seen."""
+    size = segment.size
+    places = list(range(split_bytes, size, split_bytes))
+    if places and segment.index_uri is not None:
+        places = _at_entries(places, _positions(segment, store), size)
+    starts = [0, *places]
+    return [Range(segment, a, b) for a, b in zip(starts, [*places, size], strict=True)]
+
+
+def _positions(segment: SegmentInfo, store: Store) -> np.ndarray:
+    """Where the index says that batches start."""
+    assert segment.index_uri is not None
+    try:
+        data = store.read_bytes(Store.of(segment.index_uri)[1])
+    except OSError:
+        return np.empty(0, "<i8")
+    pairs = np.frombuffer(data, ">u4", len(data) // INDEX_ENTRY * 2).reshape(-1, 2)
+    return np.unique(pairs[:, 1].astype("<i8"))
+
+
+def _at_entries(places: list[int], positions: np.ndarray, size: int) -> list[int]:
+    """Each place moved to the next entry, where there is one before the next place."""
+    positions = positions[(positions > 0) & (positions < size)]
+    moved = []
+    for place, limit in zip(places, [*places[1:], size], strict=True):
+        i = int(np.searchsorted(positions, place))
+        moved.append(int(positions[i]) if i < len(positions) and positions[i] < limit else place)
+    return moved
