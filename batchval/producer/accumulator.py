@@ -41,6 +41,8 @@ class Accumulator:
         self._number = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._refused = False  # produce_many found no room, and nothing has become free since
+        self._stirred = False  # a batch was begun or is full: there may be something to send, or to wait for
+        self._turns: dict[str, list[PartitionQueue]] = {}  # a topic's, by partition
         self._spare: list[bytearray] = []
         self._spare_limit = max(1, options.buffer_memory // max(options.batch_size, 16_384))
 
@@ -87,6 +89,11 @@ class Accumulator:
     def refused(self) -> None:
         """``produce_many`` found no room."""
         self._refused = True
+
+    def stirred(self) -> bool:
+        """Was a batch begun or filled, or memory refused, since this was last asked? Else the sender need not look."""
+        was, self._stirred = self._stirred or self.exhausted, False
+        return was
 
     def release(self, batch: ProducerBatch) -> None:
         """The batch's memory is free again."""
@@ -151,16 +158,33 @@ class Accumulator:
         """Records first, first + step, …; how many were taken: all, or those that filled so many batches (0: any)."""
         taken = 0
         while taken < count:
-            batch = self._open(queue, many=True) or self._begin(queue, many=True)
-            before = batch.builder.size if batch.builder.count else 0
-            n = batch.builder.append_many(given, first + taken * step, count - taken, step, timestamp_ms)
-            self._reserve(batch, batch.builder.size - before)
-            taken += n
+            last = queue.queue[-1] if queue.queue else None
+            if last is None or last.closed or last.attempts or not last.many:
+                last = self._open(queue, many=True) or self._begin(queue, many=True)
+            builder = last.builder
+            taken += builder.append_many(given, first + taken * step, count - taken, step, timestamp_ms)
+            size = builder.size
+            self.used += size - last.reserved
+            last.reserved = size
+            if size >= builder.limit:
+                self._stirred = True
             if taken < count:
-                batch.closed = True
+                last.closed = self._stirred = True
                 if (batches := batches - 1) == 0:
                     break
         return taken
+
+    def append_in_turn(
+        self, topic: str, given: Given, first: int, partitions: int, count: int, timestamp_ms: int
+    ) -> None:
+        """So many records, one a partition by turns, from partition ``first`` on."""
+        queues = self._turns.get(topic, [])
+        if len(queues) != partitions:
+            queues = self._turns[topic] = [self.queue_of(topic, number) for number in range(partitions)]
+        for n in range(min(count, partitions)):
+            self.append_many(
+                queues[(first + n) % partitions], given, n, (count - n - 1) // partitions + 1, partitions, timestamp_ms
+            )
 
     def _open(self, queue: PartitionQueue, many: bool) -> ProducerBatch | None:
         batch = queue.open_batch()
@@ -176,6 +200,7 @@ class Accumulator:
         spare = self._spare.pop() if self._spare else None
         builder = BatchBuilder(limit, self.codec, self.options.compression_level, spare)
         self._number += 1
+        self._stirred = True
         batch = ProducerBatch(queue, builder, (self._number,), self.now_ms(), many)
         queue.queue.append(batch)
         queue.untold.append(batch)

@@ -242,15 +242,14 @@ class Producer:
             self._accumulator.append_many(self._accumulator.queue_of(topic, partition), given, 0, count, 1, now)
         elif count and isinstance(self._partitioner, RoundRobin):
             first = self._partitioner.turn(topic, count, partitions)
-            for n in range(min(count, partitions)):
-                queue = self._accumulator.queue_of(topic, (first + n) % partitions)
-                self._accumulator.append_many(queue, given, n, (count - n - 1) // partitions + 1, partitions, now)
+            self._accumulator.append_in_turn(topic, given, first, partitions, count, now)
         elif count:
             self._fill_sticky(topic, given, count, partitions, now)
         if count < given.count:
             self._refused = largest + self._accumulator.overhead(given, partitions)
             self._accumulator.refused()
-        self._sender.pump()
+        if self._accumulator.stirred():
+            self._sender.pump()
         return count
 
     def _fill_sticky(self, topic: str, given: Given, count: int, partitions: int, now: int) -> None:
