@@ -3,7 +3,7 @@
 Kafka 4.4.0 stands behind a delayed link (wire.py); each client sends a fixed number of records of 1,000 bytes, flushed
 at 500,000 bytes or 100 ms, and waits for all answers. A run's samples are kept, so a table can be made in pieces:
 
-    python bench/pipelining/table.py [--rtt 1 70 140] [--cells one one-1 large acks0 many tls] [--peers batchval Java …]
+    python bench/pipelining/table.py [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long] [--peers batchval Java …]
         [--rounds 3] [--fresh] [--quick | --save | --write-readme] [--report-only]
 """
 
@@ -41,7 +41,10 @@ CELLS = {  # partitions, acks, cap, batch, TLS
     "acks0": (1, 0, 5, BATCH, False),
     "many": (PARTITIONS, -1, 5, BATCH, False),
     "tls": (1, -1, 5, BATCH, True),
+    "long": (1, -1, 5, LARGE, False),  # whole runs, in which the start of a connection is little
 }
+ONLY = {"long": ("batchval", figures.TODAY)}
+LONGEST_PATH_ONLY = ("tls", "long")
 SERIAL = (
     "sarama 1.30.1",
     "sarama 1.61.1",
@@ -144,6 +147,8 @@ def records(peer: str, cell: str, rtt_ms: float, quick: bool) -> int:
     partitions, acks, cap, batch, _ = CELLS[cell]
     if quick:
         return 2_000
+    if cell == "long":
+        return 1_000_000
     if partitions > 1:  # sarama's requests have 13 MB then: fewer records were but a handful of them
         return 500_000
     if rtt_ms < 50:
@@ -216,10 +221,12 @@ def measure(options: argparse.Namespace, samples: list[dict[str, Any]], keep: Pa
                 for rtt_ms in options.rtt:
                     wire.ask(rtt=rtt_ms)
                     for cell in options.cells:
-                        if cell == "tls" and rtt_ms != max(options.rtt):
+                        if cell in LONGEST_PATH_ONLY and rtt_ms != max(options.rtt):
                             continue
                         for peer in asked:
                             if cell == "acks0" and peer == "librdkafka idempotent":  # there is no such thing
+                                continue
+                            if peer not in ONLY.get(cell, asked):
                                 continue
                             one = send(options, prefix, wire, addresses, peer, cell, rtt_ms, certificates)
                             samples.append(one)
