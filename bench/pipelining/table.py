@@ -3,8 +3,8 @@
 Kafka 4.4.0 stands behind a delayed link (wire.py); each client sends a fixed number of records of 1,000 bytes, flushed
 at 500,000 bytes or 100 ms, and waits for all answers. A run's samples are kept, so a table can be made in pieces:
 
-    python bench/pipelining/table.py [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long] [--peers batchval Java …]
-        [--rounds 3] [--fresh] [--quick | --save | --write-readme] [--report-only]
+    python bench/pipelining/table.py [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long]
+        [--peers batchval Java …] [--rounds 3] [--fresh] [--quick | --save | --write-readme] [--report-only]
 """
 
 from __future__ import annotations
