@@ -1,7 +1,8 @@
 """What one batch of a segment says about the next: offsets, leader epochs, producers' sequences (L2 to L5).
 
-A Continuity is fed the columns of successive stretches of one partition, in order, and remembers where it is: the same
-object serves a buffer, a file read in blocks, and ranges that were read by different workers.
+A Continuity is fed the columns of successive stretches of one partition, in order, and remembers where it is. It also
+remembers how it began, so that two can be joined: what was read in pieces, by different workers, gives the findings and
+the state that one reader would have come to. Feeding is itself a join with what was just read.
 """
 
 from __future__ import annotations
@@ -15,11 +16,21 @@ from batchval.core.columns import BatchColumns
 from batchval.core.reasons import REASONS
 from batchval.rules import Rule
 
-__all__ = ["Continuity", "Finding"]
+__all__ = ["PRODUCERS", "Continuity", "Finding"]
 
 _SEQUENCES = 2**31
 #: Kafka forgets a producer after producer.id.expiration.ms (a day by default); then any sequence may follow.
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
+
+#: What is known of each producer, one row each, by ascending ids: ``sequence`` is the next that it may send.
+PRODUCERS = np.dtype(
+    [("producer_id", "<i8"), ("max_timestamp", "<i8"), ("sequence", "<i4"), ("producer_epoch", "<i2")], align=True
+)
+#: A producer's first batch of a stretch; ``sequence`` is its own.
+_OPENERS = np.dtype(
+    [*((name, PRODUCERS[name]) for name in PRODUCERS.names or ()), ("position", "<i8"), ("offset", "<i8")]
+)
+_PRODUCER_FIELDS = list(PRODUCERS.names or ())
 
 
 class Finding(NamedTuple):
@@ -29,12 +40,17 @@ class Finding(NamedTuple):
     offset: int
     rule: Rule
     reason: str
+    max_timestamp: int = -1  # the batch's, milliseconds
 
 
-class _Producer(NamedTuple):
-    epoch: int
-    next_sequence: int
+class _First(NamedTuple):
+    """The first batch that is believed, and the first with a leader epoch."""
+
+    position: int
+    offset: int
     max_timestamp: int
+    value: int  # the leader epoch; or 1 where the base offset is the first record's (magic 2), 0 where it is the last's
+    gap_is_known: bool = False
 
 
 def _reason(name: str, a: int, b: int) -> str:
@@ -48,12 +64,17 @@ class Continuity:
         self.compacted = compacted
         self.last_offset: int | None = None
         self.leader_epoch = -1
-        self._producers: dict[int, _Producer] = {}
-        self._after_damage = False
+        self.after_damage = False
+        #: as PRODUCERS says; a copy of it, given to another Continuity, goes on from here
+        self.producers = np.empty(0, PRODUCERS)
+        self._first: _First | None = None
+        self._first_epoch: _First | None = None
+        self._openers = np.empty(0, _OPENERS)  # until the first place where producers were forgotten
+        self._forgot = False
 
     def damaged(self) -> None:
         """Batches may be missing here, as somebody else reports: what is gone is not reported again as a gap."""
-        self._after_damage = True
+        self.after_damage = True
 
     def feed(self, columns: BatchColumns) -> Iterator[Finding]:
         """Findings of the next stretch, in order of their positions.
@@ -62,37 +83,106 @@ class Continuity:
         """
         if not len(columns):
             return
-        believed = np.flatnonzero(columns["is_valid"])
-        if not len(believed):
-            self._after_damage = True
-            return
-        gap_is_known = np.empty(len(believed), bool)
-        gap_is_known[0] = self._after_damage or believed[0] > 0
-        gap_is_known[1:] = np.diff(believed) > 1
-        self._after_damage = bool(believed[-1] < len(columns) - 1)
-        found = [*self._offsets(columns, believed, gap_is_known), *self._epochs(columns, believed)]
-        if not self.compacted:
-            found += self._sequences(columns, believed, gap_is_known)
+        read = Continuity(compacted=self.compacted)
+        found = [*read._read(columns), *self.join(read)]
         yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
 
-    def _finding(self, columns: BatchColumns, row: int, rule: Rule, reason: str, a: int, b: int) -> Finding:
-        return Finding(
-            int(columns["position"][row]), int(columns["base_offset"][row]), rule, _reason(reason, int(a), int(b))
+    def join(self, later: Continuity) -> Iterator[Finding]:
+        """Findings between what this was fed and what ``later`` was: afterwards this was fed both, in this order."""
+        found = list(self._joint(later))
+        yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
+
+    # ---- two that meet -----------------------------------------------------------------------------------------------
+
+    def _joint(self, later: Continuity) -> Iterator[Finding]:
+        first = later._first
+        if first is None:
+            self.after_damage |= later.after_damage
+            return
+        gap_is_known = self.after_damage or first.gap_is_known
+        forgets = gap_is_known
+        if self.last_offset is not None:
+            if first.offset <= self.last_offset:
+                yield self._at(first, Rule.L2, "OFFSETS_BACK", first.offset, self.last_offset)
+            elif first.offset != self.last_offset + 1 and first.value and not gap_is_known and not self.compacted:
+                forgets = True
+                yield self._at(first, Rule.L3, "OFFSETS_MISSING", first.offset, self.last_offset)
+        epoch = later._first_epoch
+        if epoch is not None and epoch.value < self.leader_epoch:
+            yield self._at(epoch, Rule.L4, "EPOCH_BACK", epoch.value, self.leader_epoch)
+        if not forgets and len(self.producers) and len(later._openers):
+            yield from self._sequences_meet(later._openers)
+        self._take_over(later, first._replace(gap_is_known=gap_is_known), forgets)
+
+    def _at(self, first: _First, rule: Rule, reason: str, a: int, b: int) -> Finding:
+        return Finding(first.position, first.offset, rule, _reason(reason, a, b), first.max_timestamp)
+
+    def _sequences_meet(self, openers: np.ndarray) -> Iterator[Finding]:
+        at = np.searchsorted(self.producers["producer_id"], openers["producer_id"])
+        at[at == len(self.producers)] = 0
+        known = self.producers[at]
+        bad = (known["producer_id"] == openers["producer_id"]) & _breaks(known, openers)
+        for row, before in zip(openers[bad].tolist(), known["sequence"][bad].tolist(), strict=True):
+            said = dict(zip(_OPENERS.names or (), row, strict=True))
+            reason = _reason("SEQUENCE_MISSING", said["sequence"], before)
+            yield Finding(said["position"], said["offset"], Rule.L5, reason, said["max_timestamp"])
+
+    def _take_over(self, later: Continuity, first: _First, forgets: bool) -> None:
+        if self._first is None:
+            self._first = first
+        if self._first_epoch is None:
+            self._first_epoch = later._first_epoch
+        if not (self._forgot or forgets):
+            self._openers = _merged(later._openers, self._openers)
+        forgets |= later._forgot
+        self.producers = later.producers if forgets else _merged(self.producers, later.producers)
+        self._forgot |= forgets
+        self.last_offset = later.last_offset
+        if later._first_epoch is not None:
+            self.leader_epoch = later.leader_epoch
+        self.after_damage = later.after_damage
+
+    # ---- one stretch for itself --------------------------------------------------------------------------------------
+
+    def _read(self, columns: BatchColumns) -> Iterator[Finding]:
+        """Into an empty one. Findings that the stretch itself shows."""
+        rows = np.flatnonzero(columns["is_valid"])
+        self.after_damage = not len(rows) or bool(rows[-1] < len(columns) - 1)
+        if not len(rows):
+            return
+        base, last = columns["base_offset"][rows], columns["last_offset"][rows]
+        has_first = (
+            columns["magic"][rows] >= 2
+        )  # of a compressed set of magic 0 or 1 only the last offset is known here
+        forgets = np.empty(len(rows), bool)
+        forgets[0] = rows[0] > 0
+        forgets[1:] = np.diff(rows) > 1
+        self._first = _First(*self._place(columns, rows[0]), int(has_first[0]), bool(forgets[0]))
+        self.last_offset = int(last[-1])
+        base, before = base[1:], last[:-1]
+        for i in np.flatnonzero(base <= before):
+            yield self._finding(columns, rows[i + 1], Rule.L2, "OFFSETS_BACK", base[i], before[i])
+        if not self.compacted:
+            # a difference that wraps is not 1 either
+            missing = (base > before) & (base - before != 1) & has_first[1:] & ~forgets[1:]
+            for i in np.flatnonzero(missing):
+                yield self._finding(columns, rows[i + 1], Rule.L3, "OFFSETS_MISSING", base[i], before[i])
+            forgets[1:] |= missing
+        yield from self._epochs(columns, rows)
+        if not self.compacted:
+            yield from self._sequences(columns, rows, forgets)
+        self._forgot = bool(forgets.any())
+
+    def _place(self, columns: BatchColumns, row: int) -> tuple[int, int, int]:
+        return (
+            int(columns["position"][row]),
+            int(columns["base_offset"][row]),
+            int(columns["max_timestamp"][row]),
         )
 
-    def _offsets(self, columns: BatchColumns, rows: np.ndarray, gap_is_known: np.ndarray) -> Iterator[Finding]:
-        base, last = columns["base_offset"][rows], columns["last_offset"][rows]
-        before = np.empty_like(last)
-        before[1:] = last[:-1]
-        before[0] = max(int(base[0]) - 1, -(2**63)) if self.last_offset is None else self.last_offset
-        for i in np.flatnonzero(base <= before):
-            yield self._finding(columns, rows[i], Rule.L2, "OFFSETS_BACK", base[i], before[i])
-        if not self.compacted:
-            # of a compressed set of magic 0 or 1 only the last offset is known here
-            apart = (base > before) & (base - before != 1)  # a difference that wraps is not 1 either
-            for i in np.flatnonzero(apart & (columns["magic"][rows] >= 2) & ~gap_is_known):
-                yield self._finding(columns, rows[i], Rule.L3, "OFFSETS_MISSING", base[i], before[i])
-        self.last_offset = int(last[-1])
+    def _finding(self, columns: BatchColumns, row: int, rule: Rule, reason: str, a: int, b: int) -> Finding:
+        position, offset, timestamp = self._place(columns, row)
+        return Finding(position, offset, rule, _reason(reason, int(a), int(b)), timestamp)
 
     def _epochs(self, columns: BatchColumns, rows: np.ndarray) -> Iterator[Finding]:
         epochs = columns["partition_leader_epoch"][rows]
@@ -100,35 +190,53 @@ class Continuity:
         rows, epochs = rows[known], epochs[known]
         if not len(rows):
             return
-        before = np.empty_like(epochs)
-        before[1:] = epochs[:-1]
-        before[0] = self.leader_epoch
-        for i in np.flatnonzero(epochs < before):
-            yield self._finding(columns, rows[i], Rule.L4, "EPOCH_BACK", epochs[i], before[i])
+        for i in np.flatnonzero(epochs[1:] < epochs[:-1]):
+            yield self._finding(columns, rows[i + 1], Rule.L4, "EPOCH_BACK", epochs[i + 1], epochs[i])
+        self._first_epoch = _First(*self._place(columns, rows[0]), int(epochs[0]))
         self.leader_epoch = int(epochs[-1])
 
-    def _sequences(self, columns: BatchColumns, rows: np.ndarray, gap_is_known: np.ndarray) -> Iterator[Finding]:
+    def _sequences(self, columns: BatchColumns, rows: np.ndarray, forgets: np.ndarray) -> Iterator[Finding]:
+        """Where producers are forgotten (anybody's batches may be missing there), a new group of batches begins."""
         # transaction markers carry no sequence, and raise the epoch
-        idempotent = (columns["producer_id"][rows] >= 0) & (columns["base_sequence"][rows] >= 0)
-        asked = idempotent & ~columns["is_control_batch"][rows]
-        for i in np.flatnonzero(asked | gap_is_known):
-            row = rows[i]
-            if gap_is_known[i]:
-                self._producers.clear()  # anybody's batches may have been there
-            if not asked[i]:
-                continue
-            producer_id = int(columns["producer_id"][row])
-            epoch = int(columns["producer_epoch"][row])
-            sequence = int(columns["base_sequence"][row])
-            timestamp = int(columns["max_timestamp"][row])
-            known = self._producers.get(producer_id)
-            if (
-                known is not None
-                and known.epoch == epoch
-                and sequence != known.next_sequence
-                and timestamp - known.max_timestamp <= PRODUCER_ID_EXPIRATION_MS
-            ):
-                yield self._finding(columns, row, Rule.L5, "SEQUENCE_MISSING", sequence, known.next_sequence)
-            self._producers[producer_id] = _Producer(
-                epoch, (sequence + int(columns["last_offset_delta"][row]) + 1) % _SEQUENCES, timestamp
-            )
+        asked = (columns["producer_id"][rows] >= 0) & (columns["base_sequence"][rows] >= 0)
+        asked &= ~columns["is_control_batch"][rows]
+        rows = rows[asked]
+        if not len(rows):
+            return
+        groups = np.cumsum(forgets)
+        last_group = groups[-1]
+        groups = groups[asked]
+        order = np.lexsort((columns["producer_id"][rows], groups))  # stable: each producer's batches stay in order
+        rows, groups = rows[order], groups[order]
+        said = np.empty(len(rows), _OPENERS)
+        for name in ("producer_id", "max_timestamp", "producer_epoch", "position"):
+            said[name] = columns[name][rows]
+        said["sequence"], said["offset"] = columns["base_sequence"][rows], columns["base_offset"][rows]
+        known = said[_PRODUCER_FIELDS].astype(PRODUCERS)
+        spent = columns["last_offset_delta"][rows].astype("<i8") + 1
+        known["sequence"] = (said["sequence"] + spent) % _SEQUENCES
+        begins = np.ones(len(rows) + 1, bool)
+        begins[1:-1] = (groups[1:] != groups[:-1]) | (said["producer_id"][1:] != said["producer_id"][:-1])
+        bad = ~begins[1:-1] & _breaks(known[:-1], said[1:])
+        for i in np.flatnonzero(bad):
+            sequence, before = said["sequence"][i + 1], known["sequence"][i]
+            yield self._finding(columns, rows[i + 1], Rule.L5, "SEQUENCE_MISSING", sequence, before)
+        self._openers = said[begins[:-1] & (groups == 0)]
+        self.producers = known[begins[1:] & (groups == last_group)]
+
+
+def _breaks(known: np.ndarray, next_ones: np.ndarray) -> np.ndarray:
+    """Of pairs of one producer's batches: which sequences do not follow?"""
+    highest = np.iinfo("<i8").max - PRODUCER_ID_EXPIRATION_MS
+    remembered = next_ones["max_timestamp"] <= np.minimum(known["max_timestamp"], highest) + PRODUCER_ID_EXPIRATION_MS
+    same_epoch = known["producer_epoch"] == next_ones["producer_epoch"]
+    return np.asarray(same_epoch & remembered & (known["sequence"] != next_ones["sequence"]))
+
+
+def _merged(producers: np.ndarray, stronger: np.ndarray) -> np.ndarray:
+    """A row for each producer of either; where both have one, that of ``stronger``."""
+    if not len(producers) or not len(stronger):
+        return stronger if len(stronger) else producers
+    kept = producers[~np.isin(producers["producer_id"], stronger["producer_id"])]
+    both = np.concatenate([kept, stronger])
+    return both[np.argsort(both["producer_id"], kind="stable")]

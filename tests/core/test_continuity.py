@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 from support.batches import GZIP, NOW, batch, message, records, wrapper
 
@@ -139,6 +142,64 @@ def test_damaged_from_outside() -> None:
     follow.damaged()
     assert list(follow.feed(scan_batches(at(9)))) == []
     assert [finding.rule for finding in follow.feed(scan_batches(at(11)))] == [Rule.L3]
+
+
+def test_a_reported_gap_takes_what_was_known_of_producers() -> None:
+    """A missing segment is one finding, not one for each producer that went on in it."""
+    assert found(produced(0, 0), produced(1, 1), produced(9, 9), produced(10, 10)) == [("L3", 2)]
+    assert found(produced(0, 0), produced(9, 9), produced(10, 12)) == [("L3", 1), ("L5", 2)]
+
+
+def _any_log(rng: random.Random) -> list[bytes]:
+    """Batches of few producers, most of them in order, each kind of fault now and then."""
+    parts, offset, sequences = [], 0, dict.fromkeys(range(3), 0)
+    for _ in range(rng.randrange(1, 14)):
+        offset = max(0, offset + (rng.choice([-2, 1, 5]) if rng.random() < 0.1 else 0))
+        producer = rng.randrange(3)
+        sequence = sequences[producer] + (rng.randrange(3) if rng.random() < 0.15 else 0)
+        count = rng.randrange(1, 4)
+        parts.append(
+            batch(
+                records(count),
+                base_offset=offset,
+                partition_leader_epoch=rng.choice([-1, 5, 5, 5, 4 + (rng.random() < 0.9)]),
+                attributes=32 if rng.random() < 0.1 else 0,
+                **({"crc": 1} if rng.random() < 0.06 else {}),
+                **({} if rng.random() < 0.2 else {"producer_id": producer, "base_sequence": sequence}),  # type: ignore[arg-type]
+                producer_epoch=int(rng.random() < 0.05),
+                base_timestamp=NOW + (rng.randrange(2) * 2 * PRODUCER_ID_EXPIRATION_MS if rng.random() < 0.1 else 0),
+            )
+        )
+        if rng.random() < 0.03:
+            parts[-1] = message(1, offset=offset)
+        offset += count
+        sequences[producer] = sequence + count
+    return parts
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_pieces_that_are_joined_in_any_order_are_the_whole(seed: int) -> None:
+    rng = random.Random(seed)
+    parts = _any_log(rng)
+    starts = [sum(map(len, parts[:i])) for i in range(len(parts))]
+    data, compacted = b"".join(parts), seed % 4 == 3
+    damaged = {i for i in range(len(parts)) if rng.random() < 0.05}
+    whole, expected, pieces, found = Continuity(compacted=compacted), [], [], []
+    for i, (start, part) in enumerate(zip(starts, parts, strict=True)):
+        piece = Continuity(compacted=compacted)
+        for follow, into in ((whole, expected), (piece, found)):
+            if i in damaged:
+                follow.damaged()
+            into.extend(follow.feed(scan_batches(data[: start + len(part)], start)))
+        pieces.append(pickle.loads(pickle.dumps(piece)))
+    while len(pieces) > 1:
+        i = rng.randrange(len(pieces) - 1)
+        found += pieces[i].join(pieces.pop(i + 1))
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    (joined,) = pieces
+    assert (joined.last_offset, joined.leader_epoch) == (whole.last_offset, whole.leader_epoch)
+    assert joined.after_damage == whole.after_damage
+    assert np.array_equal(joined.producers, whole.producers)
 
 
 def test_findings_come_in_order_of_position_and_rule() -> None:
