@@ -137,7 +137,7 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
         click.echo(rows.DETAILED_HEADER if given["show_detailed_stats"] else rows.SUMMARY_HEADER)
     if given["decode"] == "headers":
         _say("only batch headers are decoded: MB are wire bytes")
-    client = consumers.open_client(given, properties)
+    client = consumers.open_client(given, properties, _say)
     partitions = client.partitions
     threads = given["threads"]
     if threads > len(partitions):

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from batchval.errors import BatchvalError
+from batchval.network.security import PROPERTIES as SECURITY
 
-__all__ = ["PRODUCER", "SECURITY", "PropertyError", "gathered", "parse", "producer_options", "rdkafka"]
+__all__ = ["PRODUCER", "PropertyError", "gathered", "parse", "producer_options", "rdkafka"]
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-#: names that say how to reach and authenticate; network/security.py reads them
-SECURITY = ("security.protocol", "ssl.", "sasl.")
 
 
 class PropertyError(BatchvalError):
@@ -155,7 +154,7 @@ def translated(
     security: dict[str, str] = {}
     unknown: list[str] = []
     for name, value in properties.items():
-        if name.startswith(SECURITY):
+        if name in SECURITY:
             security[name] = value
         elif name in known:
             ours, read = known[name]
@@ -177,6 +176,9 @@ def _read(name: str, value: str, read: Callable[[str], Any]) -> Any:
 
 
 _RDKAFKA_NAMES = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
     "max.request.size": "message.max.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",

@@ -235,13 +235,13 @@ class Accumulator:
             or self.exhausted
         )
 
-    def finish(self, batch: ProducerBatch) -> None:
-        """Closes the batch for good and compresses it; what that gained is remembered for the topic's next."""
+    def finish(self, batch: ProducerBatch, payload: bytes | None) -> None:
+        """Closes the batch for good; what compressing it gained is remembered for the topic's next."""
         batch.closed = True
         builder = batch.builder
         if builder.is_finished:
             return
-        builder.finish()
+        builder.finish(payload)
         if self.codec:
             topic = batch.partition.topic
             known = self._ratios.get(topic, 1.0)

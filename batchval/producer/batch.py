@@ -67,9 +67,15 @@ class ProducerBatch:
     retry_at_ms: float = 0.0
     closed: bool = False
     on_the_wire: bool = False
+    compressing: bool = False  # a thread reads its records
     sequence: int = -1
     sequence_was_reset: bool = False
     result: _Result | None = None
+
+    @property
+    def in_use(self) -> bool:
+        """Its bytes are being read by others."""
+        return self.on_the_wire or self.compressing
 
     @property
     def is_done(self) -> bool:

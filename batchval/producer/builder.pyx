@@ -314,8 +314,15 @@ cdef class BatchBuilder:
     cdef uint8_t *bytes_at(self, size_t at):
         return <uint8_t *>PyByteArray_AS_STRING(self.packed if self.packed is not None else self.data) + at
 
-    def finish(self):
-        """Compresses, and writes all of the header that does not depend on who sends it. ValueError for no record."""
+    def payload(self):
+        """The records, not compressed: no record can be added while anyone has a view of them."""
+        return memoryview(self.data)[RECORDS:self.used]
+
+    def finish(self, bytes payload=None):
+        """Compresses, and writes all of the header that does not depend on who sends it. ValueError for no record.
+
+        ``payload``: the records as they were compressed already, by this batch's codec.
+        """
         cdef uint8_t *p
         cdef size_t size = self.used
         if self.packed is not None:
@@ -323,7 +330,8 @@ cdef class BatchBuilder:
         if self.count == 0:
             raise ValueError("a batch without records")
         if self.codec != NONE:
-            payload = compress(self.codec, memoryview(self.data)[RECORDS:self.used], 2, self.level)
+            if payload is None:
+                payload = compress(self.codec, self.payload(), 2, self.level)
             size = RECORDS + len(payload)
             if size > LARGEST:
                 raise OverflowError("a batch of more than 2 GiB")

@@ -38,6 +38,7 @@ class ProducerOptions:
     max_in_flight: int = 5
     compression_type: str = "none"
     compression_level: int | None = None
+    compression_threads: int = 2  # for batches that take long to compress; 0: all in the loop
     enable_idempotence: bool | None = True
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
@@ -79,6 +80,8 @@ class ProducerOptions:
         for name in ("batch_size", "linger_ms", "retries", "retry_backoff_ms", "max_block_ms"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be below 0")
+        if not 0 <= self.compression_threads <= 64:
+            raise ValueError("compression_threads must be 0 to 64")
         for name in ("buffer_memory", "max_request_size", "max_in_flight", "request_timeout_ms"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")

@@ -14,6 +14,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from batchval.errors import RETRIABLE, ErrorCode
 from batchval.network.client import ConsumerNetworkClient
@@ -22,6 +23,7 @@ from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import Build, ClientResponse, Node
 from batchval.producer.accumulator import Accumulator
 from batchval.producer.batch import BatchDone, PartitionQueue, ProducerBatch, _Result
+from batchval.producer.compressing import Compressing
 from batchval.producer.errors import DeliveryTimeoutError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import Sequences
@@ -97,6 +99,9 @@ class Sender:
         self.need_id: Callable[[], None] = lambda: None
         self.hold: Callable[[PartitionQueue], bool] = lambda queue: False
         self.fatal: Exception | None = None
+        self.compressing = Compressing(
+            options.codec, options.compression_level, options.compression_threads, accumulator.finish, self._compressed
+        )
         self._loop = asyncio.get_running_loop()
         self._outstanding: dict[int, int] = {}
         self._turn = 0
@@ -158,6 +163,8 @@ class Sender:
             wake = min(wake, self._expire(queue, now))
             if not queue.queue:
                 continue
+            if self.compressing.threads:
+                self._compress_ahead(queue)
             batch = queue.queue[0]
             if batch.attempts and batch.retry_at_ms > now:
                 wake = min(wake, batch.retry_at_ms)
@@ -239,7 +246,8 @@ class Sender:
                 if not self.sequences.may_send(batch):
                     continue
             try:
-                self.accumulator.finish(batch)
+                if not self.compressing.finished(batch):
+                    continue
             except Exception as error:  # a compressor that fails
                 queue.queue.popleft()
                 self._fail(batch, error, True)
@@ -300,6 +308,25 @@ class Sender:
         self.metrics.highest_in_flight_total = max(
             self.metrics.highest_in_flight_total, self.client.network.in_flight_count()
         )
+
+    # --- compression, where it takes long
+
+    def _compress_ahead(self, queue: PartitionQueue) -> None:
+        """Full batches that wait for those before them, while threads have nothing to do."""
+        for batch in islice(queue.queue, self.options.max_in_flight):
+            if self.compressing.under_way >= self.compressing.threads or not batch.closed:
+                return
+            if not batch.builder.is_finished and self.compressing.holds_up(batch):
+                self.compressing.begin(batch)
+
+    def _compressed(self, batch: ProducerBatch, error: BaseException | None) -> None:
+        """A thread has ended with it."""
+        if batch.is_done:  # it was given up meanwhile
+            self._free(batch)
+        elif error is not None:
+            batch.partition.queue.remove(batch)
+            self._fail(batch, error if isinstance(error, Exception) else RuntimeError(str(error)), True)
+        self.pump()
 
     # --- in
 
@@ -448,7 +475,7 @@ class Sender:
         while queue.untold and queue.untold[0].is_done:
             batch = queue.untold.popleft()
             batch.tell(self.on_batch)
-            if not batch.on_the_wire:
+            if not batch.in_use:
                 self.accumulator.release(batch)
         if not queue.untold:
             self.accumulator.active.pop(queue, None)
@@ -470,6 +497,7 @@ class Sender:
     def close(self) -> None:
         """Nothing is sent any more."""
         self._closed = True
+        self.compressing.close()
         for handle in (self._soon, self._timer):
             if handle is not None:
                 handle.cancel()

@@ -64,6 +64,7 @@ def test_what_the_own_producer_makes_of_them() -> None:
         "sasl.mechanism": "PLAIN",
         "key.serializer": "x",
         "what.is.this": "1",
+        "sasl.mechanisn": "PLAIN",
     }
     options, security, unknown = properties.producer_options(given)
     assert options == {
@@ -76,7 +77,7 @@ def test_what_the_own_producer_makes_of_them() -> None:
         "receive_buffer_bytes": 65536,
     }
     assert security == {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
-    assert unknown == ["what.is.this"]
+    assert unknown == ["what.is.this", "sasl.mechanisn"]
 
 
 @pytest.mark.parametrize(
@@ -131,5 +132,14 @@ def test_librdkafkas_names() -> None:
         "ssl.endpoint.identification.algorithm": "none",
         "queue.buffering.max.messages": "9",
     }
+    assert properties.rdkafka(
+        {
+            "ssl.truststore.certificates": "ca",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": "key",
+            "ssl.keystore.certificate.chain": "chain",
+            "ssl.key.password": "word",
+        }
+    ) == {"ssl.ca.pem": "ca", "ssl.key.pem": "key", "ssl.certificate.pem": "chain", "ssl.key.password": "word"}
     with pytest.raises(PropertyError, match="PEM"):
         properties.rdkafka({"ssl.truststore.location": "/ca.jks"})

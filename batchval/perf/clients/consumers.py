@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchval.perf.consume import ConsumeError, PerfConsumer, TopicPartition
-from batchval.perf.properties import PropertyError, rdkafka, translated
+from batchval.perf.properties import rdkafka, translated
 
 __all__ = ["OpenClient", "open_client"]
 
@@ -43,11 +43,11 @@ class OpenClient:
     version: str
 
 
-def open_client(given: Mapping[str, Any], properties: Mapping[str, str]) -> OpenClient:
+def open_client(given: Mapping[str, Any], properties: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
     """``given``: the options of the command by their names. Raises ConsumeError for what the cluster does not give."""
     if given["client"] == "librdkafka":
         return _librdkafka(given, properties)
-    return _own(given, properties)
+    return _own(given, properties, say)
 
 
 def _librdkafka(given: Mapping[str, Any], properties: Mapping[str, str]) -> OpenClient:
@@ -94,14 +94,14 @@ def _librdkafka_names(properties: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _own(given: Mapping[str, Any], properties: Mapping[str, str]) -> OpenClient:
+def _own(given: Mapping[str, Any], properties: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
     from batchval.fetch import ConsumerOptions
     from batchval.network.security import Security
     from batchval.perf.clients.own_consumer import OwnConsumer, partitions_of
 
     read, security, unknown = translated(properties, _OWN)
-    if unknown:
-        raise PropertyError(f"{unknown[0]}: not a property that --client batchval knows here")
+    for name in unknown:
+        say(f"{name}: the own client has no such setting, it is not used")
     said = {
         "client_id": "perf-consumer",
         "auto_offset_reset": "latest" if given["from_latest"] else "earliest",

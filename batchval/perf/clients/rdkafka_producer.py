@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import time
 from array import array
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +19,10 @@ from batchval.perf.produce import OnBatch, ProduceError
 
 __all__ = ["RdkafkaProducer"]
 
-#: what librdkafka would print by itself
+#: what librdkafka would print by itself; fatal errors it prints at any level
+_SILENT = logging.getLogger("batchval.perf.librdkafka")
+_SILENT.propagate = False
+_SILENT.addHandler(logging.NullHandler())
 _QUIET = {"log_level": 0, "statistics.interval.ms": 200}
 METADATA_S = 10.0
 _UNKNOWN_S = 5.0  # a topic that is made on demand is unknown at first
@@ -62,7 +67,7 @@ class RdkafkaProducer:
         self._on_batch = on_batch
         try:
             self._producer = Producer(
-                {**_QUIET, **self._config, "error_cb": self._on_error, "stats_cb": self._on_statistics}
+                {**_QUIET, **self._config, "error_cb": self._on_error, "stats_cb": self._on_statistics}, logger=_SILENT
             )
         except (KafkaException, ValueError, TypeError) as error:
             raise ProduceError(f"librdkafka: {_reason(error)}") from None
@@ -198,7 +203,8 @@ class RdkafkaProducer:
             self._poll(0.05)
         if len(self._producer):
             self._producer.purge()
-            self._producer.flush(1.0)
+            with suppress(KafkaException):  # a fatal error, which was told before
+                self._producer.flush(1.0)
         del self._producer
 
     def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
