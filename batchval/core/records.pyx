@@ -21,7 +21,6 @@ from batchval.core.layout cimport (
 )
 from batchval.core.scratch cimport Scratch, add_error
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
-from batchval.core.writing cimport size_of_varint
 
 cdef extern from *:
     """
@@ -360,6 +359,16 @@ cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHea
 
 # ---- the walk ------------------------------------------------------------------------------------------------------
 
+cdef inline int32_t size_of_length(int32_t length) noexcept nogil:
+    """writing.size_of_varint in 32 bits: of each record's time that is 2 %."""
+    cdef uint32_t v = (<uint32_t>length << 1) ^ <uint32_t>(length >> 31)
+    cdef int32_t n = 1
+    while v >= 0x80:
+        v >>= 7
+        n += 1
+    return n
+
+
 cdef int stopped(Stream *s, Facts *f, int32_t record, bint in_record) noexcept nogil:
     """The stream does not go on, and the parser wanted more."""
     f.record = record
@@ -550,7 +559,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
         f.min_timestamp = timestamp
     if timestamp > f.max_timestamp:
         f.max_timestamp = timestamp
-    f.sizes = <int32_t>(<uint32_t>f.sizes + <uint32_t>length + <uint32_t>size_of_varint(length))
+    f.sizes = <int32_t>(<uint32_t>f.sizes + <uint32_t>length + <uint32_t>size_of_length(length))
     f.records += 1
     if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i, timestamp,
             key_length >= 0):

@@ -233,7 +233,7 @@ def test_readme_and_baseline_are_written(
     report = module("report")
     readme = tmp_path / "README.md"
     readme.write_text("before\n<!-- bench:start -->\nold\n<!-- bench:end -->\nafter\n")
-    monkeypatch.setattr(report, "README", readme)
+    monkeypatch.setattr(report.readme_section, "README", readme)
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(report, "BASELINE", tmp_path / "results" / "validation.json")
     report.save(result)

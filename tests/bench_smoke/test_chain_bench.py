@@ -67,7 +67,7 @@ def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(tmp_path: Path, mon
         assert paths["claims"] > sum(paths.values()) / 2
     assert ways["validating"][0]["paths"].get("claims", 0) == 0
     readme = tmp_path / "README.md"
-    monkeypatch.setattr(ingress, "README", readme)
+    monkeypatch.setattr(ingress.readme_section, "README", readme)
     monkeypatch.setattr(ingress, "RESULTS", tmp_path / "saved")
     readme.write_text("before\n<!-- ingress:start -->\nold\n<!-- ingress:end -->\nbehind\n")
     ingress.save(result)

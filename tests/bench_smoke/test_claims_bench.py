@@ -141,7 +141,7 @@ def test_readme_results_and_chart_are_written(
     report = module("report_claims")
     readme = tmp_path / "README.md"
     readme.write_text("before\n<!-- claims-bench:start -->\nold\n<!-- claims-bench:end -->\nafter\n")
-    monkeypatch.setattr(report, "README", readme)
+    monkeypatch.setattr(report.readme_section, "README", readme)
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(report, "CHART", tmp_path / "claims.svg")
     report.save(result)

@@ -90,7 +90,7 @@ def test_a_result_goes_between_the_readmes_marks(
     result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readme = tmp_path / "README.md"
-    monkeypatch.setattr(verdicts, "README", readme)
+    monkeypatch.setattr(verdicts.readme_section, "README", readme)
     monkeypatch.setattr(verdicts, "RESULTS", tmp_path / "proxy")
     readme.write_text("before\n<!-- proxy-bench:start -->\nold\n<!-- proxy-bench:end -->\nbehind\n")
     verdicts.save(result)
