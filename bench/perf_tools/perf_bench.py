@@ -7,14 +7,17 @@ which; every run has the client's rate and what a million records cost the clien
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +33,11 @@ import readme_section  # noqa: E402
 from tests.interop.kafka_broker import KafkaBroker, classpath, find_java  # noqa: E402
 
 SIZE = 1000
+#: as Kafka's scripts start a broker, not as the tests do
+BROKER_JVM = ("-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4")
+MEMORY = Path("/dev/shm")  # the log lies there if there is room: what a disk writes back is not what is measured
+MEMORY_WANTED = 8 << 30
+WARM_UPS = 3  # runs of the C loop, for the broker's compiler
 Run = dict[str, float]
 Command = tuple[list[str], int]  # and how many records it moves in all
 
@@ -70,11 +78,12 @@ class Bench:
         rate_of: Callable[[str, int], float | None],
     ) -> dict[str, Any]:
         """All rounds, in turns, against a broker of its own; ``prepare`` makes the topic."""
-        with KafkaBroker(heap="1g", timeout=180) as broker:
+        with log_folder() as folder, KafkaBroker(folder, heap="1g", jvm=BROKER_JVM, timeout=180) as broker:
             assert broker.process is not None
             prepare(broker.bootstrap, options.records)
             every = commands(broker.bootstrap, options.records)
-            run_once("loop", every["loop"], rate_of, broker.process.pid)  # warm
+            for _ in range(WARM_UPS if not options.quick else 1):
+                run_once("loop", every["loop"], rate_of, broker.process.pid)
             found: dict[str, list[Run]] = {name: [] for name in every if name in options.only}
             for number in range(options.rounds):
                 for name, runs in found.items():
@@ -88,6 +97,7 @@ class Bench:
             "records": options.records,
             "rounds": options.rounds,
             "load": os.getloadavg(),
+            "log": "memory" if folder.parent == MEMORY else "disk",
             "runs": found,
         }
 
@@ -113,7 +123,9 @@ class Bench:
         """Lines: where it was measured, the rates, the targets."""
         where = result["machine"]
         lines = [
-            f"{result['date'][:10]}, {where['processor']}, {where['system']}, Python {where['python']}; {setting}",
+            f"{result['date'][:10]}, commit {where['commit']}, {where['processor']}, {where['system']}, "
+            f"Python {where['python']}, load average {result['load'][0]:.1f}; {setting} "
+            f"The broker as Kafka's scripts start it, its log in {result['log']}.",
             "",
             f"| {who} | records/s | MB/s | from – to | client CPU s / M | broker CPU s / M |",
             "|---|---|---|---|---|---|",
@@ -145,6 +157,17 @@ class Bench:
             place.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
             place.with_suffix(".md").write_text(f"# {self.title}\n\n{text}")
             readme_section.put(self.section, text)
+
+
+@contextlib.contextmanager
+def log_folder() -> Iterator[Path]:
+    """Where the broker's log goes."""
+    try:
+        spacious = shutil.disk_usage(MEMORY).free >= MEMORY_WANTED
+    except OSError:
+        spacious = False
+    with tempfile.TemporaryDirectory(prefix="batchval-bench-", dir=MEMORY if spacious else None) as folder:
+        yield Path(folder)
 
 
 # the clients
