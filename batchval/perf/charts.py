@@ -1,70 +1,17 @@
-"""Curves as SVG paths: scales, ticks and points. Lengths are the SVG's own units."""
+"""The curves of a run: latency by percentile, throughput over time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from batchval.perf.histogram import Histogram
+from batchval.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Curve, linear, path, short_number
 
-__all__ = ["Chart", "Curve", "percentile_chart", "time_chart"]
+__all__ = ["percentile_chart", "time_chart"]
 
-WIDTH, HEIGHT = 720, 300
-LEFT, RIGHT, TOP, BOTTOM = 70, 16, 14, 42
 #: Where the percentile axis has a mark.
 _MARKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A line of a chart; ``run`` is its place in the legend, and its colour."""
-
-    run: int
-    name: str
-    path: str
-    dashed: bool = False
-
-
-@dataclass(slots=True)
-class Chart:
-    """What the template draws. Ticks are (place, words)."""
-
-    title: str
-    x_label: str
-    y_label: str
-    x_ticks: list[tuple[float, str]] = field(default_factory=list)
-    y_ticks: list[tuple[float, str]] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = LEFT
-    right: int = WIDTH - RIGHT
-    top: int = TOP
-    bottom: int = HEIGHT - BOTTOM
-
-
-def _path(points: Sequence[tuple[float, float]]) -> str:
-    return "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-def _nice_step(span: float, steps: int) -> float:
-    """1, 2 or 5 times a power of ten."""
-    raw = span / steps
-    power = 10.0 ** math.floor(math.log10(raw))
-    return next(power * factor for factor in (1, 2, 5, 10) if raw <= power * factor * 1.0001)
-
-
-def _linear(high: float, steps: int) -> list[float]:
-    step = _nice_step(high or 1.0, steps)
-    return [i * step for i in range(math.ceil((high or 1.0) / step - 1e-9) + 1)]
-
-
-def _words(value: float) -> str:
-    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
 
 
 def _place(percent: float, last: float) -> float:
@@ -110,7 +57,8 @@ def percentile_chart(runs: Sequence[tuple[str, Histogram | None, Histogram | Non
             nines = known * step / 240
             percent = 100 * (1 - 10**-nines)
             points.append((_place(percent, last), y_of(histogram.percentile(percent))))
-        chart.curves.append(Curve(i, name, _path(points), dashed))
+        words = f"{name}, from the intended send time" if dashed else name
+        chart.curves.append(Curve(i, words, path(points), dashed))
     return chart
 
 
@@ -119,8 +67,8 @@ def time_chart(runs: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> Cha
     drawn = [(i, name, points) for i, (name, points) in enumerate(runs) if len(points) > 1]
     if not drawn:
         return None
-    xs = _linear(max(points[-1][0] for _, _, points in drawn), 6)
-    ys = _linear(max(y for _, _, points in drawn for _, y in points), 5)
+    xs = linear(max(points[-1][0] for _, _, points in drawn), 6)
+    ys = linear(max(y for _, _, points in drawn for _, y in points), 5)
     wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -128,7 +76,7 @@ def time_chart(runs: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> Cha
 
     chart = Chart("Throughput over time", "seconds since the start", "records a second")
     chart.x_ticks = [(at(x, 0)[0], f"{x:g}") for x in xs]
-    chart.y_ticks = [(at(0, y)[1], _words(y)) for y in ys]
+    chart.y_ticks = [(at(0, y)[1], short_number(y)) for y in ys]
     for i, name, points in drawn:
-        chart.curves.append(Curve(i, name, _path([at(x, y) for x, y in points])))
+        chart.curves.append(Curve(i, name, path([at(x, y) for x, y in points])))
     return chart

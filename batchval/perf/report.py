@@ -14,6 +14,7 @@ from batchval.perf import compare
 from batchval.perf.charts import percentile_chart, time_chart
 from batchval.perf.figures import figures, is_better, throughput
 from batchval.perf.results import Result
+from batchval.report.pages import render
 
 __all__ = ["ReportError", "page", "write"]
 
@@ -26,25 +27,24 @@ class ReportError(BatchvalError):
 
 def page(runs: Sequence[tuple[str, Result]]) -> str:
     """The page of these runs, by name; each but the first is compared with the first."""
-    try:
-        from jinja2 import Environment
-    except ModuleNotFoundError as error:
-        raise ReportError(f"a report needs {error.name}: pip install batchval[perf]") from None
     shown = [{"name": n, "figures": figures(r), "date": r.date, "about": _about(r)} for n, r in runs]
     charts = [
         percentile_chart([(n, r.histogram, r.histogram_intended) for n, r in runs]),
         time_chart([(n, throughput(r)) for n, r in runs]),
     ]
     names = list(dict.fromkeys(name for run in shown for name in run["figures"]))
-    template = Environment(autoescape=True, keep_trailing_newline=True).from_string(_TEMPLATE.read_text("utf-8"))
-    return template.render(
-        title=f"batchval perf {runs[0][1].kind}",
-        subtitle="; ".join(f"{n}: {r.client}, {r.totals['records']:,} records" for n, r in runs),
-        charts=[chart for chart in charts if chart is not None],
-        runs=shown,
-        figure_names=names,
-        compared=[_pair(runs[0], other) for other in runs[1:]],
-    )
+    try:
+        return render(
+            _TEMPLATE,
+            title=f"batchval perf {runs[0][1].kind}",
+            subtitle="; ".join(f"{n}: {r.client}, {r.totals['records']:,} records" for n, r in runs),
+            charts=[chart for chart in charts if chart is not None],
+            runs=shown,
+            figure_names=names,
+            compared=[_pair(runs[0], other) for other in runs[1:]],
+        )
+    except ModuleNotFoundError as error:
+        raise ReportError(f"a report needs {error.name}: pip install batchval[perf]") from None
 
 
 def write(path: Path | str, runs: Sequence[tuple[str, Result]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["human_bytes", "plural", "printable"]
+__all__ = ["human_bytes", "human_seconds", "plural", "printable"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
@@ -30,3 +30,11 @@ def printable(name: str | os.PathLike[str]) -> str:
     """A file's name that cannot move the cursor, colour the terminal or break the encoding of the output."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def human_seconds(seconds: float) -> str:
+    """``1.2 ms``, ``3.4 s``, ``5.6 h``: of CPU, so days are hours."""
+    for size, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
+        if seconds >= size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds * 1e6:,.0f} µs" if seconds else "0 s"

@@ -1,0 +1,49 @@
+"""Reads what an audit has written: Parquet files below summary/, errors/ and segments/ of its folder, anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from batchval.audit.facts import Facts, gather
+from batchval.errors import BatchvalError
+
+__all__ = ["OutputError", "facts_of", "read"]
+
+#: more findings than these are not put in order: the first that are found stand for all
+_SORTED = 200_000
+_PLACE = ("topic", "partition", "segment", "position")
+
+
+class OutputError(BatchvalError):
+    """A folder does not hold what an audit writes."""
+
+
+def _dataset(out: str, name: str) -> Any:
+    try:
+        filesystem, path = fs.FileSystem.from_uri(out) if "://" in out else (fs.LocalFileSystem(), out)
+        return ds.dataset(f"{path.rstrip('/')}/{name}", filesystem=filesystem, format="parquet")
+    except (OSError, pa.ArrowInvalid) as error:
+        raise OutputError(f"{out}: no {name}/ of an audit: {str(error).splitlines()[0]}") from None
+
+
+def read(out: str, name: str, columns: list[str] | None = None) -> pa.Table:
+    """One of the tables, whole. OutputError."""
+    dataset = _dataset(out, name)
+    try:
+        return dataset.to_table(columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise OutputError(f"{out}: {name}/ cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def facts_of(out: str, findings: int = 200) -> Facts:
+    """All that the outputs in this folder say; with the first findings. OutputError."""
+    errors = _dataset(out, "errors")
+    count = errors.count_rows()
+    first = errors.to_table() if count <= _SORTED else errors.head(findings)
+    if first.num_rows:
+        first = first.sort_by([(name, "ascending") for name in _PLACE])
+    return gather(read(out, "summary"), first.slice(0, findings), count, read(out, "segments"))

@@ -1,0 +1,96 @@
+"""What it costs to judge a batch, from the kept results of the benches: batchval/audit/costs.json.
+
+    python tools/audit_costs.py [--check]
+
+For each codec and way, nanoseconds are a * batches + b * records + c * bytes (as stored), a, b and c not below 0,
+fitted to the relative error over the bench's cells of magic 2. Such a sum can be taken of a whole hour: it does not
+matter how the records lie in batches. ``within`` is how far a cell is from its fit at most. ``cpu_s_a_gb`` is as
+measured, for batches of 100 records of 1,000 bytes, per 10^9 bytes as stored. Kafka's times are its best iterations, so
+what is saved is rather more than is said.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path += [str(ROOT), str(ROOT / "bench" / "validation")]
+
+import batches  # noqa: E402
+import cells  # noqa: E402
+
+RESULTS = ROOT / "bench" / "results"
+COSTS = ROOT / "batchval" / "audit" / "costs.json"
+#: way -> (bench, the name of its time there, which of its times)
+WAYS = {
+    "kafka": ("validation", "kafka", "best_us"),  # Kafka's own LogValidator, in place
+    "shallow": ("validation", "native check_ranges", "us"),  # every record walked here
+    "claims": ("claims", "claims_ranges", "us"),  # header, CRC and claims
+    "header": ("validation", "native scan_batches", "us"),  # header and CRC alone
+}
+MIDDLE = (100, 1000)
+
+
+def fit(cases: list[tuple[int, int, float]]) -> dict[str, float]:
+    """(records, bytes, ns) of one batch each -> the three coefficients and how far a case is from them at most."""
+    times = np.array([ns for _, _, ns in cases])
+    matrix = np.array([[1.0, records, size] for records, size, _ in cases]) / times[:, None]
+    best: tuple[float, np.ndarray] | None = None
+    for count in range(1, 4):
+        for chosen in itertools.combinations(range(3), count):
+            found = np.linalg.lstsq(matrix[:, chosen], np.ones(len(cases)), rcond=None)[0]
+            if (found < 0).any():
+                continue
+            whole = np.zeros(3)
+            whole[list(chosen)] = found
+            error = float(((matrix @ whole - 1) ** 2).sum())
+            if best is None or error < best[0] - 1e-12:
+                best = error, whole
+    assert best is not None
+    ratios = matrix @ best[1]
+    names = ("ns_a_batch", "ns_a_record", "ns_a_byte")
+    return dict(zip(names, (float(f"{x:.4g}") for x in best[1]), strict=True)) | {
+        "within": math.ceil(100 * max(ratios.max(), 1 / ratios.min())) / 100
+    }
+
+
+def costs() -> dict[str, Any]:
+    found = {name: json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("validation", "claims")}
+    answer: dict[str, Any] = {"made_by": "tools/audit_costs.py", "sources": {}, "ways": {}}
+    for name, result in found.items():
+        machine = result["machine"]
+        kept = {key: machine[key] for key in ("date", "commit", "processor", "kafka")}
+        answer["sources"][f"bench/results/{name}.json"] = kept
+    for way, (bench, key, which) in WAYS.items():
+        answer["ways"][way] = {}
+        for codec in cells.CODECS:
+            cases = []
+            for cell in cells.cells():
+                timed = found[bench]["times"].get(cell.name, {}).get(key)
+                if cell.codec == codec and timed is not None:
+                    cases.append((cell.records, len(batches.build(cell)), timed[which] * 1000, cell))
+            if not cases:
+                continue  # without compression there is nothing that claims would save
+            middle = next(ns / size for _, size, ns, cell in cases if (cell.records, cell.value_size) == MIDDLE)
+            fitted = fit([(records, size, ns) for records, size, ns, _ in cases])
+            answer["ways"][way][codec] = fitted | {"cpu_s_a_gb": float(f"{middle:.4g}")}
+    return answer
+
+
+def main() -> int:
+    text = json.dumps(costs(), indent=1) + "\n"
+    if "--check" in sys.argv[1:]:
+        return int(COSTS.read_text("utf-8") != text)
+    COSTS.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
