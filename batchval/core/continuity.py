@@ -71,19 +71,21 @@ class Continuity:
         self._first_epoch: _First | None = None
         self._openers = np.empty(0, _OPENERS)  # until the first place where producers were forgotten
         self._forgot = False
+        self._base = 0  # what positions of columns count from
 
     def damaged(self) -> None:
         """Batches may be missing here, as somebody else reports: what is gone is not reported again as a gap."""
         self.after_damage = True
 
-    def feed(self, columns: BatchColumns) -> Iterator[Finding]:
-        """Findings of the next stretch, in order of their positions.
+    def feed(self, columns: BatchColumns, base: int = 0) -> Iterator[Finding]:
+        """Findings of the next stretch, in order of their positions, which count from ``base``.
 
         Rows with a wrong CRC are not believed, and what is missing in their place is not reported a second time.
         """
         if not len(columns):
             return
         read = Continuity(compacted=self.compacted)
+        read._base = base
         found = [*read._read(columns), *self.join(read)]
         yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
 
@@ -175,7 +177,7 @@ class Continuity:
 
     def _place(self, columns: BatchColumns, row: int) -> tuple[int, int, int]:
         return (
-            int(columns["position"][row]),
+            int(columns["position"][row]) + self._base,
             int(columns["base_offset"][row]),
             int(columns["max_timestamp"][row]),
         )
@@ -209,8 +211,9 @@ class Continuity:
         order = np.lexsort((columns["producer_id"][rows], groups))  # stable: each producer's batches stay in order
         rows, groups = rows[order], groups[order]
         said = np.empty(len(rows), _OPENERS)
-        for name in ("producer_id", "max_timestamp", "producer_epoch", "position"):
+        for name in ("producer_id", "max_timestamp", "producer_epoch"):
             said[name] = columns[name][rows]
+        said["position"] = columns["position"][rows] + self._base
         said["sequence"], said["offset"] = columns["base_sequence"][rows], columns["base_offset"][rows]
         known = said[_PRODUCER_FIELDS].astype(PRODUCERS)
         spent = columns["last_offset_delta"][rows].astype("<i8") + 1

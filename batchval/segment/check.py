@@ -26,14 +26,17 @@ from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.report.words import plural
 from batchval.rules import Rule, by_number
-from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentFile, Stretch, read_index
+from batchval.segment.reader import INDEX_ENTRY, Damage, IndexEntry, SegmentFile, Stretch, read_index
 
-__all__ = ["FileFinding", "Options", "Summary", "check_file", "check_paths", "damage_reason", "find_files"]
+__all__ = [
+    *("LEGAL_IF_COMPACTED", "FileFinding", "IndexLie", "Options", "Places", "Summary", "check_file", "check_paths"),
+    *("damage_reason", "find_files", "index_lies", "index_rest_reason", "thinned"),
+]
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 _PATHS = ("", "claims", "shallow", "full", "rebuilt")
-#: a gap that is legal once the cleaner has been at the partition
-_LEGAL_IF_COMPACTED = (Rule.L3, Rule.L5)
+#: gaps that are legal once the cleaner has been at the partition
+LEGAL_IF_COMPACTED = (Rule.L3, Rule.L5)
 
 
 class FileFinding(NamedTuple):
@@ -184,6 +187,14 @@ def _one_line(file: Path, error: OSError) -> str:
     return f"{error.filename or file}: {error.strerror or error}"
 
 
+def thinned(columns: BatchColumns) -> bool:
+    """Is there a batch with fewer records than offsets? Only the cleaner writes that."""
+    counted = columns["is_valid"] & (columns["records_count"] >= 0)
+    return bool(
+        (counted & (columns["records_count"].astype("<i8") <= columns["last_offset_delta"].astype("<i8"))).any()
+    )
+
+
 class _Partition:
     """What segments of one partition share."""
 
@@ -194,23 +205,15 @@ class _Partition:
 
     def feed(self, file: Path, base: int, columns: BatchColumns) -> Iterator[FileFinding]:
         """Findings between batches. Those that compaction would explain are held until the partition is known."""
-        if self._auto and not self.continuity.compacted and self._thinned(columns):
+        if self._auto and not self.continuity.compacted and thinned(columns):
             self.continuity.compacted = True
             self._held.clear()
-        for found in self.continuity.feed(columns):
-            finding = FileFinding(file, base + found.position, found.offset, found.rule, found.reason)
-            if self._auto and found.rule in _LEGAL_IF_COMPACTED:
+        for found in self.continuity.feed(columns, base):
+            finding = FileFinding(file, found.position, found.offset, found.rule, found.reason)
+            if self._auto and found.rule in LEGAL_IF_COMPACTED:
                 self._held.append(finding)
             else:
                 yield finding
-
-    @staticmethod
-    def _thinned(columns: BatchColumns) -> bool:
-        """A batch with fewer records than offsets: only the cleaner writes that."""
-        counted = columns["is_valid"] & (columns["records_count"] >= 0)
-        return bool(
-            (counted & (columns["records_count"].astype("<i8") <= columns["last_offset_delta"].astype("<i8"))).any()
-        )
 
     def finish(self, summary: Summary) -> Iterator[FileFinding]:
         summary.findings += len(self._held)
@@ -225,7 +228,7 @@ def check_file(
     profile = options.profile_of(file)
     validator = options.validator(profile)
     now_ms = options.now_ms if options.now_ms is not None else int(time.time() * 1000)
-    places = _Places()
+    places = Places()
     with SegmentFile(file, accept_claims_header=options.policy.accept_claims_header) as segment:
         summary.files += 1
         for part in segment.stretches():
@@ -306,7 +309,7 @@ def _batch_findings(file: Path, part: Stretch, columns: BatchColumns) -> Iterato
                 yield FileFinding(file, position, offset, extra, extra.summary, reported=True)
 
 
-class _Places:
+class Places:
     """Where a segment's batches start, to hold its index against."""
 
     def __init__(self) -> None:
@@ -328,24 +331,42 @@ class _Places:
         return any(d.position <= position < d.position + d.size for d in self.damaged)
 
 
-def _index_findings(file: Path, places: _Places) -> Iterator[FileFinding]:
-    """L6: an entry must point at the start of a batch that does not begin behind the entry's offset."""
+def _index_findings(file: Path, places: Places) -> Iterator[FileFinding]:
     index = file.with_suffix(".index")
     if not index.is_file():
         return
     rest = index.stat().st_size % INDEX_ENTRY
     if rest:
-        yield FileFinding(
-            index, index.stat().st_size - rest, None, Rule.L6, f"{plural(rest, 'byte')} behind the last whole entry"
-        )
-    starts, bases = places.arrays()
-    for offset, position in read_index(index, int(file.stem)):
+        yield FileFinding(index, index.stat().st_size - rest, None, Rule.L6, index_rest_reason(rest))
+    for lie in index_lies(read_index(index, int(file.stem)), *places.arrays()):
+        if lie.names_a_batch or not places.lost(lie.position):
+            yield FileFinding(index, lie.position, lie.offset, Rule.L6, lie.reason)
+
+
+class IndexLie(NamedTuple):
+    """An entry that does not tell the truth; where it names no batch, one may have been there that was damaged."""
+
+    position: int
+    offset: int
+    reason: str
+    names_a_batch: bool
+
+
+def index_lies(entries: list[IndexEntry], starts: np.ndarray, bases: np.ndarray) -> Iterator[IndexLie]:
+    """L6: an entry must point at the start of a batch that does not begin behind the entry's offset.
+
+    ``starts``: where batches start, ascending; ``bases``: their base offsets, the least int64 where that is not known.
+    """
+    for offset, position in entries:
         row = int(np.searchsorted(starts, position))
         if row < len(starts) and starts[row] == position:
             if bases[row] > offset:
                 reason = f"offset {offset}: the batch at position {position} begins at {bases[row]}"
-                yield FileFinding(index, position, offset, Rule.L6, reason)
-        elif not places.lost(position):
-            yield FileFinding(
-                index, position, offset, Rule.L6, f"offset {offset}: no batch starts at position {position}"
-            )
+                yield IndexLie(position, offset, reason, names_a_batch=True)
+        else:
+            reason = f"offset {offset}: no batch starts at position {position}"
+            yield IndexLie(position, offset, reason, names_a_batch=False)
+
+
+def index_rest_reason(rest: int) -> str:
+    return f"{plural(rest, 'byte')} behind the last whole entry"

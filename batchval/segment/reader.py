@@ -20,7 +20,7 @@ import numpy as np
 from batchval.core.columns import BatchColumns, resynchronise, scan_batches
 from batchval.core.crc32c import crc32c
 
-__all__ = ["INDEX_ENTRY", "Damage", "IndexEntry", "SegmentFile", "Stretch", "read_index"]
+__all__ = ["INDEX_ENTRY", "Damage", "IndexEntry", "SegmentFile", "Stretch", "index_entries", "read_index"]
 
 BLOCK = 8 << 20  # bytes read at a time; a larger batch gets a larger block
 BELIEVED = 32 << 20  # a batch that states more than this must show a right checksum before it is read whole
@@ -210,7 +210,11 @@ def _before(columns: BatchColumns, limit: int) -> int:
 
 def read_index(path: Path, base_offset: int) -> list[IndexEntry]:
     """The entries of an .index file, without the zeros of preallocation and without a last entry that is cut off."""
-    data = path.read_bytes()
+    return index_entries(path.read_bytes(), base_offset)
+
+
+def index_entries(data: bytes, base_offset: int) -> list[IndexEntry]:
+    """The same of an index file's bytes."""
     pairs = np.frombuffer(data, ">u4", len(data) // INDEX_ENTRY * 2).reshape(-1, 2).astype("<i8")
     pairs = pairs[(pairs != 0).any(axis=1)]
     return [IndexEntry(base_offset + relative, position) for relative, position in pairs.tolist()]
