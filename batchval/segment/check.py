@@ -29,8 +29,19 @@ from batchval.rules import Rule, by_number
 from batchval.segment.reader import INDEX_ENTRY, Damage, IndexEntry, SegmentFile, Stretch, read_index
 
 __all__ = [
-    *("LEGAL_IF_COMPACTED", "FileFinding", "IndexLie", "Options", "Places", "Summary", "check_file", "check_paths"),
-    *("damage_reason", "find_files", "index_lies", "index_rest_reason", "thinned"),
+    "LEGAL_IF_COMPACTED",
+    "FileFinding",
+    "IndexLie",
+    "Options",
+    "Places",
+    "Summary",
+    "check_file",
+    "check_paths",
+    "damage_reason",
+    "find_files",
+    "index_lies",
+    "index_rest_reason",
+    "thinned",
 ]
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
