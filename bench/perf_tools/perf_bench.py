@@ -37,6 +37,8 @@ SIZE = 1000
 BROKER_JVM = ("-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4")
 MEMORY = Path("/dev/shm")  # the log lies there if there is room: what a disk writes back is not what is measured
 MEMORY_WANTED = 8 << 30
+#: by default a log may grow for five minutes before anybody looks at retention.bytes
+BROKER_CONFIG = {"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 500}
 WARM_UPS = 3  # runs of the C loop, for the broker's compiler
 Run = dict[str, float]
 Command = tuple[list[str], int]  # and how many records it moves in all
@@ -78,7 +80,10 @@ class Bench:
         rate_of: Callable[[str, int], float | None],
     ) -> dict[str, Any]:
         """All rounds, in turns, against a broker of its own; ``prepare`` makes the topic."""
-        with log_folder() as folder, KafkaBroker(folder, heap="1g", jvm=BROKER_JVM, timeout=180) as broker:
+        with (
+            log_folder() as folder,
+            KafkaBroker(folder, config=BROKER_CONFIG, heap="1g", jvm=BROKER_JVM, timeout=180) as broker,
+        ):
             assert broker.process is not None
             prepare(broker.bootstrap, options.records)
             every = commands(broker.bootstrap, options.records)
@@ -89,6 +94,7 @@ class Bench:
                 for name, runs in found.items():
                     run = run_once(name, every[name], rate_of, broker.process.pid)
                     runs.append(run)
+                    time.sleep(2)  # what is no longer kept goes
                     said = f"round {number + 1}  {name:<14} {run['rate']:>12,.0f} records/s"
                     print(said, file=sys.stderr, flush=True)
         return {

@@ -53,7 +53,7 @@ def make_topic(bootstrap: str, records: int) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     # what was sent is not kept for long: a disk is not what is measured
-    settings = {"retention.bytes": "1000000000", "segment.bytes": "200000000"}
+    settings = {"retention.bytes": "500000000", "segment.bytes": "100000000"}
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)])[TOPIC].result(60)
 
 
