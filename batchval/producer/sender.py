@@ -251,6 +251,7 @@ class Sender:
             except Exception as error:  # a compressor that fails
                 queue.queue.popleft()
                 self._fail(batch, error, True)
+                self.pump_soon()  # no answer will come that has the next one tried
                 continue
             if taken and size + batch.builder.wire_size > self.options.max_request_size:
                 self._turn = at - 1

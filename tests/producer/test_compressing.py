@@ -119,6 +119,24 @@ def test_a_codec_that_fails_fails_its_batch_alone(gate: Gate) -> None:
     run(work())
 
 
+def test_a_codec_that_fails_in_the_loop_holds_up_nobody(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many batches wait for the connection; each is tried, though no answer comes that would have the sender look."""
+    monkeypatch.setattr(compressing, "HOLDS_UP_NS", 1 << 60)
+
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(lz4(broker)) as producer:
+            gate.error = MemoryError("no memory for it")
+            gate.open.set()
+            told: list[Any] = []
+            await fill(producer, VALUES, told)
+            await producer.flush(10_000)
+            assert len(told) == len(VALUES)
+            assert all(isinstance(error, MemoryError) for _, _, error in told)
+            assert producer.buffer_used == 0
+
+    run(work())
+
+
 def test_given_up_while_a_thread_has_it(gate: Gate) -> None:
     """Its memory is its own until the thread is done with it."""
 
