@@ -84,7 +84,8 @@ class Transactions:
         self._offsets_added = False
         self._bump_at_the_end = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._adding = False
+        self._adding: asyncio.Task[None] | None = None
+        self._in_doubt = False  # the coordinator may have been told of partitions: it has not answered
         self._asking_id = False
 
     # --- states
@@ -175,15 +176,15 @@ class Transactions:
             return False
         if self.state in (State.IN_TRANSACTION, State.ENDING):
             self._wanted.add(where)
-            if not self._adding:
-                self._adding = True
-                self._start(self._add_partitions())
+            if self._adding is None:
+                self._adding = self._start(self._add_partitions())
         return True
 
     async def _add_partitions(self) -> None:
         try:
             while self._wanted and self.state in (State.IN_TRANSACTION, State.ENDING):
                 these = sorted(self._wanted)
+                self._in_doubt = True
                 await self._ask(
                     _ADD_PARTITIONS,
                     (0, 3),
@@ -195,6 +196,7 @@ class Transactions:
                     ),
                     self.options.max_block_ms,
                 )
+                self._in_doubt = False
                 self._partitions.update(these)
                 self._wanted.difference_update(these)
                 self._on_change()
@@ -202,7 +204,7 @@ class Transactions:
             self.failed(error)
             self._on_change()
         finally:
-            self._adding = False
+            self._adding = None
 
     def _partitions_request(self, these: list[tuple[str, int]], version: int) -> AnyRequest:
         topics: dict[str, list[int]] = {}
@@ -266,8 +268,17 @@ class Transactions:
             raise
 
     async def end(self, commit: bool, timeout_ms: float) -> None:
-        """EndTxn, where the coordinator knows of the transaction; all records have been settled before."""
-        if self._partitions or self._wanted or self._offsets_added:
+        """EndTxn, where the coordinator knows of the transaction; all records have been settled before.
+
+        A request that adds partitions is waited for: behind the end it would begin a transaction that nobody ends.
+        """
+        if not commit:
+            self._wanted.clear()
+        if self._adding is not None:
+            await asyncio.wait([self._adding])
+        if self._in_doubt and not commit:
+            self._bump_at_the_end = True  # a new epoch ends what there may be
+        elif self._partitions or self._offsets_added:
             sequences, transactional_id = self.sequences, self.options.transactional_id or ""
             await self._ask(
                 _END,
@@ -280,7 +291,7 @@ class Transactions:
             )
         if self._bump_at_the_end and not commit:
             await self._init(timeout_ms)  # a new epoch: sequences begin again (KIP-360)
-        self._bump_at_the_end = False
+        self._bump_at_the_end = self._in_doubt = False
         self._partitions.clear()
         self._wanted.clear()
         self._offsets_added = False
@@ -351,10 +362,11 @@ class Transactions:
             return ProducerFencedError(code, f"{what}: {name}: another producer has taken it over, or it timed out")
         return broker_error(code, what)
 
-    def _start(self, work: Any) -> None:
+    def _start(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """Nothing is asked any more."""

@@ -280,6 +280,29 @@ def test_a_broker_that_dies_leaves_right_totals(client: str, tmp_path: Path) -> 
     assert f"{totals['failed']} records failed: " in line
 
 
+@pytest.mark.parametrize("client", ONE_CLIENT)
+def test_a_broker_that_comes_back_amid_transactions(client: str, tmp_path: Path) -> None:
+    """Killed, and started again: the run goes on, and all is committed, once, in order."""
+    with KafkaBroker(tmp_path / "broker", heap="256m") as dying:
+        admin = AdminClient({"bootstrap.servers": dying.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
+        with subprocess.Popen(
+            command("--bootstrap-server", dying.bootstrap, "--topic", "t", "--client", client, "--num-records", 6000,
+                    "--payload-monotonic", "--throughput", 2000, "--reporting-interval", 200,
+                    "--transactional-id", "t", "--transaction-duration-ms", 100),
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            while process.stdout.readline().startswith("0 records sent"):
+                pass
+            dying.kill()
+            dying.start()
+            out, err = process.communicate(timeout=100)
+        assert (process.returncode, err) == (0, "")
+        assert parse(out)[-1].records == 6000
+        assert values(dying.bootstrap, "t") == [b"%d" % n for n in range(6000)]  # read committed
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -260,6 +260,26 @@ def test_an_aborted_transaction_whose_records_were_sent(broker: KafkaBroker) -> 
     assert len(read_all(broker, "tx-sent")) == 30
 
 
+@pytest.mark.parametrize("turns", [0, 2])
+def test_aborted_before_the_coordinator_knows_of_it(broker: KafkaBroker, turns: int) -> None:
+    """The request that adds partitions may be under way: what it would begin is ended too, and nothing is refused."""
+    topic = f"tx-early-{turns}"
+
+    async def work() -> None:
+        async with Producer(options(broker, transactional_id=topic, linger_ms=0)) as producer:
+            await producer.init_transactions()
+            for n in range(12):
+                producer.begin_transaction()
+                await producer.produce_async(topic, b"%d" % n, partition=n % 3)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await (producer.abort_transaction() if n % 2 else producer.commit_transaction())
+
+    run(work())
+    values = [value for _, _, _, value, _, _ in read_all(broker, topic, committed=True)]
+    assert sorted(values) == sorted(b"%d" % n for n in range(0, 12, 2))
+
+
 def test_a_fenced_producer(broker: KafkaBroker) -> None:
     async def work() -> None:
         first = Producer(options(broker, transactional_id="t-2"))
