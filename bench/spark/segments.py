@@ -1,0 +1,76 @@
+"""Segments to audit, as large as asked: */<topic>-<partition>/<base offset>.log and .index, the same bytes each time.
+
+    python bench/spark/segments.py OUT --gib 1 --batch-bytes 16384 [--codecs none,gzip,snappy,lz4,zstd]
+
+A batch of each codec in turn, with the bench's own records (bench/validation/batches.py), about ``--batch-bytes`` as
+stored. Only the base offset differs from one round to the next: it is not under the checksum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+from itertools import cycle
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "validation")]
+
+import batches  # noqa: E402
+import cells  # noqa: E402
+
+INDEX_INTERVAL = 4096  # Kafka's default
+VALUE_SIZE = 1000
+VARIANTS = 4  # of each codec, of other lengths
+
+
+def batch_near(codec: str, size: int, variant: int) -> bytes:
+    """A batch of whole records of about so many bytes as stored."""
+    value = VALUE_SIZE if size > 2 * VALUE_SIZE else 100
+    count, batch = 1, batches.batch_v2(codec, 1, value)
+    for _ in range(4):
+        count = max(1, round(count * size / len(batch)) + variant)
+        batch = batches.batch_v2(codec, count, value)
+    return batch
+
+
+def write(out: Path, topic: str, partitions: int, size: int, batch_bytes: int, codecs: tuple[str, ...]) -> int:
+    """``size`` bytes a partition, a segment each. The number of batches."""
+    kinds = [(codec, variant) for variant in range(VARIANTS) for codec in codecs]
+    made = [bytearray(batch_near(codec, batch_bytes, variant)) for codec, variant in kinds]
+    total = 0
+    for partition in range(partitions):
+        folder = out / f"{topic}-{partition}"
+        folder.mkdir(parents=True, exist_ok=True)
+        offset = position = indexed = 0
+        with (folder / f"{0:020}.log").open("wb") as log, (folder / f"{0:020}.index").open("wb") as index:
+            for batch in cycle(made):
+                if position + len(batch) > size:
+                    break
+                last = offset + struct.unpack_from(">i", batch, 23)[0]
+                struct.pack_into(">q", batch, 0, offset)
+                if indexed > INDEX_INTERVAL:
+                    index.write(struct.pack(">ii", last, position))
+                    indexed = 0
+                log.write(batch)
+                offset, position, indexed = last + 1, position + len(batch), indexed + len(batch)
+                total += 1
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--topic", default="bench")
+    parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--gib", type=float, default=1.0, help="a partition")
+    parser.add_argument("--batch-bytes", type=int, default=16_384)
+    parser.add_argument("--codecs", default=",".join(cells.CODECS))
+    given = parser.parse_args()
+    size = int(given.gib * 2**30)
+    codecs = tuple(given.codecs.split(","))
+    print(write(given.out, given.topic, given.partitions, size, given.batch_bytes, codecs), "batches")
+
+
+if __name__ == "__main__":
+    main()
