@@ -99,6 +99,9 @@ def command(**given: Any) -> int:
         except re.error as error:
             raise click.UsageError(f"--include {include!r}: {error}") from None
     dates = DateFormat(given["date_format"])
+    for file in (given["json_file"], given["report"]):
+        if file is not None:
+            file.open("a").close()  # better now than after an hour
     given["group"] = given["group"] or f"perf-consumer-{random.randrange(100_000)}"
     try:
         return _run(given, dates)
@@ -128,6 +131,7 @@ def _say(line: str) -> None:
 
 
 def _run(given: Mapping[str, Any], dates: Any) -> int:
+    from batchval.cli.progress_line import ProgressLine, how_far
     from batchval.perf import rows
     from batchval.perf.clients import consumers
     from batchval.perf.consume import ConsumeRun, RunOptions
@@ -143,16 +147,19 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
     if threads > len(partitions):
         click.echo(rows.threads_warning(threads, len(partitions)))
         threads = len(partitions)
+    line = ProgressLine()
     run = ConsumeRun(
         RunOptions(given["num_records"], threads, given["timeout"], given["reporting_interval"]),
         client.make,
         partitions,
-        on_interval=(lambda part: click.echo(rows.detailed_row(part, dates))) if given["show_detailed_stats"] else None,
+        on_interval=(lambda part: line.echo(rows.detailed_row(part, dates))) if given["show_detailed_stats"] else None,
     )
-    progress = _progress(given["num_records"])
-    outcome = run.run(progress)
-    if progress is not None:
-        click.echo("\r\x1b[K", nl=False, err=True)
+
+    def far(sample: Sample) -> None:
+        line.show(how_far(sample.records, given["num_records"], sample.t_ms / 1000))
+
+    outcome = run.run(far if line.watched else None)
+    line.clear()
     if outcome.error is not None and outcome.summary is None:
         raise outcome.error
     if outcome.timed_out and outcome.short:
@@ -225,20 +232,6 @@ def _properties(given: Mapping[str, Any]) -> dict[str, str]:
 
     files = [given["command_config"]] if given["command_config"] is not None else []
     return gathered(files, given["command_property"])
-
-
-def _progress(num_records: int) -> Any:
-    if not sys.stderr.isatty():
-        return None
-
-    def show(sample: Sample) -> None:
-        share = 100 * sample.records / num_records
-        per_second = sample.records / (sample.t_ms / 1000) if sample.t_ms else 0.0
-        click.echo(
-            f"\r\x1b[K{sample.records:,} records, {share:.0f} %, {per_second:,.0f} records/s", nl=False, err=True
-        )
-
-    return show
 
 
 def _print_metrics(outcome: Outcome) -> None:

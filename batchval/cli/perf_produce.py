@@ -85,6 +85,7 @@ class _WithProps(click.Command):
 @click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")
 @click.option("--json", "json_file", type=_FILE, metavar="FILE", help="The result, for merge and compare.")
 @click.option("--histogram", "histogram_file", type=_FILE, metavar="FILE", help="Latencies as an HdrHistogram log.")
+@click.option("--report", type=_FILE, metavar="FILE.html", help="The result as a page.")
 @click.option("--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server.")
 @click.option("--producer-props", multiple=True, metavar="NAME=VALUE", help="Deprecated: use --command-property.")
 @click.option("--producer.config", "producer_config", type=_FILE, multiple=True, help="Deprecated: --command-config.")
@@ -103,7 +104,7 @@ def command(**given: Any) -> int:
     _flags(given, found)
     if not found.get("bootstrap.servers"):
         raise click.UsageError("Missing option '--bootstrap-server'.")
-    for file in (given["json_file"], given["histogram_file"]):
+    for file in (given["json_file"], given["histogram_file"], given["report"]):
         if file is not None:
             file.open("a").close()  # better now than after an hour
     try:
@@ -196,6 +197,7 @@ def _payloads(given: dict[str, Any], found: dict[str, str]) -> Any:
 
 
 def _run(given: dict[str, Any], found: dict[str, str]) -> int:
+    from batchval.cli.progress_line import ProgressLine, how_far
     from batchval.perf.clients import producers
     from batchval.perf.lines import interval_line
     from batchval.perf.produce import ProduceRun, ProduceSettings
@@ -212,10 +214,16 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
         transaction_duration_ms=given["transaction_duration_ms"],
     )
 
+    line = ProgressLine()
+
     def interval(window: Window, row: dict[str, Any]) -> None:
-        click.echo(interval_line(window, unit))
+        line.echo(interval_line(window, unit))
+
+    def far(acked: int, seconds: float) -> None:
+        line.show(how_far(acked, given["num_records"], seconds, given["duration"]))
 
     run = ProduceRun(settings, client.make, _payloads(given, found), interval, client.new_loop)
+    run.on_progress = far if line.watched else None
     begin = time.time()
     error = None
     try:
@@ -224,6 +232,8 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
         if not run.begin_ns:
             raise
         error = raised  # the totals of what was sent are printed before it
+    finally:
+        line.clear()
     total = run.total()
     _print(run, total, unit)
     if given["print_metrics"]:
@@ -274,7 +284,7 @@ def _files(
         if seen.intended.count:
             parts.append(("intended", start, length, seen.intended))
         given["histogram_file"].write_text(hdr_log.log(parts, begin), "utf-8")
-    if given["json_file"] is None:
+    if given["json_file"] is None and given["report"] is None:
         return
     secret = ("password", "jaas", ".key")
     shown = {name: "…" if any(word in name for word in secret) else value for name, value in found.items()}
@@ -295,7 +305,12 @@ def _files(
     if steady is not None:
         totals["steady_state"]["histogram"] = steady.latencies.to_json()
     result.versions["client"] = version
-    result.write(given["json_file"])
+    if given["json_file"] is not None:
+        result.write(given["json_file"])
+    if given["report"] is not None:
+        from batchval.perf.report import write
+
+        write(given["report"], [("this run", result)])
 
 
 def _totals(tally: Tally) -> dict[str, Any]:

@@ -30,6 +30,7 @@ __all__ = ["PerfProducer", "ProduceError", "ProduceRun", "ProduceSettings", "Tal
 _BLOCK = 4096  # records whose instants of sending are kept together
 _CHUNK_BYTES = 128 << 10  # what is stamped and given to the client at once
 _CHUNK = 256
+_PROGRESS_S = 0.2
 _DRAIN_S = 10.0  # how long an interrupted run waits for answers
 _SHORT_NS = 1_500_000  # a sleep of an event loop is at least this: below, the thread sleeps by itself in turns
 _TURN_S = 0.00005
@@ -266,7 +267,8 @@ class _Worker:
         one = isinstance(values, bytes)
         stamps = memoryview(self.stamps)[:count]
         if self.rate is None:
-            stamp_many(stamps)
+            if self.settings.measure:
+                stamp_many(stamps)
         else:
             stamps[:] = array("q", range(self.sent, self.sent + count))
             self.times.put(self.sent, count, now_ns())
@@ -328,6 +330,7 @@ class ProduceRun:
     ) -> None:
         self.settings, self.make_client, self.make_payloads = settings, make_client, make_payloads
         self.on_interval, self.new_loop = on_interval, new_loop
+        self.on_progress: Callable[[int, float], None] | None = None  # records acknowledged, seconds; now and then
         self.intervals: list[dict[str, Any]] = []
         self.stopping = self.interrupted = self.abandoned = False
         self._deadline: int | None = None
@@ -369,13 +372,17 @@ class ProduceRun:
         for thread in threads:
             thread.start()
         interval = self.settings.reporting_interval_ms / 1000
-        due = None
+        due: float | None = None
+        told = 0.0
         while not all(worker.finished for worker in self.workers):
             try:
                 # not Thread.join: on Python 3.11 one that is interrupted takes a thread that lives for dead
                 time.sleep(0.005 if due is None else max(min(due - time.monotonic(), 0.02), 0.001))
                 if due is None and self.begin_ns:
                     due = time.monotonic() + interval
+                if self.on_progress is not None and self.begin_ns and time.monotonic() >= told + _PROGRESS_S:
+                    told = time.monotonic()
+                    self.on_progress(self.total_acked(), (now_ns() - self.begin_ns) / 1e9)
                 if due is not None and time.monotonic() >= due:
                     due += interval
                     self._interval()
@@ -404,7 +411,7 @@ class ProduceRun:
     def _interval(self, *, last: bool = False) -> None:
         now = now_ns()
         parts = [part for worker in self.workers for part in worker.parts]
-        acked, size = sum(part.acked for part in parts), sum(part.value_bytes for part in parts)
+        acked, size = self.total_acked(), sum(part.value_bytes for part in parts)
         windows = [part.latencies.window() for part in parts]
         before_ns, before, before_bytes = self._told if self._told[0] else (self.begin_ns, 0, 0)
         window = Window(
@@ -429,6 +436,10 @@ class ProduceRun:
         self.intervals.append(row)
         if self.on_interval is not None and not last:
             self.on_interval(window, row)
+
+    def total_acked(self) -> int:
+        """Until now."""
+        return sum(part.acked for worker in self.workers for part in worker.parts)
 
     def total(self) -> Tally:
         """All of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import ResourceType
 
+from batchval.perf.results import Result
 from tests.interop.kafka_broker import KafkaBroker, free_port
 from tests.perf.conftest import AUTHORIZER, deny, fill
 from tests.perf.kafka_parser import parse_consumer
@@ -133,6 +135,38 @@ def test_from_latest_reads_nothing_old(broker: KafkaBroker, topic: str, client: 
     )  # fmt: skip
     assert done.returncode == 1
     assert parse_consumer(done.stdout)[0]["data.consumed.in.nMsg"] == 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_result_as_json_and_as_a_page(broker: KafkaBroker, topic: str, client: str, tmp_path: Path) -> None:
+    """Two runs: what they keep is what they print, and can be merged and compared."""
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file in files:
+        done = consume(
+            broker.bootstrap, "--topic", topic, "--num-records", "20000", "--threads", "2", "--client", client,
+            "--json", str(file), "--report", str(file.with_suffix(".html")),
+            "--command-property", "client.id=hidden-by-nobody",
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        (row,) = parse_consumer(done.stdout)
+        result = Result.read(file)
+        assert (result.kind, result.client, result.histogram) == ("consume", client, None)
+        assert result.totals["records"] == row["data.consumed.in.nMsg"] == 20_000
+        assert result.totals["bytes"] == 20_000 * BYTES
+        assert result.totals["elapsed_ns"] // 10**6 == result.totals["end_ms"] - result.totals["start_ms"]
+        for name in ("rebalance", "fetch"):
+            assert result.totals[f"{name}_ms"] == row[f"{name}.time.ms"]
+        assert sum(part["records"] for part in result.intervals) == 20_000
+        assert [part["t_ms"] for part in result.intervals] == sorted(part["t_ms"] for part in result.intervals)
+        assert result.settings["threads"] == 2
+        assert result.versions["client"].startswith(client)
+        page = file.with_suffix(".html").read_text()
+        assert "20,000 records" in page
+        assert "http" not in re.sub(r'xmlns="[^"]*"', "", page)  # nothing is fetched
+    words = [sys.executable, "-m", "batchval", "perf"]
+    merged = subprocess.run([*words, "merge", *map(str, files)], capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(merged.stdout)["totals"]["records"] == 40_000
+    subprocess.run([*words, "compare", *map(str, files)], capture_output=True, text=True, check=True, timeout=60)
 
 
 @pytest.mark.parametrize("client", ONE_CLIENT)

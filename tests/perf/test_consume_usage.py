@@ -63,6 +63,14 @@ def test_a_file_of_properties_that_is_not_there(tmp_path: Path) -> None:
     assert done.stderr == f"batchval: {tmp_path / 'none.properties'}: No such file or directory\n"
 
 
+@pytest.mark.parametrize("option", ["--json", "--report"])
+def test_a_place_where_nothing_can_be_written(tmp_path: Path, option: str) -> None:
+    done = consume(*NEEDED, option, str(tmp_path / "none" / "r"))
+    assert done.returncode == 3
+    assert done.stderr == f"batchval: {tmp_path / 'none' / 'r'}: No such file or directory\n"
+    assert done.stdout == ""
+
+
 def test_librdkafka_judges_names_of_its_own() -> None:
     done = consume(*NEEDED, "--client", "librdkafka", "--command-property", "no.such.thing=1")
     assert done.returncode == 2

@@ -115,7 +115,8 @@ def test_with_latency_unit_ms_only_kafkas_bytes_are_printed(where: Callable[...,
 def test_json_and_the_histogram_say_the_same(where: Callable[..., list[object]], client: str, tmp_path: Path) -> None:
     done = run(
         *where(f"json-{client}", 3), "--client", client, "--num-records", 20_000, "--record-size", 200, "--threads", 2,
-        "--json", tmp_path / "r.json", "--histogram", tmp_path / "r.hlog", "--compression-type", "lz4",
+        "--json", tmp_path / "r.json", "--histogram", tmp_path / "r.hlog", "--report", tmp_path / "r.html",
+        "--compression-type", "lz4",
         "--command-property", "linger.ms=2", "sasl.password=secret",
     )  # fmt: skip
     assert done.returncode == 0
@@ -130,6 +131,9 @@ def test_json_and_the_histogram_say_the_same(where: Callable[..., list[object]],
     read = HistogramLogReader(str(tmp_path / "r.hlog"), HdrHistogram(1, 3_600_000_000, 3)).get_next_interval_histogram()
     assert read.get_total_count() == 20_000
     assert read.get_max_value() == pytest.approx(result.histogram.max, rel=1e-3)
+    shown = (tmp_path / "r.html").read_text()
+    assert "20,000 records" in shown
+    assert "secret" not in shown
 
 
 @pytest.mark.parametrize("client", ONE_CLIENT)
@@ -330,6 +334,7 @@ def test_a_broker_that_comes_back_amid_transactions(client: str, tmp_path: Path)
         (["--num-records", "10", "--payload-file", os.devnull], "no payload in it"),
         (["--num-records", "10", "--payload-file", "/no/such/file"], "/no/such/file"),
         (["--num-records", "10", "--record-size", "1", "--json", "/no/such/folder/r.json"], "/no/such/folder"),
+        (["--num-records", "10", "--record-size", "1", "--report", "/no/such/folder/r.html"], "/no/such/folder"),
         (["--num-records", "10", "--record-size", "1", "--command-config", "/no/such/file"], "/no/such/file"),
     ],
 )

@@ -1,0 +1,59 @@
+"""One line that says how far a long run is: on stderr, where somebody watches it, and gone when it is over.
+
+\\r ESC [K  text       written over and over; never wider than the terminal, or it could not be taken back
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import click
+
+__all__ = ["ProgressLine", "how_far"]
+
+
+class ProgressLine:
+    """``show`` writes it anew, ``echo`` prints a line of output past it. Nothing is shown but on a terminal."""
+
+    def __init__(self) -> None:
+        self.watched = sys.stderr.isatty()
+        self._lock = threading.Lock()
+        self._there = False
+
+    def show(self, text: str) -> None:
+        """Instead of the last one."""
+        if self.watched:
+            with self._lock:
+                click.echo(f"\r\x1b[K{text[: _columns() - 1]}", nl=False, err=True)
+                self._there = True
+
+    def clear(self) -> None:
+        """Until the next ``show``."""
+        with self._lock:
+            if self._there:
+                click.echo("\r\x1b[K", nl=False, err=True)
+                self._there = False
+
+    def echo(self, line: str) -> None:
+        """A line of output; it may be the same terminal."""
+        self.clear()
+        click.echo(line)
+
+
+def _columns() -> int:
+    """Of the terminal that stderr is; shutil asks stdout, which may be a file."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def how_far(records: int, wanted: int | None, seconds: float, duration_s: float | None = None) -> str:
+    """So many records, which share of all (by number, or by time), at which rate."""
+    shares = [100 * records / wanted] if wanted else []
+    if duration_s:
+        shares.append(100 * seconds / duration_s)
+    share = f", {min(max(shares), 100):.0f} %" if shares else ""
+    return f"{records:,} records{share}, {records / seconds if seconds > 0 else 0:,.0f} records/s"
