@@ -36,6 +36,7 @@ cdef enum:
 
 cdef enum:  # why the walk stopped
     WHOLE
+    BELOW  # not at all: it ends below the first offset that counts
     BAD_BATCH
     BAD_OFFSETS
     BAD_CRC
@@ -186,21 +187,29 @@ cdef int unpack(const uint8_t *p, size_t n, int codec, uint64_t limit, Scratch *
     return WHOLE
 
 
+cdef inline int reach(int64_t base, int64_t last, int64_t first) noexcept nogil:
+    """WHOLE where some of a batch's offsets may count, BELOW where none does, or BAD_OFFSETS."""
+    if base < 0 or last < base or last == <int64_t>0x7FFFFFFFFFFFFFFFLL:  # what follows would be no offset
+        return BAD_OFFSETS
+    return BELOW if last < first else WHOLE
+
+
 cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, Scratch *scratch,
         Counts *c) noexcept nogil:
     """A batch of magic 2."""
     cdef BatchHeader h
     cdef Stream s
     cdef int codec, stopped
-    cdef int64_t last, left, most = 0x7FFFFFFFFFFFFFFF
+    cdef int64_t last, left
+    cdef const uint8_t *records = b.p + RECORDS
+    cdef const uint8_t *end = b.p + b.size
     if b.size < RECORDS:
         return BAD_BATCH
     read_header(b.p, &h)
     last = <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>h.last_offset_delta)
-    if h.base_offset < 0 or h.last_offset_delta < 0 or last < h.base_offset or last == most:
-        return BAD_OFFSETS
-    if last < first:
-        return WHOLE
+    stopped = reach(h.base_offset, last, first)
+    if stopped != WHOLE:
+        return stopped
     c.next_offset = last + 1
     if h.attributes & CONTROL_BIT:
         return WHOLE
@@ -216,18 +225,15 @@ cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, S
     codec = h.attributes & CODEC_MASK
     if codec > ZSTD:
         return BAD_CODEC
-    if codec == NONE:
-        if not count_records(b.p + RECORDS, b.p + b.size, &h, first, c):
-            return BAD_RECORD
-        return WHOLE
-    if h.records_count == 0:  # the cleaner has left nothing of it
-        return WHOLE
-    stopped = unpack(b.p + RECORDS, b.size - RECORDS, codec, limit, scratch, &s, c)
-    if stopped != WHOLE:
-        return stopped
-    if not count_records(scratch.arena, scratch.arena + s.delivered, &h, first, c):
-        return BAD_RECORD
-    return WHOLE
+    if codec != NONE:
+        if h.records_count == 0:  # the cleaner has left nothing of it
+            return WHOLE
+        stopped = unpack(records, b.size - RECORDS, codec, limit, scratch, &s, c)
+        if stopped != WHOLE:
+            return stopped
+        records = scratch.arena
+        end = records + s.delivered
+    return WHOLE if count_records(records, end, &h, first, c) else BAD_RECORD
 
 
 cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit, Scratch *scratch,
@@ -239,11 +245,10 @@ cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit
     cdef Facts f
     cdef int answer
     cdef int32_t i = 0, key_length = 0, value_length = 0
-    cdef int64_t key, value, last = be64(b.p), most = 0x7FFFFFFFFFFFFFFF
-    if last < 0 or last == most:
-        return BAD_OFFSETS
-    if last < first:
-        return WHOLE
+    cdef int64_t key, value, last = be64(b.p)
+    answer = reach(last, last, first)
+    if answer != WHOLE:
+        return answer
     structure_alone(&checks)
     clear_facts(&f)
     answer = open_messages(&m, b, scratch, &checks, limit, &f)
@@ -293,7 +298,7 @@ cdef int count_all(const uint8_t *p, size_t n, int64_t first, bint walk, bint ch
             stopped = count_batch(&b, first, walk, limit, scratch, c)
         else:
             stopped = count_messages(&b, first, walk, limit, scratch, c)
-        if stopped != WHOLE:
+        if stopped != WHOLE and stopped != BELOW:
             return stopped
         c.batches += 1
         c.wire_bytes += <int64_t>b.size

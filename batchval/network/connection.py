@@ -54,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._splitter = options.splitter()
+        self.get_buffer = self._splitter.get_buffer  # type: ignore[method-assign]  # a call less
         self._transport: asyncio.Transport | None = None
         self._error: BaseException | None = None  # set: the connection is dead to its users
         self._gone: asyncio.Future[None] = self._loop.create_future()  # the transport has let go of all buffers
@@ -279,21 +280,20 @@ class Connection(asyncio.BufferedProtocol):
         # any unwritten byte pauses, none resumes; not high=0, with which asyncio's TLS would pause on nothing (its >=)
         transport.set_write_buffer_limits(high=1, low=0)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Asyncio's. Never empty: uvloop would end the connection."""
-        return self._splitter.get_buffer(sizehint)
-
     def buffer_updated(self, nbytes: int) -> None:
         """Asyncio's. Some bytes of some frames; uvloop calls it after ``pause_reading`` too."""
         if self._error is not None:
             return  # late bytes of a dead connection
         self.metrics.bytes_in += nbytes
         try:
-            self._frames.extend(self._splitter.buffer_updated(nbytes))
+            frames = self._splitter.buffer_updated(nbytes)
         except Exception as error:
             self._frames.extend(getattr(error, "frames", ()))  # those that were whole before it
             self._lost(DisconnectError(f"what came is no frame: {error}"), error)
             return
+        if not frames:  # nearly always, where frames are large
+            return
+        self._frames.extend(frames)
         if self._more is None:
             self._read_frames()
 

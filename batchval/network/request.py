@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -72,7 +72,7 @@ class FrameSplitter(Protocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to read into, at least one byte."""
 
-    def buffer_updated(self, nbytes: int) -> Iterable[memoryview]:
+    def buffer_updated(self, nbytes: int) -> Sequence[memoryview]:
         """The frames that those bytes complete, without their lengths; each is valid for as long as it is kept."""
 
 

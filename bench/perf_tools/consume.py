@@ -4,7 +4,8 @@
 
 A broker of its own (Java, Maven), 12 partitions, values of 1,000 bytes, uncompressed, in the page cache. Everybody's
 clock starts after the joining: Java's is fetch.nMsg.sec, the C loop's starts with its first records. The C loop runs
-twice, with librdkafka's defaults and without the sleep of a full queue; held against is the faster.
+twice, with librdkafka's defaults and without the sleep of a full queue; held against is the faster. "fetch and drop"
+reads nothing: it shows what this broker and this machine's loopback give one connection, and four.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ BENCH = perf_bench.Bench(
         "java": f"Kafka's ConsumerPerformance {TOOLS_VERSION}",
         "loop": "librdkafka, a loop of C, defaults",
         "loop tuned": "librdkafka, a loop of C, fetch.queue.backoff.ms=2",
+        "loop of drops 1": "fetch and drop, C, 1 connection",
+        "loop of drops 4": "fetch and drop, C, 4 connections",
         "librdkafka 1": "perf consume --client librdkafka --threads 1",
         "headers 1": "perf consume --decode headers --threads 1",
         "headers 4": "perf consume --decode headers --threads 4",
@@ -36,6 +39,9 @@ BENCH = perf_bench.Bench(
     targets=[
         ("headers 1", "java", "rate", 5.0),
         ("headers 4", "headers 1", "rate", 2.5),
+        ("loop of drops 4", "loop of drops 1", "rate", None),  # what four connections can be over one
+        ("headers 1", "loop of drops 1", "rate", None),
+        ("headers 4", "loop of drops 4", "rate", None),
         ("records 1", BEST, "rate", 1.3),
     ],
     records=2_000_000,
@@ -73,10 +79,13 @@ def fill(bootstrap: str, records: int) -> None:
 def commands(bootstrap: str, records: int) -> dict[str, Command]:
     own = [*perf_bench.own("consume", bootstrap, TOPIC), "--num-records", str(records)]
     loop = [*perf_bench.c_loop("consume_loop", bootstrap, TOPIC), str(records)]
+    drops = [perf_bench.built("fetch_and_drop"), *bootstrap.rsplit(":", 1), TOPIC, str(PARTITIONS)]
     found = {
         "java": [*perf_bench.java("ConsumerPerformance", bootstrap, TOPIC), "--num-records", str(records)],
         "loop": loop,
         "loop tuned": [*loop, "fetch.queue.backoff.ms=2"],
+        "loop of drops 1": [*drops, "1", str(records)],
+        "loop of drops 4": [*drops, "4", str(records)],
         "librdkafka 1": [*own, "--client", "librdkafka", "--threads", "1"],
     }
     for decode in ("headers", "records"):

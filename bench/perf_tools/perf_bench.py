@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import resource
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -196,10 +197,16 @@ def c_loop(name: str, bootstrap: str, topic: str) -> list[str]:
 
     libraries = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
     (library,) = libraries.glob("librdkafka*.so*")
+    return [built(name), str(library), bootstrap, topic]
+
+
+def built(name: str) -> str:
+    """The C program of that name."""
     program = ROOT / "build" / "bench" / name
     program.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([os.environ.get("CC", "cc"), "-O2", "-o", program, HERE / f"{name}.c", "-ldl"], check=True)
-    return [str(program), str(library), bootstrap, topic]
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    subprocess.run([*compiler, "-O2", "-pthread", "-o", program, HERE / f"{name}.c", "-ldl"], check=True)
+    return str(program)
 
 
 def cpu_of(pid: int) -> float:
