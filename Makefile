@@ -124,7 +124,7 @@ endef
 comma := ,
 
 $(VENV)/.packages: pyproject.toml
-	$(call environment,$(VENV),test$(comma)check$(comma)bench$(comma)arrow$(comma)audit$(comma)proxy)
+	$(call environment,$(VENV),test$(comma)check$(comma)bench$(comma)arrow$(comma)audit$(comma)spark$(comma)proxy)
 
 $(DEMO)/.packages: pyproject.toml
 	$(call environment,$(DEMO),demo$(comma)proxy)

@@ -16,12 +16,13 @@ import pytest
 NO_SKIPS = os.environ.get("BATCHVAL_NO_SKIPS", "0") == "1" or os.environ.get("CI", "").lower() in {"1", "true"}
 
 #: Folders whose files share what is dear to start (a broker): one process runs all of them.
-TOGETHER = ("tests/chain/", "tests/auth/", "tests/perf/", "tests/fetch/", "tests/producer/")
+TOGETHER = ("tests/chain/", "tests/auth/", "tests/perf/", "tests/fetch/", "tests/producer/", "tests/spark/")
 #: These take long, so they begin early: no process is to be left alone with one of them at the end.
 LONG = (
     "tests/proxy/test_real_cluster.py",
     "tests/chain/",
     "tests/auth/",
+    "tests/spark/",
     "tests/fetch/",
     "tests/perf/",
     "tests/conformance/",

@@ -26,7 +26,17 @@ from batchval.segment.check import damage_reason
 from batchval.segment.reader import WINDOW, Damage, SegmentFile
 from batchval.types import CompressionType, TimestampType
 
-__all__ = ["ROW_SCHEMA", "UNREADABLE", "Block", "Options", "read_range", "to_rows", "unreadable_row", "validator_of"]
+__all__ = [
+    "ROW_SCHEMA",
+    "UNREADABLE",
+    "Block",
+    "Options",
+    "damaged_row",
+    "read_range",
+    "to_rows",
+    "unreadable_row",
+    "validator_of",
+]
 
 #: ``rule`` of the one row of a file that cannot be read
 UNREADABLE = "UNREADABLE"
@@ -126,7 +136,7 @@ def _read(file: SegmentFile, range: Range, options: Options) -> Iterator[Block]:
         start = start + found if found >= 0 else range.end
     for part in file.stretches(start, range.end):
         if isinstance(part, Damage):
-            yield Block(None, part.position, part, _damaged(range.segment, part, file.size, options))
+            yield Block(None, part.position, part, damaged_row(range.segment, part, file.size, options))
             continue
         columns = validator.check_batches(part.data)
         yield Block(columns, part.position, None, to_rows(columns, range.segment, part.position, options))
@@ -212,7 +222,7 @@ def _batch(arrays: dict[str, pa.Array], count: int) -> pa.RecordBatch:
 _NO_ROWS = _batch({}, 0)
 
 
-def _damaged(segment: SegmentInfo, damage: Damage, size: int, options: Options) -> pa.RecordBatch:
+def damaged_row(segment: SegmentInfo, damage: Damage, size: int, options: Options) -> pa.RecordBatch:
     """Bytes that are no batch, as a row."""
     if options.rows == "none":
         return _NO_ROWS

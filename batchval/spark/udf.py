@@ -1,0 +1,128 @@
+"""``validate_batches(column)``: batches that lie in a column, such as values that a pipeline has kept, judged in Arrow.
+
+A value is any number of batches back to back, judged as a segment is; the answer is an array with a struct for each,
+the columns of ``kafka-segments`` without those that only a file has, ``position`` within the value. Bytes that are no
+batch are such a struct too (``magic`` is null). An empty value has an empty array, a null one null.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, StructField, StructType
+
+from batchval.audit.rows import ROW_SCHEMA, Options, damaged_row, to_rows, validator_of
+from batchval.audit.segments import SegmentInfo
+from batchval.core.validator import LogValidator
+from batchval.segment.reader import Damage, SegmentFile
+from batchval.spark.options import known, row_options
+from batchval.spark.schema import row_type
+
+__all__ = ["validate_batches", "verdict_type"]
+
+_OF_A_FILE: Final = ("topic", "partition", "segment")
+_NOWHERE: Final = SegmentInfo("", "", -1, base_offset=-1, size=0, mtime_ns=0)
+
+
+def verdict_type() -> StructType:
+    """What is said of one batch."""
+    return StructType([field for field in row_type() if field.name not in _OF_A_FILE])
+
+
+def validate_batches(column: Column | str, **options: str) -> Column:
+    """Judges the batches in each value of a binary column: an array of ``verdict_type``.
+
+    ``options``: ``deep="true"``, ``mode="kafka"``, ``acceptClaimsHeader="true"``, ``maxDecompressedBytes``; as those of
+    ``kafka-segments``. BatchvalError for a wrong one.
+    """
+    known(options, ("deep", "mode", "acceptClaimsHeader", "maxDecompressedBytes"), "validate_batches")
+    told = row_options(options)
+
+    def validate(values: pa.Array) -> pa.Array:
+        return judged(values, told)
+
+    return arrow_udf(validate, ArrayType(verdict_type()), ArrowUDFType.SCALAR)(column)
+
+
+def judged(values: pa.Array, options: Options) -> pa.Array:
+    """One array of verdicts a value. Values that are nothing but whole batches are judged in one call together."""
+    validator = validator_of(options)
+    null = values.is_null() if values.null_count else None
+    if null is not None:
+        values = values.fill_null(b"")
+    ends = _ends(values)
+    data = values.buffers()[2]
+    whole = memoryview(data)[int(ends[0]) : int(ends[-1])] if data is not None else memoryview(b"")
+    starts = ends - ends[0]
+    columns = validator.check_batches(whole)
+    begun = starts[:-1][starts[:-1] < starts[1:]]  # of values that are not empty
+    if columns.end == len(whole) and np.isin(begun, columns["position"]).all():
+        rows = [to_rows(columns, _NOWHERE, 0, options)]
+        counts = np.diff(np.searchsorted(columns["position"], starts))
+        base = np.repeat(starts[:-1], counts)
+    else:  # bytes that are no batch, or a size that leads into the next value: each for itself
+        each = [_rows_of(whole[start:end], validator, options) for start, end in pairwise(starts.tolist())]
+        rows = [one for of_value in each for one in of_value]
+        counts = np.array([sum(one.num_rows for one in of_value) for of_value in each], "<i8")
+        base = np.zeros(int(counts.sum()), "<i8")
+    return _lists(rows, counts, base, null)
+
+
+def _ends(values: pa.Array) -> NDArray[np.int64]:
+    """Where values begin in their buffer, and where the last one ends."""
+    width = "<i4" if values.type == pa.binary() else "<i8"
+    offsets = values.buffers()[1]
+    if offsets is None or not len(values):
+        return np.zeros(len(values) + 1, "<i8")
+    return np.frombuffer(offsets, width)[values.offset : values.offset + len(values) + 1].astype("<i8")
+
+
+def _lists(
+    rows: list[pa.RecordBatch], counts: NDArray[np.int64], base: NDArray[np.int64], null: pa.Array | None
+) -> pa.Array:
+    """``counts``: rows of each value; ``base``: what a row's position counts from."""
+    joined = pa.concat_batches(rows) if rows else pa.RecordBatch.from_pylist([], schema=ROW_SCHEMA)
+    kind = (
+        to_arrow_schema(StructType([StructField("verdicts", ArrayType(verdict_type()))]), timezone="UTC").field(0).type
+    )
+    columns = [joined.column(field.name) for field in kind.value_type]
+    at = kind.value_type.get_field_index("position")
+    columns[at] = pa.array(np.asarray(columns[at]) - base)
+    structs = pa.StructArray.from_arrays(columns, fields=list(kind.value_type))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, structs, type=kind, mask=null)
+
+
+class _Value(SegmentFile):
+    """Bytes in memory, read as a segment file is."""
+
+    def __init__(self, data: memoryview, accept_claims_header: bool) -> None:
+        self.data = data
+        self.size = len(data)
+        self.accept_claims_header = accept_claims_header
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def read(self, position: int, size: int) -> memoryview:
+        return self.data[position : position + size]
+
+
+def _rows_of(data: memoryview, validator: LogValidator, options: Options) -> list[pa.RecordBatch]:
+    """As of a segment file that holds these bytes."""
+    found = []
+    with _Value(data, options.accept_claims_header) as file:
+        for part in file.stretches():
+            if isinstance(part, Damage):
+                found.append(damaged_row(_NOWHERE, part, file.size, options))
+            else:
+                columns = validator.check_batches(part.data)
+                found.append(to_rows(columns, _NOWHERE, part.position, options))
+    return found

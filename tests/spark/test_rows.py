@@ -1,0 +1,194 @@
+"""``kafka-segments`` gives the rows of a plain loop, whatever the split; what it is not told rightly it refuses."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, Options, read_range
+from batchval.audit.segments import Range, SegmentInfo
+from batchval.errors import BatchvalError
+from batchval.spark.schema import TOGETHER, Shape, row_type
+from batchval.spark.source import KafkaSegments, Piece, pieces
+
+from .logs import a_cluster, ordered, plain, series, write
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_cluster(tmp_path_factory.mktemp("logs"))
+
+
+def load(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
+    return spark.read.format("kafka-segments").options(**options).load(str(path))
+
+
+@pytest.mark.parametrize("split", ["256m", "32k", "4096", "997"])
+def test_rows_are_those_of_a_plain_loop(spark: SparkSession, logs: Path, split: str) -> None:
+    rows = ordered(load(spark, logs, splitBytes=split).collect())
+    assert len(rows) > 300
+    assert {row["rule"] for row in rows} >= {None, "L1"}
+    assert rows == plain(logs)
+
+
+def test_columns_and_types_are_the_schema(spark: SparkSession, logs: Path) -> None:
+    assert load(spark, logs).columns == ROW_SCHEMA.names
+    assert load(spark, logs).schema == row_type()
+
+
+def test_deep_mode_and_topics_reach_the_reader(spark: SparkSession, logs: Path) -> None:
+    told = {"deep": "true", "mode": "kafka", "topics": "orders,none", "rows": "bad"}
+    rows = ordered(load(spark, logs, **told).collect())
+    assert {row["topic"] for row in rows} == {"orders"}
+    assert rows == plain(logs, deep=True, mode="kafka", topics=("orders", "none"), rows="bad")
+
+
+def test_no_rows_are_no_rows(spark: SparkSession, logs: Path) -> None:
+    assert load(spark, logs, rows="none").count() == 0
+
+
+def test_a_narrower_schema_is_the_projection(spark: SparkSession, logs: Path) -> None:
+    reader = spark.read.format("kafka-segments").schema("position bigint, rule string, topic string")
+    rows = reader.load(str(logs)).collect()
+    assert rows[0].__fields__ == ["position", "rule", "topic"]
+    expected = [(row["position"], row["rule"], row["topic"]) for row in plain(logs)]
+    assert sorted(map(str, map(tuple, rows))) == sorted(map(str, expected))
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (StructType([StructField("position", IntegerType())]), "column position is a bigint, not a int"),
+        (StructType([StructField("offset", LongType())]), "rows have no column 'offset': they have schema_version"),
+        (StructType([]), "the schema names no column"),
+    ],
+)
+def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str) -> None:
+    with pytest.raises(BatchvalError, match=re.escape(said)):
+        KafkaSegments({"path": "/logs"}).reader(schema)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rows": "some"}, "option rows is 'some': all, bad or none is possible"),
+        ({"splitBytes": "12q"}, "option splitBytes is '12q': a number of bytes such as 256m"),
+        ({"splitBytes": "0"}, "at least 1"),
+        ({"deep": "maybe"}, "option deep is 'maybe': false or true is possible"),
+        ({"mode": "lax"}, "option mode is 'lax'"),
+        ({"cleanupPolicy": "keep"}, "option cleanupPolicy is 'keep'"),
+        ({"topics": " , "}, "option topics is ' , '"),
+        ({"acceptClaimsHeader": "1"}, "option acceptClaimsHeader is '1'"),
+        ({"splitbites": "1"}, "kafka-segments has no option 'splitbites': it has path"),
+        ({"maxBytesPerTrigger": "1g"}, "kafka-segments has no option 'maxBytesPerTrigger'"),
+        ({"path": ""}, "no path is given"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options: dict[str, str], said: str) -> None:
+    with pytest.raises(BatchvalError, match=re.escape(said)):
+        KafkaSegments({"path": "/logs", **options}).reader(row_type())
+
+
+def test_options_in_any_case_and_sizes_with_units() -> None:
+    told = {"path": "/logs", "SPLITBYTES": "64MiB", "Deep": "TRUE", "Rows": "bad", "topics": "a, b,a"}
+    options = KafkaSegments(CaseInsensitiveDict(told)).reader(row_type()).options
+    assert options == Options(split_bytes=64 << 20, deep=True, rows="bad", topics=("a", "b"))
+
+
+def test_a_refusal_ends_the_query_with_its_sentence(spark: SparkSession, logs: Path) -> None:
+    with pytest.raises(PySparkException) as caught:
+        load(spark, logs, rows="some").collect()
+    assert "BatchvalError: option rows is 'some': all, bad or none is possible" in str(caught.value)
+
+
+def test_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(BatchvalError, match="gopher"):
+        KafkaSegments({"path": "gopher://x/y"}).reader(row_type()).partitions()
+
+
+def test_what_cannot_be_read_is_a_row_and_the_rest_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "good-0", series(5))
+    (tmp_path / "gone-0").mkdir()
+    (tmp_path / "gone-0" / "00000000000000000000.log").symlink_to(tmp_path / "nowhere")
+    rows = ordered(load(spark, tmp_path).collect())
+    assert sum(row["topic"] == "good" for row in rows) == 5
+    (bad,) = (row for row in rows if row["rule"] == UNREADABLE)
+    assert "gone-0" in bad["reason"]
+    assert bad["position"] is None
+
+
+def test_no_such_path_and_an_empty_folder_are_rows(spark: SparkSession, tmp_path: Path) -> None:
+    (row,) = load(spark, tmp_path / "nothing").collect()
+    assert (row.rule, row.topic) == (UNREADABLE, None)
+    assert "No such file" in row.reason
+    (row,) = load(spark, tmp_path).collect()
+    assert "no segments" in row.reason
+
+
+def test_a_file_that_goes_between_listing_and_reading_is_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    going = write(tmp_path / "a-0", series(4))
+    write(tmp_path / "b-0", series(4))
+    frame = load(spark, tmp_path)
+    assert frame.count() == 8  # the listing is kept with the DataFrame
+    going.unlink()
+    rows = ordered(frame.collect())
+    assert [row["topic"] for row in rows] == ["a", *["b"] * 4]
+    assert rows[0]["rule"] == UNREADABLE
+
+
+def test_many_paths(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "x" / "a-0", series(3))
+    write(tmp_path / "y" / "b-0", series(4))
+    paths = [str(tmp_path / "x"), str(tmp_path / "y")]
+    rows = spark.read.format("kafka-segments").load(paths).collect()
+    assert sorted(row.topic for row in rows) == [*"aaa", *"bbbb"]
+
+
+def test_a_session_that_registered_nothing_finds_the_format(spark: SparkSession, logs: Path) -> None:
+    """Another session of the same JVM has what Spark finds by itself, and nothing that was registered."""
+    another = spark.newSession()
+    assert another.read.format("kafka-segments").load(str(logs)).count() == len(plain(logs))
+
+
+def test_many_small_files_share_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    for n in range(200):
+        write(tmp_path / f"small-{n}", series(2, seed=n))
+    frame = load(spark, tmp_path)
+    assert frame.rdd.getNumPartitions() <= 8
+    assert frame.count() == 400
+
+
+def _range(start: int, end: int) -> Range:
+    return Range(SegmentInfo("/l/t-0/00000000000000000000.log", "t", 0, 0, end, 0), start, end)
+
+
+def test_large_ranges_come_first_and_have_a_task_each() -> None:
+    sizes = [1 << 20, 256 << 20, 100, 256 << 20, 8 << 20]
+    found = pieces([_range(0, size) for size in sizes], [], 256 << 20)
+    held = [[one.end for one in piece.ranges] for piece in found if isinstance(piece, Piece)]
+    assert held == [[256 << 20], [256 << 20], [8 << 20], [1 << 20, 100]]
+
+
+def test_what_a_task_is_told_is_small() -> None:
+    assert len(pickle.dumps(Piece((_range(0, 5),)))) < 600
+
+
+def test_blocks_are_handed_over_some_thousands_of_rows_together(tmp_path: Path) -> None:
+    log = write(tmp_path / "t-0", series(50))
+    segment = SegmentInfo(str(log), "t", 0, 0, log.stat().st_size, 0)
+    rows = [block.rows for block in read_range(Range(segment, 0, segment.size), Options())]
+    many = list(Shape(row_type())(rows * (TOGETHER // 25)))
+    assert sum(one.num_rows for one in many) == 50 * (TOGETHER // 25)
+    assert len(many) == 2
+    assert many[0].num_rows >= TOGETHER
+    assert many[0].schema.types == ROW_SCHEMA.types

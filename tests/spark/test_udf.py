@@ -1,0 +1,113 @@
+"""``validate_batches`` answers for each value what the library answers for its bytes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from batchval.audit.rows import Options
+from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
+from batchval.spark import validate_batches
+from batchval.spark.udf import judged, verdict_type
+
+from .logs import flipped, series
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def corpus() -> list[bytes]:
+    with gzip.open(ROOT / "fixtures" / "corpus" / "sample.jsonl.gz") as lines:
+        found = [bytes.fromhex(json.loads(line)["batch_hex"]) for line in lines]
+    for file in sorted((ROOT / "fixtures" / "golden").rglob("*.jsonl")):
+        found += [bytes.fromhex(json.loads(line)["batch_hex"]) for line in file.read_text().splitlines()]
+    return found
+
+
+def library(value: bytes, mode: str = "strict") -> list[tuple[int, Any, int]]:
+    """(position, rule, error code) of each batch that the log profile sees before the first damage."""
+    columns = LogValidator(mode=mode, profile="log").check_batches(value)  # type: ignore[arg-type]
+    rules = [row["rule"] for row in columns.rows()]
+    return list(zip(columns["position"].tolist(), rules, columns["error_code"].tolist(), strict=True))
+
+
+def values_of(count: int = 60) -> list[bytes | None]:
+    chance = random.Random(9)
+    parts = series(200)
+    values: list[bytes | None] = []
+    for n in range(count):
+        value = b"".join(parts[n * 3 : n * 3 + chance.randint(0, 4)])
+        kind = chance.randint(0, 5)
+        values.append(
+            None if kind == 0 else flipped(value) if kind == 1 and value else value[:-kind] if kind == 2 else value
+        )
+    return values
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_values_are_judged_alike_alone_and_together(kind: Any) -> None:
+    values = values_of()
+    together = judged(pa.array(values, kind), Options()).to_pylist()
+    assert together == [judged(pa.array([value], kind), Options()).to_pylist()[0] for value in values]
+    assert [one is None for one in together] == [value is None for value in values]
+    assert judged(pa.array(values, kind).slice(7, 20), Options()).to_pylist() == together[7:27]
+    sound: list[bytes | None] = [
+        value for value in values if value is not None and LogValidator(profile="log").check(value).ok
+    ]
+    assert len(sound) > 20
+    for value, got in zip(sound, judged(pa.array(sound, kind), Options()).to_pylist(), strict=True):
+        assert value is not None
+        assert [(row["position"], row["rule"], row["error_code"]) for row in got] == library(value)
+
+
+def test_a_size_that_leads_into_the_next_value_is_seen() -> None:
+    first, second, third = series(3)
+    long = bytearray(first)
+    long[8:12] = (len(first) + len(second) - 12).to_bytes(4, "big")
+    verdicts = judged(pa.array([bytes(long), second, third]), Options()).to_pylist()
+    assert [[row["rule"] for row in one] for one in verdicts] == [["L1"], [None], [None]]
+
+
+def test_nothing_in_nothing_out() -> None:
+    assert judged(pa.array([], pa.binary()), Options()).to_pylist() == []
+    assert judged(pa.array([b"", None], pa.binary()), Options()).to_pylist() == [[], None]
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(BatchvalError, match="validate_batches has no option 'rows'"):
+        validate_batches("value", rows="bad")
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("mode", ["strict", "kafka"])
+def test_the_corpus_through_spark_has_the_library_s_verdicts(spark: SparkSession, mode: str) -> None:
+    values = corpus()
+    assert len(values) > 3000
+    frame = spark.createDataFrame(pa.table({"n": list(range(len(values))), "value": values})).repartition(4)
+    got = frame.select("n", validate_batches("value", mode=mode).alias("v")).orderBy("n").collect()
+    refused = damaged = 0
+    for value, row in zip(values, got, strict=True):
+        damage = min((one.position for one in row.v if one.magic is None), default=len(value))
+        verdicts = [(one.position, one.rule, one.error_code) for one in row.v if one.position < damage]
+        assert verdicts == [one for one in library(value, mode) if one[0] < damage]
+        assert (damage < len(value)) == (sum(one.size_in_bytes for one in row.v if one.magic is not None) < len(value))
+        damaged += damage < len(value)
+        refused += any(one.rule for one in row.v)
+    assert refused > 1000
+    assert damaged > 50
+
+
+@pytest.mark.jvm
+def test_the_answer_can_be_exploded(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(bytes(b"".join(series(5))),), (None,)], "value binary")
+    exploded = frame.select(F.explode(validate_batches(F.col("value"), deep="true")).alias("v")).select("v.*")
+    assert exploded.columns == verdict_type().names
+    assert exploded.filter("rule is null").count() == 5
