@@ -18,7 +18,8 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from tests.interop.kafka_broker import KafkaBroker, ToolMissing, free_port
+from tests.interop.kafka_broker import KafkaBroker, free_port
+from tests.support.fixtures import needs_kafka
 
 LOGIN = "org.apache.kafka.common.security"
 USERS = {"ann": "s3cret-of-ann", "gate": "s3cret-of-gate", "bob": "s3cret-of-bob"}
@@ -90,59 +91,55 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Guarded]:
-    try:
-        broker = KafkaBroker(tmp_path_factory.mktemp("guarded"), heap="512m")
-        sasl, tls = free_port(broker.port), free_port(broker.port)
-        advertised = f"PLAINTEXT://127.0.0.1:{broker.port},SASL_PLAINTEXT://127.0.0.1:{sasl},SSL://127.0.0.1:{tls}"
-        names = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL")
-        passwords = " ".join(f'user_{name}="{word}"' for name, word in USERS.items())
-        broker.config.update(
-            {
-                "listeners": f"{advertised},CONTROLLER://127.0.0.1:{broker.controller_port}",
-                "advertised.listeners": advertised,
-                "listener.security.protocol.map": ",".join(
-                    [*(f"{name}:{name}" for name in names), "CONTROLLER:PLAINTEXT"]
-                ),
-                "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-                **{
-                    f"listener.name.sasl_plaintext.{mechanism}.sasl.jaas.config": f"{LOGIN}.{module} required {more};"
-                    for mechanism, module, more in (
-                        ("plain", "plain.PlainLoginModule", passwords),
-                        ("scram-sha-256", "scram.ScramLoginModule", ""),
-                        ("scram-sha-512", "scram.ScramLoginModule", ""),
-                        (
-                            "oauthbearer",
-                            "oauthbearer.OAuthBearerLoginModule",
-                            'unsecuredLoginStringClaim_sub="broker"',
-                        ),
-                    )
-                },
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": certificates.path("server.store"),
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": certificates.ca,
-                "ssl.client.auth": "required",
-                "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/CN=$1/,DEFAULT",
-                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "super.users": SUPER,
-                "connections.max.reauth.ms": 2000,
-                # members of the new groups hear of each other by heartbeats, of which the defaults are 5 s apart
-                **{
-                    f"group.{kind}.{least}heartbeat.interval.ms": 100
-                    for kind in ("consumer", "share")
-                    for least in ("", "min.")
-                },
-            }
-        )
-        with broker:
-            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-            for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):  # one of each user a request
-                credentials = [
-                    UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), word.encode())
-                    for user, word in USERS.items()
-                ]
-                for future in admin.alter_user_scram_credentials(credentials).values():
-                    future.result(20)
-            yield Guarded(broker, f"127.0.0.1:{sasl}", f"127.0.0.1:{tls}", certificates)
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
+    needs_kafka()
+    broker = KafkaBroker(tmp_path_factory.mktemp("guarded"), heap="512m")
+    sasl, tls = free_port(broker.port), free_port(broker.port)
+    advertised = f"PLAINTEXT://127.0.0.1:{broker.port},SASL_PLAINTEXT://127.0.0.1:{sasl},SSL://127.0.0.1:{tls}"
+    names = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL")
+    passwords = " ".join(f'user_{name}="{word}"' for name, word in USERS.items())
+    broker.config.update(
+        {
+            "listeners": f"{advertised},CONTROLLER://127.0.0.1:{broker.controller_port}",
+            "advertised.listeners": advertised,
+            "listener.security.protocol.map": ",".join([*(f"{name}:{name}" for name in names), "CONTROLLER:PLAINTEXT"]),
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            **{
+                f"listener.name.sasl_plaintext.{mechanism}.sasl.jaas.config": f"{LOGIN}.{module} required {more};"
+                for mechanism, module, more in (
+                    ("plain", "plain.PlainLoginModule", passwords),
+                    ("scram-sha-256", "scram.ScramLoginModule", ""),
+                    ("scram-sha-512", "scram.ScramLoginModule", ""),
+                    (
+                        "oauthbearer",
+                        "oauthbearer.OAuthBearerLoginModule",
+                        'unsecuredLoginStringClaim_sub="broker"',
+                    ),
+                )
+            },
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": certificates.path("server.store"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": certificates.ca,
+            "ssl.client.auth": "required",
+            "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/CN=$1/,DEFAULT",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": SUPER,
+            "connections.max.reauth.ms": 2000,
+            # members of the new groups hear of each other by heartbeats, of which the defaults are 5 s apart
+            **{
+                f"group.{kind}.{least}heartbeat.interval.ms": 100
+                for kind in ("consumer", "share")
+                for least in ("", "min.")
+            },
+        }
+    )
+    with broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):  # one of each user a request
+            credentials = [
+                UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), word.encode())
+                for user, word in USERS.items()
+            ]
+            for future in admin.alter_user_scram_credentials(credentials).values():
+                future.result(20)
+        yield Guarded(broker, f"127.0.0.1:{sasl}", f"127.0.0.1:{tls}", certificates)

@@ -20,12 +20,15 @@ import pytest
 import uvloop
 
 from batchval.core.claims import compute, to_tag
-from batchval.protocol.frames import poison_released
 from batchval.protocol.messages.produce import ProduceRequest
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from tests.auth.conftest import Certificates
 from tests.auth.gates import RunningSettings
+from tests.support.fixtures import poisoned  # noqa: F401
 from tests.support.proxy import (
+    BAD,
+    COMPRESSED,
+    GOOD,
     ScriptedBroker,
     answered,
     batch,
@@ -36,17 +39,6 @@ from tests.support.proxy import (
     produce_frame,
     read_frame,
 )
-
-ZSTD = 4
-GOOD = batch(b"one", b"two")
-COMPRESSED = batch(b"one" * 50, b"two" * 50, codec=ZSTD)
-
-
-@pytest.fixture(autouse=True)
-def poisoned() -> Iterator[None]:
-    before = poison_released(True)
-    yield
-    poison_released(before)
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -114,9 +106,9 @@ def test_good_and_bad_and_in_their_order(certificates: Certificates, loop_factor
     ):
         sent = [
             produce_frame(1, ("t", 0, GOOD)),
-            produce_frame(2, ("t", 0, damaged(GOOD))),
+            produce_frame(2, ("t", 0, BAD)),
             other_frame(3),
-            produce_frame(4, ("t", 0, GOOD), ("t", 1, damaged(GOOD)), ("t", 2, COMPRESSED)),
+            produce_frame(4, ("t", 0, GOOD), ("t", 1, BAD), ("t", 2, COMPRESSED)),
         ]
         sock.sendall(b"".join(sent))
         answers = [read_frame(sock) for _ in sent]
@@ -143,7 +135,7 @@ def test_acks_0_forwards_what_passes_then_closes(certificates: Certificates, loo
                 sock.sendall(produce_frame(n, ("t", 0, GOOD), acks=0))
             sock.sendall(other_frame(30))
             assert read_frame(sock) == struct.pack(">i", 30)
-            sock.sendall(produce_frame(40, ("t", 0, GOOD), ("t", 1, damaged(GOOD)), acks=0))
+            sock.sendall(produce_frame(40, ("t", 0, GOOD), ("t", 1, BAD), acks=0))
             with pytest.raises((EOFError, ssl.SSLError)):
                 read_frame(sock)
         eventually(lambda: len(broker.frames) == 22)
@@ -252,7 +244,7 @@ def test_certificates_are_read_again_under_load(certificates: Certificates, tmp_
         def stay(n: int) -> None:
             with connected(gate, own) as sock:
                 while not over.is_set():
-                    sock.sendall(produce_frame(requests[n], ("t", 0, GOOD), ("t", 1, damaged(GOOD))))
+                    sock.sendall(produce_frame(requests[n], ("t", 0, GOOD), ("t", 1, BAD)))
                     assert codes(read_frame(sock)) == {("t", 0): 0, ("t", 1): 2}
                     requests[n] += 1
 

@@ -20,7 +20,7 @@ import chain  # noqa: E402
 import ingress  # noqa: E402
 import load  # noqa: E402
 
-from tests.interop.kafka_broker import ToolMissing, classpath  # noqa: E402
+from tests.support.fixtures import needs_kafka  # noqa: E402
 
 sys.path.remove(str(BENCH))
 
@@ -28,10 +28,7 @@ pytestmark = pytest.mark.jvm
 
 
 def run(script: str, *words: str) -> str:
-    try:
-        classpath()
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
+    needs_kafka()
     command = [sys.executable, str(BENCH / script), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from batchval.policy import TopicPolicy
-from batchval.protocol.frames import poison_released
 from batchval.proxy.options import TopicPolicies
-from tests.interop.kafka_broker import KafkaBroker, ToolMissing, classpath
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.fixtures import poisoned, running_kafka  # noqa: F401
 
 HERE = Path(__file__).resolve().parent
 GO_MOD = HERE / "go" / "go.mod"
@@ -53,19 +53,7 @@ def pytest_report_header() -> str | None:
     return f"tests/chain/test_go_client.py and test_sarama_client.py are left out: {reason}" if reason else None
 
 
-@pytest.fixture(autouse=True, scope="session")
-def poisoned() -> Iterator[None]:
-    """Memory that is let go too early is seen in what arrives."""
-    before = poison_released(True)
-    yield
-    poison_released(before)
-
-
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        classpath()
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
-    with KafkaBroker(tmp_path_factory.mktemp("broker"), config={"num.partitions": 4}, heap="512m") as running:
+def broker() -> Iterator[KafkaBroker]:
+    with running_kafka(config={"num.partitions": 4}, heap="512m") as running:
         yield running

@@ -16,7 +16,8 @@ from batchval.policy import TopicPolicy
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.proxy.options import TopicPolicies
 from batchval.proxy.server import carried
-from tests.interop.kafka_broker import KafkaBroker, ToolMissing
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.fixtures import running_kafka
 from tests.support.proxy import RunningProxy, batch, codes, damaged, eventually, produce_frame, read_frame
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]  # a broker and jars of its own
@@ -25,12 +26,9 @@ PRODUCE, FETCH, METADATA = 0, 1, 3
 
 
 @pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        with KafkaBroker(tmp_path_factory.mktemp("older"), profile="3.9") as running:
-            yield running
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
+def older() -> Iterator[KafkaBroker]:
+    with running_kafka(profile="3.9") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from support.batches import batch, record
+from support.fixtures import take_sigint
 
 import batchval
 from batchval import compression
@@ -62,11 +63,6 @@ def test_a_reader_that_is_gone_before_the_first_line() -> None:
     assert (done.returncode, done.stderr) == (3, b"")
 
 
-def _take_sigint() -> None:
-    """Whoever runs these tests in the background of a shell has SIGINT ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("words", [["check", "--json"], ["check"], ["dump"]], ids=" ".join)
 def test_ctrl_c(large: Path, words: list[str]) -> None:
     with subprocess.Popen(
@@ -74,7 +70,7 @@ def test_ctrl_c(large: Path, words: list[str]) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
-        preexec_fn=_take_sigint,  # noqa: PLW1509
+        preexec_fn=take_sigint,  # noqa: PLW1509
     ) as process:
         assert process.stdout is not None
         if words == ["check"]:

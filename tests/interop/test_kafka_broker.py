@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.fixtures import running_kafka
 
 from . import kafka_broker
-from .kafka_broker import BrokerError, KafkaBroker, ToolMissing, classpath, is_ready
+from .kafka_broker import BrokerError, KafkaBroker, ToolMissing, is_ready
 
 kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
 
@@ -18,12 +19,8 @@ pytestmark = pytest.mark.jvm
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        classpath()
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
-    with KafkaBroker(tmp_path_factory.mktemp("broker"), config={"num.partitions": 1}) as running:
+def broker() -> Iterator[KafkaBroker]:
+    with running_kafka(config={"num.partitions": 1}) as running:
         yield running
 
 

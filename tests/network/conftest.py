@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import ssl
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import trustme
-import uvloop
 
-from batchval.protocol.frames import poison_released
+from tests.support import coroutines
+from tests.support.coroutines import loop_kind, on_both_loops  # noqa: F401
+from tests.support.fixtures import poisoned  # noqa: F401
 
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
-
-
-@pytest.fixture(autouse=True)
-def loop_kind(request: pytest.FixtureRequest) -> str:
-    return getattr(request, "param", "asyncio")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if inspect.iscoroutinefunction(metafunc.function):
-        metafunc.parametrize("loop_kind", list(LOOPS), indirect=True)
+pytest_generate_tests = on_both_loops
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    function: Any = pyfuncitem.obj
-    if not inspect.iscoroutinefunction(function):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(function).parameters}
-    unhandled: list[dict[str, Any]] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-        await asyncio.wait_for(function(**arguments), 20)
-
-    with asyncio.Runner(loop_factory=LOOPS[pyfuncitem.funcargs["loop_kind"]]) as runner:
-        runner.run(main())
-    assert unhandled == []
-    return True
+    return coroutines.run(pyfuncitem, 20)
 
 
 @pytest.fixture(scope="session")
@@ -68,11 +39,3 @@ def client_tls(authority: trustme.CA) -> ssl.SSLContext:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context
-
-
-@pytest.fixture(autouse=True)
-def poison() -> Iterator[None]:
-    """Whoever reads a frame whose memory was given back reads rubbish."""
-    before = poison_released(True)
-    yield
-    poison_released(before)

@@ -12,7 +12,8 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from interop.kafka_broker import KafkaBroker, ToolMissing
+from interop.kafka_broker import KafkaBroker
+from support.fixtures import running_kafka
 from support.network import Calls, client, until
 
 from batchval.network.api_versions import ApiVersions
@@ -116,16 +117,8 @@ async def test_batches_are_in_a_mock_broker_in_the_order_they_were_sent(
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[KafkaBroker]:
-    try:
-        broker = KafkaBroker()
-        broker.start()
-    except ToolMissing as error:
-        pytest.skip(str(error))
-    try:
+    with running_kafka() as broker:
         yield broker
-    finally:
-        broker.stop()
-        broker._forget()
 
 
 def node_of(broker: KafkaBroker) -> Node:

@@ -16,7 +16,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.interop.kafka_broker import KafkaBroker, ToolMissing, classpath
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.fixtures import running_kafka
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -51,12 +52,8 @@ def deny(bootstrap: str, kind: ResourceType, name: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        classpath()
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
-    with KafkaBroker(tmp_path_factory.mktemp("broker"), config=AUTHORIZER, heap="512m") as running:
+def broker() -> Iterator[KafkaBroker]:
+    with running_kafka(config=AUTHORIZER, heap="512m") as running:
         yield running
 
 

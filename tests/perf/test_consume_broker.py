@@ -17,6 +17,7 @@ from batchval.perf.results import Result
 from tests.interop.kafka_broker import KafkaBroker, free_port
 from tests.perf.conftest import AUTHORIZER, deny, fill
 from tests.perf.kafka_parser import parse_consumer
+from tests.support.fixtures import take_sigint
 
 pytestmark = pytest.mark.jvm
 
@@ -24,11 +25,6 @@ BYTES = 100
 CLIENTS = ["batchval", "librdkafka"]
 #: For what takes ten seconds each: the other one in make test-full.
 ONE_CLIENT = ["batchval", pytest.param("librdkafka", marks=pytest.mark.slow)]
-
-
-def take_sigint() -> None:
-    """Whoever runs these tests in the background of a shell has SIGINT ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def command(bootstrap: str, *options: str) -> list[str]:

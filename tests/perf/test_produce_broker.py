@@ -29,16 +29,12 @@ from hdrh.log import HistogramLogReader
 from batchval.perf.results import Result
 from tests.interop.kafka_broker import KafkaBroker
 from tests.perf.producer_parser import parse
+from tests.support.fixtures import take_sigint
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = ["librdkafka", "batchval"]
 #: For what takes ten seconds each: the other one in make test-full.
 ONE_CLIENT = ["batchval", pytest.param("librdkafka", marks=pytest.mark.slow)]
-
-
-def take_sigint() -> None:
-    """Whoever runs these tests in the background of a shell has SIGINT ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def command(*options: object) -> list[str]:

@@ -11,15 +11,9 @@ from typing import Any
 import pytest
 
 from batchval import BatchvalError
-from batchval.protocol.frames import MAX_FRAME_BYTES, FrameError, FrameSplitter, poison_released
+from batchval.protocol.frames import MAX_FRAME_BYTES, FrameError, FrameSplitter
 from batchval.protocol.request import Chunks
-
-
-@pytest.fixture(autouse=True)
-def _poisoned() -> Iterator[None]:
-    before = poison_released(True)
-    yield
-    poison_released(before)
+from tests.support.fixtures import poisoned  # noqa: F401
 
 
 def framed(body: bytes) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.kafka_broker import ToolMissing, classpath
+from tests.support.fixtures import needs_kafka
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
@@ -20,10 +20,7 @@ pytestmark = pytest.mark.jvm
 
 @pytest.fixture(scope="module")
 def definitions() -> Any:
-    try:
-        classpath()
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
+    needs_kafka()
     return kafka_definitions.Definitions(kafka_definitions.jar())
 
 

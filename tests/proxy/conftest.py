@@ -6,22 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchval.protocol.frames import poison_released
-from tests.interop.kafka_broker import KafkaBroker, ToolMissing
-
-
-@pytest.fixture(autouse=True, scope="session")
-def poisoned() -> Iterator[None]:
-    """Memory that is let go too early is seen in what arrives."""
-    before = poison_released(True)
-    yield
-    poison_released(before)
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.fixtures import poisoned, running_kafka  # noqa: F401
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[KafkaBroker]:
-    try:
-        with KafkaBroker() as running:
-            yield running
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
+    with running_kafka() as running:
+        yield running

@@ -15,13 +15,14 @@ import pytest
 from batchval.proxy.options import Limits
 from tests.support.network import closed_port
 from tests.support.proxy import (
+    BAD,
+    GOOD,
     RunningProxy,
     ScriptedBroker,
     answered,
     batch,
     codes,
     connected,
-    damaged,
     eventually,
     other_frame,
     produce_frame,
@@ -29,8 +30,6 @@ from tests.support.proxy import (
     read_frame,
 )
 
-GOOD = batch(b"one", b"two")
-BAD = damaged(GOOD)
 QUICK = Limits(handshake_s=0.3, idle_s=0.4, linger_s=1.0)
 
 

@@ -17,6 +17,9 @@ from batchval.proxy import gate as gate_module
 from batchval.proxy.options import Counters, ProxyOptions, TopicPolicies
 from batchval.proxy.server import Proxy
 from tests.support.proxy import (
+    BAD,
+    COMPRESSED,
+    GOOD,
     RunningProxy,
     ScriptedBroker,
     answered,
@@ -30,11 +33,7 @@ from tests.support.proxy import (
     read_frame,
 )
 
-GOOD = batch(b"one", b"two")
-BAD = damaged(GOOD)
-ZSTD = 4
 GZIP = 1
-COMPRESSED = batch(b"one" * 50, b"two" * 50, codec=ZSTD)
 
 
 def test_an_accepted_request_goes_on_untouched_but_for_its_correlation_id():

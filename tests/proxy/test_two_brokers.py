@@ -16,7 +16,8 @@ from kafka.admin import KafkaAdminClient
 
 from batchval.protocol.messages.produce import ProduceResponse
 from tests.chain.run import IDEMPOTENT, Sender, read_all
-from tests.interop.kafka_broker import KafkaBroker, ToolMissing, classpath, two_brokers
+from tests.interop.kafka_broker import KafkaBroker, two_brokers
+from tests.support.fixtures import needs_kafka
 from tests.support.proxy import RunningProxy, batch, eventually, produce_frame, read_frame
 from tests.support.record_checker import check
 
@@ -27,10 +28,7 @@ NOT_LEADER = 6
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tuple[KafkaBroker, KafkaBroker]]:
-    try:
-        classpath()
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
+    needs_kafka()
     with two_brokers() as running:
         yield running
 

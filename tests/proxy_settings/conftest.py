@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-import uvloop
 
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
+from tests.support import coroutines
+from tests.support.coroutines import loop_kind, on_both_loops  # noqa: F401
+
+pytest_generate_tests = on_both_loops
 
 
-@pytest.fixture(autouse=True)
-def loop_kind(request: pytest.FixtureRequest) -> str:
-    return getattr(request, "param", "asyncio")
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    return coroutines.run(pyfuncitem, 20)
 
 
 @pytest.fixture(autouse=True)
@@ -29,26 +25,3 @@ def log_as_it_was() -> Iterator[None]:
     yield
     log.handlers[:], level, log.propagate = before
     log.setLevel(level)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if inspect.iscoroutinefunction(metafunc.function):
-        metafunc.parametrize("loop_kind", list(LOOPS), indirect=True)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    function: Any = pyfuncitem.obj
-    if not inspect.iscoroutinefunction(function):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(function).parameters}
-    unhandled: list[dict[str, Any]] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-        await asyncio.wait_for(function(**arguments), 20)
-
-    with asyncio.Runner(loop_factory=LOOPS[pyfuncitem.funcargs["loop_kind"]]) as runner:
-        runner.run(main())
-    assert unhandled == []
-    return True

@@ -16,10 +16,7 @@ from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import ConfigError, settings_from
-from tests.support.proxy import ScriptedBroker, answered, batch, damaged, other_frame, produce_frame
-
-ZSTD = 4
-COMPRESSED = batch(b"one" * 50, b"two" * 50, codec=ZSTD)
+from tests.support.proxy import COMPRESSED, ScriptedBroker, answered, batch, damaged, other_frame, produce_frame
 
 
 def tag(records: bytes, lie: bool = False) -> tuple[tuple[int, bytes], ...]:

@@ -22,6 +22,10 @@ from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG
 from tests.auth.gates import RunningSettings
 from tests.support.proxy import (
+    BAD,
+    COMPRESSED,
+    GOOD,
+    ZSTD,
     ScriptedBroker,
     answered,
     batch,
@@ -34,9 +38,6 @@ from tests.support.proxy import (
     success,
 )
 
-ZSTD = 4
-GOOD = batch(b"one", b"two")
-COMPRESSED = batch(b"one" * 50, b"two" * 50, codec=ZSTD)
 IN_A_THREAD = batch(*(random.Random(n).randbytes(20_000).hex().encode() for n in range(5)), codec=ZSTD)  # above 48 KiB
 LARGE = batch(b"x" * 3000)
 KEYLESS = batch(b"x", key=None)
@@ -53,7 +54,7 @@ KINDS: list[tuple[str, bytes, str, str, str]] = [
     ("plain", IN_A_THREAD, "", "shallow", ""),
     ("plain", TRAILING, "", "full", "bytes-behind-batch"),
     ("small", GOOD, "", "full", ""),
-    ("plain", damaged(GOOD), "crc-mismatch", "", ""),
+    ("plain", BAD, "crc-mismatch", "", ""),
     ("small", LARGE, "batch-too-large", "", ""),
     ("keyed", KEYLESS, "key-missing", "", ""),
     ("other", damaged(COMPRESSED), "crc-mismatch", "", ""),
@@ -175,7 +176,7 @@ def test_every_number_is_what_was_sent(
         assert codes(read_frame(socks[0])) == {("plain", 0): 0}
     # acks=0: what passes has no answer, what does not ends the connection
     silent = produce_frame(1, ("plain", 0, GOOD), acks=0)
-    bad = produce_frame(2, ("plain", 0, GOOD), ("plain", 1, damaged(GOOD)), acks=0)
+    bad = produce_frame(2, ("plain", 0, GOOD), ("plain", 1, BAD), acks=0)
     socks[1].sendall(silent + bad)
     account.produce(silent, [KINDS[0]])
     account.produce(bad, [KINDS[0], KINDS[5]])
@@ -292,7 +293,7 @@ def test_the_time_that_brokers_tell_clients_to_wait_is_counted() -> None:
         with socket.create_connection(gate.address, 20) as sock:
             expected: Counter[tuple[str, ...]] = Counter()
             for version in range(3, 13):
-                for bad in ((), (("t", 1, damaged(GOOD)),)):
+                for bad in ((), (("t", 1, BAD),)):
                     sock.sendall(produce_frame(version, ("t", 0, GOOD), *bad, version=version))
                     assert codes(read_frame(sock), version)["t", 0] == 0
                     expected["answers_throttled_total", "Produce"] += 1

@@ -8,11 +8,12 @@ import contextlib
 import hashlib
 import hmac
 import struct
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from interop.kafka_broker import KafkaBroker, ToolMissing
+from interop.kafka_broker import KafkaBroker
+from support.fixtures import running_kafka
 
 from batchval.network.errors import AuthenticationError, DisconnectError, NetworkError
 from batchval.network.sasl import ScramClient
@@ -291,36 +292,30 @@ def test_the_file_first_then_the_cluster_then_nothing() -> None:
     assert TopicLookup([])("other") is None
 
 
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with running_kafka() as running:
+        yield running
+
+
 @pytest.mark.jvm
-async def test_with_a_real_broker(loop_kind: str) -> None:
+async def test_with_a_real_broker(broker: KafkaBroker, loop_kind: str) -> None:
     from kafka.admin import KafkaAdminClient, NewTopic  # type: ignore[import-not-found]
 
-    try:
-        broker = await asyncio.to_thread(KafkaBroker().__enter__)
-    except ToolMissing as missing:
-        pytest.skip(str(missing))
-    try:
+    topic = f"made-{loop_kind}"
 
-        def create() -> None:
-            admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-            config = {"cleanup.policy": "compact", "max.message.bytes": "4321"}
-            admin.create_topics([NewTopic("made", 1, 1, topic_configs=config)])
-            admin.close()
+    def create() -> None:
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        config = {"cleanup.policy": "compact", "max.message.bytes": "4321"}
+        admin.create_topics([NewTopic(topic, 1, 1, topic_configs=config)])
+        admin.close()
 
-        await asyncio.to_thread(create)
-        given = Upstream.model_validate({"bootstrap": broker.bootstrap, "admin": {"mechanism": "NONE"}})
-        found = await read_topic_configs(given, None, None)
-        assert found["made"] == TopicPolicy(cleanup_policy="compact", max_message_bytes=4321)
-        with pytest.raises(NetworkError):
-            await read_topic_configs(
-                Upstream.model_validate(
-                    {
-                        "bootstrap": broker.bootstrap,
-                        "admin": {"mechanism": "PLAIN", "username": "a", "password": "b"},
-                    }
-                ),
-                None,
-                None,
-            )
-    finally:
-        await asyncio.to_thread(broker.__exit__, None, None, None)
+    await asyncio.to_thread(create)
+    given = Upstream.model_validate({"bootstrap": broker.bootstrap, "admin": {"mechanism": "NONE"}})
+    found = await read_topic_configs(given, None, None)
+    assert found[topic] == TopicPolicy(cleanup_policy="compact", max_message_bytes=4321)
+    with_password = {"mechanism": "PLAIN", "username": "a", "password": "b"}
+    with pytest.raises(NetworkError):
+        await read_topic_configs(
+            Upstream.model_validate({"bootstrap": broker.bootstrap, "admin": with_password}), None, None
+        )

@@ -212,6 +212,12 @@ def damaged(good: bytes) -> bytes:
     return good[:-1] + bytes([good[-1] ^ 1])
 
 
+ZSTD = 4
+GOOD = batch(b"one", b"two")
+BAD = damaged(GOOD)
+COMPRESSED = batch(b"one" * 50, b"two" * 50, codec=ZSTD)
+
+
 def produce_frame(
     correlation_id: int,
     *partitions: tuple[str, int, bytes],
