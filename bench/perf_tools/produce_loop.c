@@ -1,48 +1,13 @@
 /* librdkafka's way to send from C: rd_kafka_produce in a loop, a stamp of the monotonic clock in each message's opaque,
  * the latency of each taken in the delivery report; one line at the end.
  *
- *   produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE [NAME=VALUE...]  ->  records seconds p50_us p99_us version
- *
- * The library is opened by its path (the confluent-kafka wheel carries one), so no headers are needed. */
-#include <dlfcn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+ *   produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE [NAME=VALUE...]  ->  records seconds p50_us p99_us version */
+#include "rdkafka.h"
 
 enum { PRODUCER = 0, COPY = 2 };
 
-typedef struct { /* rd_kafka_message_t, as librdkafka 1 and 2 have it */
-    int err;
-    void *topic;
-    int32_t partition;
-    void *payload;
-    size_t len;
-    void *key;
-    size_t key_len;
-    int64_t offset;
-    void *own;
-} message;
-
-static void *library;
 static int64_t *latencies;
 static long done, failed;
-
-static void *symbol(const char *name) {
-    void *found = dlsym(library, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        exit(2);
-    }
-    return found;
-}
-
-static int64_t now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
 
 static void delivered(void *client, const message *m, void *opaque) {
     (void)client, (void)opaque;
@@ -56,31 +21,15 @@ static int ascending(const void *a, const void *b) {
 }
 
 int main(int count, char **given) {
-    char error[512] = "";
-    if (count < 6 || !(library = dlopen(given[1], RTLD_NOW))) {
-        fprintf(stderr, "usage: produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE [NAME=VALUE...]\n%s\n", count < 6 ? "" : dlerror());
-        return 2;
-    }
-    void *(*conf_new)(void) = symbol("rd_kafka_conf_new");
-    int (*conf_set)(void *, const char *, const char *, char *, size_t) = symbol("rd_kafka_conf_set");
+    open_library(count, given, 6, "produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE");
     void (*on_delivery)(void *, void (*)(void *, const message *, void *)) = symbol("rd_kafka_conf_set_dr_msg_cb");
-    void *(*client_new)(int, void *, char *, size_t) = symbol("rd_kafka_new");
     void *(*topic_new)(void *, const char *, void *) = symbol("rd_kafka_topic_new");
     int (*produce)(void *, int32_t, int, void *, size_t, const void *, size_t, void *) = symbol("rd_kafka_produce");
     int (*poll)(void *, int) = symbol("rd_kafka_poll");
-    const char *(*version)(void) = symbol("rd_kafka_version_str");
 
-    void *conf = conf_new();
-    if (conf_set(conf, "bootstrap.servers", given[2], error, sizeof error)) return fprintf(stderr, "%s\n", error), 2;
-    for (int i = 6; i < count; i++) {
-        char *value = strchr(given[i], '=');
-        if (!value) return fprintf(stderr, "%s is not NAME=VALUE\n", given[i]), 2;
-        *value++ = 0;
-        if (conf_set(conf, given[i], value, error, sizeof error)) return fprintf(stderr, "%s\n", error), 2;
-    }
+    void *conf = configuration(given[2]);
     on_delivery(conf, delivered);
-    void *client = client_new(PRODUCER, conf, error, sizeof error);
-    if (!client) return fprintf(stderr, "%s\n", error), 2;
+    void *client = new_client(PRODUCER, conf, given + 6, count - 6);
     void *topic = topic_new(client, given[3], NULL);
 
     long records = atol(given[4]), size = atol(given[5]);

@@ -159,12 +159,14 @@ def built_librdkafka() -> Path:
 
 
 def built_go(name: str, module: str, version: str) -> Path:
-    source, program = HERE / "peers" / name / "main.go", BUILT / f"{name}-{version.removeprefix('v')}"
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+    source, shared = HERE / "peers" / name / "main.go", HERE / "peers" / "settings.go"
+    program = BUILT / f"{name}-{version.removeprefix('v')}"
+    if not program.exists() or program.stat().st_mtime < max(one.stat().st_mtime for one in (source, shared)):
         go = tool("go")
         folder = BUILT / f"{program.name}-source"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "main.go").write_text(source.read_text().replace("github.com/IBM/sarama", module))
+        shutil.copy(shared, folder)
         (folder / "go.mod").write_text(f"module peer\n\ngo 1.21\n\nrequire {module} {version}\n")
         _built([go, "mod", "tidy"], folder)
         _built([go, "build", "-o", str(program), "."], folder)

@@ -4,14 +4,8 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
-	"flag"
-	"fmt"
 	"log"
 	"net"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -49,43 +43,30 @@ func (f *inFlight) add(node int32, change int) {
 }
 
 func main() {
-	log.SetFlags(0)
-	brokers := flag.String("brokers", "", "host:port,…")
-	topic := flag.String("topic", "", "")
-	records := flag.Int("records", 1000, "")
-	partition := flag.Int("partition", -1, "-1: round robin")
-	acks := flag.Int("acks", -1, "-1 or 0")
-	maxInFlight := flag.Int("cap", 5, "5: the idempotent producer's own; less, or acks 0: without idempotence")
-	batch := flag.Int("batch", 500000, "bytes")
-	linger := flag.Duration("linger", 100*time.Millisecond, "")
-	authority := flag.String("ca", "", "PEM; with -cert and -key: TLS")
-	certificate := flag.String("cert", "", "PEM")
-	key := flag.String("key", "", "PEM")
-	flag.Parse()
-
+	s := flags()
 	seen := &inFlight{open: map[int32]int{}}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(strings.Split(*brokers, ",")...),
-		kgo.DefaultProduceTopic(*topic),
+		kgo.SeedBrokers(s.brokers...),
+		kgo.DefaultProduceTopic(s.topic),
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
-		kgo.ProducerBatchMaxBytes(int32(*batch)),
-		kgo.ProducerLinger(*linger),
+		kgo.ProducerBatchMaxBytes(int32(s.batch)),
+		kgo.ProducerLinger(s.linger),
 		kgo.WithHooks(seen),
 	}
-	if *acks == 0 {
+	if s.acks == 0 {
 		options = append(options, kgo.RequiredAcks(kgo.NoAck()))
 	}
-	if *acks == 0 || *maxInFlight != 5 { // with idempotence it is 5, whatever is asked
-		options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(*maxInFlight))
+	if s.acks == 0 || s.cap != 5 { // with idempotence it is 5, whatever is asked
+		options = append(options, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(s.cap))
 	}
-	if *partition >= 0 {
+	if s.partition >= 0 {
 		options = append(options, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	} else {
 		options = append(options, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
 	}
-	if *authority != "" {
+	if s.tls != nil {
 		options = append(options, kgo.Dialer((&tls.Dialer{
-			NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: certificates(*authority, *certificate, *key),
+			NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: s.tls,
 		}).DialContext))
 	}
 	client, err := kgo.NewClient(options...)
@@ -93,17 +74,14 @@ func main() {
 		log.Fatal(err)
 	}
 
-	value := make([]byte, 1000)
-	for i := range value {
-		value[i] = byte('a' + i%26)
-	}
+	value := letters()
 	var mu sync.Mutex
 	var open sync.WaitGroup
 	failed, why := 0, ""
-	open.Add(*records)
+	open.Add(s.records)
 	began := time.Now()
-	for i := 0; i < *records; i++ {
-		client.Produce(context.Background(), &kgo.Record{Value: value, Partition: int32(*partition)},
+	for i := 0; i < s.records; i++ {
+		client.Produce(context.Background(), &kgo.Record{Value: value, Partition: int32(s.partition)},
 			func(_ *kgo.Record, err error) {
 				if err != nil {
 					mu.Lock()
@@ -117,26 +95,5 @@ func main() {
 	open.Wait()
 	seconds := time.Since(began).Seconds()
 	client.Close()
-	line, _ := json.Marshal(map[string]any{
-		"records": *records, "failed": failed, "why": why, "seconds": seconds,
-		"in_flight": seen.highest, "in_flight_total": seen.wider,
-	})
-	fmt.Println(string(line))
-	if failed > 0 {
-		os.Exit(1)
-	}
-}
-
-func certificates(authority, certificate, key string) *tls.Config {
-	pem, err := os.ReadFile(authority)
-	if err != nil {
-		log.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
-	pair, err := tls.LoadX509KeyPair(certificate, key)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}
+	report(s, seconds, failed, why, map[string]any{"in_flight": seen.highest, "in_flight_total": seen.wider})
 }

@@ -1,16 +1,9 @@
 // A fixed number of records through sarama's AsyncProducer, acknowledged one by one; one line of JSON.
-// Built once for each release: peers.py writes the import path of that release (Shopify's or IBM's) over the one below.
+// Built once for each release: table_peers.py writes that import path (Shopify's or IBM's) over the one below.
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
-	"flag"
-	"fmt"
 	"log"
-	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,36 +12,23 @@ import (
 )
 
 func main() {
-	log.SetFlags(0)
-	brokers := flag.String("brokers", "", "host:port,…")
-	topic := flag.String("topic", "", "")
-	records := flag.Int("records", 1000, "")
-	partition := flag.Int("partition", -1, "-1: round robin")
-	acks := flag.Int("acks", -1, "-1 or 0")
-	maxInFlight := flag.Int("cap", 5, "Net.MaxOpenRequests")
-	batch := flag.Int("batch", 500000, "Flush.Bytes")
-	linger := flag.Duration("linger", 100*time.Millisecond, "Flush.Frequency")
-	authority := flag.String("ca", "", "PEM; with -cert and -key: TLS")
-	certificate := flag.String("cert", "", "PEM")
-	key := flag.String("key", "", "PEM")
-	flag.Parse()
-
+	s := flags()
 	config := sarama.NewConfig()
 	config.Version = sarama.V2_4_0_0
-	config.Net.MaxOpenRequests = *maxInFlight
-	config.Producer.RequiredAcks = sarama.RequiredAcks(*acks)
-	config.Producer.Flush.Bytes = *batch
-	config.Producer.Flush.Frequency = *linger
+	config.Net.MaxOpenRequests = s.cap
+	config.Producer.RequiredAcks = sarama.RequiredAcks(s.acks)
+	config.Producer.Flush.Bytes = s.batch
+	config.Producer.Flush.Frequency = s.linger
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewRoundRobinPartitioner
-	if *partition >= 0 {
+	if s.partition >= 0 {
 		config.Producer.Partitioner = sarama.NewManualPartitioner
 	}
-	if *authority != "" {
+	if s.tls != nil {
 		config.Net.TLS.Enable = true
-		config.Net.TLS.Config = certificates(*authority, *certificate, *key)
+		config.Net.TLS.Config = s.tls
 	}
-	producer, err := sarama.NewAsyncProducer(strings.Split(*brokers, ","), config)
+	producer, err := sarama.NewAsyncProducer(s.brokers, config)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -70,15 +50,12 @@ func main() {
 		}
 	}()
 
-	value := make(sarama.ByteEncoder, 1000)
-	for i := range value {
-		value[i] = byte('a' + i%26)
-	}
+	value := sarama.ByteEncoder(letters())
 	failed, why := 0, ""
 	began := time.Now()
 	finished := make(chan struct{})
 	go func() {
-		for open := *records; open > 0; open-- {
+		for open := s.records; open > 0; open-- {
 			select {
 			case <-producer.Successes():
 			case e := <-producer.Errors():
@@ -88,8 +65,8 @@ func main() {
 		}
 		close(finished)
 	}()
-	for i := 0; i < *records; i++ {
-		producer.Input() <- &sarama.ProducerMessage{Topic: *topic, Value: value, Partition: int32(*partition)}
+	for i := 0; i < s.records; i++ {
+		producer.Input() <- &sarama.ProducerMessage{Topic: s.topic, Value: value, Partition: int32(s.partition)}
 	}
 	<-finished
 	seconds := time.Since(began).Seconds()
@@ -97,25 +74,5 @@ func main() {
 	if err := producer.Close(); err != nil {
 		log.Print(err)
 	}
-	line, _ := json.Marshal(map[string]any{
-		"records": *records, "failed": failed, "why": why, "seconds": seconds, "in_flight": highest,
-	})
-	fmt.Println(string(line))
-	if failed > 0 {
-		os.Exit(1)
-	}
-}
-
-func certificates(authority, certificate, key string) *tls.Config {
-	pem, err := os.ReadFile(authority)
-	if err != nil {
-		log.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
-	pair, err := tls.LoadX509KeyPair(certificate, key)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}
+	report(s, seconds, failed, why, map[string]any{"in_flight": highest})
 }
