@@ -103,6 +103,7 @@ def test_compare_finds_what_got_worse(result: dict[str, Any], tmp_path: Path) ->
     assert run(str(BENCH / "compare.py"), "--baseline", str(tmp_path / "none"), "--new", str(new)).returncode == 2
 
 
+@pytest.mark.slow  # 224 statements; make test has those of the next test
 def test_pytest_groups_run_once(tmp_path: Path) -> None:
     done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--benchmark-disable", str(BENCH))
     assert done.returncode == 0, done.stdout[-3000:]

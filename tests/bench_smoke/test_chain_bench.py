@@ -47,6 +47,7 @@ def test_two_gates_in_a_row_are_measured(tmp_path: Path) -> None:
         assert f"zstd   {way:6} " in said
 
 
+@pytest.mark.slow  # half a minute: five ways, each with a broker's warm-up
 def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "ingress"
     said = run("ingress.py", "--quick", "--codecs", "lz4", "--out", str(out))

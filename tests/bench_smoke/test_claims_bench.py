@@ -159,6 +159,7 @@ def test_readme_results_and_chart_are_written(
         report.save(result)
 
 
+@pytest.mark.slow  # 152 statements; make test has those of the next test
 def test_pytest_groups_run_once() -> None:
     done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--benchmark-disable", str(BENCH))
     assert done.returncode == 0, done.stdout[-3000:]

@@ -48,7 +48,11 @@ def test_a_skip_is_an_error(skips: Path, env: dict[str, str], options: list[str]
         assert reason in ran.stdout
 
 
-@pytest.mark.parametrize("options", [[], ["-n2"]], ids=["in one process", "in two processes"])
+@pytest.mark.parametrize(
+    "options",
+    [[], pytest.param(["-n2"], marks=pytest.mark.slow)],  # three start-ups of pytest
+    ids=["in one process", "in two processes"],
+)
 def test_elsewhere_it_is_listed_with_its_reason(skips: Path, options: list[str]) -> None:
     ran = run(skips, *options)
     assert ran.returncode == 0

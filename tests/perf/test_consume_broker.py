@@ -31,8 +31,20 @@ def command(bootstrap: str, *options: str) -> list[str]:
     return [sys.executable, "-m", "batchval", "perf", "consume", "--bootstrap-server", bootstrap, *options]
 
 
-def consume(bootstrap: str, *options: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command(bootstrap, *options), capture_output=True, text=True, timeout=150, check=False)
+#: The command, but the own client waits for metadata 2 seconds, not 10.
+IMPATIENT = """
+import runpy
+from batchval.perf.clients import own_consumer
+own_consumer.METADATA_MS = 2_000
+runpy.run_module("batchval", run_name="__main__")
+"""
+
+
+def consume(bootstrap: str, *options: str, impatient: bool = False) -> subprocess.CompletedProcess[str]:
+    words = command(bootstrap, *options)
+    if impatient:
+        words[1:3] = ["-c", IMPATIENT]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=150, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -167,11 +179,12 @@ def test_the_result_as_json_and_as_a_page(broker: KafkaBroker, topic: str, clien
 
 @pytest.mark.parametrize("client", ONE_CLIENT)
 def test_an_unknown_topic(broker: KafkaBroker, client: str) -> None:
-    done = consume(broker.bootstrap, "--topic", "nobody-made-me", "--num-records", "1", "--client", client)
+    options = ["--num-records", "1", "--client", client]
+    done = consume(broker.bootstrap, "--topic", "nobody-made-me", *options, impatient=True)
     assert done.returncode == 3
     assert complaint(done).startswith("topic nobody-made-me: ")
     assert "unknown topic" in done.stderr.lower().replace("_", " ")
-    done = consume(broker.bootstrap, "--include", "nobody-.*", "--num-records", "1", "--client", client)
+    done = consume(broker.bootstrap, "--include", "nobody-.*", *options, impatient=True)
     assert done.returncode == 3
     assert complaint(done) == "no topic matches 'nobody-.*'"
 
@@ -179,7 +192,8 @@ def test_an_unknown_topic(broker: KafkaBroker, client: str) -> None:
 @pytest.mark.parametrize("client", ONE_CLIENT)
 def test_no_broker(client: str) -> None:
     began = time.monotonic()
-    done = consume(f"127.0.0.1:{free_port()}", "--topic", "t", "--num-records", "1", "--client", client)
+    nobody = f"127.0.0.1:{free_port()}"
+    done = consume(nobody, "--topic", "t", "--num-records", "1", "--client", client, impatient=True)
     assert done.returncode == 3
     assert complaint(done).startswith("no broker answers at 127.0.0.1:")
     assert time.monotonic() - began < 40

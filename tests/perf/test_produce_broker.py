@@ -195,7 +195,7 @@ def test_no_such_topic_partition_or_broker(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = run("--bootstrap-server", nobody, "--topic", "t", *some)
+        done = run("--bootstrap-server", nobody, "--topic", "t", *some, "--command-property", "max.block.ms=2000")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
     assert nobody in done.stderr
 

@@ -21,7 +21,7 @@ async def until(condition: Any, timeout_s: float = 60) -> None:
             await asyncio.sleep(0.002)
 
 
-@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("codec", [pytest.param("none", marks=pytest.mark.slow), "lz4"])
 def test_killed_with_five_in_flight(broker: KafkaBroker, codec: str) -> None:
     topic, kills, size = f"killed-{codec}", 2, 700
 
