@@ -25,8 +25,12 @@ _LONG = 2**63 - 1
 @click.option("--topic", metavar="TOPIC", help="Required, or --include: the topic to read.")
 @click.option("--include", metavar="REGEX", help="Read all topics whose whole name matches this.")
 @click.option("--num-records", type=click.IntRange(1, _LONG), help="Required: how many, over all threads.")
-@click.option("--threads", type=click.IntRange(1, _INT), default=10, show_default=True, help="One consumer each.")
-@click.option("--client", type=click.Choice(["batchval", "librdkafka"]), default="batchval", show_default=True)
+@click.option(
+    "--threads", type=click.IntRange(1, _INT), default=10, show_default=True, help="Each with a consumer of its own."
+)
+@click.option(
+    "--client", type=click.Choice(["batchval", "librdkafka"]), default="batchval", show_default=True, help="Who reads."
+)
 @click.option(
     "--decode",
     type=click.Choice(["records", "headers"]),
@@ -55,7 +59,9 @@ _LONG = 2**63 - 1
 @click.option("--show-detailed-stats", is_flag=True, help="A row a thread each --reporting-interval.")
 @click.option("--reporting-interval", type=int, default=5_000, show_default=True, help="Milliseconds.")
 @click.option("--hide-header", is_flag=True, help="Print no header.")
-@click.option("--date-format", metavar="PATTERN", default="yyyy-MM-dd HH:mm:ss:SSS", show_default=True)
+@click.option(
+    "--date-format", metavar="PATTERN", default="yyyy-MM-dd HH:mm:ss:SSS", show_default=True, help="As Java has it."
+)
 @click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")
 @click.option("--command-property", multiple=True, metavar="KEY=VALUE", help="A consumer's property; again for each.")
 @click.option("--command-config", type=click.Path(path_type=Path), metavar="FILE", help="Properties of a consumer.")
@@ -78,6 +84,7 @@ def command(**given: Any) -> int:
     from batchval.perf import rows
     from batchval.perf.consume import ConsumeError
     from batchval.perf.dates import DateFormat
+    from batchval.perf.properties import check_servers
 
     _deprecated(given)
     bootstrap, topic, include = given["bootstrap_server"], given["topic"], given["include"]
@@ -98,6 +105,7 @@ def command(**given: Any) -> int:
             re.compile(include)
         except re.error as error:
             raise click.UsageError(f"--include {include!r}: {error}") from None
+    check_servers(bootstrap)
     dates = DateFormat(given["date_format"])
     for file in (given["json_file"], given["report"]):
         if file is not None:

@@ -44,14 +44,21 @@ class _WithProps(click.Command):
 
 @click.command("produce", cls=_WithProps, short_help="Measure producers.")
 @click.option("--bootstrap-server", metavar="HOST:PORT,…", help="Required: brokers to begin with.")
-@click.option("--topic", metavar="TOPIC", required=True, help="Where to.")
+@click.option("--topic", metavar="TOPIC", required=True, help="The topic to write to.")
 @click.option("--num-records", type=click.IntRange(1, _LONG), help="Over all threads. This or --duration is required.")
 @click.option("--duration", type=click.FloatRange(0, 1e9, min_open=True), metavar="S", help="Seconds to send for.")
 @click.option("--record-size", type=click.IntRange(0, _INT), metavar="BYTES", help="Bytes of each value.")
-@click.option("--payload-file", type=_FILE, metavar="FILE", help="Values: the parts of a file, by chance.")
-@click.option("--payload-delimiter", default="\\n", show_default=True, help="What parts them: a regular expression.")
-@click.option("--payload-monotonic", is_flag=True, help="Values: 0, 1, 2, …")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is chosen by chance.")
+@click.option(
+    "--payload-file", type=_FILE, metavar="FILE", help="Take values from a file, one at random for each record."
+)
+@click.option(
+    "--payload-delimiter",
+    default="\\n",
+    show_default=True,
+    help="What separates the values in the file: a regular expression.",
+)
+@click.option("--payload-monotonic", is_flag=True, help="Values are 0, 1, 2, … as text.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is chosen at random.")
 @click.option(
     "--throughput",
     type=click.FloatRange(-1, 1e9),
@@ -59,28 +66,59 @@ class _WithProps(click.Command):
     show_default=True,
     help="Records a second, all threads together; -1: as fast as can be.",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="One producer each.")
-@click.option("--warmup-records", type=click.IntRange(0, _LONG), default=0, help="Not part of the steady state.")
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Each with a producer of its own."
+)
+@click.option(
+    "--warmup-records",
+    type=click.IntRange(0, _LONG),
+    default=0,
+    help="Sent first; the second line of totals leaves them out.",
+)
 @click.option("--partition", type=click.IntRange(0, _INT), help="Send all to this partition.")
 @click.option(
     "--partitioner",
     type=click.Choice(["default", "round_robin", "murmur2"]),
     default="default",
     show_default=True,
+    help="Which partition a record goes to. default: one until its batch is full.",
 )
-@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), help="Default: all.")
-@click.option("--max-in-flight", type=click.IntRange(1, 1_000_000), help="Requests a connection. Default: 5.")
-@click.option("--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="Default: none.")
-@click.option("--idempotence/--no-idempotence", default=None, help="Default: as acks and --max-in-flight allow.")
-@click.option("--transactional-id", metavar="ID", help="Send in transactions.")
-@click.option("--transaction-duration-ms", type=click.IntRange(1, _INT), help="Of each. Default: 3000.")
-@click.option("--claims", type=click.Choice(["tag", "none"]), default="none", show_default=True, help="About batches.")
-@click.option("--client", type=click.Choice(["batchval", "librdkafka"]), default="batchval", show_default=True)
-@click.option("--command-config", type=_FILE, multiple=True, metavar="FILE", help="Properties of a producer.")
-@click.option("--command-property", multiple=True, metavar="NAME=VALUE", help="A producer's property.")
-@click.option("--reporting-interval", type=click.IntRange(1, _INT), default=5000, show_default=True, metavar="MS")
 @click.option(
-    "--latency-unit", type=click.Choice(["us", "ms"]), default="us", help="ms: Kafka's old integers, and nothing else."
+    "--acks", type=click.Choice(["all", "-1", "1", "0"]), help="Which acknowledgement to wait for. Default: all."
+)
+@click.option("--max-in-flight", type=click.IntRange(1, 1_000_000), help="Requests a connection. Default: 5.")
+@click.option(
+    "--compression-type",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="Of batches. Default: none.",
+)
+@click.option(
+    "--idempotence/--no-idempotence", default=None, help="Default: on where --acks and --max-in-flight allow it."
+)
+@click.option("--transactional-id", metavar="ID", help="Send in transactions.")
+@click.option("--transaction-duration-ms", type=click.IntRange(1, _INT), help="How long each is open. Default: 3000.")
+@click.option(
+    "--claims", type=click.Choice(["tag", "none"]), default="none", show_default=True, help="Attach claims to batches."
+)
+@click.option(
+    "--client", type=click.Choice(["batchval", "librdkafka"]), default="batchval", show_default=True, help="Who sends."
+)
+@click.option(
+    "--command-config", type=_FILE, multiple=True, metavar="FILE", help="Properties of a producer, by Kafka's names."
+)
+@click.option(
+    "--command-property", multiple=True, metavar="NAME=VALUE", help="A producer's property; several may follow."
+)
+@click.option(
+    "--reporting-interval", type=click.IntRange(1, _INT), default=5000, show_default=True, metavar="MS",
+    help="Milliseconds between lines.",
+)  # fmt: skip
+@click.option(
+    "--latency-unit",
+    type=click.Choice(["us", "ms"]),
+    default="us",
+    show_default=True,
+    help="ms: Kafka's old integers, and nothing else.",
 )
 @click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")
 @click.option("--json", "json_file", type=_FILE, metavar="FILE", help="The result, for merge and compare.")
@@ -88,7 +126,9 @@ class _WithProps(click.Command):
 @click.option("--report", type=_FILE, metavar="FILE.html", help="The result as a page.")
 @click.option("--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server.")
 @click.option("--producer-props", multiple=True, metavar="NAME=VALUE", help="Deprecated: use --command-property.")
-@click.option("--producer.config", "producer_config", type=_FILE, multiple=True, help="Deprecated: --command-config.")
+@click.option(
+    "--producer.config", "producer_config", type=_FILE, multiple=True, help="Deprecated: use --command-config."
+)
 def command(**given: Any) -> int:
     """Sends records and prints rates and latencies in the lines of Kafka's own tool, in microseconds.
 
@@ -104,6 +144,7 @@ def command(**given: Any) -> int:
     _flags(given, found)
     if not found.get("bootstrap.servers"):
         raise click.UsageError("Missing option '--bootstrap-server'.")
+    properties.check_servers(found["bootstrap.servers"])
     for file in (given["json_file"], given["histogram_file"], given["report"]):
         if file is not None:
             file.open("a").close()  # better now than after an hour
@@ -179,9 +220,10 @@ def _payloads(given: dict[str, Any], found: dict[str, str]) -> Any:
     """Makes the values of a thread; those of all threads together are looked at first."""
     from batchval.perf.payloads import FilePayloads, Letters, Monotonic, Payloads
 
-    limit = found.get("max.request.size", "1048576")
-    if given["record_size"] is not None and limit.isdigit() and given["record_size"] > int(limit):
-        raise click.UsageError(f"--record-size {given['record_size']} is above max.request.size, which is {limit}.")
+    for name, usual in (("max.request.size", "1048576"), ("buffer.memory", "33554432")):
+        limit = found.get(name, usual)
+        if given["record_size"] is not None and limit.isdigit() and given["record_size"] > int(limit):
+            raise click.UsageError(f"--record-size {given['record_size']} is above {name}, which is {limit}.")
     compressed = found.get("compression.type", "none").lower() != "none"
 
     def make(thread: int) -> Payloads:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from batchval.errors import BatchvalError
+from batchval.network.metadata import bootstrap_nodes
 from batchval.network.security import PROPERTIES as SECURITY
 
-__all__ = ["PRODUCER", "PropertyError", "gathered", "parse", "producer_options", "rdkafka"]
+__all__ = ["PRODUCER", "PropertyError", "check_servers", "gathered", "parse", "producer_options", "rdkafka"]
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -51,6 +52,14 @@ def _unescaped(text: str) -> str:
         return _ESCAPES.get(match[2], match[2])
 
     return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.?))", one, text, flags=re.DOTALL)
+
+
+def check_servers(text: str) -> None:
+    """Of any client: librdkafka would take 99999 for a port, modulo 65536. PropertyError."""
+    try:
+        bootstrap_nodes([text])
+    except ValueError as error:
+        raise PropertyError(f"--bootstrap-server: {error}") from None
 
 
 def gathered(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, str]:

@@ -406,7 +406,8 @@ class Sender:
             batch.attempts -= 1
             if parts := self.accumulator.split(batch):
                 self.metrics.splits += 1
-                log.warning("%s: a batch of %d bytes was split", batch.partition, batch.builder.wire_size)
+                level = logging.WARNING if self.metrics.splits == 1 else logging.DEBUG  # the others are counted
+                log.log(level, "%s: a batch of %d bytes was split", batch.partition, batch.builder.wire_size)
                 assert len(parts) > 1
                 self._free(batch)
         elif self.sequences is not None and code in _NO_SEQUENCE_USED:

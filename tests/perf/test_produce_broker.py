@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -244,6 +245,43 @@ def test_interrupted_the_totals_are_printed(where: Callable[..., list[object]], 
     assert parse(out)[-1].records > 0
 
 
+@pytest.mark.parametrize("client", ONE_CLIENT)
+def test_records_that_can_never_be_sent(where: Callable[..., list[object]], client: str, tmp_path: Path) -> None:
+    """Larger than the buffer: they fail, and those that fit are sent."""
+    file = tmp_path / "payloads"
+    file.write_text("small,small,small," + "large" * 1000)
+    done = run(
+        *where(f"never-{client}"), "--client", client, "--num-records", 200, "--payload-file", file,
+        "--payload-delimiter", ",", "--throughput", 400, "--command-property", "buffer.memory=3000",
+    )  # fmt: skip
+    (line,) = done.stderr.splitlines()
+    (failed,) = re.findall(r"(\d+) records failed: ", line)
+    assert done.returncode == 1
+    assert 20 < int(failed) < 90
+    assert parse(done.stdout)[-1].records == 200 - int(failed)
+
+
+@pytest.mark.parametrize("client", ONE_CLIENT)
+def test_batches_that_the_topic_does_not_take(
+    where: Callable[..., list[object]], broker: KafkaBroker, client: str
+) -> None:
+    name = f"little-{client}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1, config={"max.message.bytes": "2000"})])[name].result(60)
+    done = run("--bootstrap-server", broker.bootstrap, "--topic", name, "--client", client,
+               "--num-records", 20, "--record-size", 5000)  # fmt: skip
+    assert done.returncode == 1
+    *split, line = done.stderr.splitlines()
+    assert "20 records failed: M" in line
+    assert len(split) == (client == "batchval")  # it says once that batches were split
+
+
+def test_acks_0(where: Callable[..., list[object]]) -> None:
+    done = run(*where("acks-0"), "--num-records", 500, "--record-size", 10, "--acks", 0)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "highest in flight: none; over all brokers 0" in done.stdout
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_full_buffer_only_slows_down(where: Callable[..., list[object]], client: str) -> None:
     done = run(
@@ -312,6 +350,9 @@ def test_a_broker_that_comes_back_amid_transactions(client: str, tmp_path: Path)
         (["--num-records", "1" + "0" * 30, "--record-size", "10"], "--num-records"),
         (["--num-records", "10", "--record-size", "-1"], "--record-size"),
         (["--num-records", "10", "--record-size", str(2**31 - 1)], "max.request.size"),
+        (["--num-records", "10", "--record-size", "9", "--command-property", "buffer.memory=8"], "buffer.memory"),
+        (["--num-records", "10", "--record-size", "1", "--bootstrap-server", "localhost"], "'localhost' is no address"),
+        (["--num-records", "10", "--record-size", "1", "--bootstrap-server", "a:99999"], "'a:99999' is no address"),
         (["--num-records", "10", "--record-size", "1", "--payload-monotonic"], "Give one of"),
         (["--num-records", "10", "--record-size", "1", "--throughput", "0"], "--throughput"),
         (["--num-records", "10", "--record-size", "1", "--throughput", "nan"], "--throughput"),

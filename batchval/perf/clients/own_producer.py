@@ -98,7 +98,7 @@ class OwnProducer:
             await self._producer.close(0)
 
     def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
-        if self._producer is None:
+        if self._producer is None or self._options.acks == 0:  # nothing is waited for
             return Counter(), 0, False
         metrics = self._producer.metrics
         return dict(metrics.highest_in_flight), metrics.highest_in_flight_total, False

@@ -157,8 +157,12 @@ class RdkafkaProducer:
             try:
                 produce(topic, values[taken] if one is None else one, on_delivery=partial(done, stamp), **options)
             except BufferError:
-                self._next -= self._round_robin
-                break
+                if len(self._producer):
+                    self._next -= self._round_robin
+                    break
+                # it has nothing, and still no room: there will never be any
+                self._tell()
+                self._on_batch(array("q", [stamp]), "_QUEUE_FULL", 0, None)
             except KafkaException as error:
                 self._tell()
                 self._on_batch(array("q", [stamp]), error.args[0].name(), 0, None)
