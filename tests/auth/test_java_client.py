@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,7 @@ from batchval.policy import TopicPolicy
 from batchval.proxy.options import TopicPolicies
 from tests.auth.conftest import USERS, Guarded
 from tests.interop.kafka_broker import java_command
-from tests.support.proxy import RunningProxy
+from tests.support.proxy import RunningProxy, run_both
 
 pytestmark = pytest.mark.jvm
 
@@ -23,16 +22,12 @@ POLICIES = TopicPolicies(TopicPolicy(), {"*-small": TopicPolicy(max_message_byte
 @pytest.fixture(scope="module")
 def seen(guarded: Guarded) -> Iterator[tuple[list[str], list[str], RunningProxy]]:
     with RunningProxy(guarded.sasl, policies=POLICIES) as gate:
-        runs = [
-            subprocess.Popen(
-                java_command(SOURCE, bootstrap, prefix, USERS["ann"], USERS["bob"], heap="256m", jvm=QUIET),
-                stdout=subprocess.PIPE,
-                text=True,
+        said = run_both(
+            *(
+                java_command(SOURCE, bootstrap, prefix, USERS["ann"], USERS["bob"], heap="256m", jvm=QUIET)
+                for bootstrap, prefix in ((guarded.sasl, "jdirect-"), (gate.bootstrap, "jgated-"))
             )
-            for bootstrap, prefix in ((guarded.sasl, "jdirect-"), (gate.bootstrap, "jgated-"))
-        ]
-        said = [run.communicate(timeout=180)[0] for run in runs]
-        assert [run.returncode for run in runs] == [0, 0], said
+        )
         direct, gated = (text.splitlines() for text in said)
         yield direct, gated, gate
 

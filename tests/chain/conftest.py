@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from batchval.policy import TopicPolicy
 from batchval.proxy.options import TopicPolicies
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import poisoned, running_kafka  # noqa: F401
+from tests.support.proxy import RunningProxy, eventually, run_both
 
 HERE = Path(__file__).resolve().parent
 GO_MOD = HERE / "go" / "go.mod"
@@ -57,3 +58,21 @@ def pytest_report_header() -> str | None:
 def broker() -> Iterator[KafkaBroker]:
     with running_kafka(config={"num.partitions": 4}, heap="512m") as running:
         yield running
+
+
+def both_ways(
+    broker: KafkaBroker, command: Callable[[str, str, str], list[str]], prefix: str = ""
+) -> tuple[dict[str, str], dict[str, str], RunningProxy]:
+    """What a client prints ("name: text" lines) before the broker itself, and at once through a gate; the gate.
+
+    ``command`` is given where to begin, what its topics' names begin with, and the ports that it may be told of.
+    """
+    with RunningProxy(broker.bootstrap, policies=POLICIES) as gate:
+        eventually(lambda: gate.proxy.listening)
+        ports = ",".join(str(port) for port in sorted(gate.own_ports()))
+        said = run_both(
+            command(broker.bootstrap, f"{prefix}direct-", str(broker.port)),
+            command(gate.bootstrap, f"{prefix}gated-", ports),
+        )
+    direct, gated = (dict(line.split(": ", 1) for line in text.splitlines()) for text in said)
+    return direct, gated, gate

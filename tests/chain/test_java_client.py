@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Iterator
 
 import pytest
 
-from tests.chain.conftest import POLICIES
+from tests.chain.conftest import both_ways
 from tests.interop.kafka_broker import KafkaBroker, java_command
-from tests.support.proxy import RunningProxy, eventually
+from tests.support.proxy import RunningProxy
 
 pytestmark = pytest.mark.jvm
 
@@ -18,21 +16,8 @@ SOURCE = "tests/chain/java/Client.java"
 
 
 @pytest.fixture(scope="module")
-def seen(broker: KafkaBroker) -> Iterator[tuple[dict[str, str], dict[str, str], RunningProxy]]:
-    with RunningProxy(broker.bootstrap, policies=POLICIES) as gate:
-        eventually(lambda: gate.proxy.listening)
-        ports = ",".join(str(port) for port in sorted(gate.own_ports()))
-        runs = [
-            subprocess.Popen(java_command(SOURCE, *args, heap="256m"), stdout=subprocess.PIPE, text=True)
-            for args in (
-                (broker.bootstrap, "direct-", str(broker.port)),
-                (gate.bootstrap, "gated-", ports),
-            )
-        ]
-        said = [run.communicate(timeout=180)[0] for run in runs]
-        assert [run.returncode for run in runs] == [0, 0], said
-        direct, gated = (dict(line.split(": ", 1) for line in text.splitlines()) for text in said)
-        yield direct, gated, gate
+def seen(broker: KafkaBroker) -> tuple[dict[str, str], dict[str, str], RunningProxy]:
+    return both_ways(broker, lambda *args: java_command(SOURCE, *args, heap="256m"))
 
 
 def test_each_line_is_the_same(seen: tuple[dict[str, str], dict[str, str], RunningProxy]) -> None:

@@ -6,9 +6,8 @@ import subprocess
 
 import pytest
 
-from tests.chain.conftest import HERE, POLICIES
+from tests.chain.conftest import HERE, both_ways
 from tests.interop.kafka_broker import KafkaBroker
-from tests.support.proxy import RunningProxy, eventually
 
 pytestmark = pytest.mark.jvm
 
@@ -26,19 +25,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_each_line_is_the_same(broker: KafkaBroker, program: str, version: str) -> None:
     """With the newest protocol that sarama knows, and with one of 2018."""
     prefix = f"sarama{version[0]}"
-    with RunningProxy(broker.bootstrap, policies=POLICIES) as gate:
-        eventually(lambda: gate.proxy.listening)
-        ports = ",".join(str(port) for port in sorted(gate.own_ports()))
-        runs = [
-            subprocess.Popen([program, *args, version], stdout=subprocess.PIPE, text=True)
-            for args in (
-                (broker.bootstrap, f"{prefix}direct-", str(broker.port)),
-                (gate.bootstrap, f"{prefix}gated-", ports),
-            )
-        ]
-        said = [run.communicate(timeout=180)[0] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], said
-    direct, gated = (dict(line.split(": ", 1) for line in text.splitlines()) for text in said)
+    direct, gated, gate = both_ways(broker, lambda *args: [program, *args, version], prefix)
     assert gated == direct
     assert gated["node"] == "true"
     assert gated["codecs read"].startswith("100 records")

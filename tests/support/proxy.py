@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -74,6 +75,14 @@ class RunningProxy:
 
     def own_ports(self) -> set[int]:
         return {port for _, port in [self.proxy.bootstrap, *self.proxy.listening.values()]}
+
+
+def run_both(*commands: list[str]) -> list[str]:
+    """Programs side by side, which must end well; what each of them printed."""
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    said = [run.communicate(timeout=180)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0] * len(runs), said
+    return said
 
 
 def eventually(what: Callable[[], Any], timeout: float = 10.0) -> Any:
