@@ -8,6 +8,7 @@ alone: not on clocks, engines or on how a segment was split.
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -17,13 +18,14 @@ import pyarrow as pa
 
 from batchval.audit.segments import Range
 from batchval.audit.store import SegmentInfo, Store, one_line
-from batchval.core.columns import NO_DELETE_HORIZON, SCHEMA_VERSION, BatchColumns, resynchronise
+from batchval.core.columns import NO_DELETE_HORIZON, SCHEMA_VERSION, BatchColumns
+from batchval.core.result import CLAIMS, PATHS
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.rules import by_number
 from batchval.segment.check import damage_reason
-from batchval.segment.reader import WINDOW, Damage, SegmentFile
+from batchval.segment.reader import Damage, SegmentReader, Stretch
 from batchval.types import CompressionType, TimestampType
 
 __all__ = [
@@ -38,6 +40,9 @@ __all__ = [
     "validator_of",
 ]
 
+CACHED = 512 << 10  # bytes read and judged at a time
+GATHERED = 64 << 20  # bytes whose rows are handed on together
+MOST_ROWS = 1 << 15
 #: ``rule`` of the one row of a file that cannot be read
 UNREADABLE = "UNREADABLE"
 
@@ -78,7 +83,7 @@ ROW_SCHEMA = pa.schema(
         ("uncompressed_size", pa.int64()),
         ("batch_min_timestamp", pa.int64()),
         ("records_number", pa.int32()),
-        ("null_keys", pa.string()),
+        ("null_keys", pa.int8()),
         ("claims_honest", pa.bool_()),
     ],
     {"schema_version": str(SCHEMA_VERSION)},
@@ -116,30 +121,36 @@ def validator_of(options: Options) -> LogValidator:
 def read_range(range: Range, options: Options) -> Iterator[Block]:
     """The batches that start in a range, in order, with the damage between them.
 
-    Never raises for what the storage or the bytes do: a file that cannot be read is one row.
+    The rows of a segment's ranges are, one behind the other, those of the whole segment, however it was cut:
+    SegmentReader.first_at finds where the walk from the segment's start enters the range, whatever lies there. Never
+    raises for what storage or bytes do: what cannot be read is a row.
     """
     segment = range.segment
     try:
         store, path = Store.of(segment.uri)
-        with store.open(path, accept_claims_header=options.accept_claims_header) as file:
+        with SegmentReader(store.source(path), accept_claims_header=options.accept_claims_header) as file:
             yield from _read(file, range, options)
     except OSError as error:
-        if range.start == 0:
-            yield Block(None, 0, None, unreadable_row(segment, one_line(error), options))
+        yield Block(None, range.start, None, unreadable_row(segment, one_line(error), options))
 
 
-def _read(file: SegmentFile, range: Range, options: Options) -> Iterator[Block]:
-    validator = validator_of(options)
-    start = range.start
-    if start:
-        found = resynchronise(file.read(start, WINDOW), accept_claims_header=options.accept_claims_header)
-        start = start + found if found >= 0 else range.end
-    for part in file.stretches(start, range.end):
+def _read(file: SegmentReader, range: Range, options: Options) -> Iterator[Block]:
+    """Small blocks are read and judged while they are in the processor's cache; large ones are handed on."""
+    scan = functools.partial(validator_of(options).check_batches, deep=options.deep)
+    start = file.first_at(range.start)
+    columns, base = BatchColumns(True), start
+    for part in file.stretches(start, range.end, max(file.source.chunk, CACHED), scan, reuse=True):
+        if isinstance(part, Stretch):
+            columns.extend(part.columns, part.position - base)
+            if columns.end < GATHERED and len(columns) < MOST_ROWS:
+                continue
+        if len(columns):
+            yield Block(columns, base, None, to_rows(columns, range.segment, base, options))
         if isinstance(part, Damage):
             yield Block(None, part.position, part, damaged_row(range.segment, part, file.size, options))
-            continue
-        columns = validator.check_batches(part.data)
-        yield Block(columns, part.position, None, to_rows(columns, range.segment, part.position, options))
+        columns, base = BatchColumns(True), part.position + (part.size if isinstance(part, Damage) else len(part.data))
+    if len(columns):
+        yield Block(columns, base, None, to_rows(columns, range.segment, base, options))
 
 
 # ---- columns to rows -----------------------------------------------------------------------------------------------
@@ -151,7 +162,8 @@ _AS_THEY_ARE = (
 )
 _CODECS = pa.array([*(c.kafka_name for c in CompressionType), "5", "6", "7"])
 _TIMESTAMP_TYPES = pa.array([TimestampType(number).kafka_name for number in (-1, 0, 1)])
-_PATHS = pa.array([None, "claims", "shallow", "full", "rebuilt"])
+_PATHS = pa.array(PATHS)
+_HONEST, _LYING = CLAIMS.index("honest"), CLAIMS.index("lying")
 _RULES = pa.array([rule.id if (rule := by_number(number)) else None for number in builtins.range(128)])
 
 
@@ -189,6 +201,14 @@ def to_rows(
     arrays["crc"] = pa.array(column("crc").astype("<i8"))
     arrays["rule"] = _picked(_RULES, column("rule"))
     arrays["path"] = _picked(_PATHS, column("path"))
+    sizes = column("uncompressed_size")
+    arrays["uncompressed_size"] = pa.array(sizes, mask=sizes < 0)
+    if options.accept_claims_header:
+        none = column("null_keys") < 0
+        for name in ("batch_min_timestamp", "records_number", "null_keys"):
+            arrays[name] = pa.array(column(name), mask=none)
+        claims = column("claims")
+        arrays["claims_honest"] = pa.array(claims == _HONEST, mask=(claims != _HONEST) & (claims != _LYING))
     bad = np.flatnonzero(column("rule"))
     if len(bad):
         reasons: list[str | None] = [None] * count

@@ -25,9 +25,17 @@ class Range(NamedTuple):
 
 
 def cut(segment: SegmentInfo, split_bytes: int, store: Store) -> list[Range]:
-    """A segment's ranges, in order, of about ``split_bytes`` each; an empty segment has one, so that it is seen."""
+    """A segment's ranges, in order, of about ``split_bytes`` each; an empty segment has one, so that it is seen.
+
+    One that cannot be opened stays in one piece: one task says so, once.
+    """
     size = segment.size
     places = list(range(split_bytes, size, split_bytes))
+    if places:
+        try:
+            store.open(Store.of(segment.uri)[1]).source.close()
+        except OSError:
+            places = []
     if places and segment.index_uri is not None:
         places = _at_entries(places, _positions(segment, store), size)
     starts = [0, *places]

@@ -9,16 +9,23 @@ A path is a store's own name of a file; a URI names it everywhere, and is what t
 from __future__ import annotations
 
 import fnmatch
+import functools
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit
+from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import pyarrow as pa
+from pyarrow import fs
 
 from batchval.errors import BatchvalError
-from batchval.segment.reader import SegmentFile
+from batchval.segment.reader import LocalFile, SegmentReader, Source
 
 __all__ = ["SegmentInfo", "Source", "Store", "Unreadable", "one_line"]
 
@@ -27,6 +34,8 @@ _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 #: folders of logs that Kafka is about to delete, or is moving here from another disk
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
 _CHECKPOINT = "cleaner-offset-checkpoint"
+_REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+_CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
 
 class SegmentInfo(NamedTuple):
@@ -52,54 +61,72 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-class Source(Protocol):
-    """An open file. ``size`` is what it was when opened, and goes down when a read shows that it has shrunk."""
-
-    size: int
-
-    def read(self, position: int, size: int) -> memoryview:
-        """At most ``size`` bytes; fewer at the file's end."""
-
-    def close(self) -> None: ...
-
-
 class _Entry(NamedTuple):
     path: str
     size: int
     mtime_ns: int
 
 
+#: a folder with its files, or what is wrong with it
+_Folder = tuple[str, "list[_Entry] | Unreadable"]
+
+
 def one_line(error: BaseException) -> str:
-    """What went wrong, without the line breaks that storage services like to send."""
+    """What went wrong, without the line breaks and the credentials that storage services like to send."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__
+    return _CREDENTIALS.sub("//", " ".join(text.split())) or type(error).__name__
+
+
+class File(SegmentReader):
+    """An open file of a store, as a segment's reader takes it; for small reads of other files, too."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+
+    def __enter__(self) -> File:
+        return self
 
 
 class Store:
-    """Files below one root. Small to pickle: a worker connects anew, when it first reads."""
+    """Files below one root. Small to pickle: a worker connects anew when it first reads. Failures are OSErrors."""
 
     @staticmethod
     def of(uri: str) -> tuple[Store, str]:
         """The store that a URI or a local path lies in, and its path there. BatchvalError: a scheme nobody knows."""
         scheme = urlsplit(uri).scheme if "://" in uri else ""
-        if scheme in ("", "file"):
-            return _LOCAL, urlsplit(uri).path if scheme else uri
-        raise BatchvalError(f"{uri}: unknown scheme {scheme}")
+        if not scheme:
+            return _LOCAL, uri
+        parts = urlsplit(uri)
+        if scheme == "file":
+            return _LOCAL, unquote(parts.path)
+        if scheme not in _REMOTE:
+            known = ", ".join(f"{name}://" for name in ("file", *_REMOTE))
+            raise BatchvalError(f"{_CREDENTIALS.sub('//', uri)}: unknown scheme; known are paths and {known}")
+        in_path = scheme in ("s3", "gs", "gcs", "abfs", "abfss")  # pyarrow's path begins with the bucket
+        host = parts.netloc.rpartition("@")[2]
+        path = unquote(parts.path)
+        return _Remote(scheme, parts.netloc, parts.query), f"{host}{path}".rstrip("/") if in_path else path
 
     def uri(self, path: str) -> str:
         """The name of a file of this store that holds wherever the store can be reached."""
-        return os.path.abspath(path)
+        raise NotImplementedError
 
     def size(self, path: str) -> int:
-        return os.stat(path).st_size
+        """In bytes."""
+        raise NotImplementedError
 
-    def open(self, path: str, *, accept_claims_header: bool = False) -> SegmentFile:
-        """Raises OSError."""
-        return SegmentFile(Path(path), accept_claims_header=accept_claims_header)
+    def source(self, path: str) -> Source:
+        """Opens a file for the walk of a SegmentReader, which closes it."""
+        raise NotImplementedError
+
+    def open(self, path: str) -> File:
+        """A context manager with ``.read(position, size)`` and ``.size``."""
+        return File(self.source(path))
 
     def read_bytes(self, path: str) -> bytes:
-        """A whole small file. Raises OSError."""
-        return Path(path).read_bytes()
+        """A whole small file."""
+        with self.open(path) as file:
+            return bytes(file.read(0, file.size))
 
     def list_segments(self, path: str, topics: tuple[str, ...] | None = None) -> Iterator[SegmentInfo | Unreadable]:
         """Segments at or below a path, folder by folder, in the order of their offsets, with what cannot be listed.
@@ -112,11 +139,11 @@ class Store:
                 empty = False
                 yield entries
                 continue
-            topic, partition = _partition_of(folder)
             segments = [entry for entry in entries if _SEGMENT.fullmatch(os.path.basename(entry.path))]
             if not segments or _NO_PARTITION.fullmatch(os.path.basename(folder)):
                 continue
             empty = False
+            topic, partition = _partition_of(folder)
             if topics is not None and not any(fnmatch.fnmatchcase(topic, pattern) for pattern in topics):
                 continue
             names = {entry.path for entry in entries}
@@ -136,42 +163,9 @@ class Store:
         if empty:
             yield Unreadable(self.uri(path), "no segments in this folder")
 
-    def _folders(self, path: str) -> Iterator[tuple[str, list[_Entry] | Unreadable]]:
+    def _folders(self, path: str) -> Iterator[_Folder]:
         """Folders in order, each with its files in order."""
-        try:
-            found = os.stat(path)
-        except OSError as error:
-            yield path, Unreadable(path, one_line(error))
-            return
-        if not stat.S_ISDIR(found.st_mode):
-            yield from self._file(path, found)
-            return
-        problems: list[OSError] = []
-        for folder, below, names in os.walk(path, onerror=problems.append):
-            below.sort()
-            entries = []
-            for name in sorted(names):
-                file = os.path.join(folder, name)
-                try:
-                    about = os.stat(file)
-                except OSError as error:
-                    if _SEGMENT.fullmatch(name):
-                        yield folder, Unreadable(file, one_line(error))
-                    continue
-                entries.append(_Entry(file, about.st_size, about.st_mtime_ns))
-            yield os.path.abspath(folder), entries
-        for problem in problems:
-            yield str(problem.filename), Unreadable(str(problem.filename), one_line(problem))
-
-    def _file(self, path: str, found: os.stat_result) -> Iterator[tuple[str, list[_Entry] | Unreadable]]:
-        if not _SEGMENT.fullmatch(os.path.basename(path)):
-            yield path, Unreadable(path, "not a segment: its name must be a base offset of 20 digits and .log")
-            return
-        entries = [_Entry(path, found.st_size, found.st_mtime_ns)]
-        index = path.removesuffix(".log") + ".index"
-        if os.path.isfile(index):
-            entries.append(_Entry(index, os.stat(index).st_size, 0))
-        yield os.path.dirname(os.path.abspath(path)), entries
+        raise NotImplementedError
 
     def _cleaned(self, folder: str, topic: str, partition: int) -> bool | None:
         try:
@@ -187,4 +181,142 @@ def _partition_of(folder: str) -> tuple[str, int]:
     return (match[1], int(match[2])) if match and int(match[2]) < 1 << 31 else (name, -1)
 
 
-_LOCAL = Store()
+_NO_SEGMENT = "not a segment: its name must be a base offset of 20 digits and .log"
+
+
+class _Local(Store):
+    def uri(self, path: str) -> str:
+        return os.path.abspath(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def source(self, path: str) -> Source:
+        return LocalFile(Path(path))
+
+    def _folders(self, path: str) -> Iterator[_Folder]:
+        path = os.path.abspath(path)
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            yield path, Unreadable(path, one_line(error))
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            if not _SEGMENT.fullmatch(os.path.basename(path)):
+                yield path, Unreadable(path, _NO_SEGMENT)
+                return
+            names = [os.path.basename(path), os.path.basename(path).removesuffix(".log") + ".index"]
+            yield from self._entries(os.path.dirname(path), names)
+            return
+        problems: list[OSError] = []
+        for folder, below, names in os.walk(path, onerror=problems.append):
+            below.sort()
+            yield from self._entries(folder, sorted(names))
+        for problem in problems:
+            yield str(problem.filename), Unreadable(str(problem.filename), one_line(problem))
+
+    def _entries(self, folder: str, names: list[str]) -> Iterator[_Folder]:
+        entries = []
+        for name in names:
+            file = os.path.join(folder, name)
+            try:
+                about = os.stat(file)
+            except OSError as error:
+                if _SEGMENT.fullmatch(name):
+                    yield folder, Unreadable(file, one_line(error))
+                continue
+            entries.append(_Entry(file, about.st_size, about.st_mtime_ns))
+        yield folder, entries
+
+
+_LOCAL = _Local()
+
+
+@functools.lru_cache(maxsize=32)
+def _connected(uri: str) -> Any:
+    """One connection a process; pyarrow's connections are for many threads."""
+    with _as_os_errors():
+        return fs.FileSystem.from_uri(uri)[0]
+
+
+class _as_os_errors:
+    """pyarrow says ArrowInvalid for some of what a storage service does; readers know OSErrors."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, pa.ArrowException) and not isinstance(error, OSError):
+            raise OSError(one_line(error)) from error
+
+
+class _RemoteFile:
+    """An object or file that is read by ranges; what a request costs makes blocks large."""
+
+    chunk = 4 << 20
+
+    def __init__(self, connection: Any, path: str) -> None:
+        with _as_os_errors():
+            self._file = connection.open_input_file(path)
+            self.size = int(self._file.size())
+
+    def read_into(self, position: int, memory: memoryview) -> int:
+        if position >= self.size:
+            return 0  # an object does not grow
+        with _as_os_errors():
+            self._file.seek(position)
+            return int(self._file.readinto(memory[: self.size - position]))
+
+    def close(self) -> None:
+        with _as_os_errors():
+            self._file.close()
+
+
+@dataclass(frozen=True)
+class _Remote(Store):
+    scheme: str
+    host: str  # with credentials, if they were given so
+    query: str  # pyarrow's: region, endpoint_override and others
+
+    @property
+    def _fs(self) -> Any:
+        return _connected(urlunsplit((self.scheme, self.host, "/", self.query, "")))
+
+    def uri(self, path: str) -> str:
+        host = self.host.rpartition("@")[2]
+        if self.scheme not in ("hdfs", "viewfs"):
+            path = path.removeprefix(host)
+        return urlunsplit((self.scheme, self.host, quote(path), self.query, ""))
+
+    def size(self, path: str) -> int:
+        with _as_os_errors():
+            info = self._fs.get_file_info(path)
+        if info.type != fs.FileType.File:
+            raise FileNotFoundError(f"{_CREDENTIALS.sub('//', self.uri(path))}: no such file")
+        return int(info.size)
+
+    def source(self, path: str) -> Source:
+        return _RemoteFile(self._fs, path)
+
+    def _folders(self, path: str) -> Iterator[_Folder]:
+        try:
+            with _as_os_errors():
+                about = self._fs.get_file_info(path)
+                if about.type == fs.FileType.File:
+                    index = path.removesuffix(".log") + ".index"
+                    files = [about, self._fs.get_file_info(index)]
+                else:
+                    files = self._fs.get_file_info(fs.FileSelector(path, recursive=True))
+        except OSError as error:
+            yield path, Unreadable(self.uri(path), one_line(error))
+            return
+        if about.type == fs.FileType.File and not _SEGMENT.fullmatch(about.base_name):
+            yield path, Unreadable(self.uri(path), _NO_SEGMENT)
+            return
+        folders: dict[str, list[_Entry]] = defaultdict(list)
+        for file in files:
+            if file.type == fs.FileType.File:
+                folders[os.path.dirname(file.path)].append(_Entry(file.path, int(file.size), int(file.mtime_ns or 0)))
+        for folder in sorted(folders):
+            yield folder, sorted(folders[folder])

@@ -15,7 +15,6 @@ import click
 from batchval.cli.options import json_option
 from batchval.core import claims as core_claims
 from batchval.core.batch import RecordBatch
-from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
@@ -44,8 +43,8 @@ def _batches(file: Path) -> Iterator[_Batch]:
         for part in source.stretches():
             if isinstance(part, Damage):
                 raise _Unreadable(0, f"no batch at position {part.position}", str(file))
-            columns = scan_batches(part.data, accept_claims_header=True)
-            for start, size in zip(columns["position"].tolist(), columns["size_in_bytes"].tolist(), strict=True):
+            sizes = part.columns["size_in_bytes"].tolist()
+            for start, size in zip(part.columns["position"].tolist(), sizes, strict=True):
                 yield _Batch(part.position + start, part.data[start : start + size])
 
 

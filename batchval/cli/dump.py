@@ -14,7 +14,7 @@ import click
 from batchval.cli.options import accept_claims_option, json_option
 from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch
 from batchval.core.claims import read as read_claims
-from batchval.core.columns import SCHEMA_VERSION, scan_batches
+from batchval.core.columns import SCHEMA_VERSION
 from batchval.segment.reader import Damage, SegmentFile
 
 _CONTROL_TYPES = {
@@ -91,7 +91,7 @@ def rows(path: Path, with_records: bool, accept_claims_header: bool = False) -> 
             if isinstance(part, Damage):
                 yield {"position": part.position, "size_in_bytes": part.size, "damage": part.kind}
                 continue
-            for row in scan_batches(part.data, accept_claims_header=accept_claims_header).rows():
+            for row in part.columns.rows():
                 if row["magic"] == _CLAIMS_MAGIC:
                     end = row["position"] + row["size_in_bytes"]
                     row.update(_claims(part.data[row["position"] : end]))

@@ -34,11 +34,23 @@ cdef struct Rows:
     uint32_t *reports
     uint8_t *path
     uint8_t *claims
+    # of a check at rest alone
+    int64_t *uncompressed_size
+    int64_t *batch_min_timestamp  # these three: what the claims in a header say
+    int32_t *records_number
+    int8_t *null_keys
+
+cdef enum:  # columns of a scan, of a check, of a check at rest
+    SCAN_COLUMNS = 15
+    CHECKED_COLUMNS = 25
+    RESTING_COLUMNS = 29
 
 cdef class BatchColumns:
     cdef Rows runs
     cdef uint8_t *block
     cdef size_t capacity
+    cdef size_t width  # stored columns
+    cdef size_t exports  # buffers that others hold on the block
     cdef readonly Py_ssize_t count
     cdef readonly bint checked
     cdef public object end
@@ -49,10 +61,12 @@ cdef class BatchColumns:
     cdef object cache
 
     cdef bint reserve(self, size_t count) noexcept nogil
+    cdef void clear_rest(self, size_t i) noexcept nogil
     cdef object stored(self, str name)
     cdef object derived(self, str name)
 
 cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil
+cdef object tail_of(const uint8_t *p, size_t left, int found)
 cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil
 
 

@@ -29,8 +29,8 @@ SCHEMA_VERSION = 1
 
 cdef enum:
     NOGIL_ABOVE = 131072  # bytes
-    COLUMNS = 25
-    SCAN_COLUMNS = 15
+    FAR = 0x80000000  # offsets: no batch holds as many
+    COLUMNS = RESTING_COLUMNS
 
 # name, type, as in Rows: widest first, so that each run is aligned if the first is
 _LAYOUT = (
@@ -42,6 +42,7 @@ _LAYOUT = (
     ("length", "<i8"), ("reason_a", "<i8"), ("reason_b", "<i8"), ("reason_record", "<i4"), ("reason", "<i2"),
     ("rule", "<i2"), ("error_code", "<i2"),
     ("reports", "<u4"), ("path", "u1"), ("claims", "u1"),
+    ("uncompressed_size", "<i8"), ("batch_min_timestamp", "<i8"), ("records_number", "<i4"), ("null_keys", "i1"),
 )
 _DTYPES = {name: numpy.dtype(kind) for name, kind in _LAYOUT}
 cdef size_t[COLUMNS] WIDTH
@@ -66,6 +67,10 @@ cdef class BatchColumns:
 
     ``end`` is where the walk stopped, ``tail`` why (None: at the buffer's end): ``partial``, ``zeros``, ``size`` or
     ``magic``. Rules, paths and codecs are numbers; ``rows()`` gives names.
+
+    Of a check at rest there are four columns more, which ``names`` leaves out. ``uncompressed_size``: header and
+    decompressed payload, -1 where nobody has looked. ``batch_min_timestamp``, ``records_number``, ``null_keys``: the
+    claims in a header of magic 3; ``null_keys`` -1 where there are none.
     """
 
     def __cinit__(self, bint checked=False):
@@ -73,6 +78,8 @@ cdef class BatchColumns:
         self.capacity = 0
         self.count = 0
         self.checked = checked
+        self.width = CHECKED_COLUMNS if checked else SCAN_COLUMNS
+        self.exports = 0
         self.end = 0
         self.tail = None
         self.rejudge = None
@@ -83,7 +90,7 @@ cdef class BatchColumns:
 
     cdef bint reserve(self, size_t count) noexcept nogil:
         """Room for `count` rows. False: no memory."""
-        cdef size_t columns = COLUMNS if self.checked else SCAN_COLUMNS
+        cdef size_t columns = self.width
         cdef size_t size = 0, i, old, new, capacity = self.capacity * 2
         cdef uint8_t *block
         cdef uint8_t **pointer = <uint8_t **>&self.runs
@@ -112,12 +119,15 @@ cdef class BatchColumns:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         """The whole block, read-only: columns are runs of it."""
-        cdef size_t columns = COLUMNS if self.checked else SCAN_COLUMNS
         cdef size_t size = 0, i
-        for i in range(columns):
+        for i in range(self.width):
             size += WIDTH[i] * self.capacity
+        self.exports += 1
         PyBuffer_FillInfo(view, self, self.block if self.block is not NULL else <uint8_t *>&self.capacity, size, 1,
                 flags)
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.exports -= 1
 
     def __len__(self):
         return self.count
@@ -133,7 +143,7 @@ cdef class BatchColumns:
 
     cdef object stored(self, str name):
         cdef size_t offset = 0, i
-        for i in range(COLUMNS if self.checked else SCAN_COLUMNS):
+        for i in range(self.width):
             if _LAYOUT[i][0] == name:
                 if self.count == 0:
                     return numpy.empty(0, _DTYPES[name])
@@ -218,10 +228,76 @@ cdef class BatchColumns:
     def result(self, Py_ssize_t i):
         """Of a check: the whole ValidationResult of row i, judged again; the buffer must not have changed."""
         if self.rejudge is None:
-            raise BatchvalError("a scan has no results: it looks at no record")
+            raise BatchvalError("a scan has no results: it looks at no record"
+                    if not self.checked else "columns of several buffers have no results")
         if not 0 <= i < self.count:
             raise IndexError(i)
         return self.rejudge(self.runs.position[i], self.runs.length[i], i)
+
+    cdef void clear_rest(self, size_t i) noexcept nogil:
+        """Row i of a check at rest: nothing is known of its payload, and there are no claims."""
+        self.runs.uncompressed_size[i] = -1
+        self.runs.batch_min_timestamp[i] = -1
+        self.runs.records_number[i] = -1
+        self.runs.null_keys[i] = -1
+
+    def first_doubtful(self, Py_ssize_t start=0):
+        """The first row from ``start`` on whose size cannot be believed by what these columns say; -1: none.
+
+        A right checksum proves the size that it was computed over. Behind a batch with a wrong one, the next must be
+        proven, or go on: of the same magic, its offset behind that of this one, and not far.
+        """
+        cdef Py_ssize_t i
+        cdef uint64_t ahead
+        for i in range(max(start, 0), self.count):
+            if self.runs.is_valid[i]:
+                continue
+            if i + 1 == self.count:
+                return i
+            ahead = <uint64_t>self.runs.base_offset[i + 1] - <uint64_t>self.runs.base_offset[i]
+            if not self.runs.is_valid[i + 1] and (
+                    self.runs.magic[i + 1] != self.runs.magic[i] or ahead - 1 >= FAR - 1):
+                return i
+        return -1
+
+    def keep(self, Py_ssize_t count):
+        """Forgets the rows behind the first ``count``: the walk is taken to have stopped there."""
+        if not 0 <= count <= self.count:
+            raise IndexError(count)
+        if count == self.count:
+            return
+        self.end = int(self.runs.position[count])
+        self.tail = None
+        self.count = count
+        self.cache = None
+
+    def extend(self, BatchColumns other, int64_t shift):
+        """Appends the rows of other columns of the same kind, their positions moved by ``shift``.
+
+        For adding up blocks. BufferError while arrays over these columns exist.
+        """
+        cdef size_t i
+        cdef Py_ssize_t row
+        cdef uint8_t **pointer = <uint8_t **>&self.runs
+        cdef uint8_t **source = <uint8_t **>&other.runs
+        if self.count == 0 and self.capacity == 0:
+            self.width = other.width
+            self.checked = other.checked
+        if self.width != other.width:
+            raise BatchvalError("columns of a scan and of a check do not go together")
+        if self.exports:
+            raise BufferError("arrays over these columns exist")
+        if not self.reserve(self.count + other.count):
+            raise MemoryError()
+        for i in range(self.width):
+            memcpy(pointer[i] + self.count * WIDTH[i], source[i], other.count * WIDTH[i])
+        for row in range(self.count, self.count + other.count):
+            self.runs.position[row] += shift
+        self.count += other.count
+        self.end = other.end + shift
+        self.tail = other.tail
+        self.rejudge = None
+        self.cache = None
 
     def to_arrow(self):
         """A pyarrow RecordBatch; stored columns share this object's memory."""
@@ -468,6 +544,41 @@ def resynchronise(buffer, Py_ssize_t position=0, *, bint accept_claims_header=Fa
         free(s.castagnoli)
         PyBuffer_Release(&view)
     return found
+
+
+def follow(buffer, int64_t largest, *, bint accept_claims_header=False):
+    """From the header at the buffer's start along the size fields, checksums unasked: (last, next).
+
+    ``last`` is the position of the last header that the one before leads to: of the same magic, its offset behind that
+    one's, and not far. ``next`` is where it points; the header there lies outside the buffer, or does not go on so.
+    Where ``next`` is ``last``, its size is impossible, or above ``largest`` bytes.
+    """
+    cdef Py_buffer view
+    cdef const uint8_t *p
+    cdef int64_t last = 0, following, size
+    cdef uint64_t ahead
+    cdef int most = 3 if accept_claims_header else 2
+    try:
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    except (BufferError, TypeError, ValueError) as error:
+        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    p = <const uint8_t *>view.buf
+    try:
+        if view.len <= MAGIC or p[MAGIC] > most:
+            return 0, 0
+        while True:
+            size = be32(p + last + BATCH_LENGTH)
+            if not LEGACY_SMALLEST <= size <= largest - LOG_OVERHEAD:
+                return last, last
+            following = last + size + LOG_OVERHEAD
+            if following + MAGIC >= view.len:
+                return last, following
+            ahead = <uint64_t>be64(p + following) - <uint64_t>be64(p + last)
+            if p[following + MAGIC] != p[last + MAGIC] or ahead - 1 >= FAR - 1:
+                return last, following
+            last = following
+    finally:
+        PyBuffer_Release(&view)
 
 
 cdef inline bint looks_like_a_batch(const uint8_t *p, size_t left, int most, Entry *b) noexcept nogil:

@@ -19,5 +19,5 @@ cdef struct Call:  # what is to be known beside the bytes
 cdef void judge(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil
 cdef int judge_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil
 cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil
-cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, Scratch *scratch,
+cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bint deep, Scratch *scratch,
         Verdict *v) noexcept nogil

@@ -23,8 +23,8 @@ from batchval.core.frames cimport DAMAGED, Stream, open_stream, stated_size
 from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
 from batchval.core.judge cimport judge_batches, judge_request
 from batchval.core.messages cimport judge_messages
-from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude, refuse
-from batchval.core.walks cimport judge_at_rest
+from batchval.core.verdict cimport Door, Policy, Verdict, attributes_of, clear, conclude, refuse
+from batchval.core.walks cimport judge_at_rest, judge_unopened
 from batchval.core.layout cimport *
 from batchval.core.records cimport (
     SKIP_PARSER, WALKED, Checks, Facts, PlainFacts, clear_facts, walk, walk_plain_buffer,
@@ -222,13 +222,20 @@ cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *
         refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
 
 
-cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, Scratch *scratch,
+cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bint deep, Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """A batch of a segment. The claims in a header of magic 3 are always held against the records: L7."""
+    """A batch of a segment. The claims in a header of magic 3 are held against the records wherever those are walked:
+    L7. Without ``deep`` a compressed payload stays closed, and the path says so: none."""
     cdef Claims claims
     cdef BatchHeader h
     cdef Entry carried
     cdef uint32_t computed
+    if not deep and attributes_of(b) & CODEC_MASK and (b.magic != CLAIMS_MAGIC or b.size >= CLAIMED_RECORDS):
+        judge_unopened(b, v)
+        conclude(d, v)
+        if b.magic == CLAIMS_MAGIC:
+            v.claims = CLAIMS_UNJUDGED
+        return
     if b.magic != CLAIMS_MAGIC:
         judge_at_rest(b, d, policy, scratch, v)
         conclude(d, v)
@@ -249,6 +256,8 @@ cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, Scr
         read_header(carried.p, &h)
         read_claims(b.p + RECORDS, &claims)
         judge_at_rest(&carried, d, policy, scratch, v)
+        if v.walked_size:
+            v.walked_size += CLAIMS_SIZE
         v.stripped = True
         # where a broker wrote the timestamps, or the batch is its own, claims say nothing
         if not h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):

@@ -3,7 +3,9 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
-from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, ClaimsCall
+from batchval.core.claims cimport (
+    CLAIMED_RECORDS, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, Claims, ClaimsCall, read_claims,
+)
 from batchval.core.columns cimport BatchColumns, put_accepted, put_empty_row, put_header_row, put_row, put_verdict
 from batchval.core.door cimport Call, judge_resting, judge_row
 from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch, next_claimed_batch
@@ -71,21 +73,37 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
         put_verdict(&columns.runs, i, &v)
 
 
-cdef void judge_resting_rows(const uint8_t *p, size_t n, size_t at, const Door *d, const Policy *policy,
-        Scratch *scratch, BatchColumns columns) noexcept nogil:
+cdef int judge_resting_rows(const uint8_t *p, size_t n, size_t at, const Door *d, const Policy *policy, bint deep,
+        Scratch *scratch, BatchColumns columns, size_t *end) noexcept nogil:
+    """Every whole batch from ``at`` on; next_batch's last answer, -1: no memory. ``end``: where the walk stopped."""
     cdef Entry b
     cdef Verdict v
+    cdef Claims claims
+    cdef size_t i = 0
+    cdef int found
     cdef bint claimed = policy.accept_claims_header and d.strict
-    # no more than the scan has counted: another thread may have written to the buffer since
-    while columns.count < columns.capacity:
-        if first_batch(p + at, n - at, claimed, &b) != BATCH:
-            break
+    while True:
+        found = first_batch(p + at, n - at, claimed, &b)
+        end[0] = at
+        if found != BATCH:
+            return found
         clear(&v)
-        judge_resting(&b, d, policy, scratch, &v)
+        judge_resting(&b, d, policy, deep, scratch, &v)
         if v.out_of_memory:
-            return
-        put_row(&columns.runs, columns.count, &b, at, v.rule != CRC_MISMATCH)
-        put_verdict(&columns.runs, columns.count, &v)
-        columns.runs.length[columns.count] = b.size
-        columns.count += 1
+            return -1
+        if <Py_ssize_t>i == <Py_ssize_t>columns.capacity and not columns.reserve(2 * i if i else 64):
+            return -1
+        put_row(&columns.runs, i, &b, at, v.rule != CRC_MISMATCH)
+        put_verdict(&columns.runs, i, &v)
+        columns.runs.length[i] = b.size
+        columns.clear_rest(i)
+        if v.walked_size and v.rule != CRC_MISMATCH and v.walked:
+            columns.runs.uncompressed_size[i] = v.walked_size
+        if b.magic == CLAIMS_MAGIC and v.rule != CRC_MISMATCH and b.size >= CLAIMED_RECORDS:
+            read_claims(b.p + RECORDS, &claims)
+            columns.runs.batch_min_timestamp[i] = claims.batch_min_timestamp
+            columns.runs.records_number[i] = claims.records_number
+            columns.runs.null_keys[i] = claims.null_keys
+        i += 1
+        columns.count = i
         at += b.size

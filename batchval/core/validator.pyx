@@ -19,7 +19,7 @@ from batchval.core.arguments cimport (
     origin_number, read_claims_call, refusing, source_number, source_of, take_buffer, take_pairs,
 )
 from batchval.core.bytes cimport be32
-from batchval.core.columns cimport BatchColumns
+from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
 from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall, strip_into
 from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.door cimport Call, judge, judge_resting
@@ -34,7 +34,6 @@ from batchval.core.result cimport ValidationResult
 from batchval.core.rows cimport judge_resting_rows, judge_rows
 from batchval.core.scratch cimport Scratch, borrow, give_back
 
-from batchval.core.columns import scan_batches
 from batchval.core.continuity import Continuity
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
@@ -62,9 +61,10 @@ cdef class RejudgeAtRest:
     """Makes the ValidationResult of one row of check_batches, when somebody looks."""
     cdef object validator
     cdef object buffer
+    cdef bint deep
 
     def __call__(self, position, length, i):
-        return self.validator.rejudge_at_rest(self.buffer, position)
+        return self.validator.rejudge_at_rest(self.buffer, position, deep=self.deep)
 
 
 @cython.final
@@ -228,10 +228,12 @@ cdef class LogValidator:
             result.v.reports = reports
         return result
 
-    def check_batches(self, buffer, Py_ssize_t position=0):
+    def check_batches(self, buffer, Py_ssize_t position=0, *, bint deep=True):
         """With the log profile: every whole batch of a stretch of a segment from ``position`` on, one row each.
 
-        Each batch is judged for itself; what one batch says about the next is batchval.core.continuity's matter.
+        Without ``deep`` compressed payloads stay closed: checksum, codec and count are judged, and the row's path is
+        none; uncompressed batches are walked either way. Each batch is judged for itself; what one batch says about
+        the next is batchval.core.continuity's matter.
         ``columns.end`` and ``columns.tail`` say where and why the walk stopped, as with ``scan_batches``.
         """
         cdef BatchColumns columns
@@ -239,38 +241,42 @@ cdef class LogValidator:
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef const uint8_t *p
+        cdef size_t end = 0
+        cdef int found
         if self.door.profile != LOG_PROFILE:
             raise BatchvalError("check_batches is for the log profile; check_ranges judges produce requests")
         cdef RejudgeAtRest again
-        scanned = scan_batches(buffer, position, accept_claims_header=self.accepts_claims())
         columns = BatchColumns(True)
-        columns.end = scanned.end
-        columns.tail = scanned.tail
-        if not columns.reserve(max(scanned.count, 1)):
-            raise MemoryError()
+        columns.width = RESTING_COLUMNS
         take_buffer(buffer, &view, PyBUF_SIMPLE)
-        p = <const uint8_t *>view.buf
         try:
+            if not 0 <= position <= view.len:
+                raise BatchvalError(f"position {position} is outside the buffer of {view.len} bytes")
+            p = <const uint8_t *>view.buf
             scratch = borrow()
             try:
                 if native():
                     with nogil:
-                        judge_resting_rows(p, view.len, position, &d, &self.compiled, scratch, columns)
+                        found = judge_resting_rows(p, view.len, position, &d, &self.compiled, deep, scratch, columns,
+                                &end)
                 else:
-                    judge_resting_rows(p, view.len, position, &d, &self.compiled, scratch, columns)
+                    found = judge_resting_rows(p, view.len, position, &d, &self.compiled, deep, scratch, columns, &end)
             finally:
                 give_back(scratch)
+            if found < 0:
+                raise MemoryError()
+            columns.end = end
+            columns.tail = tail_of(p + end, view.len - end, found)
         finally:
             PyBuffer_Release(&view)
-        if columns.count < scanned.count:
-            raise MemoryError()
         again = RejudgeAtRest.__new__(RejudgeAtRest)
         again.validator = self
         again.buffer = buffer
+        again.deep = deep
         columns.rejudge = again
         return columns
 
-    def rejudge_at_rest(self, buffer, Py_ssize_t position):
+    def rejudge_at_rest(self, buffer, Py_ssize_t position, *, bint deep=True):
         """The ValidationResult of the batch at ``position``, with the log profile."""
         cdef Door d = self.door
         cdef Py_buffer view
@@ -285,7 +291,7 @@ cdef class LogValidator:
                 raise BatchvalError(f"no whole batch at position {position}: has the buffer changed?")
             scratch = borrow()
             try:
-                judge_resting(&b, &d, &self.compiled, scratch, &result.v)
+                judge_resting(&b, &d, &self.compiled, deep, scratch, &result.v)
                 result.v.error_batch = position
                 result.v.valid_bytes = b.size
                 self.finish(result, scratch)

@@ -67,6 +67,7 @@ cdef struct Verdict:
     int32_t walked_null_keys
     int64_t walked_min_timestamp
     int64_t walked_max_timestamp
+    int64_t walked_size  # of the batch, decompressed; 0: not known
     int64_t stated_max_timestamp  # by the header of the first batch
     uint8_t claims  # batchval.core.claims
     bint stripped  # a batch of magic 3 was judged as the one of magic 2 that it carries
@@ -80,7 +81,7 @@ cdef void conclude(const Door *d, Verdict *v) noexcept nogil
 
 cdef inline int attributes_of(const Entry *b) noexcept nogil:
     """The byte that holds codec and flags: every batch that next_batch lets through has it."""
-    return b.p[ATTRIBUTES + 1] if b.magic == 2 else b.p[LEGACY_ATTRIBUTES]
+    return b.p[ATTRIBUTES + 1] if b.magic >= 2 else b.p[LEGACY_ATTRIBUTES]
 
 
 cdef inline void note_facts(const Facts *f, Verdict *v) noexcept nogil:

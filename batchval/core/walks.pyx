@@ -3,7 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from batchval.core cimport reasons
-from batchval.core.frames cimport DAMAGED, Stream, open_stream
+from batchval.core.bytes cimport be32
+from batchval.core.frames cimport DAMAGED, Stream, open_stream, position
 from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
@@ -36,7 +37,7 @@ cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept n
 
 cdef bint judge_checksum(const Entry *b, Verdict *v) noexcept nogil:
     cdef uint32_t stored, computed
-    if b.magic == 2 and b.size < RECORDS:
+    if b.magic >= 2 and b.size < RECORDS:
         return refuse(v, CRC_MISMATCH, CORRUPT_MESSAGE, reasons.SMALLER_THAN_HEADER, b.size)
     stored = stored_crc(b)
     computed = computed_crc(b)
@@ -91,6 +92,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
             answer = walk_messages(&m, scratch, c, f, expected)
             if m.overlong or m.mislabelled:
                 f.found |= 1 << 7
+            v.walked_size = <uint32_t>f.sizes
         elif wrapper_is_damaged(answer, b, scratch, c, d, f, v):
             return False
         return take(answer, f, b.magic, v)
@@ -98,6 +100,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
         return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.TOO_SMALL_FOR_FIELDS, b.size)
     read_header(b.p, &h)
     if h.records_count == 0 and not (opens_empty and codec != NONE):
+        v.walked_size = RECORDS
         return True  # Kafka does not even look at the codec
     if codec > ZSTD:
         return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, codec)
@@ -111,6 +114,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
     if s.overlong or s.mislabelled:
         f.found |= 1 << 7
     expected[0] += f.records
+    v.walked_size = RECORDS + position(&s)
     return take(answer, f, 2, v)
 
 
@@ -170,6 +174,20 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint
 
 
 # ---- at rest -------------------------------------------------------------------------------------------------------
+
+cdef bint judge_unopened(const Entry *b, Verdict *v) noexcept nogil:
+    """What a compressed batch of a segment says without being decompressed: checksum, codec, count."""
+    cdef int32_t count
+    if not judge_checksum(b, v):
+        return False
+    if attributes_of(b) & CODEC_MASK > ZSTD:
+        return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, attributes_of(b) & CODEC_MASK)
+    if b.magic >= 2:
+        count = be32(b.p + RECORDS_COUNT)
+        if count < 0:
+            return refuse(v, RECORD_MALFORMED, INVALID_RECORD, reasons.RECORDS_COUNT_NEGATIVE, count)
+    return True
+
 
 cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:

@@ -242,7 +242,7 @@ def check_file(
     places = Places()
     with SegmentFile(file, accept_claims_header=options.policy.accept_claims_header) as segment:
         summary.files += 1
-        for part in segment.stretches():
+        for part in segment.stretches(scan=validator.check_batches if profile == "log" else None):
             if isinstance(part, Damage):
                 summary.bytes += part.size
                 places.damaged.append(part)
@@ -253,7 +253,7 @@ def check_file(
                 progress(part.size)
                 continue
             if profile == "log":
-                columns = validator.check_batches(part.data)
+                columns = part.columns
             elif options.judge_claims is None:
                 columns = validator.check_ranges(part.data, now_ms=now_ms)
             else:
