@@ -45,7 +45,7 @@ __all__ = [
 BLOCK = 8 << 20  # bytes read at a time; a larger batch gets a larger block
 BELIEVED = 32 << 20  # a batch that states more than this must show a right checksum before it is read whole
 WINDOW = 16 << 20  # searched at a time behind damage; successive windows share half
-CHAIN = 16  # batches with wrong checksums in a row, each leading to the next, before somebody must be proven
+CHAIN = 1000  # batches with wrong checksums in a row, each leading to the next, before somebody must be proven
 #: how far ahead of a position the search for the walk begins, and how far ahead it must have been found: no batch of up
 #: to the second size can hide it
 LOOKBACK = 24 << 20
@@ -236,36 +236,37 @@ class SegmentReader:
         """How many rows from the start are batches whose sizes can be believed."""
         row = columns.first_doubtful()
         while row >= 0:
-            if not self._leads_on(base + int(columns["position"][row])):
+            proven = self._leads_on(base + int(columns["position"][row]))
+            if proven < 0:
                 return row
-            row = columns.first_doubtful(row + 1)
+            row = columns.first_doubtful(int(np.searchsorted(columns["position"], proven - base)))
         return len(columns)
 
-    def _leads_on(self, position: int) -> bool:
-        """Of a whole batch with a wrong checksum: does its size lead to something that is a batch or the end?
+    def _leads_on(self, position: int) -> int:
+        """Of a whole batch with a wrong checksum: where its size leads to something that is a batch or the end.
 
         To the file's end, to zeros up to it, to a header that goes on with the offsets, to a proven batch, or to
-        another of which this can be said.
+        another of which this can be said: then all on the way are batches. -1: nowhere.
         """
         header = self.read(position, _HEADER)
         proofs = BELIEVED
         for _ in range(CHAIN):
             following = position + int.from_bytes(header[_SIZE_AT:_LOG_OVERHEAD], "big") + _LOG_OVERHEAD
             if following >= self.size:
-                return following == self.size
+                return following if following == self.size else -1
             ahead = self.read(following, _HEADER)
             if _goes_on(header, ahead):
-                return True
+                return following
             if ahead == _ZEROS[: len(ahead)]:
-                return self._first_byte_set(following) >= self.size
+                return following if self._first_byte_set(following) >= self.size else -1
             size = self._whole(following, ahead)
             proofs -= size
             if size == 0 or proofs < 0:
-                return False
+                return -1
             if self._proven(following, size):
-                return True
+                return following
             position, header = following, ahead
-        return False
+        return -1
 
     def _whole(self, position: int, header: memoryview) -> int:
         """The size of the batch that starts so, if the file holds it whole; else 0."""

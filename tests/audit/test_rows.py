@@ -1,27 +1,63 @@
-"""Rows of ranges: the same for any split."""
+"""Rows of ranges: the same for any split, whatever the file holds."""
 
 from __future__ import annotations
 
+import itertools
+import os
+import random
+import struct
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from support.batches import GZIP, NOW, ZSTD, batch, message, record, records, with_crc, wrapper
+from support.claims import Said, carrying
+from support.segments import segment
 
-from batchval.audit.rows import ROW_SCHEMA, Options, read_range
-from batchval.audit.segments import cut
+from batchval.audit import rows as rows_module
+from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, Options, read_range, to_rows
+from batchval.audit.segments import Range, cut
 from batchval.audit.store import SegmentInfo, Store
+from batchval.core.columns import SCHEMA_VERSION
+from batchval.core.validator import LogValidator
+from batchval.policy import TopicPolicy
+from batchval.segment.reader import LocalFile
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+DEFAULT = Options()
 
 
-def rows_of(folder: Path, options: Options = Options()) -> pa.Table:  # noqa: B008
+def rows_of(folder: Path, options: Options = DEFAULT) -> pa.Table:
     store, path = Store.of(str(folder))
     found = []
-    for segment in store.list_segments(path, options.topics):
-        assert isinstance(segment, SegmentInfo), segment
-        for part in cut(segment, options.split_bytes, store):
+    for info in store.list_segments(path, options.topics):
+        assert isinstance(info, SegmentInfo), info
+        for part in cut(info, options.split_bytes, store):
             found += [block.rows for block in read_range(part, options)]
     return pa.Table.from_batches(found, ROW_SCHEMA)
+
+
+def write(folder: Path, data: bytes, index: list[tuple[int, int]] | None = None) -> SegmentInfo:
+    partition = folder / "orders-3"
+    partition.mkdir(exist_ok=True)
+    path = partition / f"{7:020}.log"
+    path.write_bytes(data)
+    if index is not None:
+        path.with_suffix(".index").write_bytes(b"".join(struct.pack(">ii", *entry) for entry in index))
+    (info,) = Store.of("")[0].list_segments(str(partition))
+    assert isinstance(info, SegmentInfo)
+    return info
+
+
+def rows_in(info: SegmentInfo, places: list[int], options: Options = DEFAULT) -> pa.Table:
+    """Of a segment that is cut at these places."""
+    found = []
+    for start, end in itertools.pairwise([0, *places, info.size]):
+        found += [block.rows for block in read_range(Range(info, start, end), options)]
+    table = pa.Table.from_batches(found, ROW_SCHEMA)
+    table.validate(full=True)
+    return table
 
 
 @pytest.mark.parametrize("split_bytes", [1000, 5000, 20_000])
@@ -29,3 +65,231 @@ def test_real_segments_give_the_same_rows_for_any_split(split_bytes: int) -> Non
     whole = rows_of(SEGMENTS)
     assert whole.num_rows > 200
     assert rows_of(SEGMENTS, Options(split_bytes=split_bytes)).equals(whole)
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("deep", [False, True])
+def test_any_file_gives_the_same_rows_for_any_cuts(seed: int, deep: bool, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    data = segment(rng, rng.randint(1, 25), rng.choice((0.0, 0.05, 0.3)), rng.choice((10, 600, 3000)))
+    info = write(tmp_path, data)
+    options = Options(deep=deep, accept_claims_header=rng.random() < 0.7)
+    whole = rows_in(info, [], options)
+    assert sum(whole["size_in_bytes"].to_pylist()) == len(data)
+    for count in (1, 3, 10, 60):
+        places = sorted(rng.randrange(len(data) + 1) for _ in range(count))
+        assert rows_in(info, places, options).equals(whole), places
+    bad = rows_in(info, [len(data) // 2], Options(**{**vars(options), "rows": "bad"}))
+    assert bad.equals(whole.filter(pa.compute.is_valid(whole["rule"])))
+    assert rows_in(info, [len(data) // 2], Options(**{**vars(options), "rows": "none"})).num_rows == 0
+
+
+def test_a_batch_larger_than_a_split_belongs_to_the_range_it_starts_in(tmp_path: Path) -> None:
+    parts = [batch(records(2)), batch([record(0, value=bytes(50_000))], base_offset=2), batch(base_offset=3)]
+    info = write(tmp_path, b"".join(parts))
+    start = len(parts[0])
+    for place, counts in ((start, (1, 2)), (start + 1, (2, 1)), (start + 50_000, (2, 1)), (info.size - 1, (3, 0))):
+        found = [
+            sum(block.rows.num_rows for block in read_range(Range(info, a, b), DEFAULT))
+            for a, b in ((0, place), (place, info.size))
+        ]
+        assert tuple(found) == counts, place
+    assert len(cut(info, 1000, Store.of("")[0])) == -(-info.size // 1000)
+    assert rows_of(tmp_path, Options(split_bytes=1000)).equals(rows_of(tmp_path))
+
+
+def test_an_index_that_lies_changes_no_row(tmp_path: Path) -> None:
+    inner = batch(records(3), base_offset=1)
+    parts = [batch([record(0, value=b"x" * 50 + inner + inner)], base_offset=i) for i in range(20)]
+    data = b"".join(parts)
+    inside = data.index(inner)
+    size = len(parts[0])
+    truth = [(i, size * i) for i in range(1, 20)]
+    lies = [[(1, inside + i * size) for i in range(20)], [(1, 5), (1, 1 << 30), (3, size), (2, 3)], [(0, 0)] * 9]
+    for index in (truth, *lies):
+        info = write(tmp_path, data, index)
+        assert info.index_uri is not None
+        cuts = cut(info, 300, Store.of("")[0])
+        assert [part.start for part in cuts][1:] == [part.end for part in cuts][:-1]
+        assert (cuts[0].start, cuts[-1].end) == (0, info.size)
+        assert all(part.start < part.end for part in cuts)
+        rows = rows_of(tmp_path, Options(split_bytes=300))
+        assert rows["position"].to_pylist() == [size * i for i in range(20)]
+        assert rows["rule"].null_count == 20
+    assert [part.start for part in cut(write(tmp_path, data, truth), 300, Store.of("")[0])][1] in {p for _, p in truth}
+
+
+def test_columns_are_those_of_the_library(tmp_path: Path) -> None:
+    """Every column against BatchColumns' own rows."""
+    parts = [
+        batch(records(3), base_offset=7, codec=ZSTD, partition_leader_epoch=4),
+        batch(records(1), base_offset=10, attributes=16 | 32, producer_id=9, producer_epoch=2, base_sequence=5),
+        batch(records(1), base_offset=11, attributes=8 | 64),
+        batch(records(1), base_offset=12, crc=7),
+        batch(records(1), base_offset=13, attributes=6),
+        message(0, offset=14),
+        wrapper([message(1, offset=0)], GZIP, offset=15),
+    ]
+    data = b"".join(parts)
+    got = rows_in(write(tmp_path, data), []).to_pylist()
+    wanted = list(LogValidator(profile="log").check_batches(data, deep=False).rows())
+    same = set(wanted[0]) - {"reports", "claims", "reason", "compression_type", "crc"}
+    assert len(got) == len(wanted) == len(parts)
+    for row, want in zip(got, wanted, strict=True):
+        assert {name: row[name] for name in same} == {name: want[name] for name in same}
+        assert row["reason"] == (want["reason"] or None)
+        assert row["compression_type"] == str(want["compression_type"])
+        assert (row["topic"], row["partition"], row["segment"]) == ("orders", 3, 7)
+        assert row["schema_version"] == SCHEMA_VERSION
+    assert [row["crc"] == want["crc"] for row, want in zip(got, wanted, strict=True)] == [True] * 7
+    assert [row["path"] for row in got] == [None, "full", "full", "full", None, "full", None]
+    assert [row["rule"] for row in got] == [None, None, None, "14", "S6", None, None]
+    assert [row["compression_type"] for row in got][4] == "6"
+    assert [row["delete_horizon_ms"] for row in got][2] == NOW
+    sizes = [None, len(parts[1]), len(parts[2]), None, None, len(parts[5]), None]
+    assert [row["uncompressed_size"] for row in got] == sizes
+    deep = rows_in(write(tmp_path, data), [], Options(deep=True)).to_pylist()
+    plain = len(batch(records(3)))
+    assert deep[0]["uncompressed_size"] == plain
+    assert [row["path"] for row in deep] == ["shallow", "full", "full", "full", "full", "full", "full"]
+    assert deep[6]["uncompressed_size"] == len(message(1, offset=0))
+    assert all(row[name] is None for row in deep for name in ("records_number", "null_keys", "claims_honest"))
+
+
+def test_claims_in_a_header_are_held_against_the_records_where_those_are_looked_at(tmp_path: Path) -> None:
+    parts = records(3)
+    honest, lying = Said(NOW, 3, 1), Said(NOW, 4, 1)
+    data = b"".join(
+        carrying(batch(parts, base_offset=3 * i, codec=codec), said)
+        for i, (codec, said) in enumerate([(0, honest), (0, lying), (ZSTD, honest), (ZSTD, lying)])
+    )
+    data += batch(parts, base_offset=12)
+    info = write(tmp_path, data)
+    shallow = rows_in(info, [], Options(accept_claims_header=True)).to_pylist()
+    deep = rows_in(info, [], Options(accept_claims_header=True, deep=True)).to_pylist()
+    for found in (shallow, deep):
+        assert [row["magic"] for row in found] == [3, 3, 3, 3, 2]
+        assert [row["records_number"] for row in found] == [3, 4, 3, 4, None]
+        assert [row["batch_min_timestamp"] for row in found] == [NOW] * 4 + [None]
+        assert [row["null_keys"] for row in found] == [1] * 4 + [None]
+    assert [row["claims_honest"] for row in shallow] == [True, False, None, None, None]
+    assert [row["claims_honest"] for row in deep] == [True, False, True, False, None]
+    assert [row["rule"] for row in deep] == [None, "L7", None, "L7", None]
+    sizes = {row["uncompressed_size"] for row in deep[:4]}
+    assert sizes == {len(batch(parts)) + 13}
+    refused = rows_in(info, [], DEFAULT).to_pylist()  # without the policy nothing of magic 3 is a batch
+    assert [(row["magic"], row["rule"]) for row in refused] == [(None, "4"), (2, None)]
+
+
+def test_what_only_a_deep_look_finds(tmp_path: Path) -> None:
+    parts = batch(records(3), codec=GZIP), batch(payload=b"no stream", codec=ZSTD, base_offset=3)
+    info = write(tmp_path, b"".join(parts))
+    assert rows_in(info, [])["rule"].to_pylist() == [None, None]
+    assert rows_in(info, [], Options(deep=True))["rule"].to_pylist() == [None, "S7"]
+    assert rows_in(info, [], Options(deep=True, max_decompressed_bytes=20))["rule"].to_pylist()[0] == "S8"
+    negative = write(tmp_path, batch(records(3), codec=GZIP, records_count=-1))
+    assert rows_in(negative, [])["rule"].to_pylist() == rows_in(negative, [], Options(deep=True))["rule"].to_pylist()
+    assert rows_in(negative, [], Options(mode="kafka"))["rule"].to_pylist() == ["29"]
+
+
+def test_each_damage_is_one_row(tmp_path: Path) -> None:
+    sound = [batch(records(2), base_offset=2 * i) for i in range(30)]
+    size, last = len(sound[0]), len(sound) - 1
+    flipped = bytearray(b"".join(sound))
+    flipped[5 * size + 70] ^= 4
+    for data, wanted in (
+        (b"".join(sound), []),
+        (bytes(flipped), [(5 * size, "14")]),
+        (b"".join(sound)[:-10], [(last * size, "L1")]),
+        (b"".join(sound) + bytes(4000), [(30 * size, "L1")]),
+        (b"".join(sound[:9]) + b"\xff" * 100 + b"".join(sound[9:]), [(9 * size, "2")]),
+        (b"", []),
+    ):
+        info = write(tmp_path, data)
+        for places in ([], list(range(100, len(data), 100))):
+            rows = rows_in(info, places, Options(rows="bad")).to_pylist()
+            assert [(row["position"], row["rule"]) for row in rows] == wanted
+            assert all(row["reason"] and row["error_code"] and row["is_valid"] is False for row in rows)
+
+
+def test_forty_small_segments_and_an_empty_one(tmp_path: Path) -> None:
+    for i in range(40):
+        folder = tmp_path / f"t.{i % 4}-{i % 8}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{i:020}.log").write_bytes(batch(records(1), base_offset=i))
+    (tmp_path / "t.0-0" / f"{99:020}.log").write_bytes(b"")
+    rows = rows_of(tmp_path)
+    assert sorted(rows["base_offset"].to_pylist()) == list(range(40))
+    assert set(rows["topic"].to_pylist()) == {"t.0", "t.1", "t.2", "t.3"}
+    assert rows_of(tmp_path, Options(topics=("t.1", "x*")))["segment"].to_pylist() == list(range(1, 40, 4))[::2] + list(
+        range(5, 40, 8)
+    )
+    assert rows_of(tmp_path, Options(topics=("t.?",))).num_rows == 40
+
+
+def test_a_file_that_cannot_be_read_is_one_row(tmp_path: Path) -> None:
+    info = write(tmp_path, batch() * 100)
+    path = Path(info.uri)
+    path.unlink()
+    path.mkdir()  # even root cannot read a folder
+    parts = cut(info, 200, Store.of("")[0])
+    assert len(parts) == 1
+    (block,) = read_range(parts[0], DEFAULT)
+    assert block.columns is None
+    assert block.damage is None
+    (row,) = block.rows.to_pylist()
+    assert (row["rule"], row["error_code"], row["reason"]) == (UNREADABLE, 56, "is a folder")
+    assert (row["topic"], row["segment"], row["position"], row["is_valid"]) == ("orders", 7, None, False)
+    assert [block.rows.num_rows for block in read_range(parts[0], Options(rows="none"))] == [0]
+
+
+def test_a_file_that_fails_half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "GATHERED", 1)
+    info = write(tmp_path, batch([record(0, value=bytes(1 << 20))]) * 4)
+    real = os.preadv
+
+    def failing(fd: int, buffers: list[memoryview], position: int) -> int:
+        if position > 2 << 20:
+            raise OSError(5, "Input/output error")
+        return real(fd, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    found = list(read_range(Range(info, 0, info.size), DEFAULT))
+    assert [block.rows["rule"].to_pylist() for block in found][-1] == [UNREADABLE]
+    assert found[-1].rows["reason"].to_pylist() == ["Input/output error"]
+    assert sum(block.rows.num_rows for block in found) in (2, 3)
+
+
+def test_blocks_hold_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "MOST_ROWS", 3)
+    monkeypatch.setattr(rows_module, "CACHED", 200)
+    monkeypatch.setattr(LocalFile, "chunk", 100)
+    data = b"".join(batch(records(1), base_offset=i) for i in range(20)) + b"junk" * 30 + batch(base_offset=20)
+    blocks = list(read_range(Range(write(tmp_path, data), 0, len(data)), DEFAULT))
+    assert len(blocks) > 5
+    at = 0
+    for block in blocks:
+        assert block.position == at
+        if block.columns is None:
+            assert block.damage is not None
+            at += block.damage.size
+        else:
+            assert block.columns["position"][0] == 0
+            assert (block.columns["position"] + at).tolist() == block.rows["position"].to_pylist()
+            at += block.columns.end
+    assert at == len(data)
+
+
+def test_rows_of_some_columns_alone() -> None:
+    columns = LogValidator(TopicPolicy(), profile="log").check_batches(batch(base_offset=1) + batch(crc=1))
+    info = SegmentInfo("x", "t", 0, 0, 0, 0)
+    rows = to_rows(columns, info, 1000, DEFAULT, np.array([1]))
+    assert rows["position"].to_pylist() == [1000 + len(batch())]
+    assert rows["reason"].to_pylist() == [columns.reason_of(1)]
+    assert to_rows(columns, info, 0, DEFAULT, np.array([], "<i8")).schema.equals(ROW_SCHEMA, check_metadata=True)
+
+
+def test_with_a_right_checksum_and_too_small() -> None:
+    stump = with_crc(batch()[:50])
+    columns = LogValidator(profile="log").check_batches(stump[:8] + struct.pack(">i", 38) + stump[12:], deep=False)
+    assert columns["rule"].tolist() == [14]

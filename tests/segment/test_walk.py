@@ -1,0 +1,137 @@
+"""The walk over a file is one, however it is read and wherever it is entered."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from support.batches import batch, record, records
+from support.segments import crossing, segment
+
+from batchval.segment import reader
+from batchval.segment.reader import Damage, SegmentFile, Stretch
+
+
+def walk(path: Path, start: int = 0, end: int | None = None, block: int = 1 << 20, reuse: bool = False) -> list[object]:
+    """What the walk meets: (position, size, checksum right?) of each batch, and damages."""
+    met: list[object] = []
+    with SegmentFile(path, accept_claims_header=True) as file:
+        for part in file.stretches(start, end, block, reuse=reuse):
+            if isinstance(part, Damage):
+                met.append(part)
+                continue
+            sizes, valid = part.columns["size_in_bytes"].tolist(), part.columns["is_valid"].tolist()
+            positions = [part.position + at for at in part.columns["position"].tolist()]
+            met += list(zip(positions, sizes, valid, strict=True))
+            assert sum(sizes) == len(part.data)
+    return met
+
+
+def places(met: list[object]) -> list[int]:
+    return [part[0] for part in met]  # type: ignore[index]
+
+
+def write(folder: Path, data: bytes) -> Path:
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_block_gives_the_same_walk(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    data = segment(rng, rng.randint(1, 30), rng.choice((0.05, 0.3)))
+    path = write(tmp_path, data)
+    met = walk(path)
+    ends = [at[0] + at[1] for at in met]  # type: ignore[index]
+    assert [0, *ends] == [*places(met), len(data)]  # every byte once
+    for block in (61, 100, 333, 1000, 5000):
+        assert walk(path, block=block) == met
+        assert walk(path, block=block, reuse=True) == met
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_walk_can_be_entered_anywhere(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    data = segment(rng, rng.randint(1, 20), rng.choice((0.0, 0.05, 0.3)))
+    path = write(tmp_path, data)
+    whole = walk(path)
+    all_places = [*places(whole), len(data)]
+    with SegmentFile(path, accept_claims_header=True) as file:
+        for position in range(0, len(data), 1 if len(data) < 3000 else 7):
+            assert file.first_at(position) == next(p for p in all_places if p >= position), position
+    start = rng.choice(all_places)
+    assert walk(path, start) == [part for part in whole if part[0] >= start]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_far_into_a_file_the_walk_is_entered_without_its_beginning(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a file of gigabytes, by constants as small as this one."""
+    monkeypatch.setattr(reader, "LOOKBACK", 6000)
+    monkeypatch.setattr(reader, "CLEAR", 4000)
+    rng = random.Random(seed)
+    data = segment(rng, 60, rng.choice((0.0, 0.0, 0.02)))
+    path = write(tmp_path, data)
+    all_places = [*places(walk(path)), len(data)]
+    near = 0
+    with SegmentFile(path, accept_claims_header=True) as file:
+        hop = file._hop
+
+        def counted(at: int, until: int, through_damage: bool) -> int:
+            nonlocal near
+            found = hop(at, until, through_damage)
+            near += not through_damage and found >= 0
+            return found
+
+        monkeypatch.setattr(file, "_hop", counted)
+        for position in range(0, len(data), 61):
+            assert file.first_at(position) == next(p for p in all_places if p >= position), position
+    assert near > 20 or len(data) < 12_000 or any(isinstance(part, Damage) for part in walk(path))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_forged_batch_that_reaches_into_the_next(seed: int, tmp_path: Path) -> None:
+    data = crossing(random.Random(seed))
+    path = write(tmp_path, data)
+    met = walk(path)
+    assert len(met) == 2
+    assert all(valid for _, _, valid in met)  # type: ignore[misc]
+    border = places(met)[1]
+    with SegmentFile(path) as file:
+        for position in range(1, len(data)):
+            assert file.first_at(position) == (border if position <= border else len(data))
+
+
+@pytest.mark.parametrize("wrong", [1, 3, 999, 1000, 1001])
+def test_wrong_checksums_in_a_row_are_batches_all_the_same(wrong: int, tmp_path: Path) -> None:
+    """Their offsets go on; where they do not, a chain of a few is still believed."""
+    parts = [batch(records(2), base_offset=2 * i, crc=1) for i in range(wrong)]
+    met = walk(write(tmp_path, b"".join(parts) + batch(base_offset=2 * wrong)))
+    assert [len(part) for part in met] == [3] * (wrong + 1)
+    assert not any(isinstance(part, Damage) for part in met)
+    back = [batch(records(2), base_offset=10_000 - i, crc=1) for i in range(wrong)]
+    met = walk(write(tmp_path, b"".join(back) + batch(base_offset=0)))
+    assert isinstance(met[0], Damage) is (wrong >= reader.CHAIN + 1)
+    assert walk(write(tmp_path, b"".join(back) + batch(base_offset=0)), block=100) == met
+
+
+def test_a_wrong_checksum_before_zeros_that_do_not_reach_the_end(tmp_path: Path) -> None:
+    lost = batch([record(0, value=bytes(50))], crc=1)
+    met = walk(write(tmp_path, lost + bytes(500) + batch(base_offset=5)))
+    assert met[0] == Damage(0, len(lost) + 500, "crc")
+    met = walk(write(tmp_path, lost + bytes(500)))
+    assert met == [(0, len(lost), False), Damage(len(lost), 500, "zeros")]
+
+
+def test_a_long_tail_of_zeros_is_looked_through_once(tmp_path: Path) -> None:
+    path = write(tmp_path, batch())
+    with path.open("ab") as file:
+        file.truncate(200 << 20)
+    with SegmentFile(path) as file:
+        parts = list(file.stretches())
+        assert isinstance(parts[0], Stretch)
+        assert parts[1:] == [Damage(len(batch()), (200 << 20) - len(batch()), "zeros")]
+        assert file.first_at(150 << 20) == 200 << 20
