@@ -128,7 +128,7 @@ def read_range(range: Range, options: Options) -> Iterator[Block]:
     segment = range.segment
     try:
         store, path = Store.of(segment.uri)
-        with SegmentReader(store.source(path), accept_claims_header=options.accept_claims_header) as file:
+        with store.open(path, accept_claims_header=options.accept_claims_header) as file:
             yield from _read(file, range, options)
     except OSError as error:
         yield Block(None, range.start, None, unreadable_row(segment, one_line(error), options))

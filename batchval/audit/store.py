@@ -77,18 +77,11 @@ def one_line(error: BaseException) -> str:
     return _CREDENTIALS.sub("//", " ".join(text.split())) or type(error).__name__
 
 
-class File(SegmentReader):
-    """An open file of a store, as a segment's reader takes it; for small reads of other files, too."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-
-    def __enter__(self) -> File:
-        return self
-
-
 class Store:
     """Files below one root. Small to pickle: a worker connects anew when it first reads. Failures are OSErrors."""
+
+    #: may files be appended to? Objects of a store may not
+    grows = False
 
     @staticmethod
     def of(uri: str) -> tuple[Store, str]:
@@ -119,9 +112,9 @@ class Store:
         """Opens a file for the walk of a SegmentReader, which closes it."""
         raise NotImplementedError
 
-    def open(self, path: str) -> File:
-        """A context manager with ``.read(position, size)`` and ``.size``."""
-        return File(self.source(path))
+    def open(self, path: str, *, accept_claims_header: bool = False) -> SegmentReader:
+        """A context manager with ``.read(position, size)`` and ``.size``, and the walk over its batches."""
+        return SegmentReader(self.source(path), accept_claims_header=accept_claims_header)
 
     def read_bytes(self, path: str) -> bytes:
         """A whole small file."""
@@ -185,6 +178,8 @@ _NO_SEGMENT = "not a segment: its name must be a base offset of 20 digits and .l
 
 
 class _Local(Store):
+    grows = True
+
     def uri(self, path: str) -> str:
         return os.path.abspath(path)
 

@@ -32,6 +32,7 @@ from batchval.core.crc32c import crc32c
 __all__ = [
     "INDEX_ENTRY",
     "Damage",
+    "InMemory",
     "IndexEntry",
     "LocalFile",
     "SegmentFile",
@@ -124,6 +125,24 @@ class LocalFile:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+class InMemory:
+    """Bytes that lie in memory, as a file."""
+
+    chunk = 64 << 10
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read_into(self, position: int, memory: memoryview) -> int:
+        found = self._data[position : position + len(memory)]
+        memory[: len(found)] = found
+        return len(found)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class _Memory:

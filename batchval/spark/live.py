@@ -227,10 +227,10 @@ def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterat
     validator = validator_of(options)
     try:
         for data in _fetched(cluster, stretch):
-            columns = validator.check_batches(data)
+            columns = validator.check_batches(data, deep=options.deep)
             beyond = np.flatnonzero(columns["last_offset"] >= stretch.end)
             if len(beyond):
-                columns = validator.check_batches(data[: int(columns["position"][beyond[0]])])
+                columns = validator.check_batches(data[: int(columns["position"][beyond[0]])], deep=options.deep)
             yield placeless(to_rows(columns, source, 0, options), _NO_FILE)
             if len(beyond):
                 return

@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 from batchval.audit.rows import Options
 from batchval.audit.segments import Range, SegmentInfo, Unreadable, cut
 from batchval.audit.store import Store
-from batchval.core.columns import scan_batches
 from batchval.segment.reader import Stretch
 from batchval.spark.options import SEGMENT_OPTIONS, known, paths, row_options, size
 from batchval.spark.schema import Shape
@@ -119,17 +118,12 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for store, one in listed:
             if isinstance(one, Unreadable):
                 found[one.uri] = NOT_LISTED
-            elif _may_grow(store) and newest[one.uri.rpartition("/")[0]] == one.uri:
+            elif store.grows and newest[one.uri.rpartition("/")[0]] == one.uri:
                 begun = max(start.get(one.uri, 0), 0)
                 found[one.uri] = settled(store, one, begun if one.size >= begun else 0, self.options)
             else:
                 found[one.uri] = one.size
         return found
-
-
-def _may_grow(store: Store) -> bool:
-    """Files of this machine do, objects of a store do not."""
-    return type(store) is Store
 
 
 def settled(store: Store, segment: SegmentInfo, start: int, options: Options) -> int:
@@ -140,7 +134,7 @@ def settled(store: Store, segment: SegmentInfo, start: int, options: Options) ->
         with store.open(path, accept_claims_header=options.accept_claims_header) as file:
             for piece in file.stretches(start, segment.size):
                 if isinstance(piece, Stretch):
-                    columns = scan_batches(piece.data, accept_claims_header=options.accept_claims_header)
+                    columns = piece.columns
                     proven = np.flatnonzero(columns["is_valid"])
                     if len(proven):
                         last = int(proven[-1])

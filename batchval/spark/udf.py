@@ -7,6 +7,7 @@ batch are such a struct too (``magic`` is null). An empty value has an empty arr
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 from typing import Final
 
@@ -21,7 +22,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from batchval.audit.rows import ROW_SCHEMA, Options, damaged_row, to_rows, validator_of
 from batchval.audit.segments import SegmentInfo
 from batchval.core.validator import LogValidator
-from batchval.segment.reader import Damage, SegmentFile
+from batchval.segment.reader import Damage, InMemory, SegmentReader
 from batchval.spark.options import known, row_options
 from batchval.spark.schema import row_type
 
@@ -61,7 +62,7 @@ def judged(values: pa.Array, options: Options) -> pa.Array:
     data = values.buffers()[2]
     whole = memoryview(data)[int(ends[0]) : int(ends[-1])] if data is not None else memoryview(b"")
     starts = ends - ends[0]
-    columns = validator.check_batches(whole)
+    columns = validator.check_batches(whole, deep=options.deep)
     begun = starts[:-1][starts[:-1] < starts[1:]]  # of values that are not empty
     if columns.end == len(whole) and np.isin(begun, columns["position"]).all():
         rows = [to_rows(columns, _NOWHERE, 0, options)]
@@ -100,29 +101,13 @@ def _lists(
     return pa.ListArray.from_arrays(offsets, structs, type=kind, mask=null)
 
 
-class _Value(SegmentFile):
-    """Bytes in memory, read as a segment file is."""
-
-    def __init__(self, data: memoryview, accept_claims_header: bool) -> None:
-        self.data = data
-        self.size = len(data)
-        self.accept_claims_header = accept_claims_header
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
-
-    def read(self, position: int, size: int) -> memoryview:
-        return self.data[position : position + size]
-
-
 def _rows_of(data: memoryview, validator: LogValidator, options: Options) -> list[pa.RecordBatch]:
     """As of a segment file that holds these bytes."""
     found = []
-    with _Value(data, options.accept_claims_header) as file:
-        for part in file.stretches():
+    with SegmentReader(InMemory(data), accept_claims_header=options.accept_claims_header) as file:
+        for part in file.stretches(scan=functools.partial(validator.check_batches, deep=options.deep), reuse=True):
             if isinstance(part, Damage):
                 found.append(damaged_row(_NOWHERE, part, file.size, options))
             else:
-                columns = validator.check_batches(part.data)
-                found.append(to_rows(columns, _NOWHERE, part.position, options))
+                found.append(to_rows(part.columns, _NOWHERE, part.position, options))
     return found
