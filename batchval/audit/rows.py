@@ -105,12 +105,16 @@ class Options:
 
 
 class Block(NamedTuple):
-    """A stretch of whole batches, or one damage. ``columns`` count from ``position``; ``rows`` as the options ask."""
+    """A stretch of whole batches, or one damage. ``columns`` count from ``position``; ``rows`` as the options ask.
+
+    ``unreadable``: why the storage gave no more; then there is nothing else in the block but rows.
+    """
 
     columns: BatchColumns | None
     position: int
     damage: Damage | None
     rows: pa.RecordBatch
+    unreadable: str | None = None
 
 
 def validator_of(options: Options) -> LogValidator:
@@ -131,7 +135,8 @@ def read_range(range: Range, options: Options) -> Iterator[Block]:
         with store.open(path, accept_claims_header=options.accept_claims_header) as file:
             yield from _read(file, range, options)
     except OSError as error:
-        yield Block(None, range.start, None, unreadable_row(segment, one_line(error), options))
+        reason = one_line(error)
+        yield Block(None, range.start, None, unreadable_row(segment, reason, options), reason)
 
 
 def _read(file: SegmentReader, range: Range, options: Options) -> Iterator[Block]:

@@ -27,7 +27,7 @@ from pyarrow import fs
 from batchval.errors import BatchvalError
 from batchval.segment.reader import LocalFile, SegmentReader, Source
 
-__all__ = ["SegmentInfo", "Source", "Store", "Unreadable", "one_line"]
+__all__ = ["SegmentInfo", "Source", "Store", "Unreadable", "one_line", "text_of"]
 
 _SEGMENT = re.compile(r"\d{20}\.log")
 _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
@@ -69,6 +69,11 @@ class _Entry(NamedTuple):
 
 #: a folder with its files, or what is wrong with it
 _Folder = tuple[str, "list[_Entry] | Unreadable"]
+
+
+def text_of(name: str) -> str:
+    """A name as text that can be stored: bytes that are none are escaped."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def one_line(error: BaseException) -> str:
@@ -169,7 +174,7 @@ class Store:
 
 
 def _partition_of(folder: str) -> tuple[str, int]:
-    name = os.path.basename(folder)
+    name = text_of(os.path.basename(folder))
     match = _PARTITION.fullmatch(name)
     return (match[1], int(match[2])) if match and int(match[2]) < 1 << 31 else (name, -1)
 

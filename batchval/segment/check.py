@@ -26,7 +26,7 @@ from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.report.words import plural
 from batchval.rules import Rule, by_number
-from batchval.segment.reader import INDEX_ENTRY, Damage, IndexEntry, SegmentFile, Stretch, read_index
+from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentFile, Stretch, index_entries
 
 __all__ = [
     "LEGAL_IF_COMPACTED",
@@ -349,7 +349,7 @@ def _index_findings(file: Path, places: Places) -> Iterator[FileFinding]:
     rest = index.stat().st_size % INDEX_ENTRY
     if rest:
         yield FileFinding(index, index.stat().st_size - rest, None, Rule.L6, index_rest_reason(rest))
-    for lie in index_lies(read_index(index, int(file.stem)), *places.arrays()):
+    for lie in index_lies(*index_entries(index.read_bytes(), int(file.stem)), *places.arrays()):
         if lie.names_a_batch or not places.lost(lie.position):
             yield FileFinding(index, lie.position, lie.offset, Rule.L6, lie.reason)
 
@@ -363,20 +363,26 @@ class IndexLie(NamedTuple):
     names_a_batch: bool
 
 
-def index_lies(entries: list[IndexEntry], starts: np.ndarray, bases: np.ndarray) -> Iterator[IndexLie]:
+def index_lies(offsets: np.ndarray, positions: np.ndarray, starts: np.ndarray, bases: np.ndarray) -> Iterator[IndexLie]:
     """L6: an entry must point at the start of a batch that does not begin behind the entry's offset.
 
-    ``starts``: where batches start, ascending; ``bases``: their base offsets, the least int64 where that is not known.
+    ``offsets``, ``positions``: the entries'. ``starts``: where batches start, ascending; ``bases``: their base offsets,
+    the least int64 where that is not known.
     """
-    for offset, position in entries:
-        row = int(np.searchsorted(starts, position))
-        if row < len(starts) and starts[row] == position:
-            if bases[row] > offset:
-                reason = f"offset {offset}: the batch at position {position} begins at {bases[row]}"
-                yield IndexLie(position, offset, reason, names_a_batch=True)
-        else:
-            reason = f"offset {offset}: no batch starts at position {position}"
-            yield IndexLie(position, offset, reason, names_a_batch=False)
+    rows = np.searchsorted(starts, positions)
+    found = rows < len(starts)
+    rows[~found] = 0
+    if len(starts):
+        found &= starts[rows] == positions
+        behind = found & (bases[rows] > offsets)
+    else:
+        behind = found
+    for i in np.flatnonzero(behind | ~found):
+        offset, position = int(offsets[i]), int(positions[i])
+        reason = f"offset {offset}: no batch starts at position {position}"
+        if found[i]:
+            reason = f"offset {offset}: the batch at position {position} begins at {bases[rows[i]]}"
+        yield IndexLie(position, offset, reason, names_a_batch=bool(found[i]))
 
 
 def index_rest_reason(rest: int) -> str:

@@ -420,11 +420,12 @@ def _goes_on(header: bytes | memoryview, following: memoryview) -> bool:
 
 def read_index(path: Path, base_offset: int) -> list[IndexEntry]:
     """The entries of an .index file, without the zeros of preallocation and without a last entry that is cut off."""
-    return index_entries(path.read_bytes(), base_offset)
+    offsets, positions = index_entries(path.read_bytes(), base_offset)
+    return [IndexEntry(*entry) for entry in zip(offsets.tolist(), positions.tolist(), strict=True)]
 
 
-def index_entries(data: bytes, base_offset: int) -> list[IndexEntry]:
-    """The same of an index file's bytes."""
+def index_entries(data: bytes, base_offset: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same of an index file's bytes, as two arrays: offsets, positions."""
     pairs = np.frombuffer(data, ">u4", len(data) // INDEX_ENTRY * 2).reshape(-1, 2).astype("<i8")
     pairs = pairs[(pairs != 0).any(axis=1)]
-    return [IndexEntry(base_offset + relative, position) for relative, position in pairs.tolist()]
+    return pairs[:, 0] + base_offset, pairs[:, 1]

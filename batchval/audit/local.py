@@ -1,0 +1,112 @@
+"""``--engine local``: processes of this machine, each a range at a time.
+
+Workers are spawned, not forked: a fork of a process in which other threads hold locks (Arrow's, a caller's) may stand
+still for ever. A worker that somebody has killed takes the pool with it; what was not done is then done by new ones.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+
+from batchval.audit.rows import Options
+from batchval.audit.segments import Range
+from batchval.audit.work import RangeResult, work
+from batchval.errors import BatchvalError
+
+__all__ = ["WorkersLost", "run_local"]
+
+#: a worker costs a third of a second; below so many bytes for each, fewer are started
+WORTH = 64 << 20
+#: ranges handed out ahead of those that are under way
+_AHEAD = 2
+#: pools that may break, one after the other, without a range being done
+_TRIES = 3
+
+
+class WorkersLost(BatchvalError):
+    """Worker processes end again and again without an answer."""
+
+
+def run_local(
+    ranges: Iterable[Range],
+    options: Options,
+    out: str | None,
+    processes: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Iterator[RangeResult]:
+    """Works through ranges, in this order as far as several at once have one. ``progress`` gets bytes of ranges done.
+
+    ``processes``: None for as many as there are cores and work for; with 1 all is done in this process. ``say`` gets a
+    line when workers are lost. Raises WorkersLost, and OSError for outputs that cannot be written.
+    """
+    left = list(ranges)
+    if processes is None:
+        total = sum(one.end - one.start for one in left)
+        processes = max(1, min(len(os.sched_getaffinity(0)), len(left), -(-total // WORTH)))
+    if processes == 1:
+        for one in left:
+            result = work(one, options, out)
+            progress(one.end - one.start)
+            yield result
+        return
+    tries = 0
+    while left:
+        done = 0
+        try:
+            for one, result in _pool(left, options, out, processes):
+                done += 1
+                left.remove(one)
+                progress(one.end - one.start)
+                yield result
+        except BrokenProcessPool:
+            tries = 1 if done else tries + 1
+            if tries == _TRIES:
+                raise WorkersLost(
+                    f"worker processes were killed {_TRIES} times in a row while {len(left)} ranges were left: "
+                    "is there too little memory? (fewer --processes need less)"
+                ) from None
+            say("a worker process was killed; what it was reading is read again")
+
+
+def _pool(
+    ranges: list[Range], options: Options, out: str | None, processes: int
+) -> Iterator[tuple[Range, RangeResult]]:
+    waiting = iter(list(ranges))
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start)
+    under_way: dict[Future[RangeResult], Range] = {}
+    try:
+        while True:
+            for one in islice(waiting, processes * _AHEAD - len(under_way)):
+                under_way[pool.submit(work, one, options, out)] = one
+            if not under_way:
+                pool.shutdown()
+                return
+            broken: BrokenProcessPool | None = None
+            for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                one = under_way.pop(future)
+                try:
+                    result = future.result()
+                except BrokenProcessPool as error:
+                    broken = error
+                    continue
+                yield one, result
+            if broken is not None:
+                raise broken
+    finally:
+        workers = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:  # nobody waits for them any more: an interrupt, an error, or none are left
+            worker.terminate()
+
+
+def _start() -> None:
+    """An interrupt of the terminal goes to all processes; it is the first one's matter."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,175 @@
+"""segments/: what an audit has read, and where it was then. With it a later audit reads what is new alone.
+
+A segment with the same topic, partition, base offset, size and time of its last write is not read again; one that has
+grown behind its last batch (told by that batch's checksum) is read from there; any other is read whole.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from batchval.audit.outputs import SEGMENTS, place_of
+from batchval.audit.rows import Options
+from batchval.audit.state import Last
+from batchval.audit.store import SegmentInfo, Store, text_of
+from batchval.core.columns import SCHEMA_VERSION
+from batchval.core.continuity import PRODUCERS, Continuity
+from batchval.errors import BatchvalError
+
+__all__ = ["Entry", "Manifest", "options_word", "to_table"]
+
+_OPTIONS: Final = b"batchval.options"
+_HEADER = 61
+_SIZE_AT, _CRC_AT = 8, 17
+_LOG_OVERHEAD = 12
+
+
+@dataclass
+class Entry:
+    """One row of the manifest. ``continuity``: where the partition was behind this segment."""
+
+    topic: str | None
+    partition: int | None
+    base_offset: int | None
+    size: int | None
+    mtime_ns: int | None
+    file: str
+    unreadable: str | None = None
+    batches: int = 0
+    records: int = 0
+    findings: int = 0
+    thinned: bool = False
+    last: Last | None = None
+    continuity: Continuity = field(default_factory=Continuity)
+
+    @property
+    def end(self) -> int:
+        """Behind the last batch that was believed."""
+        return self.last.position + self.last.size if self.last else 0
+
+
+def options_word(options: Options) -> str:
+    """The options that findings depend on. Audits that differ in them do not go on from each other."""
+    told = asdict(options)
+    for name in ("rows", "split_bytes", "topics"):
+        del told[name]
+    return json.dumps({"schema_version": SCHEMA_VERSION, **told}, sort_keys=True)
+
+
+def to_table(entries: Sequence[Entry], options: Options) -> pa.Table:
+    """The manifest. The producers are those behind each partition's last two segments: more is never asked."""
+    plain = ("topic", "partition", "base_offset", "size", "mtime_ns", "file", "unreadable")
+    counts = ("batches", "records", "findings", "thinned")
+    columns: dict[str, Any] = {name: [getattr(entry, name) for entry in entries] for name in (*plain, *counts)}
+    columns["file"] = [text_of(entry.file) for entry in entries]
+    for name in Last._fields:
+        columns[f"last_{name}"] = [getattr(entry.last, name) if entry.last else None for entry in entries]
+    for name in ("last_offset", "leader_epoch", "after_damage"):
+        columns[name] = [getattr(entry.continuity, name) for entry in entries]
+    columns["producers"] = _producers([entry.continuity.producers for entry in entries])
+    arrays = [
+        columns[one.name] if one.name == "producers" else pa.array(columns[one.name], one.type) for one in SEGMENTS
+    ]
+    return pa.Table.from_arrays(arrays, schema=SEGMENTS.with_metadata({_OPTIONS: options_word(options)}))
+
+
+def _producers(states: Sequence[np.ndarray]) -> pa.Array:
+    kind = SEGMENTS.field("producers").type
+    all_of_them = np.concatenate([np.empty(0, PRODUCERS), *states])
+    fields = [pa.array(np.ascontiguousarray(all_of_them[one.name]), one.type) for one in kind.value_type]
+    offsets = np.cumsum([0, *map(len, states)]).astype("<i4")
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(fields, fields=list(kind.value_type)))
+
+
+class Manifest:
+    """An earlier audit's. Make one with ``read``."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._same: dict[tuple[Any, ...], list[Entry]] = {}
+        self._named: dict[str, Entry] = {}
+        for entry in entries:
+            if entry.unreadable is None:
+                self._same.setdefault(_key(entry), []).append(entry)
+                self._named[entry.file] = entry
+
+    @staticmethod
+    def read(uri: str, options: Options) -> Manifest:
+        """From an audit's folder, its segments/ or a file there. BatchvalError: it is none, or of other options."""
+        place, path = place_of(uri)
+        try:
+            if place.get_file_info(f"{path}/segments").type == fs.FileType.Directory:
+                path += "/segments"
+            table = pq.read_table(path, filesystem=place)
+        except (OSError, pa.ArrowException) as error:
+            raise BatchvalError(f"{uri}: no manifest of an audit: {str(error).splitlines()[0]}") from None
+        if not set(SEGMENTS.names) <= set(table.column_names):
+            raise BatchvalError(f"{uri}: no manifest of an audit: other columns than its segments/ has")
+        told = (table.schema.metadata or {}).get(_OPTIONS, b"{}").decode()
+        if told != options_word(options):
+            raise BatchvalError(
+                f"{uri}: made with other options ({_differences(told, options)}): its state does not fit"
+            )
+        return Manifest(_entry(row) for row in table.to_pylist())
+
+    def same(self, segment: SegmentInfo) -> Entry | None:
+        """The entry of a segment that nobody has written to since."""
+        found = self._same.get(_key(segment), [])
+        return next((entry for entry in found if entry.file == text_of(segment.uri)), found[0] if found else None)
+
+    def grown(self, segment: SegmentInfo) -> Entry | None:
+        """The entry of a segment to which batches were added since, and which is the same up to there."""
+        entry = self._named.get(text_of(segment.uri))
+        if entry is None or entry.last is None or segment.size < entry.end:
+            return None
+        store, path = Store.of(segment.uri)
+        try:
+            with store.open(path) as file:
+                header = bytes(file.read(entry.last.position, _HEADER)[:_HEADER])
+        except OSError:
+            return None  # whoever reads it will say why
+        size = int.from_bytes(header[_SIZE_AT:_LOG_OVERHEAD], "big") + _LOG_OVERHEAD
+        crc = int.from_bytes(header[_CRC_AT : _CRC_AT + 4], "big")
+        return entry if (size, crc) == (entry.last.size, entry.last.crc) else None
+
+
+def _key(one: Entry | SegmentInfo) -> tuple[Any, ...]:
+    return one.topic, one.partition, one.base_offset, one.size, one.mtime_ns
+
+
+def _differences(told: str, options: Options) -> str:
+    ours = json.loads(options_word(options))
+    try:
+        theirs = json.loads(told)
+    except ValueError:
+        theirs = {}
+    return ", ".join(name for name in ours if ours[name] != theirs.get(name))
+
+
+def _entry(row: dict[str, Any]) -> Entry:
+    last = None
+    if row["last_position"] is not None:
+        last = Last(row["last_position"], row["last_size"], row["last_crc"])
+    state = Continuity()
+    state.last_offset, state.leader_epoch = row["last_offset"], row["leader_epoch"]
+    state.after_damage = row["after_damage"]
+    fields = PRODUCERS.names or ()
+    state.producers = np.array([tuple(one[name] for name in fields) for one in row["producers"] or ()], PRODUCERS)
+    names = ("topic", "partition", "base_offset", "size", "mtime_ns", "file", "unreadable")
+    counts = ("batches", "records", "findings", "thinned")
+    return Entry(**{name: row[name] for name in (*names, *counts)}, last=last, continuity=state)
+
+
+def copied(continuity: Continuity, *, compacted: bool) -> Continuity:
+    """One that can go on without the other."""
+    new = copy.copy(continuity)
+    new.compacted = compacted
+    return new

@@ -1,0 +1,237 @@
+"""What an audit writes below its folder: Parquet, through pyarrow.fs, the same bytes for the same input.
+
+    batches/topic=<name>/hour=<2026-11-21-14>/<partition>-<segment>-<start of the range>-<digest of its name>.parquet
+                                   rows; their topic and hour (UTC, or none) are in the folders' names, as Hive wants it
+    errors/ summary/ segments/     part-0.parquet each: findings, counts by hour, and the manifest of what was read
+    _batchval_audit, _SUCCESS      whose folder this is; that the run came to its end
+
+Files are written under another name and moved, so that none is seen half: a task that runs again writes the same to
+the same place. A run removes what an earlier one has left in these four folders, and what it did not write itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from batchval.audit.rows import ROW_SCHEMA
+from batchval.audit.segments import Range
+from batchval.audit.state import COUNTERS, EXTREMES, HOUR_MS, hour_of
+from batchval.errors import BatchvalError
+
+__all__ = ["BATCHES", "ERRORS", "SEGMENTS", "SUMMARY", "BatchFiles", "finish", "place_of", "prepare", "write_table"]
+
+#: Findings, and files that could not be read (rule UNREADABLE, without a position).
+ERRORS = pa.schema(
+    [
+        *(("topic", pa.string()), ("partition", pa.int32()), ("segment", pa.int64()), ("position", pa.int64())),
+        *(("offset", pa.int64()), ("rule", pa.string()), ("slug", pa.string()), ("error_code", pa.string())),
+        *(("reason", pa.string()), ("file", pa.string())),
+    ]
+)
+#: A row is a topic, a partition and an hour (UTC). Of uncompressed bytes what was not opened is null; ``rules`` counts
+#: findings by rule, ``damaged_bytes`` are in no batch.
+SUMMARY = pa.schema(
+    [
+        *(("topic", pa.string()), ("partition", pa.int32()), ("hour", pa.timestamp("ms", "UTC"))),
+        *((name, pa.int64()) for name in COUNTERS),
+        *((name, pa.int64()) for name in ("offset_anomalies", "epoch_anomalies", "sequence_anomalies")),
+        ("damaged_bytes", pa.int64()),
+        *((name, pa.int64()) for name in EXTREMES),
+        ("rules", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+#: What the files of batches/ hold.
+BATCHES = pa.schema([one for one in ROW_SCHEMA if one.name != "topic"], ROW_SCHEMA.metadata)
+_PRODUCER = pa.struct(
+    [
+        *(("producer_id", pa.int64()), ("max_timestamp", pa.int64())),
+        *(("sequence", pa.int32()), ("producer_epoch", pa.int16())),
+    ]
+)
+#: The manifest: a row a segment, or a file that could not be read (``unreadable`` says why). ``last_*``: its last batch
+#: that was believed; behind that, the partition's state there, from which a later run goes on.
+SEGMENTS = pa.schema(
+    [
+        *(("topic", pa.string()), ("partition", pa.int32()), ("base_offset", pa.int64()), ("size", pa.int64())),
+        *(("mtime_ns", pa.int64()), ("file", pa.string()), ("unreadable", pa.string())),
+        *(("batches", pa.int64()), ("records", pa.int64()), ("findings", pa.int64()), ("thinned", pa.bool_())),
+        *(("last_position", pa.int64()), ("last_size", pa.int64()), ("last_crc", pa.int64())),
+        *(("last_offset", pa.int64()), ("leader_epoch", pa.int32()), ("after_damage", pa.bool_())),
+        ("producers", pa.list_(_PRODUCER)),
+    ]
+)
+
+_TABLES = ("errors", "summary", "segments")
+_OURS, _DONE = "_batchval_audit", "_SUCCESS"
+#: A range's batches of more hours than these lie together, in the folder for no hour: a file costs a millisecond.
+HOURS = 48
+_NO_HOUR = "none"  # Hive's own word for null is no type to pyarrow, where there is no other hour
+_FLUSH = 1 << 16  # rows
+_LONGEST = 200  # of a topic in a folder's name
+_WORDS = ["compression_type", "timestamp_type", "rule", "reason", "path", "null_keys"]
+
+
+@functools.lru_cache(maxsize=8)
+def place_of(out: str) -> tuple[Any, str]:
+    """The file system that a URI or local path lies in, and its path there. BatchvalError."""
+    try:
+        if "://" in out:
+            filesystem, path = fs.FileSystem.from_uri(out)
+        else:
+            filesystem, path = fs.LocalFileSystem(), out
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BatchvalError(f"{out}: {_line(error)}") from None
+    return filesystem, path.rstrip("/") or "/"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def prepare(out: str) -> None:
+    """Makes the folder ready: what an earlier audit wrote there goes. BatchvalError: it is somebody else's."""
+    place, path = place_of(out)
+    try:
+        place.create_dir(path, recursive=True)
+        names = {info.base_name for info in place.get_file_info(fs.FileSelector(path))}
+        theirs = sorted(names & {"batches", *_TABLES})
+        if theirs and _OURS not in names:
+            raise BatchvalError(f"{out}: has {theirs[0]}/ already, and no audit wrote it; give an empty folder")
+        if _DONE in names:
+            place.delete_file(f"{path}/{_DONE}")
+        _put(place, f"{path}/{_OURS}", b"")
+        for name in theirs:
+            place.delete_dir(f"{path}/{name}")
+    except (OSError, pa.ArrowException) as error:
+        raise BatchvalError(f"{out}: cannot be written: {_line(error)}") from None
+
+
+def finish(out: str, tables: dict[str, pa.Table], files: Iterable[str]) -> None:
+    """Writes the tables. Files below batches/ that no task of this run has named are removed."""
+    place, path = place_of(out)
+    kept = {f"{path}/{name}".lstrip("/") for name in files}
+    batches = fs.FileSelector(f"{path}/batches", allow_not_found=True, recursive=True)
+    for info in place.get_file_info(batches):
+        if info.type == fs.FileType.File and info.path.lstrip("/") not in kept:
+            place.delete_file(info.path)
+    for name in _TABLES:
+        place.create_dir(f"{path}/{name}", recursive=True)
+        write_table(place, f"{path}/{name}/part-0.parquet", tables[name])
+    _put(place, f"{path}/{_DONE}", b"")
+
+
+def _put(place: Any, path: str, data: bytes) -> None:
+    with place.open_output_stream(path) as stream:
+        stream.write(data)
+
+
+def write_table(place: Any, path: str, table: pa.Table) -> None:
+    writer = _Writer(place, path, table.schema, use_dictionary=True)
+    try:
+        writer.write(table)
+        writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+class _Writer:
+    """One file, which is there when it is whole."""
+
+    def __init__(self, place: Any, path: str, schema: pa.Schema, use_dictionary: bool | Sequence[str]) -> None:
+        self.path = path
+        self._place = place
+        folder, _, name = path.rpartition("/")
+        self._temporary = f"{folder}/.{name}.{uuid4().hex}"
+        self._stream = place.open_output_stream(self._temporary)
+        self._writer = pq.ParquetWriter(self._stream, schema, compression="zstd", use_dictionary=use_dictionary)
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._stream.close()
+        self._place.move(self._temporary, self.path)
+
+    def abort(self) -> None:
+        for close in (self._writer.close, self._stream.close, lambda: self._place.delete_file(self._temporary)):
+            try:
+                close()
+            except (OSError, ValueError, pa.ArrowException):  # what failed has said so already
+                continue
+
+
+class BatchFiles:
+    """The rows of one range, in a file for each of their hours."""
+
+    def __init__(self, out: str, part: Range) -> None:
+        self._place, self._root = place_of(out)
+        segment = part.segment
+        self._topic = f"batches/topic={_folder_name(segment.topic)}"
+        digest = hashlib.sha256(segment.uri.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        self._name = f"{segment.partition}-{segment.base_offset:020}-{part.start:012}-{digest}.parquet"
+        self._held: list[pa.RecordBatch] = []
+        self._count = 0
+        self._writers: dict[str, _Writer] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows:
+            self._held.append(rows)
+            self._count += rows.num_rows
+            if self._count >= _FLUSH:
+                self._flush()
+
+    def _flush(self) -> None:
+        table = pa.Table.from_batches(self._held, ROW_SCHEMA).drop_columns("topic")
+        self._held.clear()
+        self._count = 0
+        valid = table["is_valid"].fill_null(False).to_numpy()
+        hours = np.where(valid, table["max_timestamp"].fill_null(-1).to_numpy() // HOUR_MS, -1)
+        found, inverse = np.unique(hours, return_inverse=True)
+        for n, hour in enumerate(found.tolist()):
+            rows = table if len(found) == 1 else table.take(pa.array(np.flatnonzero(inverse == n)))
+            self._writer(hour_of(hour * HOUR_MS)).write(rows)
+
+    def _writer(self, hour: int | None) -> _Writer:
+        # with a T before the hour, Spark would take it for a date
+        name = _NO_HOUR if hour is None else str(np.datetime64(hour, "h")).replace("T", "-")
+        if name not in self._writers and len(self._writers) >= HOURS:
+            name = _NO_HOUR
+        if name not in self._writers:
+            folder = f"{self._root}/{self._topic}/hour={name}"
+            self._place.create_dir(folder, recursive=True)
+            self._writers[name] = _Writer(self._place, f"{folder}/{self._name}", BATCHES, _WORDS)
+        return self._writers[name]
+
+    def close(self) -> tuple[str, ...]:
+        """Moves the files to their names, which are told, below the audit's folder."""
+        if self._held:
+            self._flush()
+        names = []
+        for writer in self._writers.values():
+            writer.close()
+            names.append(writer.path[len(self._root) :].lstrip("/"))
+        return tuple(sorted(names))
+
+    def abort(self) -> None:
+        for writer in self._writers.values():
+            writer.abort()
+
+
+def _folder_name(topic: str) -> str:
+    """As Hive and Spark escape a value; what is too long for a folder's name is cut, and told apart by a digest."""
+    name = quote(topic, safe="", errors="backslashreplace")
+    if len(name) > _LONGEST and name != topic:
+        return f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return name

@@ -1,0 +1,343 @@
+"""Whole audits: what they find is what ``batchval check`` finds, however segments were cut and whoever read them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from support.batches import NONE, ZSTD, batch, record, records
+
+from batchval.audit.local import run_local
+from batchval.audit.manifest import Manifest
+from batchval.audit.reduce import Audit, Finding
+from batchval.audit.rows import Options
+from batchval.audit.run import audit, list_work
+from batchval.audit.segments import Range
+from batchval.audit.state import RangeResult
+from batchval.errors import BatchvalError
+from batchval.rules import Rule
+from batchval.segment import check
+
+SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+NAME = "00000000000000000000.log"
+WHOLE = 256 << 20
+
+
+def plain(ranges: list[Range], options: Options, out: str | None) -> Iterator[RangeResult]:
+    return run_local(ranges, options, out, processes=1)
+
+
+def run(*paths: Path, out: Path | None = None, since: Path | None = None, **said: object) -> Audit:
+    options = Options(**{"deep": True, **said})  # type: ignore[arg-type]
+    manifest = Manifest.read(str(since), options) if since else None
+    todo = list_work(map(str, paths), options, manifest)
+    return audit(todo, options, plain, str(out) if out else None)  # type: ignore[arg-type]
+
+
+def by_check(*paths: Path, policy: str = "auto") -> list[tuple[str, int, int | None, str, str]]:
+    found = check.check_paths(list(paths), check.Options(cleanup_policy=policy), check.Summary())
+    return sorted((str(f.file), f.position, f.offset, f.rule.id, f.reason) for f in found)  # type: ignore[type-var]
+
+
+def places(found: list[Finding]) -> list[tuple[str, int, int | None, str, str]]:
+    return sorted((f.file, f.position, f.offset, f.rule.id, f.reason) for f in found)  # type: ignore[type-var]
+
+
+def segment(folder: Path, *parts: bytes, base: int = 0, index: list[tuple[int, int]] | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{base:020}.log"
+    path.write_bytes(b"".join(parts))
+    if index is not None:
+        path.with_suffix(".index").write_bytes(b"".join(struct.pack(">ii", *entry) for entry in index))
+    return path
+
+
+def series(
+    count: int = 8, base: int = 0, codec: int = NONE, sequence: int | None = None, epoch: int = 4
+) -> list[bytes]:
+    """Batches of three records each, one behind the other; of two producers in turn, where there is a sequence."""
+    parts = []
+    for i in range(count):
+        said = (
+            {}
+            if sequence is None
+            else {"producer_id": i % 2, "producer_epoch": 0, "base_sequence": sequence + i // 2 * 3}
+        )
+        parts.append(batch(records(3), codec=codec, base_offset=base + 3 * i, partition_leader_epoch=epoch, **said))  # type: ignore[arg-type]
+    return parts
+
+
+def at(parts: list[bytes], i: int) -> int:
+    return sum(map(len, parts[:i]))
+
+
+# ---- the same as batchval check ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split_bytes", [WHOLE, 20_000, 3000])
+def test_real_partitions_are_clean(split_bytes: int) -> None:
+    found = run(SEGMENTS, split_bytes=split_bytes)
+    assert [f for f in found.findings if f.rule is not Rule.L1] == []
+    assert places(found.findings) == by_check(SEGMENTS)
+    assert found.unreadable == []
+    summary = check.Summary()
+    list(check.check_paths([SEGMENTS], check.Options(), summary))
+    assert (found.segments, found.batches, found.records, found.bytes) == (
+        *(summary.files, summary.batches, summary.records, summary.bytes),
+    )
+
+
+def _faulty(folder: Path, what: str) -> None:
+    parts = series(sequence=0)
+    index: list[tuple[int, int]] | None = [(8, at(parts, 2)), (14, at(parts, 4))]
+    later = series(4, base=24, sequence=12)
+    if what == "bit flip":
+        parts[3] = parts[3][:-1] + b"\xff"
+    elif what == "bit flip in a size":
+        parts[3] = parts[3][:9] + b"\x55" + parts[3][10:]
+    elif what == "truncation":
+        parts[7] = parts[7][:30]
+    elif what == "zero tail":
+        later.append(bytes(1000))
+    elif what == "lying index":
+        index = [(8, at(parts, 2)), (14, at(parts, 4) + 1)]
+    elif what == "missing batch":
+        del parts[5]
+        index = None
+    elif what == "repeated batch":
+        parts.insert(5, parts[4])
+    elif what == "leader epoch":
+        parts[4] = series(1, base=12, sequence=6, epoch=3)[0]
+    elif what == "sequence":
+        later[0] = series(1, base=24, sequence=13)[0]
+    elif what == "junk between":
+        parts.insert(3, b"\xff" * 200)
+        index = None
+    segment(folder / "orders-0", *parts, index=index)
+    segment(folder / "orders-0", *([] if what == "missing segment" else later), base=24)
+    segment(folder / "orders-0", *series(4, base=36, sequence=18), base=36)
+    if what == "missing segment":
+        (folder / "orders-0" / f"{24:020}.log").unlink()
+
+
+FAULTS = {
+    "none": None,
+    "bit flip": Rule.CRC_MISMATCH,
+    "bit flip in a size": Rule.L1,
+    "truncation": Rule.L1,
+    "zero tail": Rule.L1,
+    "lying index": Rule.L6,
+    "missing segment": Rule.L3,
+    "missing batch": Rule.L3,
+    "repeated batch": Rule.L2,
+    "leader epoch": Rule.L4,
+    "sequence": Rule.L5,
+    "junk between": Rule.BATCH_SIZE_TOO_SMALL,
+}
+
+
+@pytest.mark.parametrize("split_bytes", [WHOLE, 600, 250, 64])
+@pytest.mark.parametrize("what", FAULTS)
+def test_each_fault_is_one_finding_at_its_place(tmp_path: Path, what: str, split_bytes: int) -> None:
+    _faulty(tmp_path, what)
+    found = run(tmp_path, split_bytes=split_bytes)
+    if what not in ("repeated batch", "sequence"):
+        assert [f.rule for f in found.findings] == ([FAULTS[what]] if FAULTS[what] else [])
+    assert FAULTS[what] in {*(f.rule for f in found.findings), None}
+    assert places(found.findings) == by_check(tmp_path)
+
+
+@pytest.mark.parametrize("split_bytes", [WHOLE, 200])
+@pytest.mark.parametrize("policy", ["auto", "delete", "compact"])
+def test_compaction_makes_gaps_legal(tmp_path: Path, policy: str, split_bytes: int) -> None:
+    thinned = batch([record(0), record(2)], base_offset=40, last_offset_delta=4, partition_leader_epoch=4)
+    segment(tmp_path / "t-0", *series(3), *series(3, base=12))
+    segment(tmp_path / "t-0", *series(2, base=30), thinned, base=30)
+    segment(tmp_path / "u-0", *series(3), *series(3, base=12))
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nu 0 20\n")
+    found = run(tmp_path, split_bytes=split_bytes, cleanup_policy=policy)
+    assert len(found.findings) == (4 if policy == "delete" else 0)
+    assert places(found.findings) == by_check(tmp_path, policy=policy)
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_an_index_entry_for_what_is_damaged_does_not_lie(tmp_path: Path, codec: int) -> None:
+    parts = series(codec=codec)
+    index = [(8, at(parts, 2)), (11, at(parts, 3)), (14, at(parts, 4))]
+    segment(tmp_path / "t-0", *parts[:2], b"\xff" * at(parts[2:4], 2), *parts[4:], index=index)
+    for split_bytes in (WHOLE, 200, 90):
+        found = run(tmp_path, split_bytes=split_bytes)
+        assert [f.rule for f in found.findings] == [Rule.BATCH_SIZE_TOO_SMALL]
+        assert places(found.findings) == by_check(tmp_path)
+
+
+# ---- outputs -------------------------------------------------------------------------------------------------------
+
+
+def _bytes_of(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+
+
+def test_a_second_run_writes_the_same_bytes(tmp_path: Path) -> None:
+    _faulty(tmp_path / "in", "bit flip")
+    first, second = tmp_path / "a", tmp_path / "b"
+    run(tmp_path / "in", out=first, split_bytes=300)
+    run(tmp_path / "in", out=second, split_bytes=300)
+    assert _bytes_of(first) == _bytes_of(second)
+    assert len(_bytes_of(first)) > 8
+    run(tmp_path / "in", out=first, split_bytes=300)
+    assert _bytes_of(first) == _bytes_of(second)
+    run(tmp_path / "in", out=second, split_bytes=WHOLE)
+    assert pq.read_table(second / "batches").num_rows == pq.read_table(first / "batches").num_rows == 16
+    for name in ("errors", "summary", "segments"):
+        assert pq.read_table(second / name).equals(pq.read_table(first / name))
+
+
+def test_rows_that_are_wanted(tmp_path: Path) -> None:
+    _faulty(tmp_path / "in", "bit flip")
+    run(tmp_path / "in", out=tmp_path / "bad", rows="bad")
+    assert pq.read_table(tmp_path / "bad" / "batches")["rule"].to_pylist() == ["14"]
+    run(tmp_path / "in", out=tmp_path / "none", rows="none")
+    assert not (tmp_path / "none" / "batches").exists()
+    assert pq.read_table(tmp_path / "none" / "errors").num_rows == 1
+
+
+def test_what_an_interrupted_run_has_left_is_not_counted(tmp_path: Path) -> None:
+    _faulty(tmp_path / "in", "none")
+    out = tmp_path / "out"
+    options = Options(split_bytes=300)
+
+    def breaks(ranges: list[Range], options: Options, out: str | None) -> Iterator[RangeResult]:
+        for n, result in enumerate(plain(ranges, options, out)):
+            if n == 4:
+                raise KeyboardInterrupt
+            yield result
+
+    with pytest.raises(KeyboardInterrupt):
+        audit(list_work([str(tmp_path / "in")], options), options, breaks, str(out))  # type: ignore[arg-type]
+    assert list((out / "batches").rglob("*.parquet"))
+    assert not (out / "_SUCCESS").exists()
+    run(tmp_path / "in", out=out, split_bytes=500)
+    assert (out / "_SUCCESS").exists()
+    table = pq.read_table(out / "batches")
+    assert table.num_rows == 16
+    assert len(set(zip(table["segment"].to_pylist(), table["position"].to_pylist(), strict=True))) == 16
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    _faulty(tmp_path / "in", "none")
+    mine = tmp_path / "out" / "summary"
+    mine.mkdir(parents=True)
+    (mine / "diary.txt").write_text("dear diary")
+    with pytest.raises(BatchvalError, match="no audit wrote it"):
+        run(tmp_path / "in", out=tmp_path / "out")
+    assert (mine / "diary.txt").exists()
+
+
+def test_the_tables(tmp_path: Path) -> None:
+    _faulty(tmp_path / "in", "missing segment")
+    (tmp_path / "in" / "gone-1").mkdir()
+    (tmp_path / "in" / "gone-1" / NAME).symlink_to(tmp_path / "nowhere")
+    run(tmp_path / "in", out=tmp_path / "out")
+    bad = pq.read_table(tmp_path / "out" / "errors").to_pylist()
+    assert [(row["topic"], row["rule"], row["segment"], row["position"], row["offset"]) for row in bad] == [
+        ("orders", "L3", 36, 0, 36),
+        (None, "UNREADABLE", 0, None, None),
+    ]
+    (hour,) = pq.read_table(tmp_path / "out" / "summary").to_pylist()
+    assert (hour["batches"], hour["records"], hour["rules"]) == (12, 36, [("L3", 1)])
+    assert hour["hour"].isoformat() == "2023-11-14T22:00:00+00:00"
+    assert (hour["offset_anomalies"], hour["min_offset"], hour["max_offset"]) == (1, 0, 47)
+    assert hour["bytes"] == hour["bytes_none"] == hour["uncompressed_bytes_none"]
+    listed = pq.read_table(tmp_path / "out" / "segments").to_pylist()
+    assert [(row["base_offset"], row["batches"], row["last_offset"]) for row in listed if not row["unreadable"]] == [
+        (0, 8, 23),
+        (36, 4, 47),
+    ]
+    assert sum(row["unreadable"] is not None for row in listed) == 1
+    assert [one["sequence"] for one in listed[-1]["producers"]] == [24, 24]
+
+
+# ---- incremental ---------------------------------------------------------------------------------------------------
+
+
+def test_since_reads_what_is_new(tmp_path: Path) -> None:
+    log = tmp_path / "in" / "t-0"
+    parts = [*series(6, sequence=0)]
+    segment(log, *parts, base=0)
+    active = segment(log, *series(2, base=18, sequence=9), base=18)
+    first = run(tmp_path / "in", out=tmp_path / "a")
+    assert (first.batches, first.skipped) == (8, 0)
+    again = run(tmp_path / "in", out=tmp_path / "b", since=tmp_path / "a")
+    assert (again.batches, again.segments, again.skipped, again.findings) == (0, 2, 2, [])
+    assert pq.read_table(tmp_path / "b" / "segments").equals(pq.read_table(tmp_path / "a" / "segments"))
+    with active.open("ab") as file:
+        file.write(b"".join(series(4, base=24, sequence=12)))
+    segment(log, *series(2, base=36, sequence=19), base=36)
+    grown = run(tmp_path / "in", out=tmp_path / "c", since=tmp_path / "b" / "segments")
+    assert (grown.batches, grown.skipped) == (6, 1)
+    assert [(f.segment, f.position, f.rule) for f in grown.findings] == [
+        (36, 0, Rule.L5),
+        (36, len(parts[0]), Rule.L5),
+    ]
+    assert places(grown.findings) == by_check(tmp_path / "in")
+    whole = run(tmp_path / "in", out=tmp_path / "d")
+    assert whole.batches == first.batches + grown.batches
+    assert pq.read_table(tmp_path / "d" / "segments").equals(pq.read_table(tmp_path / "c" / "segments"))
+
+
+def test_since_reads_a_segment_again_that_is_another(tmp_path: Path) -> None:
+    log = tmp_path / "in" / "t-0"
+    segment(log, *series(4))
+    run(tmp_path / "in", out=tmp_path / "a")
+    segment(log, *series(6, codec=ZSTD))
+    found = run(tmp_path / "in", out=tmp_path / "b", since=tmp_path / "a")
+    assert (found.batches, found.skipped) == (6, 0)
+
+
+def test_since_of_other_options_is_refused(tmp_path: Path) -> None:
+    segment(tmp_path / "in" / "t-0", *series(4))
+    run(tmp_path / "in", out=tmp_path / "a")
+    with pytest.raises(BatchvalError, match=r"other options \(deep\)"):
+        run(tmp_path / "in", out=tmp_path / "b", since=tmp_path / "a", deep=False)
+    with pytest.raises(BatchvalError, match="no manifest"):
+        run(tmp_path / "in", out=tmp_path / "b", since=tmp_path / "nothing")
+
+
+# ---- bad input -----------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_is_one_row_and_the_rest_is_audited(tmp_path: Path) -> None:
+    _faulty(tmp_path / "in", "none")
+    (tmp_path / "in" / "empty").mkdir()
+    segment(tmp_path / "in" / "t-0", *series())
+    (tmp_path / "in" / "t-0" / f"{24:020}.log").symlink_to(tmp_path / "nowhere")
+    segment(tmp_path / "in" / "t-0", *series(4, base=30), base=30)
+    found = run(tmp_path / "in", tmp_path / "nowhere", tmp_path / "in" / "empty", out=tmp_path / "out")
+    assert found.batches == 28
+    assert [f.rule for f in found.findings] == []
+    assert len(found.unreadable) >= 2
+    assert all("\n" not in lost.reason for lost in found.unreadable)
+    errors = pq.read_table(tmp_path / "out" / "errors").to_pylist()
+    assert [row["rule"] for row in errors] == ["UNREADABLE"] * len(found.unreadable)
+
+
+@pytest.mark.parametrize("name", ["a b-0", "ü-1", "no partition", "t=1-3", "50%-0", "x" * 240 + "-0", "-0", "..-2"])
+def test_odd_topic_names(tmp_path: Path, name: str) -> None:
+    segment(tmp_path / "in" / name, *series())
+    found = run(tmp_path / "in", out=tmp_path / "out")
+    assert (found.batches, found.findings, found.unreadable) == (8, [], [])
+    assert pq.ParquetFile(next((tmp_path / "out" / "batches").rglob("*.parquet"))).read().num_rows == 8
+
+
+def test_a_topic_whose_name_is_no_text(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/in/\xff\xfe-0"
+    os.makedirs(folder)
+    shutil.copy(segment(tmp_path / "other-0", *series()), os.fsdecode(folder))
+    found = run(tmp_path / "in", out=tmp_path / "out")
+    assert (found.batches, found.findings, found.unreadable) == (8, [], [])
