@@ -16,31 +16,21 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from batchval.core.crc32c import crc32c  # noqa: E402
+from batchval.producer.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder  # noqa: E402
 
 CLIENT = b"bench"
 RECORD_SIZE = 1000  # of the value
 TIMESTAMP = 1_795_212_000_000
 
 
-def varint(value: int) -> bytes:
-    """Zigzag, as records have it."""
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def records(count: int) -> bytes:
     """Records without keys, of RECORD_SIZE bytes each."""
     value = bytes(n * 7 % 251 for n in range(RECORD_SIZE))
-    out = []
-    for n in range(count):
-        body = b"\0" + varint(0) + varint(n) + varint(-1) + varint(len(value)) + value + varint(0)
-        out.append(varint(len(body)) + body)
-    return b"".join(out)
+    builder = BatchBuilder(count * (RECORD_SIZE + MAX_RECORD_OVERHEAD) + BATCH_OVERHEAD)
+    for _ in range(count):
+        builder.append(None, value, (), TIMESTAMP)
+    builder.finish()
+    return bytes(builder.view()[BATCH_OVERHEAD:])
 
 
 class ProduceResponse(NamedTuple):

@@ -45,17 +45,8 @@ class Load(NamedTuple):
     plain_bytes: int
 
 
-def uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def compact(data: bytes) -> bytes:
-    return uvarint(len(data) + 1) + data
+    return batches.uvarint(len(data) + 1) + data
 
 
 def produce(batch: bytes, *, claims: bool, partition: int = 0) -> bytes:
@@ -65,7 +56,7 @@ def produce(batch: bytes, *, claims: bool, partition: int = 0) -> bytes:
         found = compute(batch)
         assert found is not None
         tag = to_tag(found, int.from_bytes(batch[17:21], "big"))
-        tags = b"\1" + uvarint(TAG) + uvarint(len(tag)) + tag
+        tags = b"\1" + batches.uvarint(TAG) + batches.uvarint(len(tag)) + tag
     frame = struct.pack(">hhih", 0, 9, 0, len(CLIENT)) + CLIENT + b"\0" + b"\0" + struct.pack(">hi", 1, 30_000)
     frame += b"\2" + compact(TOPIC) + b"\2" + struct.pack(">i", partition) + compact(batch) + tags + b"\0" + b"\0"
     return struct.pack(">i", len(frame)) + frame

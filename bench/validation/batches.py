@@ -94,7 +94,10 @@ def records(count: int, size: int) -> list[tuple[int, bytes, bytes]]:
 
 
 def varint(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
+    return uvarint((value << 1) ^ (value >> 63))
+
+
+def uvarint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
