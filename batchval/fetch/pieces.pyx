@@ -48,8 +48,8 @@ cdef enum:  # what comes next
 
 @cython.final
 cdef class FetchPieces:
-    """One answer of this version (4 to 12). ``on_partition(topic, data, ended)`` is told of each partition when it is whole;
-    ``ended``: nothing of the answer is still to come.
+    """One answer of this version (4 to 12). ``on_partition(topic, data, ended)`` is told of each partition when it is
+    whole; ``ended``: nothing of the answer is still to come.
 
     ``data`` is a PartitionData whose records are a slice of memory that this partition alone has, or of the answer
     where that came whole. ``throttle_time_ms`` and ``error_code`` are the answer's, when it has come.
