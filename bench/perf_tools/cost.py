@@ -52,7 +52,8 @@ def once(bootstrap: str, records: int, measure: bool) -> dict[str, float]:
 
 
 def measured(rounds: int, records: int) -> list[dict[str, dict[str, float]]]:
-    with perf_bench.log_folder() as folder, KafkaBroker(folder, heap="1g", jvm=perf_bench.BROKER_JVM) as broker:
+    settings: dict[str, Any] = {"config": perf_bench.BROKER_CONFIG, "heap": "1g", "jvm": perf_bench.BROKER_JVM}
+    with perf_bench.log_folder() as folder, KafkaBroker(folder, **settings) as broker:
         make_topic(broker.bootstrap, records)
         for _ in range(3):
             once(broker.bootstrap, records, True)
