@@ -133,8 +133,8 @@ class InMemory:
     chunk = 64 << 10
 
     def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self.size = len(data)
+        self._data = memoryview(data).cast("B")
+        self.size = len(self._data)
 
     def read_into(self, position: int, memory: memoryview) -> int:
         found = self._data[position : position + len(memory)]
