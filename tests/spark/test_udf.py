@@ -32,9 +32,9 @@ def corpus() -> list[bytes]:
     return found
 
 
-def library(value: bytes, mode: str = "strict") -> list[tuple[int, Any, int]]:
+def library(value: bytes, mode: str = "strict", deep: bool = False) -> list[tuple[int, Any, int]]:
     """(position, rule, error code) of each batch that the log profile sees before the first damage."""
-    columns = LogValidator(mode=mode, profile="log").check_batches(value)  # type: ignore[arg-type]
+    columns = LogValidator(mode=mode, profile="log").check_batches(value, deep=deep)  # type: ignore[arg-type]
     rules = [row["rule"] for row in columns.rows()]
     return list(zip(columns["position"].tolist(), rules, columns["error_code"].tolist(), strict=True))
 
@@ -87,21 +87,25 @@ def test_wrong_options_are_refused() -> None:
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("mode", ["strict", "kafka"])
-def test_the_corpus_through_spark_has_the_library_s_verdicts(spark: SparkSession, mode: str) -> None:
+@pytest.mark.parametrize(("mode", "deep"), [("strict", True), ("kafka", True), ("strict", False)])
+def test_the_corpus_through_spark_has_the_library_s_verdicts(spark: SparkSession, mode: str, deep: bool) -> None:
     values = corpus()
     assert len(values) > 3000
     frame = spark.createDataFrame(pa.table({"n": list(range(len(values))), "value": values})).repartition(4)
-    got = frame.select("n", validate_batches("value", mode=mode).alias("v")).orderBy("n").collect()
+    got = (
+        frame.select("n", validate_batches("value", mode=mode, deep=str(deep).lower()).alias("v"))
+        .orderBy("n")
+        .collect()
+    )
     refused = damaged = 0
     for value, row in zip(values, got, strict=True):
         damage = min((one.position for one in row.v if one.magic is None), default=len(value))
         verdicts = [(one.position, one.rule, one.error_code) for one in row.v if one.position < damage]
-        assert verdicts == [one for one in library(value, mode) if one[0] < damage]
+        assert verdicts == [one for one in library(value, mode, deep) if one[0] < damage]
         assert (damage < len(value)) == (sum(one.size_in_bytes for one in row.v if one.magic is not None) < len(value))
         damaged += damage < len(value)
         refused += any(one.rule for one in row.v)
-    assert refused > 1000
+    assert refused > (1000 if deep else 500)
     assert damaged > 50
 
 
