@@ -50,7 +50,8 @@ def _positions(segment: SegmentInfo, store: Store) -> np.ndarray:
     except OSError:
         return np.empty(0, "<i8")
     pairs = np.frombuffer(data, ">u4", len(data) // INDEX_ENTRY * 2).reshape(-1, 2)
-    return np.unique(pairs[:, 1].astype("<i8"))
+    positions = pairs[:, 1].astype("<i8")
+    return positions if (np.diff(positions) > 0).all() else np.unique(positions)
 
 
 def _at_entries(places: list[int], positions: np.ndarray, size: int) -> list[int]:

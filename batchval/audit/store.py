@@ -35,6 +35,7 @@ _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
 _CHECKPOINT = "cleaner-offset-checkpoint"
 _REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+_START_OF_A_BATCH = 17  # bytes: offset:8 size:4 crc or epoch:4 magic:1
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
 
@@ -267,6 +268,10 @@ class _RemoteFile:
         with _as_os_errors():
             self._file.seek(position)
             return int(self._file.readinto(memory[: self.size - position]))
+
+    def header(self, position: int) -> bytes:
+        memory = memoryview(bytearray(_START_OF_A_BATCH))
+        return bytes(memory[: self.read_into(position, memory)])
 
     def close(self) -> None:
         with _as_os_errors():

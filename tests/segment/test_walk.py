@@ -10,7 +10,7 @@ from support.batches import batch, record, records
 from support.segments import crossing, segment
 
 from batchval.segment import reader
-from batchval.segment.reader import Damage, SegmentFile, Stretch
+from batchval.segment.reader import Damage, LocalFile, SegmentFile, Stretch
 
 
 def walk(path: Path, start: int = 0, end: int | None = None, block: int = 1 << 20, reuse: bool = False) -> list[object]:
@@ -52,8 +52,9 @@ def test_any_block_gives_the_same_walk(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_the_walk_can_be_entered_anywhere(seed: int, tmp_path: Path) -> None:
+def test_the_walk_can_be_entered_anywhere(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
+    monkeypatch.setattr(LocalFile, "chunk", rng.choice((100, 1000, LocalFile.chunk)))
     data = segment(rng, rng.randint(1, 20), rng.choice((0.0, 0.05, 0.3)))
     path = write(tmp_path, data)
     whole = walk(path)
@@ -73,6 +74,7 @@ def test_far_into_a_file_the_walk_is_entered_without_its_beginning(
     monkeypatch.setattr(reader, "LOOKBACK", 6000)
     monkeypatch.setattr(reader, "CLEAR", 4000)
     rng = random.Random(seed)
+    monkeypatch.setattr(LocalFile, "chunk", rng.choice((100, 1000, LocalFile.chunk)))
     data = segment(rng, 60, rng.choice((0.0, 0.0, 0.02)))
     path = write(tmp_path, data)
     all_places = [*places(walk(path)), len(data)]
