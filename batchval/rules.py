@@ -14,6 +14,7 @@ Three families:
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple
 
 from batchval.errors import ErrorCode
@@ -97,7 +98,7 @@ class Rule(Enum):
     L7 = _Fact("L7", "lying-claims", _E.INVALID_RECORD, "pl", "a batch-level claim is not what the records say")
     # fmt: on
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The rule's name in the tables of the documentation: ``14``, ``S3``, ``L2``."""
         return self.value.id
@@ -125,7 +126,7 @@ class Rule(Enum):
         """One line for people."""
         return self.value.summary
 
-    @property
+    @cached_property
     def number(self) -> int:
         """The rule as a small integer, as columns and the core hold it."""
         letter, digits = self.id[0], self.id[1:]

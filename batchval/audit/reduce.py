@@ -212,21 +212,25 @@ class _Partition:
 
 
 def _errors_table(audit: Audit, entries: Sequence[Entry]) -> pa.Table:
-    rows: list[dict[str, Any]] = []
-    for one in audit.findings:
-        code = one.rule.error_code
-        told = {"rule": one.rule.id, "slug": one.rule.slug, "error_code": code.name if code else None}
-        place = {name: getattr(one, name) for name in ("topic", "partition", "segment", "position", "offset")}
-        rows.append({**place, **told, "reason": one.reason, "file": text_of(one.file)})
+    found, lost = audit.findings, audit.unreadable
+    nothing: list[Any] = [None] * len(lost)
     named = {entry.file: entry for entry in entries}
-    for lost in audit.unreadable:
-        entry = named.get(lost.uri)
-        place = {"topic": None, "partition": None, "segment": None}
-        if entry is not None:
-            place = {"topic": entry.topic, "partition": entry.partition, "segment": entry.base_offset}
-        told = {"rule": UNREADABLE, "slug": "unreadable", "error_code": ErrorCode.KAFKA_STORAGE_ERROR.name}
-        rows.append({**place, **told, "reason": text_of(lost.reason), "file": text_of(lost.uri)})
-    return pa.Table.from_pylist(rows, ERRORS)
+    whose = [named.get(one.uri) for one in lost]
+    codes = {rule: rule.error_code.name if rule.error_code else None for rule in Rule}
+    slugs = {rule: rule.slug for rule in Rule}
+    columns = {
+        "topic": [one.topic for one in found] + [entry and entry.topic for entry in whose],
+        "partition": [one.partition for one in found] + [entry and entry.partition for entry in whose],
+        "segment": [one.segment for one in found] + [entry and entry.base_offset for entry in whose],
+        "position": [one.position for one in found] + nothing,
+        "offset": [one.offset for one in found] + nothing,
+        "rule": [one.rule.id for one in found] + [UNREADABLE] * len(lost),
+        "slug": [slugs[one.rule] for one in found] + ["unreadable"] * len(lost),
+        "error_code": [codes[one.rule] for one in found] + [ErrorCode.KAFKA_STORAGE_ERROR.name] * len(lost),
+        "reason": [one.reason for one in found] + [text_of(one.reason) for one in lost],
+        "file": [text_of(one.file) for one in found] + [text_of(one.uri) for one in lost],
+    }
+    return pa.Table.from_arrays([pa.array(columns[one.name], one.type) for one in ERRORS], schema=ERRORS)
 
 
 def _summary_table(sums: dict[tuple[str, int], _Sums], options: Options) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The command line: ``batchval check | claims | conformance | dump | perf | proxy``.
+"""The command line: ``batchval audit | check | claims | conformance | dump | perf | proxy``.
 
 Exit codes of every command: 0 clean, 1 findings or disagreements, 2 wrong usage, 3 something could not be read, 4 an
 error of batchval itself, 130 interrupted. Where several apply: 130, 4, 2, 3, 1, in this order. Errors are one line on
@@ -54,6 +54,7 @@ class Commands(click.Group):
 
 class _Batchval(Commands):
     MODULES: ClassVar = {
+        "audit": "audit",
         "check": "check",
         "claims": "claims",
         "conformance": "conformance",

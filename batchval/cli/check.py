@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from batchval.cli.options import accept_claims_option, json_option, parse_extras, paths_argument, policy_from
+from batchval.cli.progress import progress
 from batchval.core.columns import BatchColumns, scan_batches
 from batchval.core.result import CLAIMS
 from batchval.core.validator import LogValidator
@@ -78,21 +76,6 @@ def _judge_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | None
         return columns
 
     return judge
-
-
-@contextmanager
-def _progress(as_json: bool, total: Callable[[], int]) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where somebody watches it, and no JSON lines run through it; else nothing."""
-    if not sys.stderr.isatty() or (as_json and sys.stdout.isatty()):
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("check", total=total())
-        yield lambda n: bar.advance(task, n)
 
 
 def _total(paths: tuple[Path, ...]) -> int:
@@ -206,7 +189,7 @@ def command(
     options.validator("produce")  # wrong settings are refused before the first file
     summary = Summary()
     findings: list[FileFinding] = []
-    with _progress(as_json, lambda: _total(paths)) as advance:
+    with progress("check", as_json, lambda: _total(paths)) as advance:
         for finding in check_paths(list(paths), options, summary, advance):
             if as_json:
                 click.echo(_as_json(finding))

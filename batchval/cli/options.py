@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,9 +12,28 @@ import click
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 
-__all__ = ["accept_claims_option", "json_option", "parse_extras", "paths_argument", "policy_from"]
+__all__ = ["SIZE", "accept_claims_option", "json_option", "parse_extras", "paths_argument", "policy_from"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_SIZE = re.compile(r"(?i)\s*(\d+)\s*([kmgt]?)(i?b)?\s*")
+
+
+class _Size(click.ParamType[int]):
+    """``256m``: bytes, in powers of 1024."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(value)
+        if match is None or int(match[1]) == 0:
+            self.fail(f"{value!r} is no size: 64k, 256m, 1g, or bytes", param, ctx)
+        return int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
+
+
+SIZE = _Size()
 
 
 def paths_argument(command: F) -> F:

@@ -1,0 +1,349 @@
+"""``batchval audit``: whole folders of segments, on Spark or on this machine's processes, and what their audits say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from batchval.cli.options import SIZE, accept_claims_option, json_option
+from batchval.cli.progress import progress
+from batchval.errors import BatchvalError
+from batchval.report.words import printable
+from batchval.rules import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from batchval.audit.reduce import Audit, Finding
+    from batchval.audit.rows import Options
+    from batchval.audit.run import Engine
+
+_SHOWN = 200  # findings in the table; --json and errors/ have all
+_INTERNAL = 4
+
+
+@click.command("audit", short_help="Judge whole folders of segments, with Spark or many processes.")
+@click.argument("paths", nargs=-1, metavar="PATH…")
+@click.option("--out", metavar="DIR", help="Folder or URI for batches/ errors/ summary/ segments/, in Parquet.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "local"]),
+    default="spark",
+    show_default=True,
+    help="Spark; or processes of this machine, also where Spark has no Java.",
+)
+@click.option("--master", metavar="URL", help="Spark's master, such as local[4], yarn, sc://host. Default: all cores.")
+@click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's (again for each).")
+@click.option("--processes", type=click.IntRange(1), metavar="N", help="With --engine local. Default: one a core.")
+@click.option(
+    "--rows",
+    type=click.Choice(["all", "bad", "none"]),
+    default="all",
+    show_default=True,
+    help="Which batches have a row in batches/.",
+)
+@click.option("--deep", is_flag=True, help="Open compressed batches too, and look at every record.")
+@click.option(
+    "--mode",
+    type=click.Choice(["strict", "kafka"]),
+    default="strict",
+    show_default=True,
+    help="Kafka's rules and the extras, or Kafka's answers alone.",
+)
+@click.option(
+    "--split-bytes", type=SIZE, default="256m", show_default=True, help="About so much of a segment is one task."
+)
+@click.option("--topics", multiple=True, metavar="NAME,…", help="Only these; patterns such as orders-* are allowed.")
+@click.option(
+    "--cleanup-policy",
+    type=click.Choice(["auto", "delete", "compact"]),
+    default="auto",
+    show_default=True,
+    help="Which gaps are legal.",
+)
+@accept_claims_option
+@click.option("--since", metavar="DIR", help="An earlier audit's folder: read what is new since then alone.")
+@click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="RULE",
+    help="Exit with 1 for this rule (14, crc-mismatch; again for each), for any (default), or for none.",
+)
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Also a report as one HTML file.")
+@click.option("--compare", nargs=2, metavar="A B", help="Compare two audits' folders instead: loss, duplicates, lag.")
+@click.option("--plan", "rate", metavar="RATE", help="Say what auditing 10GB/s or 1PB/day takes instead.")
+@click.option("--assume", multiple=True, metavar="KEY=VALUE", help="With --plan: cores=32, network_gbit=100, …")
+@json_option
+def command(
+    paths: tuple[str, ...],
+    out: str | None,
+    engine: str,
+    master: str | None,
+    conf: tuple[str, ...],
+    processes: int | None,
+    rows: Literal["all", "bad", "none"],
+    deep: bool,
+    mode: Literal["strict", "kafka"],
+    split_bytes: int,
+    topics: tuple[str, ...],
+    cleanup_policy: str,
+    accept_claims_header: bool,
+    since: str | None,
+    fail_on: tuple[str, ...],
+    report: Path | None,
+    compare: tuple[str, str] | None,
+    rate: str | None,
+    assume: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Audits the log segments below PATH…: folders or URIs (s3://, hdfs://) with one folder a topic-partition.
+
+    Exit code 1 if something was found that --fail-on names, 3 if something could not be read, 0 if all is clean.
+    """
+    if sum((bool(paths), compare is not None, rate is not None)) != 1:
+        raise click.UsageError("give either PATH… to audit, or --compare A B, or --plan RATE")
+    failing = _failing(fail_on)
+    try:
+        from batchval.audit.rows import Options
+    except ImportError as error:
+        raise click.UsageError(
+            f"audits need a package that is not here ({error}): pip install batchval[audit]"
+        ) from None
+    if compare is not None:
+        return _compare(compare, as_json, bool(failing))
+    options = Options(
+        rows=rows,
+        split_bytes=split_bytes,
+        deep=deep,
+        mode=mode,
+        cleanup_policy=cleanup_policy,
+        accept_claims_header=accept_claims_header,
+        topics=tuple(name for word in topics for name in word.split(",") if name) or None,
+    )
+    if rate is not None:
+        return _plan(rate, engine, options, _pairs(assume, "--assume"), as_json)
+    if since is not None and out is not None and _inside(since, out):
+        raise click.UsageError("--since is in --out, which a run empties: give another folder to write to")
+    return _audit(paths, options, (engine, master, conf, processes), since, out, report, failing, as_json)
+
+
+def _audit(
+    paths: tuple[str, ...],
+    options: Options,
+    how: tuple[str, str | None, tuple[str, ...], int | None],
+    since: str | None,
+    out: str | None,
+    report: Path | None,
+    failing: frozenset[Rule],
+    as_json: bool,
+) -> int:
+    from batchval.audit import run
+    from batchval.audit.local import WorkersLost
+    from batchval.audit.manifest import Manifest
+
+    name, master, conf, processes = how
+    manifest = Manifest.read(since, options) if since is not None else None
+    todo = run.list_work(paths, options, manifest)
+    try:
+        with progress("audit", as_json, lambda: todo.bytes) as advance:
+            used, engine = _engine(name, master, _pairs(conf, "--conf"), processes, advance)
+            found = run.audit(todo, options, engine, out)
+    except WorkersLost as error:
+        _say(str(error))
+        return _INTERNAL
+    facts = _facts(found)
+    if report is not None:
+        from batchval.audit.report import page
+
+        report.write_text(page(facts), "utf-8")
+    if as_json:
+        for line in _json_lines(found, used, out):
+            click.echo(json.dumps(line))
+    else:
+        _show(found, facts)
+    for lost in found.unreadable:
+        _say(f"{lost.uri}: {lost.reason}")
+    if found.unreadable:
+        return 3
+    return 1 if any(finding.rule in failing for finding in found.findings) else 0
+
+
+def _say(line: str) -> None:
+    click.echo(f"batchval audit: {printable(line)}", err=True)
+
+
+def _failing(words: Sequence[str]) -> frozenset[Rule]:
+    """The rules that make the exit code 1."""
+    found: set[Rule] = set()
+    for word in [name for text in words or ("any",) for name in text.split(",")]:
+        if word == "none":
+            if len(words) > 1 or "," in words[0]:
+                raise click.UsageError("--fail-on none goes with nothing else")
+            return frozenset()
+        named = [rule for rule in Rule if word == "any" or word.lower() in (rule.id.lower(), rule.slug)]
+        if not named:
+            raise click.UsageError(f"--fail-on takes any, none or a rule such as 14, crc-mismatch or L3, not {word!r}")
+        found.update(named)
+    return frozenset(found)
+
+
+def _pairs(words: Iterable[str], option: str) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise click.UsageError(f"{option} takes KEY=VALUE, not {word!r}")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _inside(since: str, out: str) -> bool:
+    """Is the manifest one that this run would remove?"""
+    from batchval.audit.outputs import place_of
+
+    (a, inner), (b, outer) = place_of(since), place_of(out)
+    if "://" not in since and "://" not in out:
+        inner, outer = str(Path(inner).resolve()), str(Path(outer).resolve())
+    return bool(a == b) and f"{inner}/".startswith(f"{outer}/")
+
+
+def _engine(
+    name: str, master: str | None, conf: dict[str, str], processes: int | None, advance: Callable[[int], None]
+) -> tuple[str, Engine]:
+    """The engine that was asked for, or local processes where Spark cannot start. One line says so."""
+    if name == "spark":
+        why = _no_spark(master)
+        if why is None:
+            from batchval.spark.engine import run_spark  # type: ignore[import-not-found,unused-ignore]
+
+            return "spark", lambda todo, options, out: run_spark(
+                todo, options, out, master=master, conf=conf, progress=advance
+            )
+        if master is not None:
+            raise click.UsageError(f"--master {master}: {why}")
+        _say(f"{why}; going on with --engine local")
+    from batchval.audit.local import run_local
+
+    return "local", lambda todo, options, out: run_local(todo, options, out, processes, advance, _say)
+
+
+def _no_spark(master: str | None) -> str | None:
+    """Why Spark cannot be had here; None where it can."""
+    if find_spec("pyspark") is None:
+        return "Spark's Python package is not here (pip install batchval[spark])"
+    try:
+        import batchval.spark.engine  # type: ignore[import-not-found,unused-ignore] # noqa: F401
+        from batchval.spark.start import java_home
+    except ImportError as error:
+        return f"no Spark here ({error})"
+    if master is None or not master.startswith("sc://"):
+        try:
+            java_home()
+        except BatchvalError as error:
+            return str(error)
+    return None
+
+
+# ---- answers -------------------------------------------------------------------------------------------------------
+
+
+def _facts(found: Audit) -> Any:
+    import pyarrow.compute as pc
+
+    from batchval.audit.facts import gather
+    from batchval.audit.rows import UNREADABLE
+
+    errors = found.tables["errors"]
+    findings = errors.filter(pc.not_equal(errors["rule"], UNREADABLE))
+    return gather(found.tables["summary"], findings.slice(0, _SHOWN), findings.num_rows, found.tables["segments"])
+
+
+def _show(found: Audit, facts: Any) -> None:
+    from batchval.audit.terminal import terminal_summary
+    from batchval.report.tables import findings_table
+
+    if found.findings:
+        click.echo(findings_table(found.findings[:_SHOWN]), nl=False)
+    if len(found.findings) > _SHOWN:
+        click.echo(f"… and {len(found.findings) - _SHOWN:,} more (--json and errors/ have all)")
+    click.echo(terminal_summary(facts), nl=False)
+    if found.skipped:
+        click.echo(f"{found.skipped:,} of {found.segments:,} segments were not read: nothing was written to them since")
+
+
+def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str, Any]]:
+    for finding in found.findings:
+        yield {"type": "finding", **_finding(finding)}
+    yield {
+        "type": "summary",
+        "engine": engine,
+        "out": out,
+        "segments": found.segments,
+        "skipped": found.skipped,
+        "batches": found.batches,
+        "records": found.records,
+        "bytes": found.bytes,
+        "findings": len(found.findings),
+        "rules": dict(found.rules()),
+        "unreadable": [f"{lost.uri}: {lost.reason}" for lost in found.unreadable],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    """By the names of ``batchval check --json``, and whose it is."""
+    rule = finding.rule
+    return {
+        "topic": finding.topic,
+        "partition": finding.partition,
+        "segment": finding.segment,
+        "file": finding.file,
+        "position": finding.position,
+        "offset": finding.offset,
+        "rule": rule.id,
+        "slug": rule.slug,
+        "error_code": rule.error_code.name if rule.error_code else None,
+        "reason": finding.reason,
+    }
+
+
+def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
+    from batchval.audit.compare import compare
+    from batchval.audit.reading import read
+
+    first, second = (read(folder, "summary") for folder in folders)
+    answer = compare(first, second)
+    if as_json:
+        for line in answer.json_lines():
+            click.echo(line)
+    else:
+        click.echo(answer.table(), nl=False)
+    return 1 if answer.differs and fails else 0
+
+
+def _plan(rate: str, engine: str, options: Options, assumed: dict[str, str], as_json: bool) -> int:
+    from batchval.audit.plan import (  # type: ignore[import-not-found,unused-ignore]
+        Assumptions,
+        parse_rate,
+        plan,
+    )
+
+    kinds = {one.name: str(one.type) for one in dataclasses.fields(Assumptions)}
+    told = {"engine": engine, "rows": options.rows, "deep": options.deep, "split_bytes": options.split_bytes}
+    settable = sorted(set(kinds) - set(told))
+    numbers: dict[str, Any] = {}
+    for key, value in assumed.items():
+        if key not in settable:
+            raise click.UsageError(f"--assume: {key!r} is not one of {', '.join(settable)}")
+        try:
+            numbers[key] = int(value) if kinds[key] == "int" else float(value)
+        except ValueError:
+            raise click.UsageError(f"--assume {key}={value}: not a number") from None
+    answer = plan(parse_rate(rate), Assumptions(**told, **numbers))
+    click.echo(json.dumps(answer.json()) if as_json else answer.text(), nl=as_json)
+    return 0

@@ -1,0 +1,293 @@
+"""``batchval audit`` as a person or a script meets it; with local processes, or in this one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from support.batches import batch, record, records
+from support.fixtures import take_sigint
+
+Run = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).parents[2]
+SEGMENTS = ROOT / "fixtures" / "segments"
+NAME = "00000000000000000000.log"
+GOOD = batch(records(3), partition_leader_epoch=1)
+LOCAL = ("audit", "--engine", "local", "--processes", 1)
+
+
+def write(folder: Path, *parts: bytes, name: str = NAME) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Path:
+    """A good batch, one with a wrong checksum, a stump; and a partition in which offsets are missing."""
+    stump = batch(records(3), base_offset=6, partition_leader_epoch=1)[:40]
+    write(tmp_path / "in" / "a-0", GOOD, batch(records(3), base_offset=3, crc=1), stump)
+    write(tmp_path / "in" / "b-0", GOOD, batch(records(3), base_offset=7, partition_leader_epoch=1))
+    return tmp_path / "in"
+
+
+def test_a_clean_folder(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "a-0", GOOD)
+    code, out, err = run(*LOCAL, tmp_path)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1].startswith("1 segment, 1 batch, 3 records")
+
+
+def test_findings(run: Run, faulty: Path) -> None:
+    code, out, err = run(*LOCAL, faulty)
+    assert (code, err) == (1, "")
+    head, *rows = out.splitlines()
+    assert head.split() == ["file", "position", "offset", "rule", "reason"]
+    assert [row.split()[1:5] for row in rows[:3]] == [
+        [str(len(GOOD)), "3", "14", "crc-mismatch"],
+        [str(2 * len(GOOD)), "L1", "partial-batch", "40"],
+        [str(len(GOOD)), "7", "L3", "offset-gap"],
+    ]
+    assert ": 3 findings" in out.splitlines()[-1]
+
+
+def test_json_is_what_check_says(run: Run, faulty: Path) -> None:
+    code, out, _ = run(*LOCAL, "--json", faulty)
+    *findings, summary = map(json.loads, out.splitlines())
+    assert code == 1
+    _, checked, _ = run("check", "--json", faulty)
+    expected = [line for line in map(json.loads, checked.splitlines()) if line["type"] == "finding"]
+    whose = ("topic", "partition", "segment")
+    assert [{k: v for k, v in line.items() if k not in whose} for line in findings] == expected
+    assert [[line[name] for name in whose] for line in findings] == [["a", 0, 0], ["a", 0, 0], ["b", 0, 0]]
+    assert summary["rules"] == {"14": 1, "L1": 1, "L3": 1}
+    assert (summary["batches"], summary["findings"], summary["engine"]) == (4, 3, "local")
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (("any",), 1),
+        (("none",), 0),
+        (("L3",), 1),
+        (("l2", "offset-gap"), 1),
+        (("L2,S1",), 0),
+        (("crc-mismatch",), 1),
+        (("nonsense",), 2),
+        (("none", "L3"), 2),
+    ],
+)
+def test_fail_on(run: Run, faulty: Path, said: tuple[str, ...], code: int) -> None:
+    words = [word for rule in said for word in ("--fail-on", rule)]
+    assert run(*LOCAL, *words, faulty)[0] == code
+
+
+def test_outputs_and_what_is_made_of_them(run: Run, faulty: Path, tmp_path: Path) -> None:
+    out, page = tmp_path / "out", tmp_path / "report.html"
+    assert run(*LOCAL, "--out", out, "--report", page, "--split-bytes", 100, faulty)[0] == 1
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("_SUCCESS", "_batchval_audit", "batches", "errors", "segments", "summary"),
+    ]
+    assert pq.read_table(out / "errors").num_rows == 3
+    assert "offset-gap" in page.read_text("utf-8")
+    code, said, _ = run("audit", "--compare", out, out)
+    assert (code, "no difference" in said) == (0, True)
+    write(faulty / "b-0", GOOD)
+    other = tmp_path / "other"
+    assert run(*LOCAL, "--out", other, "--since", out, faulty)[0] == 0
+    assert run(*LOCAL, "--out", other, faulty)[0] == 1
+    assert run("audit", "--compare", out, other)[0] == 1
+    assert run("audit", "--compare", out, other, "--fail-on", "none")[0] == 0
+    code, said, _ = run("audit", "--compare", out, other, "--json")
+    assert json.loads(said.splitlines()[-1])["differs"] is True
+
+
+def test_since_says_what_was_left_out(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a-0", GOOD)
+    assert run(*LOCAL, "--out", tmp_path / "a", tmp_path / "in")[0] == 0
+    code, out, err = run(*LOCAL, "--since", tmp_path / "a", tmp_path / "in")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "1 of 1 segments were not read: nothing was written to them since"
+
+
+def test_wrong_usage(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a-0", GOOD)
+    file = write(tmp_path, b"x", name="file")
+    run(*LOCAL, "--out", tmp_path / "a", tmp_path / "in")
+    for words, why in (
+        ((), "give either"),
+        ((tmp_path, "--compare", "a", "b"), "give either"),
+        ((tmp_path / "in", "--out", file), "cannot be written"),
+        ((tmp_path / "in", "--out", tmp_path / "a", "--since", tmp_path / "a"), "--since is in --out"),
+        ((tmp_path / "in", "--out", tmp_path / "a", "--since", tmp_path / "a" / "segments"), "--since is in --out"),
+        ((tmp_path / "in", "--since", tmp_path / "in"), "no manifest"),
+        ((tmp_path / "in", "--split-bytes", "0"), "no size"),
+        ((tmp_path / "in", "--split-bytes", "many"), "no size"),
+        ((tmp_path / "in", "--conf", "x"), "KEY=VALUE"),
+        (("gopher://host/x",), "gopher"),
+        (("--compare", tmp_path / "in", tmp_path / "in"), "summary/"),
+    ):
+        code, out, err = run("audit", *(() if not words else ("--engine", "local")), *words)
+        assert (code, out) == (2, ""), words
+        assert why in err
+        assert len(err.splitlines()) == 1
+
+
+def test_what_cannot_be_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shut = write(tmp_path / "in" / "a-0", GOOD)
+    write(tmp_path / "in" / "b-0", GOOD)
+    (tmp_path / "empty").mkdir()
+    opened = os.open
+
+    def refused(name: object, *more: int) -> int:  # root would be let in
+        if str(name) == str(shut):
+            raise PermissionError(errno.EACCES, "Permission denied", str(name))
+        return opened(name, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("batchval.segment.reader.os.open", refused)
+    code, out, err = run(
+        *(*LOCAL, "--out", tmp_path / "out", "--split-bytes", 50),
+        *(tmp_path / "in", tmp_path / "empty", tmp_path / "nowhere", tmp_path / "in" / "a-0"),
+    )
+    assert code == 3
+    assert sorted(err.splitlines()) == [
+        f"batchval audit: {tmp_path / 'empty'}: no segments in this folder",
+        f"batchval audit: {shut}: Permission denied",
+        f"batchval audit: {tmp_path / 'nowhere'}: No such file or directory",
+    ]
+    assert ": 0 findings, 3 not read" in out
+    errors = pq.read_table(tmp_path / "out" / "errors").to_pylist()
+    assert [row["rule"] for row in errors] == ["UNREADABLE"] * 3
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"#!/bin/sh\necho hello\n" * 9, bytes(range(256))])
+def test_what_is_no_segment(run: Run, tmp_path: Path, content: bytes) -> None:
+    write(tmp_path / "a-0", content)
+    code, _, err = run(*LOCAL, tmp_path)
+    assert (code, err) == (1 if content else 0, "")
+
+
+def test_names_that_would_move_the_cursor(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a\x1b[31m\nb-0", GOOD[:-1])
+    (tmp_path / "in" / "c\x1b-1" / NAME).mkdir(parents=True)
+    code, out, err = run(*LOCAL, "--out", tmp_path / "out", tmp_path / "in")
+    assert code in (1, 3)
+    assert "\x1b" not in out + err
+
+
+def test_a_plan(run: Run) -> None:
+    pytest.importorskip("batchval.audit.plan", reason="comes with the plan")
+    code, out, err = run("audit", "--plan", "10GB/s", "--assume", "cores=32")
+    assert (code, err) == (0, "")
+    assert "32 cores" in out
+    assert run("audit", "--plan", "fast")[0] == 2
+    assert run("audit", "--plan", "1GB/s", "--assume", "colour=3")[0] == 2
+
+
+def test_where_spark_cannot_be_had_processes_do_it(run: Run, faulty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchval.cli.audit.find_spec", lambda name: None)
+    code, out, err = run("audit", faulty)
+    assert code == 1
+    assert out == run(*LOCAL, faulty)[1]
+    assert len(err.splitlines()) == 1
+    assert err.endswith("going on with --engine local\n")
+    code, _, err = run("audit", "--master", "spark://host:7077", faulty)
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
+# ---- processes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some seconds of work for two processes."""
+    folder = tmp_path_factory.mktemp("large")
+    one = batch([record(i % 7, value=bytes(20)) for i in range(7)], base_offset=0)
+    for n in range(4):
+        write(folder / f"t-{n}", *(struct.pack(">q", 7 * i) + one[8:] for i in range(150_000)))
+    return folder
+
+
+def _children(process: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                stat = Path("/proc", name, "stat").read_text()
+                words = Path("/proc", name, "cmdline").read_text()
+            except OSError:
+                continue
+            if int(stat.rpartition(")")[2].split()[1]) == process and "spawn_main" in words:
+                found.append(int(name))
+    return found
+
+
+def _started(large: Path, *words: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """A run with two workers, once both are at work."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "batchval", "audit", "--engine", "local", "--processes", "2", *words, str(large)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=take_sigint,  # noqa: PLW1509
+        start_new_session=True,
+    )
+    until = time.monotonic() + 60
+    while time.monotonic() < until and process.poll() is None:
+        workers = [one for one in _children(process.pid) if _has_open(one, ".log")]
+        if len(workers) == 2:
+            return process, workers
+        time.sleep(0.01)
+    process.kill()
+    raise AssertionError(f"no workers: {process.communicate()}")
+
+
+def _has_open(process: int, ending: str) -> bool:
+    try:
+        return any(os.readlink(f"/proc/{process}/fd/{fd}").endswith(ending) for fd in os.listdir(f"/proc/{process}/fd"))
+    except OSError:
+        return False
+
+
+def test_processes_find_what_one_does(run_apart: Run, faulty: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    words = ("audit", "--engine", "local", "--split-bytes", 100, faulty)
+    a = run_apart(*words, "--processes", 1, "--out", one)
+    b = run_apart(*words, "--processes", 2, "--out", two)
+    assert a == b
+    files = [sorted(str(f.relative_to(out)) for f in out.rglob("*") if f.is_file()) for out in (one, two)]
+    assert files[0] == files[1]
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in files[0])
+
+
+def test_a_killed_worker_is_one_line(large: Path) -> None:
+    process, workers = _started(large, "--split-bytes", "4m", "--fail-on", "none")
+    os.kill(workers[0], signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+    assert err == "batchval audit: a worker process was killed; what it was reading is read again\n"
+    assert process.returncode == 0
+    assert "4 segments, 600,000 batches, 4,200,000 records" in out
+
+
+def test_an_interrupt_leaves_nothing_running(large: Path, tmp_path: Path) -> None:
+    process, workers = _started(large, "--out", str(tmp_path / "out"))
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err.split()) == (130, "", ["batchval:", "interrupted"])
+    until = time.monotonic() + 20
+    while time.monotonic() < until and any(_has_open(one, "") for one in workers):
+        time.sleep(0.05)
+    assert not any(_has_open(one, "") for one in workers)
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
