@@ -9,6 +9,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from batchval.audit.facts import Facts, gather
+from batchval.audit.rows import UNREADABLE
 from batchval.errors import BatchvalError
 
 __all__ = ["OutputError", "facts_of", "read"]
@@ -41,7 +42,7 @@ def read(out: str, name: str, columns: list[str] | None = None) -> pa.Table:
 
 def facts_of(out: str, findings: int = 200) -> Facts:
     """All that the outputs in this folder say; with the first findings. OutputError."""
-    errors = _dataset(out, "errors")
+    errors = _dataset(out, "errors").filter(ds.field("rule") != UNREADABLE)  # those are in segments/ too
     count = errors.count_rows()
     first = errors.to_table() if count <= _SORTED else errors.head(findings)
     if first.num_rows:
