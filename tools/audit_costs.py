@@ -6,7 +6,7 @@ For each codec and way, nanoseconds are a * batches + b * records + c * bytes (a
 fitted to the relative error over the bench's cells of magic 2. Such a sum can be taken of a whole hour: it does not
 matter how the records lie in batches. ``within`` is how far a cell is from its fit at most. ``cpu_s_a_gb`` is as
 measured, for batches of 100 records of 1,000 bytes, per 10^9 bytes as stored. Kafka's times are its best iterations, so
-what is saved is rather more than is said.
+what is saved is rather more than is said. ``engines``: of a whole audit, a task and a GB (bench/spark/engines.py).
 """
 
 from __future__ import annotations
@@ -68,6 +68,9 @@ def costs() -> dict[str, Any]:
         machine = result["machine"]
         kept = {key: machine[key] for key in ("date", "commit", "processor", "kafka")}
         answer["sources"][f"bench/results/{name}.json"] = kept
+    engines = json.loads((RESULTS / "audit-engines.json").read_text("utf-8"))
+    kept = {key: engines["machine"][key] for key in ("date", "commit", "processor", "batches")}
+    answer["sources"]["bench/results/audit-engines.json"] = kept
     for way, (bench, key, which) in WAYS.items():
         answer["ways"][way] = {}
         for codec in cells.CODECS:
@@ -81,6 +84,10 @@ def costs() -> dict[str, Any]:
             middle = next(ns / size for _, size, ns, cell in cases if (cell.records, cell.value_size) == MIDDLE)
             fitted = fit([(records, size, ns) for records, size, ns, _ in cases])
             answer["ways"][way][codec] = fitted | {"cpu_s_a_gb": float(f"{middle:.4g}")}
+    answer["engines"] = {
+        engine: {way: {name: found[name] for name in ("cpu_s_a_task", "cpu_s_a_gb")} for way, found in ways.items()}
+        for engine, ways in engines["engines"].items()
+    }
     return answer
 
 

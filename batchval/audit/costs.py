@@ -10,7 +10,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["WAYS", "cpu_seconds", "known", "measured", "measured_on"]
+__all__ = ["WAYS", "cpu_seconds", "engine", "engines_measured_on", "known", "measured", "measured_on"]
 
 #: Kafka's own validation; every record walked here; claims trusted here; header and CRC alone.
 WAYS = ("kafka", "shallow", "claims", "header")
@@ -40,5 +40,17 @@ def measured_on() -> str:
     """The processor, Kafka's version and the day of the bench, for people."""
     sources = known()["sources"]
     machine = sources["bench/results/validation.json"]
-    days = sorted({source["date"][:10] for source in sources.values()})
+    days = sorted({source["date"][:10] for source in sources.values() if "kafka" in source})
     return f"{machine['processor']}; Kafka {machine['kafka'].partition(',')[0]}; {' and '.join(days)}"
+
+
+def engine(name: str, rows: str, deep: bool) -> tuple[float, float] | None:
+    """CPU-s a task and CPU-s/GB of a whole audit by this engine; None where that was not measured."""
+    found = known()["engines"].get(name, {}).get(f"{rows}, deep" if deep else rows)
+    return None if found is None else (found["cpu_s_a_task"], found["cpu_s_a_gb"])
+
+
+def engines_measured_on() -> str:
+    """The processor, the batches and the day, for people."""
+    source = known()["sources"]["bench/results/audit-engines.json"]
+    return f"{source['processor']}; {source['batches']}; {source['date'][:10]}"

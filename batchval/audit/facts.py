@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchval.audit import costs
+from batchval.audit.rows import UNREADABLE
+from batchval.audit.state import CODECS
 
-__all__ = ["CODECS", "Codec", "Facts", "Totals", "gather", "hour_words", "of_group"]
+__all__ = ["CODECS", "Codec", "Facts", "Totals", "gather", "hour_words", "of_group", "of_tables"]
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _COUNTS = ("batches", "records", "bytes", "control_batches", "refused")
-_ANOMALIES = ("offset_anomalies", "sequence_anomalies", "timestamp_outliers")
+_ANOMALIES = ("offset_anomalies", "epoch_anomalies", "sequence_anomalies", "timestamp_outliers", "damaged_bytes")
 _BY_CODEC = ("batches", "records", "bytes", "uncompressed_bytes", "claims_batches", "claims_bytes")
 
 
@@ -46,8 +47,10 @@ class Totals:
     control_batches: int = 0
     refused: int = 0
     offset_anomalies: int = 0
+    epoch_anomalies: int = 0
     sequence_anomalies: int = 0
     timestamp_outliers: int = 0
+    damaged_bytes: int = 0
     partitions: int = 0
     codecs: dict[str, Codec] = field(default_factory=dict)
     rules: Counter[str] = field(default_factory=Counter)
@@ -191,14 +194,20 @@ def _rules(summary: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], Counte
     return found
 
 
-def gather(summary: pa.Table, findings: pa.Table, findings_count: int, segments: pa.Table) -> Facts:
-    """``findings`` may be the first of many; the count is of all."""
+def of_tables(tables: Mapping[str, pa.Table], findings: int = 200) -> Facts:
+    """Of an audit's tables: errors, summary and segments; with the first findings."""
+    errors = tables["errors"]
+    lost = pc.equal(errors["rule"], UNREADABLE)
+    found = errors.filter(pc.invert(lost))
+    return gather(tables["summary"], found.slice(0, findings), found.num_rows, tables["segments"], errors.filter(lost))
+
+
+def gather(
+    summary: pa.Table, findings: pa.Table, findings_count: int, segments: pa.Table, unreadable: pa.Table | None = None
+) -> Facts:
+    """``findings`` may be the first of many; the count is of all. ``unreadable``: the rows of errors/ that say so."""
+    lost = unreadable if unreadable is not None else findings.slice(0, 0)
     (whole,) = (totals for _, totals in of_group(summary, []))
-    sizes = pc.sum(segments["size"]).as_py() or 0
-    unreadable: list[tuple[str, str]] = []
-    if "unreadable" in segments.column_names:
-        bad = segments.filter(pc.is_valid(segments["unreadable"]))
-        unreadable = list(zip(bad["file"].to_pylist(), bad["unreadable"].to_pylist(), strict=True))
     keys = summary.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
     whole.partitions = keys.num_rows
     return Facts(
@@ -208,9 +217,9 @@ def gather(summary: pa.Table, findings: pa.Table, findings_count: int, segments:
         summary=summary,
         findings=findings,
         findings_count=findings_count,
-        segments=segments.num_rows,
-        segment_bytes=sizes,
-        unreadable=unreadable,
+        segments=len(segments) - segments["base_offset"].null_count,  # the others are paths that could not be listed
+        segment_bytes=pc.sum(segments["size"]).as_py() or 0,
+        unreadable=list(zip(lost["file"].to_pylist(), lost["reason"].to_pylist(), strict=True)),
     )
 
 

@@ -103,7 +103,7 @@ def prepare(out: str) -> None:
     place, path = place_of(out)
     try:
         place.create_dir(path, recursive=True)
-        names = {info.base_name for info in place.get_file_info(fs.FileSelector(path))}
+        names = {info.base_name for info in place.get_file_info(fs.FileSelector(path, allow_not_found=True))}
         theirs = sorted(names & {"batches", *_TABLES})
         if theirs and _OURS not in names:
             raise BatchvalError(f"{out}: has {theirs[0]}/ already, and no audit wrote it; give an empty folder")

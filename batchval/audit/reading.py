@@ -1,14 +1,15 @@
-"""Reads what an audit has written: Parquet files below summary/, errors/ and segments/ of its folder, anywhere."""
+"""Reads what an audit has written (batchval.audit.outputs): summary/, errors/ and segments/ of its folder, anywhere."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow import fs
 
 from batchval.audit.facts import Facts, gather
+from batchval.audit.outputs import place_of
 from batchval.audit.rows import UNREADABLE
 from batchval.errors import BatchvalError
 
@@ -25,8 +26,8 @@ class OutputError(BatchvalError):
 
 def _dataset(out: str, name: str) -> Any:
     try:
-        filesystem, path = fs.FileSystem.from_uri(out) if "://" in out else (fs.LocalFileSystem(), out)
-        return ds.dataset(f"{path.rstrip('/')}/{name}", filesystem=filesystem, format="parquet")
+        place, path = place_of(out)
+        return ds.dataset(f"{path}/{name}", filesystem=place, format="parquet")
     except (OSError, pa.ArrowInvalid) as error:
         raise OutputError(f"{out}: no {name}/ of an audit: {str(error).splitlines()[0]}") from None
 
@@ -42,9 +43,14 @@ def read(out: str, name: str, columns: list[str] | None = None) -> pa.Table:
 
 def facts_of(out: str, findings: int = 200) -> Facts:
     """All that the outputs in this folder say; with the first findings. OutputError."""
-    errors = _dataset(out, "errors").filter(ds.field("rule") != UNREADABLE)  # those are in segments/ too
-    count = errors.count_rows()
-    first = errors.to_table() if count <= _SORTED else errors.head(findings)
+    errors = _dataset(out, "errors")
+    lost = pc.field("rule") == UNREADABLE
+    try:
+        count = errors.count_rows(filter=~lost)
+        first = errors.to_table(filter=~lost) if count <= _SORTED else errors.head(findings, filter=~lost)
+        unreadable = errors.to_table(filter=lost)
+    except (OSError, pa.ArrowException) as error:
+        raise OutputError(f"{out}: errors/ cannot be read: {str(error).splitlines()[0]}") from None
     if first.num_rows:
         first = first.sort_by([(name, "ascending") for name in _PLACE])
-    return gather(read(out, "summary"), first.slice(0, findings), count, read(out, "segments"))
+    return gather(read(out, "summary"), first.slice(0, findings), count, read(out, "segments"), unreadable)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from batchval.audit import costs
-from batchval.audit.facts import CODECS, Codec, Facts, Totals, hour_words, saved
+from batchval.audit.facts import Codec, Facts, Totals, hour_words, saved
 from batchval.audit.reading import facts_of
+from batchval.audit.state import CODECS
 from batchval.errors import BatchvalError
 from batchval.report.charts import COLOURS, Chart, stacked
 from batchval.report.pages import render
@@ -111,6 +112,8 @@ def _cards(facts: Facts) -> Iterator[tuple[str, str, str]]:
     yield f"{found:,}", "findings" if found != 1 else "finding", "worse" if found else "better"
     if facts.unreadable:
         yield f"{len(facts.unreadable):,}", "not read", "worse"
+    if whole.damaged_bytes:
+        yield human_bytes(whole.damaged_bytes), "in no batch", "worse"
     yield _percent(whole.claims_share), "of the bytes would pass by claims", ""
     yield human_seconds(whole.cpu_saved), "CPU saved by a broker or gate that honours claims", ""
 
@@ -154,7 +157,7 @@ def _columns(hours: dict[int | None, Totals]) -> tuple[str, list[tuple[str, list
         names = [hour_words(hour, unit) for hour in range(known[0] // seconds * seconds, known[-1] + 1, seconds)]
     columns: dict[str, list[Totals]] = {name: [] for name in names}
     for hour, totals in hours.items():
-        columns.setdefault(hour_words(hour, unit), []).append(totals)
+        columns.setdefault("none" if hour is None else hour_words(hour, unit), []).append(totals)
     return unit, list(columns.items())
 
 
@@ -198,6 +201,7 @@ def _row(name: str, totals: Totals) -> dict[str, Any]:
     row: dict[str, Any] = asdict(totals)
     return row | {
         "name": name,
+        "offsets": totals.offset_anomalies + totals.epoch_anomalies,
         "size": human_bytes(totals.bytes),
         "mix": [(number, f"{percent:.1f}") for number, percent in mix],
         "mix_words": ", ".join(f"{CODECS[number]} {percent:.1f} %" for number, percent in mix),

@@ -144,6 +144,7 @@ def _audit(
     as_json: bool,
 ) -> int:
     from batchval.audit import run
+    from batchval.audit.facts import of_tables
     from batchval.audit.local import WorkersLost
     from batchval.audit.manifest import Manifest
 
@@ -157,7 +158,7 @@ def _audit(
     except WorkersLost as error:
         _say(str(error))
         return _INTERNAL
-    facts = _facts(found)
+    facts = of_tables(found.tables, _SHOWN)
     if report is not None:
         from batchval.audit.report import page
 
@@ -220,7 +221,7 @@ def _engine(
     if name == "spark":
         why = _no_spark(master)
         if why is None:
-            from batchval.spark.engine import run_spark
+            from batchval.spark.engine import run_spark  # type: ignore[import-not-found,unused-ignore]
 
             return "spark", lambda todo, options, out: run_spark(
                 todo, options, out, master=master, conf=conf, progress=advance
@@ -238,7 +239,7 @@ def _no_spark(master: str | None) -> str | None:
     if find_spec("pyspark") is None:
         return "Spark's Python package is not here (pip install batchval[spark])"
     try:
-        import batchval.spark.engine  # noqa: F401
+        import batchval.spark.engine  # type: ignore[import-not-found,unused-ignore] # noqa: F401
         from batchval.spark.start import java_home
     except ImportError as error:
         return f"no Spark here ({error})"
@@ -251,17 +252,6 @@ def _no_spark(master: str | None) -> str | None:
 
 
 # ---- answers -------------------------------------------------------------------------------------------------------
-
-
-def _facts(found: Audit) -> Any:
-    import pyarrow.compute as pc
-
-    from batchval.audit.facts import gather
-    from batchval.audit.rows import UNREADABLE
-
-    errors = found.tables["errors"]
-    findings = errors.filter(pc.not_equal(errors["rule"], UNREADABLE))
-    return gather(found.tables["summary"], findings.slice(0, _SHOWN), findings.num_rows, found.tables["segments"])
 
 
 def _show(found: Audit, facts: Any) -> None:
@@ -327,14 +317,12 @@ def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
 
 
 def _plan(rate: str, engine: str, options: Options, assumed: dict[str, str], as_json: bool) -> int:
-    from batchval.audit.plan import (  # type: ignore[import-not-found,unused-ignore]
-        Assumptions,
-        parse_rate,
-        plan,
-    )
+    from batchval.audit.plan import Assumptions, parse_rate, plan
 
     kinds = {one.name: str(one.type) for one in dataclasses.fields(Assumptions)}
-    told = {"engine": engine, "rows": options.rows, "deep": options.deep, "split_bytes": options.split_bytes}
+    told: dict[str, Any] = {"engine": engine} | {
+        name: getattr(options, name) for name in ("rows", "deep", "split_bytes")
+    }
     settable = sorted(set(kinds) - set(told))
     numbers: dict[str, Any] = {}
     for key, value in assumed.items():

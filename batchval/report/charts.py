@@ -113,7 +113,8 @@ def stacked(
 ) -> Chart | None:
     """A column for each (words, an amount of each part), its parts one upon the other. None where there is no amount.
 
-    ``parts`` are (colour, name) from the bottom up. As many columns as there is room for get their words below them.
+    ``parts`` are (colour, name) from the bottom up. As many columns as have room get their words below them, and
+    the last one if it can.
     """
     most = max((sum(amounts) for _, amounts in columns), default=0)
     if not most > 0:
@@ -145,5 +146,8 @@ def stacked(
                         f"{words}: {name} {short_number(float(f'{amount:.4g}'))}",
                     )
                 )
+    last, middle = columns[-1][0], chart.left + step * (len(columns) - 0.5)
+    if middle - chart.x_ticks[-1][0] > (longest + len(last) + 3) * _LETTER / 2:
+        chart.x_ticks.append((middle, last))
     chart.legend = [part for i, part in enumerate(parts) if any(amounts[i] > 0 for _, amounts in columns)]
     return chart

@@ -8,26 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from batchval.audit.facts import CODECS
+from batchval.audit.outputs import ERRORS, SEGMENTS, SUMMARY
+from batchval.audit.state import CODECS
 
 HOUR = 1_795_212_000  # 2026-11-20 22:00 UTC, in seconds
 _BY_CODEC = ("batches", "records", "bytes", "uncompressed_bytes", "claims_batches", "claims_bytes")
-SUMMARY = pa.schema(
-    [("topic", pa.string()), ("partition", pa.int32()), ("hour", pa.timestamp("s", "UTC"))]
-    + [(name, pa.int64()) for name in ("batches", "records", "bytes", "control_batches", "refused")]
-    + [(name, pa.int64()) for name in ("offset_anomalies", "sequence_anomalies", "timestamp_outliers")]
-    + [(name, pa.int64()) for name in ("min_timestamp", "max_timestamp", "min_offset", "max_offset")]
-    + [(f"{name}_{codec}", pa.int64()) for codec in CODECS for name in _BY_CODEC]
-    + [("rules", pa.map_(pa.string(), pa.int64()))]
-)
-ERRORS = pa.schema(
-    {"topic": pa.string(), "partition": pa.int32(), "segment": pa.int64(), "position": pa.int64(), "offset": pa.int64()}
-    | dict.fromkeys(("rule", "slug", "error_code", "reason", "file"), pa.string())
-)
-SEGMENTS = pa.schema(
-    {"topic": pa.string(), "partition": pa.int32(), "base_offset": pa.int64(), "size": pa.int64()}
-    | dict.fromkeys(("file", "unreadable"), pa.string())
-)
 
 
 def hour(
@@ -40,7 +25,12 @@ def hour(
 ) -> dict[str, Any]:
     """``codecs``: batches, records, bytes; or also uncompressed bytes, batches and bytes that claims would let by."""
     row: dict[str, Any] = {name: 0 for name in SUMMARY.names if SUMMARY.field(name).type == pa.int64()}
-    row |= {"topic": topic, "partition": partition, "hour": at, "rules": list((rules or {}).items())}
+    row |= {
+        "topic": topic,
+        "partition": partition,
+        "hour": None if at is None else at * 1000,
+        "rules": list((rules or {}).items()),
+    }
     row |= dict.fromkeys(("min_timestamp", "max_timestamp", "min_offset", "max_offset"))
     for codec in CODECS:
         row[f"uncompressed_bytes_{codec}"] = None  # not known where there are none, as if the audit were not deep

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from batchval.audit import report
-from batchval.audit.facts import CODECS, hour_words, of_group
+from batchval.audit.facts import hour_words, of_group
 from batchval.audit.reading import OutputError, facts_of
+from batchval.audit.state import CODECS
 from batchval.audit.terminal import terminal_summary
 from batchval.report.charts import stacked
 from tests.audit.outputs import HOUR, finding, hour, write
@@ -137,8 +138,8 @@ def test_the_page_shows_the_figures(tmp_path: Path) -> None:
 
 def test_no_name_can_do_anything(tmp_path: Path) -> None:
     rows = [hour(HOSTILE, 0, HOUR, {"none": (1, 1, 100)}, {"14": 1, HOSTILE: 1})]
-    segments = [{"topic": HOSTILE, "partition": 0, "base_offset": 0, "size": 1, "file": HOSTILE, "unreadable": HOSTILE}]
-    out = write(tmp_path / "out", rows, [finding(HOSTILE, HOSTILE, HOSTILE)], segments)
+    errors = [finding(HOSTILE, HOSTILE, HOSTILE), finding(HOSTILE, "UNREADABLE", HOSTILE, file=HOSTILE)]
+    out = write(tmp_path / "out", rows, errors)
     text = report.page(facts_of(out))
     reader = Reader(text)
     assert (reader.links, reader.handlers, reader.seen.count("script")) == ([], [], 1)
@@ -164,6 +165,17 @@ def test_any_timestamp_has_its_hour(tmp_path: Path, at: int | None) -> None:
     text = report.page(facts)
     assert text.count(f">{words}</td>") == 1
     assert len(text) < 40_000  # no column for each hour between
+
+
+def test_what_was_not_read_is_no_finding(tmp_path: Path) -> None:
+    lost = finding("a", "UNREADABLE", "Permission denied", file="/logs/a-0/0.log", position=None)
+    listed = lost | {"topic": None, "partition": None, "segment": None, "file": "/other", "reason": "No such file"}
+    rows = [hour("a", 0, HOUR, {"none": (1, 1, 100)})]
+    facts = facts_of(write(tmp_path / "out", rows, [lost, listed, finding("a", "14", "bad")]))
+    assert (facts.findings_count, facts.findings.num_rows) == (1, 1)
+    assert facts.unreadable == [("/logs/a-0/0.log", "Permission denied"), ("/other", "No such file")]
+    assert '<td class="name">/other</td><td class="words">No such file</td>' in report.page(facts)
+    assert ": 1 finding, 2 not read" in terminal_summary(facts)
 
 
 def test_an_empty_audit_has_a_page(tmp_path: Path) -> None:

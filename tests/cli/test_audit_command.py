@@ -187,7 +187,6 @@ def test_names_that_would_move_the_cursor(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_plan(run: Run) -> None:
-    pytest.importorskip("batchval.audit.plan", reason="comes with the plan")
     code, out, err = run("audit", "--plan", "10GB/s", "--assume", "cores=32")
     assert (code, err) == (0, "")
     assert "32 cores" in out

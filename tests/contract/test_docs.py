@@ -36,7 +36,7 @@ def name(page: object) -> str:
 
 def test_there_are_examples() -> None:
     assert [page.name for page in pages_with("python")] == ["README.md", "library.md"]
-    assert [page.name for page in pages_with("console")] == ["README.md", "command-line.md"]
+    assert [page.name for page in pages_with("console")] == ["README.md", "audit.md", "command-line.md"]
 
 
 @pytest.mark.parametrize("page", pages_with("python"), ids=name)

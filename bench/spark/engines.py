@@ -1,0 +1,149 @@
+"""CPU seconds a GB that an audit costs: the local engine's processes and PySpark, by rows and depth.
+
+    python bench/spark/engines.py [--gib 4] [--rounds 3] [--save]
+
+The same segments (segments.py, warm in the page cache) at two split sizes: what a task costs and what a GB costs are
+the line through both. CPU is that of the process and all its children, the least of the rounds. Spark's rows go to its
+``noop`` sink; local rows are made and dropped. Session and processes are started
+before, once. --save keeps bench/results/audit-engines.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "validation")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+import cells  # noqa: E402
+import machine  # noqa: E402
+import segments  # noqa: E402
+
+from batchval.audit.rows import Options, read_range  # noqa: E402
+from batchval.audit.segments import Range, cut  # noqa: E402
+from batchval.audit.store import SegmentInfo, Store  # noqa: E402
+
+RESULT = ROOT / "bench" / "results" / "audit-engines.json"
+SPLITS = (32 << 20, 256 << 20)
+WAYS = (("none", False), ("bad", False), ("all", False), ("all", True))
+BATCH_BYTES = 16_384
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def tree_cpu_s() -> float:
+    """Of this process, of all below it, and of those below it that have ended and been waited for."""
+    children: dict[int, list[int]] = {}
+    spent: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+            spent[int(entry.name)] = sum(map(int, fields[11:15]))
+    total, left = 0, [os.getpid()]
+    while left:
+        pid = left.pop()
+        total += spent.get(pid, 0)
+        left += children.get(pid, [])
+    return total / _TICK
+
+
+def ranges(folder: Path, split_bytes: int) -> list[Range]:
+    store, path = Store.of(str(folder))
+    found = [segment for segment in store.list_segments(path) if isinstance(segment, SegmentInfo)]
+    return [range_ for segment in found for range_ in cut(segment, split_bytes, store)]
+
+
+def read(range_: Range, options: Options) -> int:
+    return sum(block.rows.num_rows for block in read_range(range_, options))
+
+
+def local(pool: ProcessPoolExecutor, folder: Path, options: Options) -> int:
+    work = ranges(folder, options.split_bytes)
+    return sum(pool.map(read, work, [options] * len(work)))
+
+
+def spark(session: Any, folder: Path, options: Options) -> None:
+    reader = session.read.format("kafka-segments").option("rows", options.rows)
+    reader = reader.option("splitBytes", options.split_bytes).option("deep", str(options.deep).lower())
+    reader.load(str(folder)).write.format("noop").mode("overwrite").save()
+
+
+def measure(folder: Path, size: int, rounds: int) -> dict[str, Any]:
+    from batchval.spark import session
+
+    cores = os.cpu_count() or 1
+    started = session(f"local[{cores}]", conf={"spark.driver.memory": "2g"})
+    pool = ProcessPoolExecutor(cores, mp_context=get_context("forkserver"))
+    found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    for round_ in range(rounds + 1):  # the first warms up
+        for rows, deep in WAYS:
+            for split in SPLITS:
+                options = Options(rows=rows, split_bytes=split, deep=deep)
+                for engine in ("local", "spark"):
+                    cpu, wall = tree_cpu_s(), time.monotonic()
+                    if engine == "local":
+                        local(pool, folder, options)
+                    else:
+                        spark(started, folder, options)
+                    cpu, wall = tree_cpu_s() - cpu, time.monotonic() - wall
+                    way = f"{rows}, deep" if deep else rows
+                    spent = f"{cpu / size * 1e9:.3f} CPU-s/GB, {wall:.2f} s"
+                    print(f"{round_} {engine:5} {way:9} {split >> 20:4} MiB {spent}", file=sys.stderr, flush=True)
+                    if round_:
+                        found.setdefault((engine, way, split), []).append((cpu, wall))
+    pool.shutdown()
+    started.stop()
+    answer: dict[str, Any] = {}
+    for engine, way, _ in list(found):
+        small, large = (min(cpu for cpu, _ in found[engine, way, split]) for split in SPLITS)
+        tasks = [len(ranges(folder, split)) for split in SPLITS]
+        a_task = max(0.0, (small - large) / (tasks[0] - tasks[1]))
+        answer.setdefault(engine, {})[way] = {
+            "cpu_s_a_task": float(f"{a_task:.3g}"),
+            "cpu_s_a_gb": float(f"{(large - a_task * tasks[1]) / size * 1e9:.3g}"),
+            "samples": {f"{split >> 20} MiB": found[engine, way, split] for split in SPLITS},
+        }
+    return answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gib", type=float, default=4.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--save", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="batchval-engines-") as folder:
+        partitions = 4
+        each = int(given.gib * 2**30) // partitions
+        batches = segments.write(Path(folder), "bench", partitions, each, BATCH_BYTES, cells.CODECS)
+        size = sum(file.stat().st_size for file in Path(folder).rglob("*.log"))
+        load = os.getloadavg()[0]
+        engines = measure(Path(folder), size, given.rounds)
+    about = machine.describe() | {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "batches": f"batches of {size // batches:,} bytes, every codec in equal shares",
+        "gib": given.gib,
+        "load_before_and_after": [load, os.getloadavg()[0]],
+    }
+    text = json.dumps({"machine": about, "engines": engines}, indent=1) + "\n"
+    if given.save:
+        RESULT.write_text(text, "utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Programs in Go that tests run beside: built once, kept in build/peers/.
+
+A Go of 1.21 or newer fetches a newer toolchain by itself where a module asks for one; an older one (Debian 12 has 1.19)
+is told to fetch it as the module that it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+BUILT = Path(__file__).resolve().parents[2] / "build" / "peers"
+TOOLCHAIN = "v0.0.1-go1.26.0.linux-amd64"
+
+
+class GoMissing(RuntimeError):
+    """No Go, or it cannot fetch and build: a reason to skip, where a test may be skipped."""
+
+
+def find_go() -> str:
+    """A ``go`` that can build modules of today."""
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        raise GoMissing("Go is needed to build this peer: not found on PATH (apt-get install golang-go)")
+    version = re.search(r"go1\.(\d+)", _run([go, "version"], {}))
+    return go if version is None or int(version[1]) >= 21 else _newer(go)
+
+
+def _newer(go: str) -> str:
+    """What a newer Go does by itself: the toolchain is a module, whose programs are to be made executable."""
+    said = _run([go, "mod", "download", "-json", f"golang.org/toolchain@{TOOLCHAIN}"], {"GO111MODULE": "on"})
+    found = re.search(r'"Dir": "([^"]+)"', said)
+    if found is None:
+        raise GoMissing(f"{go} is too old, and did not fetch a newer one")
+    root = Path(found[1])
+    for program in [*(root / "bin").iterdir(), *(root / "pkg" / "tool").glob("*/*")]:
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return str(root / "bin" / "go")
+
+
+def installed(package: str, version: str) -> Path:
+    """``go install package@version``, without its optimisations: they would take longer than the tests."""
+    program = BUILT / f"{package.rpartition('/')[2]}-{version.removeprefix('v')}"
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with (BUILT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        if not program.exists():
+            folder = program.with_suffix(".new")
+            flags = ["-ldflags=-s -w", "-gcflags=all=-N -l"]
+            _run([find_go(), "install", *flags, f"{package}@{version}"], {"GOBIN": str(folder)})
+            (folder / package.rpartition("/")[2]).replace(program)
+            folder.rmdir()
+    return program
+
+
+def _run(command: list[str], more: Mapping[str, str]) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "GOROOT"}
+    environment |= {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "auto", **more}
+    # a folder without a go.mod: what is around must not matter
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, cwd=BUILT.anchor, timeout=1800
+    )
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise GoMissing(f"{' '.join(command[:3])} failed: {said[-1] if said else 'no output'}")
+    return done.stdout
