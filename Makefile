@@ -90,7 +90,6 @@ bench-pipelining: build  ## producers beside each other over a long path (root, 
 bench-perf: build  ## perf produce and consume beside Kafka's tools and librdkafka (Java, Maven), into the README
 	$(PY) bench/perf_tools/produce.py $(PERF_BENCH)
 	$(PY) bench/perf_tools/consume.py $(PERF_BENCH)
-	$(PY) bench/perf_tools/cost.py --write
 
 bench-compare: build  ## measures again and compares with the saved baseline
 	$(PY) bench/validation/compare.py

@@ -79,7 +79,8 @@ def audit(
     if out is not None:
         outputs.prepare(out)
     prepared()
-    found = reduce(todo.listed, engine(todo.ranges, options, out), options, todo.known)
+    results = engine(todo.ranges, options, out) if todo.ranges else ()  # nothing to read: no JVM either
+    found = reduce(todo.listed, results, options, todo.known)
     if out is not None:
         outputs.finish(out, found.tables, found.files)
     return found

@@ -27,7 +27,7 @@ from pyarrow import fs
 from batchval.errors import BatchvalError
 from batchval.segment.reader import LocalFile, SegmentReader, Source
 
-__all__ = ["SegmentInfo", "Source", "Store", "Unreadable", "one_line", "text_of"]
+__all__ = ["SegmentInfo", "Source", "Store", "Unreadable", "one_line", "shown", "text_of"]
 
 _SEGMENT = re.compile(r"\d{20}\.log")
 _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
@@ -77,10 +77,15 @@ def text_of(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
+def shown(uri: str) -> str:
+    """A URI without the credentials that may stand in it."""
+    return _CREDENTIALS.sub("//", uri)
+
+
 def one_line(error: BaseException) -> str:
     """What went wrong, without the line breaks and the credentials that storage services like to send."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return _CREDENTIALS.sub("//", " ".join(text.split())) or type(error).__name__
+    return shown(" ".join(text.split())) or type(error).__name__
 
 
 class Store:
@@ -100,7 +105,7 @@ class Store:
             return _LOCAL, unquote(parts.path)
         if scheme not in _REMOTE:
             known = ", ".join(f"{name}://" for name in ("file", *_REMOTE))
-            raise BatchvalError(f"{_CREDENTIALS.sub('//', uri)}: unknown scheme; known are paths and {known}")
+            raise BatchvalError(f"{shown(uri)}: unknown scheme; known are paths and {known}")
         in_path = scheme in ("s3", "gs", "gcs", "abfs", "abfss")  # pyarrow's path begins with the bucket
         host = parts.netloc.rpartition("@")[2]
         path = unquote(parts.path)
@@ -160,7 +165,7 @@ class Store:
                     cleaned=cleaned,
                 )
         if empty:
-            yield Unreadable(self.uri(path), "no segments in this folder")
+            yield Unreadable(shown(self.uri(path)), "no segments in this folder")
 
     def _folders(self, path: str) -> Iterator[_Folder]:
         """Folders in order, each with its files in order."""
@@ -298,7 +303,7 @@ class _Remote(Store):
         with _as_os_errors():
             info = self._fs.get_file_info(path)
         if info.type != fs.FileType.File:
-            raise FileNotFoundError(f"{_CREDENTIALS.sub('//', self.uri(path))}: no such file")
+            raise FileNotFoundError(f"{shown(self.uri(path))}: no such file")
         return int(info.size)
 
     def source(self, path: str) -> Source:
@@ -314,10 +319,10 @@ class _Remote(Store):
                 else:
                     files = self._fs.get_file_info(fs.FileSelector(path, recursive=True))
         except OSError as error:
-            yield path, Unreadable(self.uri(path), one_line(error))
+            yield path, Unreadable(shown(self.uri(path)), one_line(error))
             return
         if about.type == fs.FileType.File and not _SEGMENT.fullmatch(about.base_name):
-            yield path, Unreadable(self.uri(path), _NO_SEGMENT)
+            yield path, Unreadable(shown(self.uri(path)), _NO_SEGMENT)
             return
         folders: dict[str, list[_Entry]] = defaultdict(list)
         for file in files:

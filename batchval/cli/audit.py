@@ -221,7 +221,7 @@ def _engine(
     if name == "spark":
         why = _no_spark(master)
         if why is None:
-            from batchval.spark.engine import run_spark  # type: ignore[import-not-found,unused-ignore]
+            from batchval.spark.engine import run_spark
 
             return "spark", lambda todo, options, out: run_spark(
                 todo, options, out, master=master, conf=conf, progress=advance
@@ -239,7 +239,7 @@ def _no_spark(master: str | None) -> str | None:
     if find_spec("pyspark") is None:
         return "Spark's Python package is not here (pip install batchval[spark])"
     try:
-        import batchval.spark.engine  # type: ignore[import-not-found,unused-ignore] # noqa: F401
+        import batchval.spark.engine  # noqa: F401
         from batchval.spark.start import java_home
     except ImportError as error:
         return f"no Spark here ({error})"

@@ -121,12 +121,31 @@ def _is_local(master: str | None) -> bool:
 def _pythons(master: str | None, conf: Mapping[str, str]) -> None:
     """Spark takes ``python3`` from the path for its workers; on this machine it must be the one that runs here."""
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if "spark.pyspark.python" in conf:
+        _here_too(Path(conf["spark.pyspark.python"]))
     if _is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if "spark.pyspark.python" in conf:
         os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
     elif _is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _here_too(python: Path) -> None:
+    """Spark plans Python sources on the driver, and calls the executors' Python there: ``./environment/bin/python``.
+
+    Where an archive is unpacked on executors alone, a link in the working folder stands for it until this process ends.
+    """
+    if python.is_absolute() or len(python.parts) < 2 or python.exists():
+        return
+    first, rest = Path(python.parts[0]), Path(*python.parts[1:])
+    if os.path.lexists(first) or not (sys.prefix / rest).exists():
+        raise BatchvalError(f"spark.pyspark.python {python} must be here too, for the driver plans with it")
+    try:
+        first.symlink_to(sys.prefix)
+    except OSError as error:
+        raise BatchvalError(f"the driver plans with spark.pyspark.python {python}, and {error}") from None
+    atexit.register(first.absolute().unlink, missing_ok=True)
 
 
 def _candidates() -> Iterator[Path]:

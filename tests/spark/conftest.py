@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from interop.kafka_broker import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
+PORT = free_port()
+#: the same JVM serves Spark Connect
+CONNECT = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.port": str(PORT),
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+}
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +32,14 @@ def spark() -> Iterator[SparkSession]:
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     try:
-        started = session("local[2]", conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"})
+        started = session("local[2]", conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"} | CONNECT)
     except NoJava as error:
         pytest.skip(str(error))
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def connect(spark: SparkSession) -> str:
+    """The address of its Spark Connect server."""
+    return f"sc://127.0.0.1:{PORT}"

@@ -54,7 +54,7 @@ def flipped(data: bytes, at: int = -3) -> bytes:
     return bytes(changed)
 
 
-def a_cluster(folder: Path, nested: bool = False) -> Path:
+def a_cluster(folder: Path) -> Path:
     """Five partitions: sound, damaged in three ways, two segments, and batches within values."""
     write(folder / "orders-0", series(120))
     parts = series(120, seed=2)
@@ -67,8 +67,7 @@ def a_cluster(folder: Path, nested: bool = False) -> Path:
     write(folder / "pay.ments-0", [*second, second[-1][:50]], base=5000)
     inner = batch([record()], base_offset=77, partition_leader_epoch=3)
     carriers = [batch(records(2, value=inner * 3), base_offset=n * 2, partition_leader_epoch=3) for n in range(40)]
-    if nested:
-        write(folder / "nested-0", carriers)
+    write(folder / "nested-0", carriers)
     return folder
 
 

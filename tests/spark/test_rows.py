@@ -47,10 +47,10 @@ def test_columns_and_types_are_the_schema(spark: SparkSession, logs: Path) -> No
 
 
 def test_deep_mode_and_topics_reach_the_reader(spark: SparkSession, logs: Path) -> None:
-    told = {"deep": "true", "mode": "kafka", "topics": "orders,none", "rows": "bad"}
+    told = {"deep": "true", "mode": "kafka", "topics": "orders,nested", "rows": "bad"}
     rows = ordered(load(spark, logs, **told).collect())
     assert {row["topic"] for row in rows} == {"orders"}
-    assert rows == plain(logs, deep=True, mode="kafka", topics=("orders", "none"), rows="bad")
+    assert rows == plain(logs, deep=True, mode="kafka", topics=("orders", "nested"), rows="bad")
 
 
 def test_no_rows_are_no_rows(spark: SparkSession, logs: Path) -> None:

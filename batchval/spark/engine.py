@@ -1,0 +1,120 @@
+"""``--engine spark``: each range of each segment is a task, its small result comes back, in waves.
+
+A result holds what the reduce needs and no rows, so a driver's memory is bounded by the waves under way. Two waves are
+there at once: the slots that one leaves at its end are taken by the next. Tasks write files by names of their own, so
+a task that is run again (a lost executor) writes the same bytes to the same place.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from batchval.audit.rows import Options
+from batchval.audit.segments import Range
+from batchval.audit.work import RangeResult, work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["run_spark"]
+
+#: tasks of a wave for each slot of the cluster: enough that its ragged end costs little
+DEEP: Final = 16
+WAVES: Final = 2
+#: bytes below which ranges share a task
+SMALL: Final = 4 << 20
+
+
+def run_spark(
+    ranges: Iterable[Range],
+    options: Options,
+    out: str | None,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[RangeResult]:
+    """Works through ranges, the largest of them first where the caller sorts so; results come as waves end.
+
+    ``progress`` gets the bytes of ranges that are done. Raises NoJava where a JVM is needed and none can be had, and
+    Spark's own error where a task fails four times: what storage refuses is in the result, so that is a defect or a
+    cluster that has gone. The session is ended if it was made here.
+    """
+    from pyspark.sql import SparkSession
+
+    from batchval.spark.start import session
+
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    before = SparkSession.getActiveSession()
+    spark = session(master, conf=conf, app_name="batchval audit")
+    try:
+        yield from _waves(spark, iter(ranges), options, out, progress or (lambda done: None))
+    finally:
+        if before is None:
+            spark.stop()
+
+
+def _waves(
+    spark: SparkSession, ranges: Iterator[Range], options: Options, out: str | None, progress: Callable[[int], None]
+) -> Iterator[RangeResult]:
+    run, slots = _runner(spark)
+    with ThreadPoolExecutor(WAVES, thread_name_prefix="batchval-wave") as threads:
+        under_way: dict[Future[list[RangeResult]], list[Range]] = {}
+        try:
+            while True:
+                while len(under_way) < WAVES and (wave := list(islice(ranges, slots * DEEP))):
+                    under_way[threads.submit(run, wave, options, out)] = wave
+                if not under_way:
+                    return
+                for done in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    wave = under_way.pop(done)
+                    results = done.result()
+                    progress(sum(one.end - one.start for one in wave))
+                    yield from results
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+Run = Callable[[Sequence[Range], Options, "str | None"], "list[RangeResult]"]
+
+
+def _runner(spark: SparkSession) -> tuple[Run, int]:
+    """How this session runs a wave, and how many tasks it runs at once."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return lambda wave, options, out: _connected(spark, wave, options, out), 16
+    context = spark.sparkContext
+
+    def run(wave: Sequence[Range], options: Options, out: str | None) -> list[RangeResult]:
+        tasks = context.parallelize(wave, _tasks(wave, context.defaultParallelism))
+        return tasks.map(lambda one: work(one, options, out)).collect()
+
+    return run, max(2, context.defaultParallelism)
+
+
+def _tasks(wave: Sequence[Range], slots: int) -> int:
+    """One a range, unless they are small: then as few as keep the slots busy and a task's own cost small."""
+    enough = sum(one.end - one.start for one in wave) // SMALL
+    return max(1, min(len(wave), max(enough, slots)))
+
+
+def _connected(spark: Any, wave: Sequence[Range], options: Options, out: str | None) -> list[RangeResult]:
+    """Spark Connect has no RDDs: a row is a task, and its result comes back in a column."""
+    import pyarrow as pa
+
+    held = [pickle.dumps(one) for one in wave]
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            results = [pickle.dumps(work(pickle.loads(held[n]), options, out)) for n in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], names=["result"])
+
+    tasks = _tasks(wave, 16)
+    rows = spark.range(0, len(wave), 1, tasks).mapInArrow(each, "result binary").collect()
+    return [pickle.loads(row.result) for row in rows]

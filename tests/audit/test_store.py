@@ -1,0 +1,182 @@
+"""Where segments lie, and what may be wrong there."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+from support.batches import batch
+from support.segments import segment
+
+from batchval.audit import store as store_module
+from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, Options, read_range
+from batchval.audit.segments import Range, cut
+from batchval.audit.store import SegmentInfo, Store, Unreadable, one_line
+from batchval.errors import BatchvalError
+
+SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+UUID = "0123456789abcdef0123456789abcdef"
+
+
+def listed(uri: str, topics: tuple[str, ...] | None = None) -> list[SegmentInfo | Unreadable]:
+    store, path = Store.of(uri)
+    return list(store.list_segments(path, topics))
+
+
+def put(folder: Path, name: str = "00000000000000000000.log", data: bytes = b"") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+    return folder / name
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that stands for everything in the bucket ``kept``."""
+    bucket = tmp_path / "kept"
+    bucket.mkdir()
+    monkeypatch.setattr(store_module, "_connected", lambda _: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()))
+    return bucket
+
+
+def test_the_fixtures() -> None:
+    found = listed(str(SEGMENTS))
+    assert all(isinstance(one, SegmentInfo) for one in found)
+    assert len(found) == len(list(SEGMENTS.rglob("*.log")))
+    assert [one.uri for one in found] == sorted(one.uri for one in found)
+    rolled = [one for one in found if isinstance(one, SegmentInfo) and one.topic == "rolled"]
+    assert [(one.partition, one.base_offset, one.index_uri is not None) for one in rolled] == [
+        (0, 0, True),
+        (0, 30, True),
+        (0, 60, True),
+    ]
+    assert {one.cleaned for one in found if isinstance(one, SegmentInfo)} == {True, False}
+    assert listed(str(SEGMENTS / "rolled-0")) == rolled
+    assert listed(rolled[1].uri) == [rolled[1]]
+    assert listed(f"file://{SEGMENTS}") == found
+    assert listed(os.path.relpath(SEGMENTS)) == found
+
+
+def test_schemes() -> None:
+    with pytest.raises(BatchvalError, match=r"^ftp://host/a: unknown scheme; known are paths and file://, s3://"):
+        Store.of("ftp://me:secret@host/a")
+    assert Store.of("s3://bucket/a%20b/c?region=eu")[1] == "bucket/a b/c"
+    assert Store.of("s3://key:secret@bucket/a/")[1] == "bucket/a"
+    assert Store.of("hdfs://name:8020/logs/a")[1] == "/logs/a"
+    for uri in ("s3://bucket/a%20b/c?region=eu", "hdfs://name:8020/logs/a", "s3://key:secret@bucket/a"):
+        store, path = Store.of(uri)
+        assert store.uri(path) == uri
+        assert pickle.loads(pickle.dumps(store)) == store
+        assert len(pickle.dumps(store)) < 300
+        assert not store.grows
+    assert one_line(OSError("put s3://key:secret@bucket/x:\n  denied")) == "put s3://bucket/x: denied"
+
+
+def test_odd_names(tmp_path: Path) -> None:
+    for name in ("a-b-7", "ünï-0", "no number", "x-99999999999", "-3", "new\nline-1", "__consumer_offsets-49"):
+        put(tmp_path / name)
+    for name in (f"a-0.{UUID}-delete", f"a-0.{UUID}-future", f"a-0.{UUID}-stray"):
+        put(tmp_path / name)
+    put(tmp_path / "a-b-7", "00000000000000000000.log.deleted")
+    put(tmp_path / "a-b-7", "17.log")
+    put(tmp_path / "a-b-7", "00000000000000000000.index")
+    names = {(one.topic, one.partition) for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)}
+    assert names == {
+        ("a-b", 7),
+        ("ünï", 0),
+        ("no number", -1),
+        ("x-99999999999", -1),
+        ("-3", -1),
+        ("new\nline", 1),
+        ("__consumer_offsets", 49),
+    }
+    assert len(listed(str(tmp_path))) == 7
+    assert [one.topic for one in listed(str(tmp_path), ("a-b", "__*")) if isinstance(one, SegmentInfo)] == [
+        "__consumer_offsets",
+        "a-b",
+    ]
+    assert listed(str(tmp_path), ("nobody",)) == []
+
+
+def test_what_cannot_be_listed_is_said(tmp_path: Path) -> None:
+    assert listed(str(tmp_path)) == [Unreadable(str(tmp_path), "no segments in this folder")]
+    missing = str(tmp_path / "missing")
+    assert listed(missing) == [Unreadable(missing, "No such file or directory")]
+    text = put(tmp_path / "a-0", "notes.txt")
+    (one,) = listed(str(text))
+    assert isinstance(one, Unreadable)
+    assert one.reason.startswith("not a segment")
+    gone = tmp_path / "a-0" / f"{1:020}.log"
+    gone.symlink_to(tmp_path / "nowhere")
+    assert listed(str(tmp_path)) == [Unreadable(str(gone), "No such file or directory")]
+
+
+def test_cleaner_checkpoints(tmp_path: Path) -> None:
+    put(tmp_path / "a-0")
+    put(tmp_path / "a-1")
+    assert [one.cleaned for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)] == [None, None]
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\na 1 17\n")
+    assert [one.cleaned for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)] == [False, True]
+    (tmp_path / "cleaner-offset-checkpoint").write_bytes(b"\xff\xfe")
+    assert [one.cleaned for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)] == [None, None]
+
+
+def rows_of(uri: str, options: Options) -> pa.Table:
+    store, path = Store.of(uri)
+    found = []
+    for one in store.list_segments(path):
+        assert isinstance(one, SegmentInfo), one
+        for part in cut(one, options.split_bytes, store):
+            assert len(pickle.dumps(part)) < 600
+            found += [block.rows for block in read_range(part, options)]
+    return pa.Table.from_batches(found, ROW_SCHEMA)
+
+
+def test_a_store_gives_the_rows_of_the_disk(remote: Path) -> None:
+    shutil.copytree(SEGMENTS, remote / "logs")
+    put(remote / "logs" / "odd name-0", data=segment(random.Random(3), 200))
+    local = rows_of(str(remote / "logs"), Options())
+    assert local.num_rows > 300
+    for split_bytes in (1 << 20, 1000):
+        assert rows_of("s3://kept/logs?region=x", Options(split_bytes=split_bytes)).equals(local)
+    near, far = listed(str(remote / "logs")), listed("s3://kept/logs?region=x")
+    assert [one[1:5] for one in near] == [one[1:5] for one in far]
+    assert [one.cleaned for one in near if isinstance(one, SegmentInfo)] == [
+        one.cleaned for one in far if isinstance(one, SegmentInfo)
+    ]
+    (one,) = listed(far[0].uri)
+    assert one == far[0]
+    store, path = Store.of(far[0].uri)
+    assert store.size(path) == near[0][4]
+    with store.open(path) as file:
+        assert bytes(file.read(0, 17)) == Path(near[0].uri).read_bytes()[:17]
+
+
+def test_a_store_that_fails(remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = listed("s3://kept/nothing")
+    assert isinstance(one, Unreadable)
+    path = put(remote / "a-0", data=batch() * 3)
+    (info,) = listed("s3://kept")
+    assert isinstance(info, SegmentInfo)
+    store, inside = Store.of(info.uri)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        store.size(inside)
+    (block,) = read_range(Range(info, 0, info.size), Options())
+    (row,) = block.rows.to_pylist()
+    assert (row["rule"], row["topic"]) == (UNREADABLE, "a")
+    assert cut(info, 100, store) == [Range(info, 0, info.size)]
+
+    def refusing(_: str) -> None:
+        raise pa.ArrowInvalid("no such\nregion")
+
+    monkeypatch.undo()
+    monkeypatch.setattr(fs, "FileSystem", type("Refusing", (), {"from_uri": staticmethod(refusing)}))
+    store_module._connected.cache_clear()
+    assert listed("s3://key:secret@other/x") == [Unreadable("s3://other/x", "no such region")]
+    store_module._connected.cache_clear()
