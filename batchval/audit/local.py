@@ -49,7 +49,8 @@ def run_local(
     left = list(ranges)
     if processes is None:
         total = sum(one.end - one.start for one in left)
-        processes = max(1, min(len(os.sched_getaffinity(0)), len(left), -(-total // WORTH)))
+        processes = min(len(os.sched_getaffinity(0)), -(-total // WORTH))
+    processes = max(1, min(processes, len(left)))
     if processes == 1:
         for one in left:
             result = work(one, options, out)

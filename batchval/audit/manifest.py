@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from batchval.audit.outputs import SEGMENTS, place_of
+from batchval.audit.outputs import SEGMENTS, ended, place_of
 from batchval.audit.rows import Options
 from batchval.audit.state import Last
 from batchval.audit.store import SegmentInfo, Store, text_of
@@ -105,6 +105,7 @@ class Manifest:
     def read(uri: str, options: Options) -> Manifest:
         """From an audit's folder, its segments/ or a file there. BatchvalError: it is none, or of other options."""
         place, path = place_of(uri)
+        ended(uri)
         try:
             if place.get_file_info(f"{path}/segments").type == fs.FileType.Directory:
                 path += "/segments"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -28,7 +29,18 @@ from batchval.audit.segments import Range
 from batchval.audit.state import COUNTERS, EXTREMES, HOUR_MS, hour_of
 from batchval.errors import BatchvalError
 
-__all__ = ["BATCHES", "ERRORS", "SEGMENTS", "SUMMARY", "BatchFiles", "finish", "place_of", "prepare", "write_table"]
+__all__ = [
+    "BATCHES",
+    "ERRORS",
+    "SEGMENTS",
+    "SUMMARY",
+    "BatchFiles",
+    "ended",
+    "finish",
+    "place_of",
+    "prepare",
+    "write_table",
+]
 
 #: Findings, and files that could not be read (rule UNREADABLE, without a position).
 ERRORS = pa.schema(
@@ -77,7 +89,9 @@ _OURS, _DONE = "_batchval_audit", "_SUCCESS"
 HOURS = 48
 _NO_HOUR = "none"  # Hive's own word for null is no type to pyarrow, where there is no other hour
 _FLUSH = 1 << 16  # rows
-_LONGEST = 200  # of a topic in a folder's name
+_WRITTEN = re.compile(r"(?s).*\.parquet|\..*\.parquet\.[0-9a-f]{32}|\..*\.crc|_SUCCESS")
+_LONGEST = 200  # of an escaped topic in a folder's name
+_KAFKAS = 249  # of a topic; what is longer is no topic's name, and with "topic=" too long for a file system
 _WORDS = ["compression_type", "timestamp_type", "rule", "reason", "path", "null_keys"]
 
 
@@ -107,6 +121,9 @@ def prepare(out: str) -> None:
         theirs = sorted(names & {"batches", *_TABLES})
         if theirs and _OURS not in names:
             raise BatchvalError(f"{out}: has {theirs[0]}/ already, and no audit wrote it; give an empty folder")
+        for name in theirs:
+            if other := _foreign(place, f"{path}/{name}"):
+                raise BatchvalError(f"{out}: {other} would be removed, and no audit wrote it; give an empty folder")
         if _DONE in names:
             place.delete_file(f"{path}/{_DONE}")
         _put(place, f"{path}/{_OURS}", b"")
@@ -114,6 +131,25 @@ def prepare(out: str) -> None:
             place.delete_dir(f"{path}/{name}")
     except (OSError, pa.ArrowException) as error:
         raise BatchvalError(f"{out}: cannot be written: {_line(error)}") from None
+
+
+def _foreign(place: Any, folder: str) -> str | None:
+    """A file that no audit has written there, which must not be removed with the others."""
+    for info in place.get_file_info(fs.FileSelector(folder, recursive=True)):
+        if info.type == fs.FileType.File and not _WRITTEN.fullmatch(info.base_name):
+            return str(info.path)
+    return None
+
+
+def ended(folder: str) -> None:
+    """BatchvalError, if in this folder an audit was interrupted, or is under way."""
+    place, path = place_of(folder)
+    try:
+        ours, done = place.get_file_info([f"{path}/{_OURS}", f"{path}/{_DONE}"])
+    except (OSError, pa.ArrowException) as error:
+        raise BatchvalError(f"{folder}: cannot be read: {_line(error)}") from None
+    if ours.type == fs.FileType.File and done.type != fs.FileType.File:
+        raise BatchvalError(f"{folder}: the audit that writes there has not come to its end")
 
 
 def finish(out: str, tables: dict[str, pa.Table], files: Iterable[str]) -> None:
@@ -232,6 +268,6 @@ class BatchFiles:
 def _folder_name(topic: str) -> str:
     """As Hive and Spark escape a value; what is too long for a folder's name is cut, and told apart by a digest."""
     name = quote(topic, safe="", errors="backslashreplace")
-    if len(name) > _LONGEST and name != topic:
+    if len(name) > (_LONGEST if name != topic else _KAFKAS):
         return f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -12,7 +13,7 @@ from batchval.audit.reduce import Audit, reduce
 from batchval.audit.rows import Options
 from batchval.audit.segments import Range, cut
 from batchval.audit.state import RangeResult
-from batchval.audit.store import SegmentInfo, Store, Unreadable
+from batchval.audit.store import SegmentInfo, Store, Unreadable, shown
 
 __all__ = ["Engine", "Work", "audit", "list_work"]
 
@@ -33,7 +34,7 @@ class Work:
         return sum(one.end - one.start for one in self.ranges)
 
 
-def list_work(paths: Iterable[str], options: Options, since: Manifest | None = None) -> Work:
+def list_work(paths: Sequence[str], options: Options, since: Manifest | None = None) -> Work:
     """Lists the segments below paths and cuts what is to be read, the largest ranges first. BatchvalError: a scheme."""
     found = Work()
     seen: set[str] = set()
@@ -58,6 +59,7 @@ def list_work(paths: Iterable[str], options: Options, since: Manifest | None = N
         for part in cut(one, options.split_bytes, store):
             if part.end > start or (part.end == one.size and start == one.size):
                 found.ranges.append(part._replace(start=max(part.start, start)))
+    found.listed += _not_there(paths, options, found.listed)
     found.ranges.sort(key=lambda part: (part.start - part.end, part.segment.uri, part.start))
     return found
 
@@ -66,6 +68,17 @@ def _listed(paths: Iterable[str], options: Options) -> Iterator[SegmentInfo | Un
     for uri in paths:
         store, path = Store.of(uri)
         yield from store.list_segments(path, options.topics)
+
+
+def _not_there(
+    paths: Sequence[str], options: Options, listed: Iterable[SegmentInfo | Unreadable]
+) -> Iterator[Unreadable]:
+    """A topic that was asked for and is nowhere: its name may be misspelt, and no news of it is not good news."""
+    topics = {one.topic for one in listed if isinstance(one, SegmentInfo)}
+    missed = [name for name in options.topics or () if not any(fnmatch.fnmatchcase(one, name) for one in topics)]
+    if missed and paths:
+        store, path = Store.of(paths[0])
+        yield Unreadable(shown(store.uri(path)), f"no topic of the name {', '.join(missed)}")
 
 
 def audit(

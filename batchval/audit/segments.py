@@ -16,6 +16,10 @@ from batchval.segment.reader import INDEX_ENTRY
 __all__ = ["Range", "SegmentInfo", "Unreadable", "cut"]
 
 
+#: ranges of a segment: of Kafka's largest, 2 GiB, they are half a MiB each
+MOST = 4096
+
+
 class Range(NamedTuple):
     """The batches of a segment that start in [start, end)."""
 
@@ -25,11 +29,12 @@ class Range(NamedTuple):
 
 
 def cut(segment: SegmentInfo, split_bytes: int, store: Store) -> list[Range]:
-    """A segment's ranges, in order, of about ``split_bytes`` each; an empty segment has one, so that it is seen.
+    """A segment's ranges, in order, of about ``split_bytes`` each, at most MOST.
 
-    One that cannot be opened stays in one piece: one task says so, once.
+    An empty segment has one, so that it is seen. One that cannot be opened stays in one piece: one task says so, once.
     """
     size = segment.size
+    split_bytes = max(split_bytes, -(-size // MOST))
     places = list(range(split_bytes, size, split_bytes))
     if places:
         try:

@@ -8,6 +8,7 @@ A path is a store's own name of a file; a URI names it everywhere, and is what t
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import functools
 import os
@@ -30,11 +31,13 @@ from batchval.segment.reader import LocalFile, SegmentReader, Source
 __all__ = ["SegmentInfo", "Source", "Store", "Unreadable", "one_line", "shown", "text_of"]
 
 _SEGMENT = re.compile(r"\d{20}\.log")
+_SEGMENT_OR_INDEX = re.compile(r"\d{20}\.(log|index)")
 _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 #: folders of logs that Kafka is about to delete, or is moving here from another disk
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
 _CHECKPOINT = "cleaner-offset-checkpoint"
 _REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+_SMALL = 64 << 20  # Kafka's indexes have up to 10 MiB, if it is not told otherwise
 _START_OF_A_BATCH = 17  # bytes: offset:8 size:4 crc or epoch:4 magic:1
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
@@ -128,8 +131,10 @@ class Store:
         return SegmentReader(self.source(path), accept_claims_header=accept_claims_header)
 
     def read_bytes(self, path: str) -> bytes:
-        """A whole small file."""
+        """A whole small file, such as an index. OSError also for one that is none: its name buys no memory."""
         with self.open(path) as file:
+            if file.size > _SMALL:
+                raise OSError(errno.EFBIG, f"{file.size:,} bytes are too many for such a file")
             return bytes(file.read(0, file.size))
 
     def list_segments(self, path: str, topics: tuple[str, ...] | None = None) -> Iterator[SegmentInfo | Unreadable]:
@@ -138,6 +143,7 @@ class Store:
         ``topics`` are names or patterns (``orders-*``).
         """
         empty = True
+        cleaned_in: dict[str, frozenset[tuple[str, str]] | None] = {}
         for folder, entries in self._folders(path):
             if isinstance(entries, Unreadable):
                 empty = False
@@ -151,7 +157,11 @@ class Store:
             if topics is not None and not any(fnmatch.fnmatchcase(topic, pattern) for pattern in topics):
                 continue
             names = {entry.path for entry in entries}
-            cleaned = self._cleaned(os.path.dirname(folder), topic, partition)
+            parent = os.path.dirname(folder)
+            if parent not in cleaned_in:
+                cleaned_in[parent] = self._cleaned(parent)
+            those = cleaned_in[parent]
+            cleaned = None if those is None else (topic, str(partition)) in those
             for entry in segments:
                 index = entry.path.removesuffix(".log") + ".index"
                 yield SegmentInfo(
@@ -171,18 +181,30 @@ class Store:
         """Folders in order, each with its files in order."""
         raise NotImplementedError
 
-    def _cleaned(self, folder: str, topic: str, partition: int) -> bool | None:
+    def _cleaned(self, folder: str) -> frozenset[tuple[str, str]] | None:
+        """The partitions that a folder's checkpoint names: read once, not for each of them."""
         try:
             lines = self.read_bytes(os.path.join(folder, _CHECKPOINT)).decode().splitlines()
         except (OSError, UnicodeDecodeError):
             return None
-        return any(line.split()[:2] == [topic, str(partition)] for line in lines[2:])
+        words = (line.split()[:2] for line in lines[2:])
+        return frozenset((pair[0], pair[1]) for pair in words if len(pair) == 2)
 
 
 def _partition_of(folder: str) -> tuple[str, int]:
     name = text_of(os.path.basename(folder))
     match = _PARTITION.fullmatch(name)
     return (match[1], int(match[2])) if match and int(match[2]) < 1 << 31 else (name, -1)
+
+
+def _is_new(folder: str, seen: set[tuple[int, int]]) -> bool:
+    """Links are followed, but no folder is walked twice: neither in a loop nor because two links lead there."""
+    try:
+        about = os.stat(folder)
+    except OSError:
+        return True  # the walk will say why
+    place = about.st_dev, about.st_ino
+    return place not in seen and not seen.add(place)  # type: ignore[func-returns-value]
 
 
 _NO_SEGMENT = "not a segment: its name must be a base offset of 20 digits and .log"
@@ -215,8 +237,11 @@ class _Local(Store):
             yield from self._entries(os.path.dirname(path), names)
             return
         problems: list[OSError] = []
-        for folder, below, names in os.walk(path, onerror=problems.append):
-            below.sort()
+        seen = {(found.st_dev, found.st_ino)}
+        for folder, below, names in os.walk(path, onerror=problems.append, followlinks=True):
+            # a folder of such a name is listed: whoever wants to read it says what is wrong
+            names += [name for name in below if _SEGMENT_OR_INDEX.fullmatch(name)]
+            below[:] = [name for name in sorted(below) if _is_new(os.path.join(folder, name), seen)]
             yield from self._entries(folder, sorted(names))
         for problem in problems:
             yield str(problem.filename), Unreadable(str(problem.filename), one_line(problem))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from batchval.audit.rows import Options
     from batchval.audit.run import Engine
 
-_SHOWN = 200  # findings in the table; --json and errors/ have all
+_SHOWN = 200  # findings in the table, files that could not be read; --json and errors/ have all
 _INTERNAL = 4
 
 
@@ -108,6 +109,17 @@ def command(
     """
     if sum((bool(paths), compare is not None, rate is not None)) != 1:
         raise click.UsageError("give either PATH… to audit, or --compare A B, or --plan RATE")
+    if "" in (*paths, *(compare or ()), out, since, rate):
+        raise click.UsageError("an empty word is no path (a variable that is not set?)")
+    if topics and not [name for word in topics for name in word.split(",") if name]:
+        raise click.UsageError("--topics names none")
+    _pairs(conf, "--conf")
+    if engine == "local" and (master is not None or conf):
+        raise click.UsageError(f"{'--conf' if master is None else '--master'} goes with --engine spark")
+    if engine == "spark" and processes is not None:
+        raise click.UsageError("--processes goes with --engine local")
+    if report is not None:
+        _can_be_written(report)
     failing = _failing(fail_on)
     try:
         from batchval.audit.rows import Options
@@ -159,20 +171,36 @@ def _audit(
         _say(str(error))
         return _INTERNAL
     facts = of_tables(found.tables, _SHOWN)
-    if report is not None:
-        from batchval.audit.report import page
-
-        report.write_text(page(facts), "utf-8")
     if as_json:
         for line in _json_lines(found, used, out):
             click.echo(json.dumps(line))
     else:
         _show(found, facts)
-    for lost in found.unreadable:
+    for lost in found.unreadable[:_SHOWN]:
         _say(f"{lost.uri}: {lost.reason}")
+    if len(found.unreadable) > _SHOWN:
+        _say(f"… and {len(found.unreadable) - _SHOWN:,} more could not be read (--json and errors/ have all)")
+    if report is not None:
+        from batchval.audit.report import page
+
+        report.write_text(page(facts), "utf-8")
     if found.unreadable:
         return 3
     return 1 if any(finding.rule in failing for finding in found.findings) else 0
+
+
+def _can_be_written(report: Path) -> None:
+    """Told before hours of work, not behind them."""
+    place = report if report.exists() else report.parent
+    if report.is_dir():
+        why = "is a folder"
+    elif not report.parent.is_dir():
+        why = f"there is no folder {report.parent}"
+    elif not os.access(place, os.W_OK):
+        why = "no permission to write there"
+    else:
+        return
+    raise click.UsageError(f"--report {report}: {why}")
 
 
 def _say(line: str) -> None:
@@ -304,8 +332,11 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
     from batchval.audit.compare import compare
+    from batchval.audit.outputs import ended
     from batchval.audit.reading import read
 
+    for folder in folders:
+        ended(folder)
     first, second = (read(folder, "summary") for folder in folders)
     answer = compare(first, second)
     if as_json:

@@ -341,3 +341,13 @@ def test_a_topic_whose_name_is_no_text(tmp_path: Path) -> None:
     shutil.copy(segment(tmp_path / "other-0", *series()), os.fsdecode(folder))
     found = run(tmp_path / "in", out=tmp_path / "out")
     assert (found.batches, found.findings, found.unreadable) == (8, [], [])
+
+
+@pytest.mark.parametrize("name", ["y" * 253, "\u00e9" * 126, "%" * 200, "=", ".", "a b\n<b>'\"", "hour=1", "-", "a-"])
+def test_odd_topics_have_folders_of_their_own(tmp_path: Path, name: str) -> None:
+    """As long as a file system lets a name be, whatever is put before it."""
+    segment(tmp_path / "in" / f"{name}-0", *series(2))
+    found = run(tmp_path / "in", out=tmp_path / "out")
+    assert (found.unreadable, found.batches, len(found.files)) == ([], 2, 1)
+    assert pq.read_table(tmp_path / "out" / "summary")["topic"].to_pylist() == [name]
+    assert pq.ParquetFile(tmp_path / "out" / found.files[0]).metadata.num_rows == 2

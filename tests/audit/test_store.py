@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -180,3 +181,69 @@ def test_a_store_that_fails(remote: Path, monkeypatch: pytest.MonkeyPatch) -> No
     store_module._connected.cache_clear()
     assert listed("s3://key:secret@other/x") == [Unreadable("s3://other/x", "no such region")]
     store_module._connected.cache_clear()
+
+
+# ---- folders as hostile users have them ----------------------------------------------------------------------------
+
+
+def test_links_are_followed_and_no_folder_is_walked_twice(tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere" / "b-0")
+    put(tmp_path / "logs" / "a-0")
+    (tmp_path / "logs" / "b-0").symlink_to(tmp_path / "elsewhere" / "b-0")
+    (tmp_path / "logs" / "again").symlink_to(tmp_path / "logs" / "a-0")
+    (tmp_path / "logs" / "loop").symlink_to(tmp_path / "logs")
+    (tmp_path / "logs" / "itself").symlink_to("itself")
+    found = listed(str(tmp_path / "logs"))
+    assert [(one.topic, one.partition) for one in found if isinstance(one, SegmentInfo)] == [("a", 0), ("b", 0)]
+    assert len(found) == 2
+
+
+def test_folders_by_the_names_of_files(tmp_path: Path) -> None:
+    """What nobody can read must not look as if it were not there."""
+    log = tmp_path / "a-0" / "00000000000000000000.log"
+    log.mkdir(parents=True)
+    put(tmp_path / "b-0")
+    index = tmp_path / "b-0" / "00000000000000000000.index"
+    index.mkdir()
+    one, other = listed(str(tmp_path))
+    assert isinstance(one, SegmentInfo)
+    assert isinstance(other, SegmentInfo)
+    assert (one.uri, other.index_uri) == (str(log), str(index))
+    for path in (one.uri, other.index_uri):
+        with pytest.raises(IsADirectoryError):
+            Store.of(str(path))[0].read_bytes(str(path))
+
+
+def test_a_name_buys_no_memory(tmp_path: Path) -> None:
+    put(tmp_path / "a-0")
+    index = put(tmp_path / "a-0", "00000000000000000000.index")
+    checkpoint = put(tmp_path, "cleaner-offset-checkpoint")
+    for path in (index, checkpoint):
+        os.truncate(path, 1 << 40)
+    (found,) = listed(str(tmp_path))
+    assert isinstance(found, SegmentInfo)
+    assert found.cleaned is None
+    with pytest.raises(OSError, match="1,099,511,627,776 bytes are too many"):
+        Store.of(str(index))[0].read_bytes(str(index))
+
+
+def test_the_checkpoint_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(5):
+        put(tmp_path / f"a-{n}")
+    put(tmp_path, "cleaner-offset-checkpoint", b"0\n2\na 1 7\na 3 9\n")
+    read: list[str] = []
+    monkeypatch.setattr(Store, "read_bytes", lambda self, path: read.append(path) or Path(path).read_bytes())
+    found = listed(str(tmp_path))
+    assert [one.cleaned for one in found if isinstance(one, SegmentInfo)] == [False, True, False, True, False]
+    assert len(read) == 1
+
+
+def test_absurd_splits_are_few(tmp_path: Path) -> None:
+    file = put(tmp_path / "a-0")
+    os.truncate(file, 2 << 30)
+    (found,) = listed(str(tmp_path))
+    assert isinstance(found, SegmentInfo)
+    parts = cut(found, 1, Store.of(found.uri)[0])
+    assert len(parts) == 4096
+    assert [parts[0].start, parts[-1].end] == [0, 2 << 30]
+    assert all(a.end == b.start for a, b in pairwise(parts))

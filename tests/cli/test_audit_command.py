@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import signal
@@ -125,6 +126,9 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "in" / "a-0", GOOD)
     file = write(tmp_path, b"x", name="file")
     run(*LOCAL, "--out", tmp_path / "a", tmp_path / "in")
+    cut_short = tmp_path / "b"
+    run(*LOCAL, "--out", cut_short, tmp_path / "in")
+    (cut_short / "_SUCCESS").unlink()
     for words, why in (
         ((), "give either"),
         ((tmp_path, "--compare", "a", "b"), "give either"),
@@ -136,6 +140,16 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
         ((tmp_path / "in", "--split-bytes", "many"), "no size"),
         ((tmp_path / "in", "--conf", "x"), "KEY=VALUE"),
         (("gopher://host/x",), "gopher"),
+        (("",), "an empty word"),
+        ((tmp_path / "in", "--out", ""), "an empty word"),
+        ((tmp_path / "in", "--since", ""), "an empty word"),
+        ((tmp_path / "in", "--report", ""), "is a folder"),
+        ((tmp_path / "in", "--report", tmp_path / "none" / "page.html"), "there is no folder"),
+        ((tmp_path / "in", "--topics", ","), "--topics names none"),
+        ((tmp_path / "in", "--master", "local[2]"), "--engine spark"),
+        ((tmp_path / "in", "--engine", "spark", "--processes", "2"), "--engine local"),
+        ((tmp_path / "in", "--since", cut_short), "has not come to its end"),
+        (("--compare", tmp_path / "a", cut_short), "has not come to its end"),
         (("--compare", tmp_path / "in", tmp_path / "in"), "summary/"),
     ):
         code, out, err = run("audit", *(() if not words else ("--engine", "local")), *words)
@@ -184,6 +198,61 @@ def test_names_that_would_move_the_cursor(run: Run, tmp_path: Path) -> None:
     code, out, err = run(*LOCAL, "--out", tmp_path / "out", tmp_path / "in")
     assert code in (1, 3)
     assert "\x1b" not in out + err
+
+
+def test_a_topic_that_is_nowhere(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a-0", GOOD)
+    write(tmp_path / "other" / "b-0", GOOD)
+    assert run(*LOCAL, "--topics", "a,b*", tmp_path / "in", tmp_path / "other")[0] == 0
+    code, out, err = run(*LOCAL, "--topics", "a,bb,c*", tmp_path / "in")
+    assert (code, err) == (3, f"batchval audit: {tmp_path / 'in'}: no topic of the name bb, c*\n")
+    assert "1 batch, 3 records" in out
+
+
+def test_a_report_that_cannot_be_written_takes_no_answer_away(
+    run: Run, faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "page.html")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    code, out, err = run(*LOCAL, "--report", tmp_path / "page.html", faulty)
+    assert (code, err) == (3, "batchval: page.html: No space left on device\n")
+    assert "crc-mismatch" in out
+
+
+def test_more_that_cannot_be_read_than_a_screen_holds(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchval.cli.audit._SHOWN", 2)
+    for n in range(5):
+        (tmp_path / f"a-{n}" / NAME).mkdir(parents=True)
+    code, _, err = run(*LOCAL, tmp_path)
+    assert (code, len(err.splitlines())) == (3, 3)
+    assert err.endswith("and 3 more could not be read (--json and errors/ have all)\n")
+    assert len(json.loads(run(*LOCAL, "--json", tmp_path)[1].splitlines()[-1])["unreadable"]) == 5
+
+
+def test_somebody_elses_files_stay(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a-0", GOOD)
+    assert run(*LOCAL, "--out", tmp_path, tmp_path / "in")[0] == 0
+    theirs = write(tmp_path / "segments" / "a-0", GOOD)
+    code, _, err = run(*LOCAL, "--out", tmp_path, tmp_path / "in")
+    assert (code, theirs.read_bytes()) == (2, GOOD)
+    assert f"{theirs} would be removed" in err
+
+
+def test_workers_that_end_again_and_again(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel kills whatever starts: the third time is the last, and the exit code does not say it was the data."""
+    for n in range(4):
+        write(tmp_path / f"a-{n}", GOOD)
+    monkeypatch.setattr("batchval.audit.local._start", functools.partial(os._exit, 9))
+    code, out, err = run("audit", "--engine", "local", "--processes", 2, tmp_path, tmp_path / "nowhere")
+    lost = "batchval audit: a worker process was killed; what it was reading is read again"
+    assert (code, out) == (4, "")
+    first, second, last = err.splitlines()
+    assert first == second == lost
+    assert "were killed 3 times in a row while 4 ranges were left" in last
 
 
 def test_a_plan(run: Run) -> None:
