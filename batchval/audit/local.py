@@ -80,7 +80,9 @@ def _pool(
     ranges: list[Range], options: Options, out: str | None, processes: int
 ) -> Iterator[tuple[Range, RangeResult]]:
     waiting = iter(list(ranges))
-    context = multiprocessing.get_context("spawn")
+    # a server that has imported everything forks the workers: each importing it would cost a second of CPU
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([work.__module__])
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start)
     under_way: dict[Future[RangeResult], Range] = {}
     try:

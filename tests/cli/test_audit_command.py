@@ -287,18 +287,20 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _children(process: int) -> list[int]:
-    found = []
+def _below(process: int) -> list[int]:
+    """Every process below this one: workers are forked by a server of theirs."""
+    parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 stat = Path("/proc", name, "stat").read_text()
-                words = Path("/proc", name, "cmdline").read_text()
             except OSError:
                 continue
-            if int(stat.rpartition(")")[2].split()[1]) == process and "spawn_main" in words:
-                found.append(int(name))
-    return found
+            parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
+    found = [process]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
 
 
 def _started(large: Path, *words: str) -> tuple[subprocess.Popen[str], list[int]]:
@@ -314,7 +316,7 @@ def _started(large: Path, *words: str) -> tuple[subprocess.Popen[str], list[int]
     )
     until = time.monotonic() + 60
     while time.monotonic() < until and process.poll() is None:
-        workers = [one for one in _children(process.pid) if _has_open(one, ".log")]
+        workers = [one for one in _below(process.pid) if _has_open(one, ".log")]
         if len(workers) == 2:
             return process, workers
         time.sleep(0.01)

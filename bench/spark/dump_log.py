@@ -1,0 +1,102 @@
+"""``batchval audit --engine local`` beside Kafka's dump-log on the same segments, whole commands, by turns.
+
+    python bench/spark/dump_log.py [--gib 2] [--rounds 3] [--save]        needs Java, and Maven once
+
+The tool checks each batch's checksum and prints a line of it (to /dev/null, without --deep-iteration); the audit does
+that and all else that it does without --deep, with ``--rows none`` and with every row in Parquet. Seconds are the
+median of the rounds, CPU that of the whole process tree. --save keeps bench/results/dump-log.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "validation")]
+
+import cells  # noqa: E402
+import machine  # noqa: E402
+import segments  # noqa: E402
+
+from tests.interop.dump_log import dump_command  # noqa: E402
+from tests.interop.kafka_broker import TOOLS_VERSION  # noqa: E402
+
+RESULT = ROOT / "bench" / "results" / "dump-log.json"
+BATCH_BYTES = (16_384, 1_024)
+PARTITIONS = 4
+TARGET = 20.0
+
+
+def run(command: list[str]) -> dict[str, float]:
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(f"{command[0]} failed: {done.stderr[-500:]}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"seconds": round(took, 3), "cpu_s": round(cpu, 3)}
+
+
+def measure(folder: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
+    logs = sorted(folder.glob("*/*.log"))
+    audit = [sys.executable, "-m", "batchval", "audit", str(folder), "--engine", "local", "--json"]
+    found: dict[str, list[dict[str, float]]] = {"dump-log": [], "rows none": [], "rows all": []}
+    with tempfile.TemporaryDirectory(prefix="batchval-out-") as out:
+        for number in range(rounds + 1):  # the first reads the files into memory
+            once = {
+                "dump-log": run(dump_command(logs, deep=False)),
+                "rows none": run([*audit, "--rows", "none"]),
+                "rows all": run([*audit, "--rows", "all", "--out", f"{out}/{number}"]),
+            }
+            if number:
+                for name, sample in once.items():
+                    found[name].append(sample)
+    return found
+
+
+def bench(gib: float, rounds: int) -> list[dict[str, Any]]:
+    rows = []
+    for batch_bytes in BATCH_BYTES:
+        with tempfile.TemporaryDirectory(prefix="batchval-dump-") as name:
+            folder = Path(name)
+            size = int(gib * 2**30) // PARTITIONS
+            batches = segments.write(folder, "bench", PARTITIONS, size, batch_bytes, cells.CODECS)
+            total = sum(file.stat().st_size for file in folder.rglob("*.log"))
+            samples = measure(folder, rounds)
+        median = {name: statistics.median(s["seconds"] for s in found) for name, found in samples.items()}
+        cpu = {name: statistics.median(s["cpu_s"] for s in found) for name, found in samples.items()}
+        faster = {name: round(median["dump-log"] / median[name], 2) for name in ("rows none", "rows all")}
+        less = {name: round(cpu["dump-log"] / cpu[name], 2) for name in faster}
+        row = {"batch_bytes": total // batches, "batches": batches, "bytes": total, "seconds": median, "cpu_s": cpu}
+        rows.append(row | {"faster": faster, "less_cpu": less, "target": TARGET, "samples": samples})
+        print({key: rows[-1][key] for key in ("batch_bytes", "seconds", "cpu_s", "faster", "less_cpu")}, flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gib", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--save", action="store_true")
+    given = parser.parse_args()
+    load = os.getloadavg()[0]
+    rows = bench(given.gib, given.rounds)
+    about = machine.describe() | {"kafka tools": TOOLS_VERSION, "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    about["load_before_and_after"] = [load, os.getloadavg()[0]]
+    if given.save:
+        RESULT.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The benches of audits run once, tiny. No time is asserted: what is tested is that they measure what they say."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from batchval.segment.check import Options, Summary, check_paths
+from tests.interop.kafka_broker import ToolMissing, classpath
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench" / "spark"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bench_on_path() -> Iterator[None]:
+    added = [str(BENCH), str(BENCH.parent / "validation")]
+    before = set(sys.modules)
+    sys.path[:0] = added
+    yield
+    for path in added:
+        sys.path.remove(path)
+    for name in ("batches", "cells", "dump_log", "engines", "machine", "segments"):
+        if name not in before:
+            sys.modules.pop(name, None)
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def test_segments_are_sound_and_as_large_as_asked(tmp_path: Path) -> None:
+    count = module("segments").write(tmp_path, "bench", 2, 1 << 20, 4_096, ("none", "gzip", "snappy", "lz4", "zstd"))
+    summary = Summary()
+    assert list(check_paths([tmp_path], Options(), summary)) == []  # its index does not lie, either
+    assert summary.batches == count > 400
+    assert 0.98 < summary.bytes / (2 << 20) <= 1
+    assert (tmp_path / "bench-1" / f"{0:020}.index").stat().st_size >= 8 * 100
+
+
+def test_cpu_of_the_tree_counts_children() -> None:
+    engines = module("engines")
+    before, began = engines.tree_cpu_s(), time.process_time()
+    busy = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+    subprocess.run([sys.executable, "-c", busy], check=True)
+    assert engines.tree_cpu_s() - before >= 0.45 + time.process_time() - began - 0.05
+
+
+@pytest.mark.jvm
+def test_dump_log_beside_an_audit() -> None:
+    try:
+        classpath("tools")
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    rows = module("dump_log").bench(0.002, 1)
+    assert len(rows) == 2
+    for row in rows:
+        assert {name: len(samples) for name, samples in row["samples"].items()} == {
+            "dump-log": 1,
+            "rows none": 1,
+            "rows all": 1,
+        }
+        assert row["faster"]["rows none"] > 0
+    assert rows[0]["batch_bytes"] > 8 * rows[1]["batch_bytes"]
