@@ -23,6 +23,8 @@ CLAIMS_BENCH ?= --write-readme
 PROXY_BENCH ?= --write-readme
 # options of bench/perf_tools/consume.py
 PERF_BENCH ?= --write-readme
+# options of bench/spark/spark_run.py
+SPARK_BENCH ?= --write-readme
 # options of bench/pipelining/table.py: it takes what is kept of an earlier run, too, if --fresh is left out
 PIPELINING_BENCH ?= --fresh --write-readme
 
@@ -39,7 +41,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full lint check coverage hostile bench bench-claims bench-proxy bench-pipelining bench-perf bench-compare conformance clean python missing
+.PHONY: help build demo test test-full lint check coverage hostile bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-compare conformance clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -90,6 +92,9 @@ bench-pipelining: build  ## producers beside each other over a long path (root, 
 bench-perf: build  ## perf produce and consume beside Kafka's tools and librdkafka (Java, Maven), into the README
 	$(PY) bench/perf_tools/produce.py $(PERF_BENCH)
 	$(PY) bench/perf_tools/consume.py $(PERF_BENCH)
+
+bench-spark: build  ## kafka-segments beside the same engine in plain processes (Java), into the README
+	$(PY) bench/spark/spark_run.py $(SPARK_BENCH)
 
 bench-compare: build  ## measures again and compares with the saved baseline
 	$(PY) bench/validation/compare.py

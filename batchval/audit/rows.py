@@ -165,15 +165,20 @@ _AS_THEY_ARE = (
     *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "last_sequence", "is_transactional"),
     *("is_control_batch", "attributes", "last_offset_delta", "is_valid", "error_code"),
 )
-_CODECS = pa.array([*(c.kafka_name for c in CompressionType), "5", "6", "7"])
-_TIMESTAMP_TYPES = pa.array([TimestampType(number).kafka_name for number in (-1, 0, 1)])
-_PATHS = pa.array(PATHS)
+# no arrays yet: the first one that pyarrow makes brings pandas with it, and whoever only lists and cuts needs neither
+_CODECS = (*(c.kafka_name for c in CompressionType), "5", "6", "7")
+_TIMESTAMP_TYPES = tuple(TimestampType(number).kafka_name for number in (-1, 0, 1))
 _HONEST, _LYING = CLAIMS.index("honest"), CLAIMS.index("lying")
-_RULES = pa.array([rule.id if (rule := by_number(number)) else None for number in builtins.range(128)])
+_RULES = tuple(rule.id if (rule := by_number(number)) else None for number in builtins.range(128))
 
 
-def _picked(names: pa.Array, numbers: np.ndarray) -> pa.Array:
-    return names.take(pa.array(numbers))
+@functools.cache
+def _array(names: tuple[str | None, ...]) -> pa.Array:
+    return pa.array(names, pa.string())
+
+
+def _picked(names: tuple[str | None, ...], numbers: np.ndarray) -> pa.Array:
+    return _array(names).take(pa.array(numbers))
 
 
 def to_rows(
@@ -205,7 +210,7 @@ def to_rows(
     arrays["delete_horizon_ms"] = pa.array(horizon, mask=horizon == NO_DELETE_HORIZON)
     arrays["crc"] = pa.array(column("crc").astype("<i8"))
     arrays["rule"] = _picked(_RULES, column("rule"))
-    arrays["path"] = _picked(_PATHS, column("path"))
+    arrays["path"] = _picked(tuple(PATHS), column("path"))
     sizes = column("uncompressed_size")
     arrays["uncompressed_size"] = pa.array(sizes, mask=sizes < 0)
     if options.accept_claims_header:

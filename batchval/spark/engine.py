@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from batchval.audit.rows import Options
 from batchval.audit.segments import Range
 from batchval.audit.work import RangeResult, work
+from batchval.spark.source import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,9 +94,16 @@ def _runner(spark: SparkSession) -> tuple[Run, int]:
 
     def run(wave: Sequence[Range], options: Options, out: str | None) -> list[RangeResult]:
         tasks = context.parallelize(wave, _tasks(wave, context.defaultParallelism))
-        return tasks.map(lambda one: work(one, options, out)).collect()
+        return tasks.mapPartitions(lambda part: _worked(part, options, out)).collect()
 
     return run, max(2, context.defaultParallelism)
+
+
+def _worked(part: Iterable[Range], options: Options, out: str | None) -> Iterator[RangeResult]:
+    """What one task does."""
+    for one in part:
+        yield work(one, options, out)
+    settle()
 
 
 def _tasks(wave: Sequence[Range], slots: int) -> int:
@@ -112,7 +120,8 @@ def _connected(spark: Any, wave: Sequence[Range], options: Options, out: str | N
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            results = [pickle.dumps(work(pickle.loads(held[n]), options, out)) for n in batch.column(0).to_pylist()]
+            wanted = (pickle.loads(held[n]) for n in batch.column(0).to_pylist())
+            results = [pickle.dumps(one) for one in _worked(wanted, options, out)]
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], names=["result"])
 
     tasks = _tasks(wave, 16)

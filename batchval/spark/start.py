@@ -95,8 +95,10 @@ def session(
         builder = builder.remote(master)
     else:
         master = master or wanted.get("spark.master")
-        if not _running():
+        started, running = _under_way()
+        if not started:
             os.environ["JAVA_HOME"] = str(java_home())
+        if not running:
             _pythons(master, wanted)
             wanted = {**DEFAULTS, **(LOOPBACK if _is_local(master) else {}), **wanted}
         if master is not None:
@@ -108,10 +110,11 @@ def session(
     return spark
 
 
-def _running() -> bool:
+def _under_way() -> tuple[bool, bool]:
+    """Has a JVM been started by this process; and is there a context in it?"""
     from pyspark import SparkContext
 
-    return SparkContext._gateway is not None
+    return SparkContext._gateway is not None, SparkContext._active_spark_context is not None
 
 
 def _is_local(master: str | None) -> bool:

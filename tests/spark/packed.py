@@ -47,7 +47,7 @@ def make(archive: Path) -> None:
                 _link(place, packages / place.name)
         for name in ("batchval", "pyspark_batchval", "pyspark_batchval_live"):
             shutil.copytree(ROOT / name, packages / name, ignore=_LEFT_OUT)
-        # its links lead to the interpreter of this machine; venv-pack 0.2 spoils those of python3.11 where -p is given
+        # its links lead to the interpreter of this machine; venv-pack 0.2 spoils them where a python_prefix is given
         venv_pack.pack(str(environment), output=str(archive), compress_level=0)
 
 

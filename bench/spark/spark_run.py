@@ -1,0 +1,414 @@
+"""kafka-segments beside the same engine in as many plain processes: same ranges, same machine, in turns.
+
+    python bench/spark/spark_run.py [--gib 8] [--rounds 5] [--cores N] [--quick] [--write-readme]
+
+Two segments of 1 GiB, hard-linked into as many partitions as make --gib: what is read lies in the page cache. CPU is
+that of the whole tree of processes (driver, JVM, Python workers), from /proc. Everybody has the ranges that
+kafka-segments cuts (256 MiB). "plain": a process reads one range after the other and drops the rows; "processes": as
+many as cores, each a task at a time; "spark": DataFrame to Spark's noop sink. The first round is dropped: the JVM
+compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import statistics
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT), str(HERE), str(HERE.parent / "validation")]
+
+import machine  # noqa: E402
+import readme_section  # noqa: E402
+import segments  # noqa: E402
+
+from batchval.audit.rows import Options, read_range  # noqa: E402
+from batchval.audit.run import list_work  # noqa: E402
+from batchval.audit.segments import Range  # noqa: E402
+from batchval.audit.work import work  # noqa: E402
+
+SECTION = "spark"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+HZ = os.sysconf("SC_CLK_TCK")
+MIB = 1 << 20
+#: ways, and what they do; the first is what the next two stand beside
+WAYS = {
+    "plain": "one plain process",
+    "processes": "plain processes, one a core",
+    "spark": "Spark, rows=all, to nowhere",
+    "spark bad": "Spark, rows=bad, to nowhere",
+    "spark parquet": "Spark, rows=all, Spark's Parquet",
+    "processes parquet": "plain processes, rows=all, the audit's Parquet",
+    "engine parquet": "`audit --engine spark`, rows=all, the audit's Parquet",
+}
+TARGETS = {
+    "throughput": ("Spark's throughput over that of plain processes", "≥", 0.6),
+    "cpu": ("Spark's own CPU, s/GB (over that of plain processes)", "≤", 0.30),
+    "parquet": ("Spark's Parquet, µs of CPU a row (over rows=all to nowhere)", "≤", 10.0),
+    "engine": ("the audit's Parquet on Spark, µs of CPU a row (over rows=all to nowhere)", "≤", 10.0),
+    "memory": ("RSS of a Python worker, batches of 16 MiB, MiB", "≤", 250.0),
+    "memory deep": ("the same, deep, MiB", "≤", 320.0),
+}
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+
+def tree() -> dict[int, tuple[str, float]]:
+    """This process and all below it: the name, and CPU seconds with those of children that have ended."""
+    found: dict[int, tuple[str, float]] = {}
+    below: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = file.read_text()
+        except OSError:
+            continue
+        pid, name = int(text.split()[0]), text[text.index("(") + 1 : text.rindex(")")]
+        fields = text.rpartition(")")[2].split()
+        found[pid] = name, sum(map(int, fields[11:15])) / HZ
+        below.setdefault(int(fields[1]), []).append(pid)
+    left, mine = [os.getpid()], {}
+    while left:
+        pid = left.pop()
+        if pid in found:
+            mine[pid] = found[pid]
+        left += below.get(pid, [])
+    return mine
+
+
+def cpu() -> float:
+    """CPU seconds of the tree until now. Spark's workers outlive a job, so none of it is lost with them."""
+    return sum(seconds for _, seconds in tree().values())
+
+
+def status(pid: int, field: str) -> int:
+    """Of /proc/PID/status, in KiB; 0 where the process is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(field + ":")), 0)
+
+
+def workers() -> list[int]:
+    """Python processes below Spark's JVM."""
+    return [pid for pid, (name, _) in tree().items() if name.startswith("python") and _parent_is_python(pid)]
+
+
+def _parent_is_python(pid: int) -> bool:
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"pyspark.daemon" in line
+
+
+# ---- ways -----------------------------------------------------------------------------------------------------------
+
+
+def read_all(job: tuple[Range, Options]) -> int:
+    return sum(block.rows.num_rows for block in read_range(*job))
+
+
+def write_all(job: tuple[Range, Options, str]) -> int:
+    work(*job)
+    return 0
+
+
+class Bench:
+    """What is measured on one folder of logs."""
+
+    def __init__(self, logs: Path, out: Path, cores: int, split: int) -> None:
+        self.logs, self.out, self.cores = str(logs), out, cores
+        self.options = Options(split_bytes=split)
+        todo = list_work([self.logs], self.options)
+        self.ranges, self.bytes = todo.ranges, todo.bytes
+        self.pool = multiprocessing.get_context("spawn").Pool(cores)
+        from batchval.spark import session
+
+        self.spark = session(
+            f"local[{cores}]",
+            conf={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": str(cores)},
+        )
+
+    def close(self) -> None:
+        self.pool.terminate()
+        self.pool.join()
+        self.spark.stop()
+
+    def frame(self, **options: str) -> Any:
+        told = {"splitBytes": str(self.options.split_bytes), **options}
+        return self.spark.read.format("kafka-segments").options(**told).load(self.logs)
+
+    def ways(self) -> dict[str, Callable[[], Any]]:
+        jobs = [(one, self.options) for one in self.ranges]
+
+        def engine() -> None:
+            from batchval.spark.engine import run_spark
+
+            for _ in run_spark(self.ranges, self.options, self._fresh()):
+                pass
+
+        return {
+            "plain": lambda: sum(map(read_all, jobs)),
+            "processes": lambda: sum(self.pool.imap_unordered(read_all, jobs)),
+            "spark": lambda: self.frame().write.format("noop").mode("overwrite").save(),
+            "spark bad": lambda: self.frame(rows="bad").write.format("noop").mode("overwrite").save(),
+            "spark parquet": lambda: self.frame().write.mode("overwrite").parquet(self._fresh()),
+            "processes parquet": lambda: list(
+                self.pool.imap_unordered(write_all, [(*job, out) for out in [self._fresh()] for job in jobs])
+            ),
+            "engine parquet": engine,
+        }
+
+    def _fresh(self) -> str:
+        shutil.rmtree(self.out, ignore_errors=True)
+        return str(self.out)
+
+    def rows(self) -> int:
+        """How many rows there are; everybody must see as many."""
+        seen = {
+            "processes": sum(self.pool.imap_unordered(read_all, [(one, self.options) for one in self.ranges])),
+            "spark": self.frame().count(),
+        }
+        if len(set(seen.values())) != 1:
+            raise SystemExit(f"not the same rows: {seen}")
+        return seen["spark"]
+
+    def rounds(self, rounds: int, names: list[str]) -> dict[str, list[dict[str, float]]]:
+        ways = self.ways()
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+        for number in range(rounds + 1):
+            for name in names:
+                before, start = cpu(), time.perf_counter()
+                ways[name]()
+                run = {"wall": time.perf_counter() - start, "cpu": cpu() - before}
+                if number:
+                    found[name].append(run)
+                print(f"round {number}  {name:<18} {run['wall']:7.2f} s  CPU {run['cpu']:7.2f} s", file=sys.stderr)
+        return found
+
+
+def worker_memory(logs: Path, cores: int, deep: bool) -> float:
+    """The largest RSS that a Python worker had while it read ``logs``, in MiB, sampled every 5 ms."""
+    from batchval.spark import session
+
+    spark = session(f"local[{cores}]", conf={"spark.driver.memory": "1g"})
+    most = 0
+    over = threading.Event()
+
+    def look() -> None:
+        nonlocal most
+        while not over.is_set():
+            for pid in workers():
+                most = max(most, status(pid, "VmHWM"))
+            over.wait(0.05)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        frame = spark.read.format("kafka-segments").options(deep=str(deep).lower(), splitBytes="128m")
+        frame.load(str(logs)).write.format("noop").mode("overwrite").save()
+    finally:
+        over.set()
+        looking.join()
+        spark.stop()
+    return most / 1024
+
+
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+def figures(found: dict[str, list[dict[str, float]]], size: int, rows: int) -> dict[str, list[float]]:
+    """Round by round. GB are 10**9 bytes."""
+    gb = size / 1e9
+
+    def over(a: str, b: str, what: Callable[[dict[str, float], dict[str, float]], float]) -> list[float]:
+        return [what(x, y) for x, y in zip(found.get(a, []), found.get(b, []), strict=False)]
+
+    return {
+        "throughput": over("spark", "processes", lambda x, y: y["wall"] / x["wall"]),
+        "cpu": over("spark", "processes", lambda x, y: (x["cpu"] - y["cpu"]) / gb),
+        "parquet": over("spark parquet", "spark", lambda x, y: (x["cpu"] - y["cpu"]) / rows * 1e6),
+        "engine": over("engine parquet", "spark", lambda x, y: (x["cpu"] - y["cpu"]) / rows * 1e6),
+    }
+
+
+def verdicts(measured: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """``met``, ``missed``, or ``noise`` where the target lies within the spread."""
+    found = []
+    for name, values in measured.items():
+        if not values:
+            continue
+        words, sign, target = TARGETS[name]
+        middle = statistics.median(values)
+        spread = (max(values) - min(values)) / 2
+        good = middle >= target if sign == "≥" else middle <= target
+        near = middle + spread >= target if sign == "≥" else middle - spread <= target
+        found.append(
+            {
+                "name": words,
+                "target": f"{sign} {target:g}",
+                "value": middle,
+                "spread": spread,
+                "verdict": "met" if good else "noise" if near else "missed",
+            }
+        )
+    return found
+
+
+def table(result: dict[str, Any]) -> str:
+    where, gb = result["machine"], result["bytes"] / 1e9
+    lines = [
+        f"{result['date'][:10]}, commit {where['commit']}, {where['processor']}, {where['system']}, Python "
+        f"{where['python']}, {', '.join(f'{name} {version}' for name, version in result['versions'].items())}; "
+        f"{gb:.1f} GB in the page cache, {result['rows']:,} batches of about 16 kB, all codecs, not deep; "
+        f"{result['cores']} cores, ranges of {result['split'] // MIB} MiB; median of {result['rounds']}; load average "
+        f"at the end {result['load'][0]:.1f}.",
+        "",
+        "| | GB/s | over plain processes | CPU s/GB | from – to |",
+        "|---|---|---|---|---|",
+    ]
+    processes = result["runs"].get("processes")
+    for name, runs in result["runs"].items():
+        wall = statistics.median(run["wall"] for run in runs)
+        ratio = ""
+        if processes:
+            pairs = zip(processes, runs, strict=True)
+            ratio = f"{statistics.median(a['wall'] / b['wall'] for a, b in pairs):.2f}"
+        costs = [run["cpu"] / gb for run in runs]
+        lines.append(
+            f"| {WAYS[name]} | {gb / wall:.2f} | {ratio} | {statistics.median(costs):.3f} | "
+            f"{min(costs):.3f} – {max(costs):.3f} |"
+        )
+    lines += ["", "| | target | measured | ± | |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {one['name']} | {one['target']} | {one['value']:.2f} | {one['spread']:.2f} | {one['verdict']} |"
+        for one in result["verdicts"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# ---- the run --------------------------------------------------------------------------------------------------------
+
+
+def make_logs(folder: Path, gib: float, batch_bytes: int = 16 << 10) -> Path:
+    """Two segments, each the content of half of the partitions."""
+    logs = folder / "logs"
+    each = min(1.0, gib / 2)
+    segments.write(logs, "bench", 2, int(each * (1 << 30)), batch_bytes, CODECS)
+    for number in range(2, max(2, round(gib / each))):
+        target = logs / f"bench-{number}"
+        target.mkdir()
+        for file in (logs / f"bench-{number % 2}").iterdir():
+            os.link(file, target / file.name)
+    return logs
+
+
+def make_large(folder: Path, batch_mib: int, mib: int) -> Path:
+    """Batches just below so many MiB, as stored, uncompressed and zstd, in one partition each."""
+    for codec in ("none", "zstd"):
+        batch = bytearray(segments.batch_near(codec, batch_mib * MIB - (64 << 10), 0))
+        log = folder / f"large-{codec}-0" / f"{0:020}.log"
+        log.parent.mkdir(parents=True)
+        with log.open("wb") as file:
+            for offset in range(0, (mib // batch_mib) * 1_000_000, 1_000_000):
+                struct.pack_into(">q", batch, 0, offset)
+                file.write(batch)
+    return folder
+
+
+def warm(logs: Path) -> None:
+    """Into the page cache."""
+    for file in sorted(logs.rglob("*.log")):
+        with file.open("rb", buffering=0) as data:
+            while data.read(16 << 20):
+                pass
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gib", type=float, default=8.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--split", type=int, default=256 * MIB, metavar="BYTES")
+    parser.add_argument("--only", nargs="+", choices=sorted(WAYS), default=list(WAYS))
+    parser.add_argument("--no-memory", action="store_true", help="without the run for worker memory")
+    parser.add_argument("--quick", action="store_true", help="a look at 64 MiB: one round, no result")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "spark")
+    parser.add_argument("--write-readme", action="store_true", help="and bench/results/spark.*")
+    given = parser.parse_args(argv)
+    if given.quick:
+        given.gib, given.rounds, given.split = 1 / 16, 1, 8 * MIB
+    if given.write_readme:
+        if given.quick or given.gib < 8 or given.rounds < 3 or set(given.only) != set(WAYS) or given.no_memory:
+            parser.error("the README's section is of everything: 8 GiB, three rounds at least")
+        readme_section.check(SECTION)
+    return given
+
+
+def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    logs = make_logs(folder, given.gib)
+    warm(logs)
+    bench = Bench(logs, folder / "out", given.cores, given.split)
+    try:
+        rows = bench.rows()
+        found = bench.rounds(given.rounds, [name for name in WAYS if name in given.only])
+    finally:
+        bench.close()
+    measured = figures(found, bench.bytes, rows)
+    if not given.no_memory:
+        large = make_large(folder / "large", *((1, 16) if given.quick else (16, 512)))
+        measured["memory"] = [worker_memory(large, given.cores, deep=False)]
+        measured["memory deep"] = [worker_memory(large, given.cores, deep=True)]
+    import pandas
+    import pyarrow
+    import pyspark
+
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine.describe(),
+        "versions": {"PySpark": pyspark.__version__, "pyarrow": pyarrow.__version__, "pandas": pandas.__version__},
+        "bytes": bench.bytes,
+        "rows": rows,
+        "cores": given.cores,
+        "split": given.split,
+        "rounds": given.rounds,
+        "load": os.getloadavg(),
+        "runs": found,
+        "measured": measured,
+        "verdicts": verdicts(measured),
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    given = arguments(argv)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory(prefix="batchval-bench-") as folder:
+        result = measure(given, Path(folder))
+    text = table(result)
+    print(text, end="")
+    places = [given.out] + ([ROOT / "bench" / "results" / SECTION] if given.write_readme else [])
+    for place in places:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+        place.with_suffix(".md").write_text(f"# Spark beside plain processes\n\n{text}")
+    if given.write_readme:
+        readme_section.put(SECTION, text)
+
+
+if __name__ == "__main__":
+    main()

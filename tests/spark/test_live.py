@@ -1,0 +1,184 @@
+"""``kafka-batches`` at a real broker: the rows of its segments, each once, in batches and streams; alone, no broker."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interop.kafka_broker import KafkaBroker, ToolMissing, free_port
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from batchval.audit.rows import UNREADABLE
+from batchval.errors import BatchvalError
+from batchval.producer import Producer, ProducerOptions
+from batchval.spark.live import BatchesStreamReader, KafkaBatches, Stretch
+from batchval.spark.schema import row_type
+
+from .logs import plain
+
+#: what a file knows and a topic does not
+PLACES = ("segment", "position")
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaBroker]:
+    broker = KafkaBroker(config={"num.partitions": 3})
+    try:
+        broker.start()
+    except ToolMissing as error:
+        pytest.skip(str(error))
+    try:
+        yield broker
+    finally:
+        broker.stop()
+        broker._forget()
+
+
+def produce(kafka: KafkaBroker, topic: str, count: int, codec: str = "none") -> None:
+    async def send() -> None:
+        options = ProducerOptions(
+            bootstrap_servers=[kafka.bootstrap], linger_ms=0, batch_size=400, compression_type=codec
+        )
+        async with Producer(options) as producer:
+            for n in range(count):
+                await producer.produce_async(topic, b"value %d" % n, key=b"key %d" % n)
+            await producer.flush()
+
+    asyncio.run(send())
+
+
+def comparable(rows: Any) -> list[dict[str, Any]]:
+    dicts = [row if isinstance(row, dict) else row.asDict() for row in rows]
+    kept = [{name: value for name, value in row.items() if name not in PLACES} for row in dicts]
+    return sorted(kept, key=lambda row: (row["topic"], row["partition"], row["base_offset"]))
+
+
+def at_rest(kafka: KafkaBroker, topic: str) -> list[dict[str, Any]]:
+    """The rows of what the broker has written, without the tail that it has allocated ahead."""
+    rows = plain(kafka.data, topics=(topic,))
+    return comparable(row for row in rows if row["magic"] is not None)
+
+
+def told(kafka: KafkaBroker, topic: str, **options: str) -> CaseInsensitiveDict:
+    return CaseInsensitiveDict({"kafka.bootstrap.servers": kafka.bootstrap, "topics": topic, **options})
+
+
+@pytest.mark.jvm
+def test_rows_are_those_of_the_segments(spark: SparkSession, kafka: KafkaBroker) -> None:
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        produce(kafka, "live-batch", 60, codec)
+    rows = spark.read.format("kafka-batches").options(**told(kafka, "live-batch")).load().collect()
+    assert len({row.partition for row in rows}) == 3
+    assert {row.compression_type for row in rows} == {"none", "gzip", "snappy", "lz4", "zstd"}
+    assert {(row.segment, row.position) for row in rows} == {(None, None)}
+    assert comparable(rows) == at_rest(kafka, "live-batch")
+    deep = spark.read.format("kafka-batches").options(**told(kafka, "live-batch", deep="true", rows="bad"))
+    assert deep.load().count() == 0
+
+
+@pytest.mark.jvm
+def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, kafka: KafkaBroker, tmp_path: Path) -> None:
+    def run() -> list[dict[str, Any]]:
+        options = told(kafka, "live-stream", maxOffsetsPerTrigger="70")
+        source = spark.readStream.format("kafka-batches").options(**options).load()
+        writer = source.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.option("path", str(tmp_path / "rows")).trigger(availableNow=True).start()
+        assert query.awaitTermination(240)
+        return comparable(spark.read.schema(row_type()).parquet(str(tmp_path / "rows")).collect())
+
+    produce(kafka, "live-stream", 200)
+    assert run() == at_rest(kafka, "live-stream")
+    produce(kafka, "live-stream", 100, "lz4")
+    rows = run()
+    assert rows == at_rest(kafka, "live-stream")
+    assert sum(row["records_count"] for row in rows) == 300
+    assert run() == rows
+
+
+@pytest.mark.jvm
+def test_stretches_that_meet_within_a_batch_have_it_once(kafka: KafkaBroker) -> None:
+    """Offsets of any checkpoint, also such as lie in the middle of a batch."""
+    produce(kafka, "live-cut", 150)
+    stream = KafkaBatches(told(kafka, "live-cut")).streamReader(row_type())
+    start, end = stream.initialOffset(), stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert sum(end["live-cut"].values()) == 150
+    rows: list[dict[str, Any]] = []
+    for middle in ({"live-cut": {number: at * n // 5 for number, at in end["live-cut"].items()}} for n in range(1, 6)):
+        for stretch in stream.partitions(start, middle):
+            rows += [row for found in stream.read(stretch) for row in found.to_pylist()]
+        start = middle
+    assert comparable(rows) == at_rest(kafka, "live-cut")
+
+
+@pytest.mark.jvm
+def test_offsets_that_are_gone_are_a_row(kafka: KafkaBroker) -> None:
+    produce(kafka, "live-gone", 10)
+    reader = KafkaBatches(told(kafka, "live-gone")).reader(row_type())
+    (rows,) = reader.read(Stretch("live-gone", 0, 5000, 6000))
+    (row,) = rows.to_pylist()
+    assert (row["rule"], row["topic"], row["partition"]) == (UNREADABLE, "live-gone", 0)
+    assert "offsets from 5000 on are not in the log any more" in row["reason"]
+
+
+def test_a_broker_that_is_not_there_is_a_row_in_time() -> None:
+    options = {"kafka.bootstrap.servers": f"127.0.0.1:{free_port()}", "topics": "t", "timeoutMs": "1500"}
+    reader = KafkaBatches(CaseInsensitiveDict(options)).reader(row_type())
+    (rows,) = reader.read(Stretch("t", 1, 0, 10))
+    (row,) = rows.to_pylist()
+    assert row["rule"] == UNREADABLE
+    assert row["reason"]
+
+
+def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topics": "t", "maxOffsetsPerTrigger": "100"}
+    stream = KafkaBatches(CaseInsensitiveDict(options)).streamReader(row_type())
+    assert isinstance(stream, BatchesStreamReader)
+    assert stream.getDefaultReadLimit() == ReadMaxRows(100)
+    stream.target = {"t": {"0": 1000, "1": 10, "2": 500}}
+    assert stream.latestOffset({"t": {"2": 490}}, ReadMaxRows(100)) == {"t": {"0": 80, "1": 10, "2": 500}}
+    assert stream.latestOffset({"t": {"2": 490}}, ReadAllAvailable()) == stream.target
+    assert stream.latestOffset(stream.target, ReadMaxRows(100)) == stream.target
+    (left,) = stream.partitions({"t": {"0": 1000, "1": 10}}, {"t": {"0": 1000, "1": 10, "2": 7}})
+    assert left == Stretch("t", 2, 0, 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topics": "t"}, "no option kafka.bootstrap.servers is given"),
+        ({"kafka.bootstrap.servers": "a:1"}, "no option topics is given"),
+        ({"kafka.bootstrap.servers": "a", "topics": "t"}, "'a' is no address: host:port"),
+        (
+            {"kafka.bootstrap.servers": "a:1", "topics": "t", "startingOffsets": "now"},
+            "option startingOffsets is 'now'",
+        ),
+        ({"kafka.bootstrap.servers": "a:1", "topics": "t", "path": "/x"}, "kafka-batches has no option 'path'"),
+        (
+            {"kafka.bootstrap.servers": "a:1", "topics": "t", "splitBytes": "1"},
+            "kafka-batches has no option 'splitbytes'",
+        ),
+        (
+            {"kafka.bootstrap.servers": "a:1", "topics": "t", "kafka.security.protocol": "MAGIC"},
+            "security.protocol MAGIC",
+        ),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options: dict[str, str], said: str) -> None:
+    with pytest.raises(BatchvalError, match=re.escape(said)):
+        KafkaBatches(CaseInsensitiveDict(options)).reader(row_type())
+
+
+def test_a_password_is_in_no_message() -> None:
+    options = {
+        "kafka.bootstrap.servers": "a:1", "topics": "t", "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "NONE", "kafka.sasl.username": "u", "kafka.sasl.password": "hush-hush",
+    }  # fmt: skip
+    with pytest.raises(BatchvalError) as caught:
+        KafkaBatches(CaseInsensitiveDict(options)).reader(row_type())
+    assert "hush-hush" not in str(caught.value)
