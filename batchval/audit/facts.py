@@ -197,9 +197,10 @@ def _rules(summary: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], Counte
 def of_tables(tables: Mapping[str, pa.Table], findings: int = 200) -> Facts:
     """Of an audit's tables: errors, summary and segments; with the first findings."""
     errors = tables["errors"]
-    lost = pc.equal(errors["rule"], UNREADABLE)
-    found = errors.filter(pc.invert(lost))
-    return gather(tables["summary"], found.slice(0, findings), found.num_rows, tables["segments"], errors.filter(lost))
+    lost = errors.filter(pc.equal(errors["rule"], UNREADABLE))
+    first = errors.slice(0, findings + lost.num_rows)  # of millions no copy is made
+    first = first.filter(pc.not_equal(first["rule"], UNREADABLE)).slice(0, findings)
+    return gather(tables["summary"], first, errors.num_rows - lost.num_rows, tables["segments"], lost)
 
 
 def gather(

@@ -27,6 +27,7 @@ from pyarrow import fs
 from batchval.audit.rows import ROW_SCHEMA
 from batchval.audit.segments import Range
 from batchval.audit.state import COUNTERS, EXTREMES, HOUR_MS, hour_of
+from batchval.audit.store import shown
 from batchval.errors import BatchvalError
 
 __all__ = [
@@ -152,9 +153,20 @@ def ended(folder: str) -> None:
         raise BatchvalError(f"{folder}: the audit that writes there has not come to its end")
 
 
+def not_written(out: str, error: OSError) -> OSError:
+    """The same, with the words for a person; what is not written all of it, is not written."""
+    return OSError(error.errno, f"cannot be written: {_line(error)}", shown(out))
+
+
 def finish(out: str, tables: dict[str, pa.Table], files: Iterable[str]) -> None:
-    """Writes the tables. Files below batches/ that no task of this run has named are removed."""
-    place, path = place_of(out)
+    """Writes the tables. Files below batches/ that no task of this run has named are removed. OSError."""
+    try:
+        _finish(*place_of(out), tables, files)
+    except OSError as error:
+        raise not_written(out, error) from error
+
+
+def _finish(place: Any, path: str, tables: dict[str, pa.Table], files: Iterable[str]) -> None:
     kept = {f"{path}/{name}".lstrip("/") for name in files}
     batches = fs.FileSelector(f"{path}/batches", allow_not_found=True, recursive=True)
     for info in place.get_file_info(batches):

@@ -12,15 +12,27 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from batchval.audit.manifest import Entry, copied, to_table
 from batchval.audit.outputs import ERRORS, SUMMARY
 from batchval.audit.rows import UNREADABLE, Options
-from batchval.audit.state import CODECS, COUNTERS, HOUR_MS, Found, Hours, RangeResult, hour_of
+from batchval.audit.state import (
+    CODECS,
+    COUNTERS,
+    FOUND,
+    HOUR_MS,
+    Found,
+    Hours,
+    RangeFindings,
+    RangeResult,
+    columns_of,
+    hour_of,
+)
 from batchval.audit.store import SegmentInfo, Unreadable, text_of
 from batchval.audit.work import is_compacted
 from batchval.core.continuity import PRODUCERS, Continuity
@@ -33,6 +45,7 @@ __all__ = ["Audit", "Finding", "reduce"]
 _SEGMENT = re.compile(r"(\d{20})\.log")
 #: segments of a partition whose state the manifest keeps whole
 _KEPT = 2
+_RULES = {rule.id: rule for rule in Rule}
 _OFFSETS = frozenset({Rule.L2, Rule.L3})
 
 
@@ -47,15 +60,54 @@ class Finding(NamedTuple):
     rule: Rule
     reason: str
     file: str
-    hour: int | None = None
     reported: bool = False
+
+
+class Findings(Sequence[Finding]):
+    """The rows of errors/ that break a rule. They stay columns, of which rows are made when they are asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @overload
+    def __getitem__(self, i: int) -> Finding: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> list[Finding]: ...
+
+    def __getitem__(self, i: int | slice) -> Finding | list[Finding]:
+        if isinstance(i, slice):
+            return list(self._rows(self.table.take(pa.array(range(len(self))[i], pa.int64()))))
+        return next(self._rows(self.table.slice(range(len(self))[i], 1)))
+
+    def __iter__(self) -> Iterator[Finding]:
+        return self._rows(self.table)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def rules(self) -> Counter[str]:
+        counts = self.table["rule"].value_counts()
+        return Counter({one["values"]: one["counts"] for one in counts.to_pylist()})
+
+    @staticmethod
+    def _rows(table: pa.Table) -> Iterator[Finding]:
+        names = ("topic", "partition", "segment", "position", "offset", "rule", "reason", "file")
+        for batch in table.select(names).to_batches(1 << 14):
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield Finding._make((*row[:5], _RULES[row[5]], *row[6:], False))
 
 
 @dataclass
 class Audit:
     """All that was found. ``tables``: errors, summary and segments, as they are written."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: Findings = field(default_factory=lambda: Findings(ERRORS.empty_table()))
     unreadable: list[Unreadable] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
@@ -66,7 +118,7 @@ class Audit:
     bytes: int = 0
 
     def rules(self) -> Counter[str]:
-        return Counter(finding.rule.id for finding in self.findings)
+        return self.findings.rules()
 
 
 def reduce(
@@ -86,14 +138,16 @@ def reduce(
         audit.files += result.files
     sums: dict[tuple[str, int], _Sums] = defaultdict(_Sums)
     entries: list[Entry] = []
+    found: list[tuple[SegmentInfo, pa.Table]] = []
     for partition in _partitions(listed):
-        entries += _Partition(partition, by_segment, options, known or {}).reduced(audit, sums)
-    audit.findings.sort(key=lambda one: (one.topic, one.partition, one.file, one.position, one.rule.number))
+        entries += _Partition(partition, by_segment, options, known or {}).reduced(audit, sums, found)
+    found.sort(key=lambda one: (one[0].topic, one[0].partition, one[0].uri))
+    audit.findings = Findings(pa.concat_tables([ERRORS.empty_table(), *(table for _, table in found)]))
     audit.unreadable = sorted(set(audit.unreadable))
     entries.sort(key=lambda one: (one.topic or "", one.partition or 0, one.base_offset or 0, one.file))
     audit.files.sort()
     audit.tables = {
-        "errors": _errors_table(audit, entries),
+        "errors": pa.concat_tables([audit.findings.table, _unreadable_table(audit.unreadable, entries)]),
         "summary": _summary_table(sums, options),
         "segments": to_table(entries, options),
     }
@@ -116,6 +170,13 @@ def _base_of(one: SegmentInfo | Unreadable) -> tuple[int, str]:
     return int(name[1]) if name else -1, one.uri
 
 
+def _in_order(found: pa.Table) -> bool:
+    """Findings of one range are; then millions of them need no second copy."""
+    step = np.diff(found["position"].to_numpy())
+    rules = np.diff(found["rule"].to_numpy())
+    return not pc.any(found["in_index"]).as_py() and bool(((step > 0) | ((step == 0) & (rules >= 0))).all())
+
+
 @dataclass
 class _Sums:
     """Of one topic and partition."""
@@ -123,6 +184,13 @@ class _Sums:
     hours: Hours = field(default_factory=Hours)
     rules: dict[int | None, Counter[Rule]] = field(default_factory=lambda: defaultdict(Counter))
     damaged_bytes: int = 0
+
+    def count(self, found: pa.Table) -> None:
+        groups = found.group_by(["hour", "rule"]).aggregate([([], "count_all")])
+        for hour, number, count in zip(
+            *(groups[name].to_pylist() for name in ("hour", "rule", "count_all")), strict=True
+        ):
+            self.rules[hour][_NUMBERED[number]] += count
 
 
 class _Partition:
@@ -145,7 +213,9 @@ class _Partition:
         self._compacted |= thinned and options.cleanup_policy == "auto"
         self._state = Continuity(compacted=self._compacted)
 
-    def reduced(self, audit: Audit, sums: dict[tuple[str, int], _Sums]) -> list[Entry]:
+    def reduced(
+        self, audit: Audit, sums: dict[tuple[str, int], _Sums], found: list[tuple[SegmentInfo, pa.Table]]
+    ) -> list[Entry]:
         entries = []
         for one in self._listed:
             if isinstance(one, Unreadable):
@@ -154,12 +224,14 @@ class _Partition:
                 base = _base_of(one)[0]
                 entries.append(Entry(None, None, base if base >= 0 else None, None, None, one.uri, one.reason))
             else:
-                entries.append(self._segment(one, audit, sums[one.topic, one.partition]))
+                entries.append(self._segment(one, audit, sums[one.topic, one.partition], found))
         for entry in entries[:-_KEPT]:
             entry.continuity.producers = np.empty(0, PRODUCERS)
         return entries
 
-    def _segment(self, segment: SegmentInfo, audit: Audit, sums: _Sums) -> Entry:
+    def _segment(
+        self, segment: SegmentInfo, audit: Audit, sums: _Sums, found: list[tuple[SegmentInfo, pa.Table]]
+    ) -> Entry:
         known = self._known.get(segment.uri)
         results = sorted(self._results.get(segment.uri, ()), key=lambda one: one.range.start)
         if known is not None:
@@ -170,10 +242,11 @@ class _Partition:
             entry.thinned, entry.last = known.thinned, known.last
         audit.segments += 1
         audit.skipped += known is not None and not results
-        for finding in self._findings(segment, results):
-            audit.findings.append(finding)
-            sums.rules[finding.hour][finding.rule] += 1
-            entry.findings += 1
+        here = self._findings(results)
+        if here.num_rows:
+            entry.findings += here.num_rows
+            sums.count(here)
+            found.append((segment, _errors(segment, here)))
         for result in results:
             sums.hours.merge(result.hours)
             sums.damaged_bytes += sum(size for _, size in result.lost)
@@ -192,45 +265,74 @@ class _Partition:
         entry.continuity = copied(self._state, compacted=False)
         return entry
 
-    def _findings(self, segment: SegmentInfo, results: Sequence[RangeResult]) -> Iterator[Finding]:
+    def _findings(self, results: Sequence[RangeResult]) -> pa.Table:
+        """By FOUND: of the index first, then by position."""
         lost = [damage for result in results for damage in result.lost]
+        tables = [FOUND.empty_table()]
         for result in results:
-            found = list(result.findings)
-            for joint in self._state.join(result.continuity):
-                hour = hour_of(joint.max_timestamp)
-                found.append(Found(joint.position, joint.offset, joint.rule, joint.reason, hour))
+            tables += result.findings.tables()
+            result.findings = RangeFindings()  # they may be many
+            between = [
+                Found(one.position, one.offset, one.rule, one.reason, hour_of(one.max_timestamp))
+                for one in self._state.join(result.continuity)
+            ]
             for miss in result.misses:
                 if not any(position <= miss.position < position + size for position, size in lost):
-                    found.append(Found(miss.position, miss.offset, Rule.L6, miss.reason, in_index=True))
-            for one in found:
-                if not (self._compacted and one.rule in LEGAL_IF_COMPACTED):
-                    file = segment.index_uri if one.in_index else segment.uri
-                    yield Finding(*segment[1:4], one.position, one.offset, one.rule, one.reason, file or "", one.hour)
+                    between.append(Found(miss.position, miss.offset, Rule.L6, miss.reason, in_index=True))
+            tables.append(pa.Table.from_batches([columns_of(between)]))
+        table = pa.concat_tables(tables)
+        if self._compacted:
+            legal = pa.array([rule.number for rule in LEGAL_IF_COMPACTED], pa.int16())
+            table = table.filter(pc.invert(pc.is_in(table["rule"], legal)))
+        if _in_order(table):
+            return table
+        return table.sort_by([("in_index", "descending"), ("position", "ascending"), ("rule", "ascending")])
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
 
 
-def _errors_table(audit: Audit, entries: Sequence[Entry]) -> pa.Table:
-    found, lost = audit.findings, audit.unreadable
-    nothing: list[Any] = [None] * len(lost)
+_NUMBERED = {rule.number: rule for rule in Rule}
+_BY_NUMBER = [_NUMBERED.get(number) for number in range(max(_NUMBERED) + 1)]
+_NAMES = {
+    "rule": pa.array([rule.id if rule else None for rule in _BY_NUMBER]),
+    "slug": pa.array([rule.slug if rule else None for rule in _BY_NUMBER]),
+    "error_code": pa.array([rule.error_code.name if rule and rule.error_code else None for rule in _BY_NUMBER]),
+}
+
+
+def _errors(segment: SegmentInfo, found: pa.Table) -> pa.Table:
+    """Of one segment's findings, rows of errors/."""
+    files = pa.array([text_of(segment.uri), text_of(segment.index_uri or "")])
+    whose = dict(zip(("topic", "partition", "segment"), segment[1:4], strict=True))
+    columns = [
+        pa.repeat(pa.scalar(whose[one.name], one.type), found.num_rows)
+        if one.name in whose
+        else _NAMES[one.name].take(found["rule"])
+        if one.name in _NAMES
+        else files.take(found["in_index"].cast(pa.int8()))
+        if one.name == "file"
+        else found[one.name]
+        for one in ERRORS
+    ]
+    return pa.Table.from_arrays(columns, schema=ERRORS)
+
+
+def _unreadable_table(lost: Sequence[Unreadable], entries: Sequence[Entry]) -> pa.Table:
     named = {entry.file: entry for entry in entries}
     whose = [named.get(one.uri) for one in lost]
-    codes = {rule: rule.error_code.name if rule.error_code else None for rule in Rule}
-    slugs = {rule: rule.slug for rule in Rule}
-    columns = {
-        "topic": [one.topic for one in found] + [entry and entry.topic for entry in whose],
-        "partition": [one.partition for one in found] + [entry and entry.partition for entry in whose],
-        "segment": [one.segment for one in found] + [entry and entry.base_offset for entry in whose],
-        "position": [one.position for one in found] + nothing,
-        "offset": [one.offset for one in found] + nothing,
-        "rule": [one.rule.id for one in found] + [UNREADABLE] * len(lost),
-        "slug": [slugs[one.rule] for one in found] + ["unreadable"] * len(lost),
-        "error_code": [codes[one.rule] for one in found] + [ErrorCode.KAFKA_STORAGE_ERROR.name] * len(lost),
-        "reason": [one.reason for one in found] + [text_of(one.reason) for one in lost],
-        "file": [text_of(one.file) for one in found] + [text_of(one.uri) for one in lost],
+    columns: dict[str, list[Any]] = {
+        "topic": [entry and entry.topic for entry in whose],
+        "partition": [entry and entry.partition for entry in whose],
+        "segment": [entry and entry.base_offset for entry in whose],
+        "rule": [UNREADABLE] * len(lost),
+        "slug": ["unreadable"] * len(lost),
+        "error_code": [ErrorCode.KAFKA_STORAGE_ERROR.name] * len(lost),
+        "reason": [text_of(one.reason) for one in lost],
+        "file": [text_of(one.uri) for one in lost],
     }
-    return pa.Table.from_arrays([pa.array(columns[one.name], one.type) for one in ERRORS], schema=ERRORS)
+    nothing: list[Any] = [None] * len(lost)
+    return pa.Table.from_arrays([pa.array(columns.get(one.name, nothing), one.type) for one in ERRORS], schema=ERRORS)
 
 
 def _summary_table(sums: dict[tuple[str, int], _Sums], options: Options) -> pa.Table:

@@ -6,11 +6,12 @@ has none, is not believed (a wrong checksum), or lies behind the year 9999.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from batchval.audit.segments import Range
 from batchval.audit.store import SegmentInfo, Unreadable
@@ -20,7 +21,21 @@ from batchval.rules import Rule
 from batchval.segment.check import IndexLie
 from batchval.types import CompressionType
 
-__all__ = ["CODECS", "COUNTERS", "EXTREMES", "HOUR_MS", "Found", "Hours", "Last", "RangeResult", "hour_of", "hours_of"]
+__all__ = [
+    "CODECS",
+    "COUNTERS",
+    "EXTREMES",
+    "FOUND",
+    "HOUR_MS",
+    "Found",
+    "Hours",
+    "Last",
+    "RangeFindings",
+    "RangeResult",
+    "columns_of",
+    "hour_of",
+    "hours_of",
+]
 
 HOUR_MS = 3_600_000
 _LAST_HOUR = 253_402_300_800_000 // HOUR_MS - 1  # of the year 9999
@@ -50,6 +65,49 @@ class Found(NamedTuple):
     reason: str
     hour: int | None = None
     in_index: bool = False
+
+
+#: Findings as columns: a range in which nothing is right has millions. ``rule`` is its number.
+FOUND = pa.schema(
+    [
+        *(("position", pa.int64()), ("offset", pa.int64()), ("rule", pa.int16()), ("reason", pa.string())),
+        *(("hour", pa.int64()), ("in_index", pa.bool_())),
+    ]
+)
+_HELD = 1 << 14
+
+
+class RangeFindings:
+    """Findings in the order in which they were added. What is many is put away compressed, some ten bytes each."""
+
+    def __init__(self) -> None:
+        self._held: list[Found] = []
+        self._packed: list[bytes] = []
+
+    def add(self, *found: Found) -> None:
+        self._held += found
+        if len(self._held) >= _HELD:
+            options = pa.ipc.IpcWriteOptions(compression="zstd")
+            with pa.BufferOutputStream() as stream, pa.ipc.new_stream(stream, FOUND, options=options) as writer:
+                writer.write_batch(columns_of(self._held))
+            self._packed.append(stream.getvalue().to_pybytes())
+            self._held.clear()
+
+    def tables(self) -> Iterator[pa.Table]:
+        for packed in self._packed:
+            with pa.ipc.open_stream(packed) as stream:
+                yield stream.read_all()
+        if self._held:
+            yield pa.Table.from_batches([columns_of(self._held)])
+
+
+def columns_of(found: Sequence[Found]) -> pa.RecordBatch:
+    """By FOUND."""
+    columns = list(zip(*found, strict=True)) if found else [()] * len(FOUND)
+    columns[2] = tuple(rule.number for rule in columns[2])
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, one.type) for column, one in zip(columns, FOUND, strict=True)], schema=FOUND
+    )
 
 
 class Last(NamedTuple):
@@ -181,7 +239,7 @@ class RangeResult:
     first: int | None = None
     end: int = 0
     continuity: Continuity = field(default_factory=Continuity)
-    findings: list[Found] = field(default_factory=list)
+    findings: RangeFindings = field(default_factory=RangeFindings)
     lost: list[tuple[int, int]] = field(default_factory=list)  # damage: position, size
     misses: list[IndexLie] = field(default_factory=list)
     hours: Hours = field(default_factory=Hours)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from batchval.audit.outputs import BatchFiles
+from batchval.audit.outputs import BatchFiles, not_written
 from batchval.audit.rows import Block, Options, read_range
 from batchval.audit.segments import Range
 from batchval.audit.state import Found, Last, RangeResult, hour_of
@@ -48,9 +48,11 @@ def work(range: Range, options: Options, out: str | None) -> RangeResult:
             _take(result, places, block)
         if files is not None:
             result.files = files.close()
-    except BaseException:
+    except BaseException as error:
         if files is not None:
             files.abort()
+        if isinstance(error, OSError) and out is not None:
+            raise not_written(out, error) from error
         raise
     if not result.unreadable:
         _ask_index(result, places)
@@ -70,7 +72,7 @@ def _take(result: RangeResult, places: Places, block: Block) -> None:
         result.lost.append((block.position, block.damage.size))
         result.end = block.position + block.damage.size
         result.continuity.damaged()
-        result.findings.append(_of_damage(block.damage, segment))
+        result.findings.add(_of_damage(block.damage, segment))
     elif block.columns is not None and len(block.columns):
         _take_batches(result, places, block.columns, block.position)
 
@@ -92,7 +94,7 @@ def _take_batches(result: RangeResult, places: Places, columns: BatchColumns, ba
         found.append(Found(*place, rule, columns.reason_of(row), hour))
     for one in result.continuity.feed(columns, base):
         found.append(Found(one.position, one.offset, one.rule, one.reason, hour_of(one.max_timestamp)))
-    result.findings += sorted(found, key=lambda one: (one.position, one.rule.number))
+    result.findings.add(*sorted(found, key=lambda one: (one.position, one.rule.number)))
     result.hours.add(columns, result.range.segment)
     result.thinned = result.thinned or thinned(columns)
     places.add(base, columns)
@@ -119,10 +121,10 @@ def _ask_index(result: RangeResult, places: Places) -> None:
     here = (positions >= start) & ((positions < end) | is_last)
     for lie in index_lies(offsets[here], positions[here], *places.arrays()):
         if lie.names_a_batch:
-            result.findings.append(Found(lie.position, lie.offset, Rule.L6, lie.reason, in_index=True))
+            result.findings.add(Found(lie.position, lie.offset, Rule.L6, lie.reason, in_index=True))
         elif not places.lost(lie.position):
             result.misses.append(lie)
     rest = len(data) % INDEX_ENTRY
     if rest and is_last:
         found = Found(len(data) - rest, None, Rule.L6, index_rest_reason(rest), in_index=True)
-        result.findings.append(found)
+        result.findings.add(found)

@@ -183,10 +183,14 @@ def _audit(
     if report is not None:
         from batchval.audit.report import page
 
-        report.write_text(page(facts), "utf-8")
+        try:
+            report.write_text(page(facts), "utf-8")
+        except OSError as error:
+            _say(f"--report {report}: {error.strerror or error}")
+            return 3
     if found.unreadable:
         return 3
-    return 1 if any(finding.rule in failing for finding in found.findings) else 0
+    return 1 if any(rule.id in found.rules() for rule in failing) else 0
 
 
 def _can_be_written(report: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import struct
 from collections.abc import Iterator
@@ -351,3 +352,22 @@ def test_odd_topics_have_folders_of_their_own(tmp_path: Path, name: str) -> None
     assert (found.unreadable, found.batches, len(found.files)) == ([], 2, 1)
     assert pq.read_table(tmp_path / "out" / "summary")["topic"].to_pylist() == [name]
     assert pq.ParquetFile(tmp_path / "out" / found.files[0]).metadata.num_rows == 2
+
+
+def test_a_flood_of_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are put away packed, and found in order again: as rows, in slices, by rule."""
+    monkeypatch.setattr("batchval.audit.state._HELD", 16)
+    one = batch(records(1), partition_leader_epoch=4, crc=7)
+    parts = [struct.pack(">q", i) + one[8:] for i in range(500)]
+    path = segment(tmp_path / "in" / "a-0", *parts, base=0, index=[(7, 3)])
+    segment(tmp_path / "in" / "a-0", parts[0], b"x" * 100, base=500)
+    found = run(tmp_path / "in", out=tmp_path / "out", split_bytes=9000)
+    assert places(list(found.findings)) == by_check(tmp_path / "in")
+    assert [f.position for f in found.findings][:501] == [3, *(i * len(one) for i in range(500))]
+    assert found.findings[0].file == str(path.with_suffix(".index"))
+    assert found.findings[1:4] == list(found.findings)[1:4]
+    assert (len(found.findings[-1000:]), found.findings[-1]) == (len(found.findings), list(found.findings)[-1])
+    assert found.rules() == {"14": 501, "L6": 1}
+    assert pq.read_table(tmp_path / "out" / "errors").num_rows == 502
+    (result,) = run_local([Range(list_work([str(path)], Options()).ranges[0].segment, 0, 1 << 20)], Options(), None, 1)
+    assert len(pickle.dumps(result.findings)) < 500 * 60

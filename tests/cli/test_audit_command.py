@@ -213,12 +213,27 @@ def test_a_report_that_cannot_be_written_takes_no_answer_away(
     run: Run, faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "page.html")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    code, out, err = run(*LOCAL, "--report", tmp_path / "page.html", faulty)
-    assert (code, err) == (3, "batchval: page.html: No space left on device\n")
+    page = tmp_path / "page.html"
+    code, out, err = run(*LOCAL, "--report", page, faulty)
+    assert (code, err) == (3, f"batchval audit: --report {page}: No space left on device\n")
     assert "crc-mismatch" in out
+
+
+@pytest.mark.parametrize("where", ["BatchFiles.add", "_finish"])
+def test_a_full_disk_is_named(
+    run: Run, faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(f"batchval.audit.outputs.{where}", full)
+    code, _, err = run(*LOCAL, "--out", tmp_path / "out", faulty)
+    line = f"batchval: {tmp_path / 'out'}: cannot be written: [Errno {errno.ENOSPC}] No space left on device\n"
+    assert (code, err) == (3, line)
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
 
 
 def test_more_that_cannot_be_read_than_a_screen_holds(
