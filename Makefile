@@ -92,6 +92,7 @@ bench-pipelining: build  ## producers beside each other over a long path (root, 
 bench-perf: build  ## perf produce and consume beside Kafka's tools and librdkafka (Java, Maven), into the README
 	$(PY) bench/perf_tools/produce.py $(PERF_BENCH)
 	$(PY) bench/perf_tools/consume.py $(PERF_BENCH)
+	$(PY) bench/perf_tools/cost.py --write
 
 bench-spark: build  ## kafka-segments beside the same engine in plain processes (Java), into the README
 	$(PY) bench/spark/spark_run.py $(SPARK_BENCH)

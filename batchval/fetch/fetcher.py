@@ -3,7 +3,8 @@
     FetchRequest v4–12 (offset, max bytes of each partition) → records: batches, the last often cut off
     ListOffsets v2–9 (-2 earliest, -1 latest, else the first offset with that timestamp) → offset
 
-What is done for an answer does not grow with its records: their headers are walked in one native call.
+A partition's records are there for the next poll as soon as they have come, before the rest of the answer has. What is
+done for them does not grow with their number: their headers are walked in one native call.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ from batchval.errors import BatchvalError, ErrorCode
 from batchval.fetch.committed import committed_parts
 from batchval.fetch.errors import OffsetOutOfRangeError
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
+from batchval.fetch.pieces import FetchPieces
 from batchval.fetch.state import ConsumerMetrics, FetchedBatches, PartitionState, TopicPartition
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import ClosedError, NetworkError, broker_error
 from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import Build, ClientResponse, Node
-from batchval.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from batchval.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from batchval.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from batchval.protocol.request import Chunks
 
 __all__ = ["Fetcher"]
 
@@ -43,6 +46,26 @@ _MOST_BUFFERED: Final = 1  # answers of a partition that wait while another is a
 _MOST_ERRORS: Final = 16  # that wait for a poll
 
 log = logging.getLogger("batchval.fetch")
+
+
+class _Fetch:
+    """A request whose answer is told partition by partition."""
+
+    __slots__ = ("_request", "api_version", "pieces")
+
+    api_key: Final = FetchRequest.api_key
+    expects_response: Final = True
+
+    def __init__(self, request: FetchRequest, on_partition: Callable[[str, PartitionData, bool], object]) -> None:
+        self._request = request
+        self.api_version = request.api_version
+        self.pieces = FetchPieces(request.api_version, on_partition)
+
+    def encode(self, correlation_id: int, client_id: str | None) -> Chunks:
+        return self._request.encode(correlation_id, client_id)
+
+    def decode(self, frame: memoryview) -> FetchPieces:
+        return self.pieces.read(frame)
 
 
 class Fetcher:
@@ -149,8 +172,10 @@ class Fetcher:
             asked[state.tp] = (state, state.token)
             state.in_flight = True
 
-        def make(version: int) -> FetchRequest:
-            return FetchRequest(
+        refused: list[tuple[str, PartitionData]] = []
+
+        def make(version: int) -> _Fetch:
+            request = FetchRequest(
                 max_wait_ms=self.options.fetch_max_wait_ms,
                 min_bytes=self.options.fetch_min_bytes,
                 max_bytes=self.options.fetch_max_bytes,
@@ -158,12 +183,13 @@ class Fetcher:
                 topics=list(topics.values()),
                 api_version=version,
             )
+            return _Fetch(request, partial(self._came, asked, refused))
 
         self._asked.add(node.id)
         self.metrics.requests += 1
         timeout = self.options.request_timeout_ms + self.options.fetch_max_wait_ms
         future = self.client.send(node, Build(FetchRequest.api_key, _FETCH_VERSIONS, make), timeout)
-        future.add_callbacks(partial(self._answered, node, asked), partial(self._failed, node, asked))
+        future.add_callbacks(partial(self._answered, node, asked, refused), partial(self._failed, node, asked))
         self.client.flush_nowait()  # now, not in the loop's next round
 
     def _done(self, node: Node, asked: dict[TopicPartition, tuple[PartitionState, int]]) -> None:
@@ -193,25 +219,40 @@ class Fetcher:
             self.errors.append(error)
         self._wake()
 
+    def _came(
+        self,
+        asked: dict[TopicPartition, tuple[PartitionState, int]],
+        refused: list[tuple[str, PartitionData]],
+        topic: str,
+        data: PartitionData,
+        ended: bool,
+    ) -> None:
+        """One partition of an answer. Nothing is sent from here; where the answer has ended, the next goes first."""
+        known = asked.get(TopicPartition(topic, data.partition_index))
+        if known is None or known[0].token != known[1]:
+            return
+        if data.error_code:
+            refused.append((topic, data))
+        elif data.records and self._arrived(known[0], data) and not ended:
+            self._wake()
+
     def _answered(
-        self, node: Node, asked: dict[TopicPartition, tuple[PartitionState, int]], sent: ClientResponse
+        self,
+        node: Node,
+        asked: dict[TopicPartition, tuple[PartitionState, int]],
+        refused: list[tuple[str, PartitionData]],
+        sent: ClientResponse,
     ) -> None:
         self._done(node, asked)
-        answer: FetchResponse = sent.response
+        answer: FetchPieces = sent.response
         if answer.error_code:
             self._tell(broker_error(answer.error_code, f"fetching from {node}"))
-        came = False
-        for topic in answer.responses:
-            for data in topic.partitions:
-                known = asked.get(TopicPartition(topic.topic, data.partition_index))
-                if known is None or known[0].token != known[1]:
-                    continue
-                if data.error_code:
-                    self._refused(known[0], data)
-                elif data.records:
-                    came = self._arrived(known[0], data) or came
+        for topic, data in refused:
+            state, token = asked[TopicPartition(topic, data.partition_index)]
+            if state.token == token:
+                self._refused(state, data)
         self.send()
-        if came:
+        if self._ready:
             self._wake()
 
     def _arrived(self, state: PartitionState, data: PartitionData) -> bool:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from batchval.errors import BatchvalError
+from batchval.fetch.pieces import FetchSplitter
 from batchval.network.client import ClientOptions
 from batchval.network.metadata import bootstrap_nodes
 from batchval.network.network_client import NetworkOptions
 from batchval.network.options import ConnectionOptions
 from batchval.network.security import Security
-from batchval.protocol.frames import FrameSplitter
 
 __all__ = ["ISOLATION_LEVELS", "ConsumerOptions"]
 
@@ -77,7 +77,7 @@ class ConsumerOptions:
         """For the network client."""
         largest = max(_FRAME, self.fetch_max_bytes + (1 << 20))
         connection = ConnectionOptions(
-            splitter=lambda: FrameSplitter(largest),
+            splitter=lambda: FetchSplitter(largest),
             client_id=self.client_id,
             request_timeout_ms=self.request_timeout_ms,
             ssl=self.security.ssl_context,

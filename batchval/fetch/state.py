@@ -19,7 +19,7 @@ class FetchedBatches(NamedTuple):
     """Whole batches of one partition, as the broker sent them.
 
     The first batch may begin below ``fetch_offset``; control batches are among them: ``walk_fetched(records,
-    fetch_offset)`` leaves out what is to be left out. ``records`` is a slice of the frame, valid as long as it is held.
+    fetch_offset)`` leaves out what is to be left out. ``records`` is a slice of what came, valid as long as it is held.
     With ``read_committed`` batches of aborted transactions are not there: an answer that has some comes in several
     parts, and ``records`` is empty where nothing is left of it.
     """

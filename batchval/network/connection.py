@@ -55,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self._thread = threading.get_ident()
         self._splitter = options.splitter()
         self.get_buffer = self._splitter.get_buffer  # type: ignore[method-assign]  # a call less
+        self._expect = getattr(self._splitter, "expect", None)
         self._transport: asyncio.Transport | None = None
         self._error: BaseException | None = None  # set: the connection is dead to its users
         self._gone: asyncio.Future[None] = self._loop.create_future()  # the transport has let go of all buffers
@@ -69,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog = options.max_in_flight or FRAMES_PER_WAKEUP
         self._more: asyncio.Handle | None = None
         self._read_paused_ms: float | None = None
+        self._breathing = False
         self._excused_ms = 0.0
         self._throttled_until_ms = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -223,6 +225,8 @@ class Connection(asyncio.BufferedProtocol):
         self.metrics.bytes_out += size
         if request.expects_response:
             self._arm(now + timeout_ms)
+        if self._expect is not None and (pieces := getattr(request, "pieces", None)) is not None:
+            self._expect(correlation_id, pieces)
         self._transport.writelines(chunks)
         if not self._write_paused and not self._transport.is_closing():  # closing: the write itself met the end
             self._written()
@@ -292,10 +296,25 @@ class Connection(asyncio.BufferedProtocol):
             self._lost(DisconnectError(f"what came is no frame: {error}"), error)
             return
         if not frames:  # nearly always, where frames are large
+            if self._expect is not None and self._splitter.told:  # type: ignore[attr-defined]
+                self._breathe()
             return
         self._frames.extend(frames)
         if self._more is None:
             self._read_frames()
+
+    def _breathe(self) -> None:
+        """Whoever was told of a piece has it before more is read: uvloop would read on while there is something."""
+        assert self._transport is not None
+        if not self._breathing:
+            self._breathing = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._breathed)
+
+    def _breathed(self) -> None:
+        self._breathing = False
+        if self._error is None and self._read_paused_ms is None and self._transport is not None:
+            self._transport.resume_reading()
 
     def _read_frames(self, limit: int = FRAMES_PER_WAKEUP) -> None:
         """Hands on answers; stops for other connections' sake, and while this one's callbacks are behind."""

@@ -65,6 +65,10 @@ class Build:
 class FrameSplitter(Protocol):
     """Cuts a stream into frames, as asyncio.BufferedProtocol reads one.
 
+    Where it has a method ``expect(correlation_id, pieces)``, it is told of each request that has ``pieces``, and may
+    give them the answer while that comes; the frame in its place is the correlation id alone. ``told`` is then whether
+    the last bytes have brought anything for them.
+
     A length that is negative or above the limit is an exception before anything of the frame is stored; its ``frames``
     are those that came whole before it.
     """

@@ -50,12 +50,18 @@ def is_better(name: str, share: float) -> bool:
 
 
 def throughput(result: Result) -> list[tuple[float, float]]:
-    """Seconds since the start and records a second, at the end of each interval."""
-    points: list[tuple[float, float]] = []
+    """Seconds since the start and records a second, at the end of each interval.
+
+    A rest at the end that is shorter than a tenth of an interval is part of the last one: it has no rate of its own.
+    """
+    parts: list[tuple[float, float, int]] = []  # end and length in ms, records
     before = 0.0
     for interval in result.intervals:
         took = interval["t_ms"] - before
         if took > 0:
-            points.append((interval["t_ms"] / 1000, interval["records"] / took * 1000))
+            parts.append((interval["t_ms"], took, interval["records"]))
             before = interval["t_ms"]
-    return points
+    if len(parts) > 1 and parts[-1][1] < parts[-2][1] / 10:
+        (_, length, records), (end, rest, more) = parts[-2:]
+        parts[-2:] = [(end, length + rest, records + more)]
+    return [(end / 1000, records / took * 1000) for end, took, records in parts]

@@ -5,6 +5,9 @@ from libc.stdint cimport int64_t, uint8_t
 
 cdef enum:
     STASH = 512  # an unfinished frame of no more than this keeps no block
+    TRUST = (1 << 20) + 4096  # bought at most on a length's word
+
+cdef int large_for(int64_t size) noexcept
 
 
 @cython.final

@@ -27,7 +27,6 @@ MAX_FRAME_BYTES = 100 << 20
 
 cdef enum:
     BLOCK = 256 << 10         # what is read into at a time
-    TRUST = (1 << 20) + 4096  # bought at most on a length's word
     ENOUGH = 16 << 10         # less room than this in a block is not worth a read
     SMALL = 32 << 10          # a read of no more than this is copied out, so that small frames pin no whole block
     KEPT = 32                 # blocks kept for whoever reads next: 8 MiB

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.batches import batch, records
-from support.scripted import ScriptedBroker, metadata
+from support.scripted import Held, ScriptedBroker, metadata
 
 from batchval.core.batch import NotABatch
 from batchval.errors import BatchvalError
@@ -176,6 +176,47 @@ async def test_a_frame_cut_within_a_batch_loses_nothing() -> None:
     async with consuming(fetch) as (_, consumer):
         taken = await read(consumer, 90)
     assert b"".join(bytes(part.records) for part in taken) == b"".join(batches)
+
+
+def two(batches: list[list[bytes]]) -> FetchResponse:
+    said = [PartitionData(number, 0, 1000, records=b"".join(some)) for number, some in enumerate(batches)]
+    return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=said)])
+
+
+def large(n: int) -> bytes:
+    return batch(records(10, value=bytes(20_000)), base_offset=10 * n)
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+async def test_a_partition_is_given_before_the_answer_is_whole(hangs_up: bool) -> None:
+    """And not again where the rest never comes."""
+    go = asyncio.Event()
+    whole = [large(0)]
+
+    async def fetch(request: Any) -> Any:
+        offsets = {part.partition: part.fetch_offset for part in request.topics[0].partitions}
+        if offsets == {0: 0, 1: 0}:
+            return Held(two([whole, whole]), len(whole[0]) + 100_000, None if hangs_up else go)
+        if min(offsets.values()) >= 10:
+            await asyncio.sleep(0.05)
+        return two([[] if offsets.get(number, 10) else whole for number in (0, 1)])
+
+    async with broker(fetch, lambda: metadata({1: one.port}, {TOPIC: [(1, 1), (1, 1)]})) as one:
+        one.handlers[2] = lambda _: ListOffsetsResponse(
+            topics=[ListOffsetsTopicResponse(TOPIC, [ListOffsetsPartitionResponse(n, offset=0) for n in (0, 1)])]
+        )
+        async with Consumer(options(one)) as consumer, asyncio.timeout(30):
+            consumer.assign([(TOPIC, 0), (TOPIC, 1)])
+            taken: list[FetchedBatches] = []
+            while not taken:
+                taken += await consumer.poll_batches(1_000)
+            assert [part.partition for part in taken] == [0]
+            assert hangs_up or len(one.of(1)) == 1
+            go.set()
+            while len(taken) < 2:
+                taken += await consumer.poll_batches(100)
+            taken += await consumer.poll_batches(200)
+    assert [(part.partition, bytes(part.records)) for part in taken] == [(0, whole[0]), (1, whole[0])]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
 from batchval.perf.results import Result
@@ -175,6 +176,35 @@ def test_the_result_as_json_and_as_a_page(broker: KafkaBroker, topic: str, clien
     merged = subprocess.run([*words, "merge", *map(str, files)], capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(merged.stdout)["totals"]["records"] == 40_000
     subprocess.run([*words, "compare", *map(str, files)], capture_output=True, text=True, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_what_was_aborted_is_read_unless_only_what_is_committed_is_wanted(broker: KafkaBroker, client: str) -> None:
+    topic = fill(broker.bootstrap, f"aborted-{client}", 1, 5)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    for end in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        for _ in range(10):
+            producer.produce(topic, b"v" * 100)
+        assert producer.flush(30) == 0
+        end(30)
+    for level, records in (("", 25), ("read_uncommitted", 25), ("read_committed", 15)):
+        more = ["--command-property", f"isolation.level={level}"] if level else []
+        done = consume(
+            broker.bootstrap,
+            "--topic",
+            topic,
+            "--num-records",
+            str(records),
+            "--threads",
+            "1",
+            "--client",
+            client,
+            *more,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert parse_consumer(done.stdout)[0]["data.consumed.in.nMsg"] == records
 
 
 @pytest.mark.parametrize("client", ONE_CLIENT)

@@ -226,3 +226,7 @@ def test_throughput_is_of_each_interval() -> None:
     result = produced(1)
     result.intervals = [{"t_ms": 500.0, "records": 100, "bytes": 1}, {"t_ms": 1500.0, "records": 100, "bytes": 1}]
     assert throughput(result) == [(0.5, 200.0), (1.5, 100.0)]
+    result.intervals.append({"t_ms": 1550, "records": 47, "bytes": 0})
+    assert throughput(result) == [(0.5, 200.0), (1.55, 140.0)]
+    result.intervals.append({"t_ms": 2000, "records": 45, "bytes": 0})
+    assert throughput(result)[-2:] == [(1.55, 47 / 0.05), (2.0, 100.0)]

@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 from batchval.protocol import messages
@@ -26,6 +27,16 @@ for _module in pkgutil.iter_modules(messages.__path__):
     for _kind in vars(importlib.import_module(f"{messages.__name__}.{_module.name}")).values():
         if isinstance(_kind, type) and issubclass(_kind, Request) and _kind is not Request:
             REQUESTS[_kind.api_key] = _kind
+
+
+@dataclass
+class Held:
+    """An answer whose first bytes are sent at once, the others when ``go`` is set; None: never, it hangs up instead."""
+
+    response: Any
+    first: int
+    go: asyncio.Event | None
+
 
 Handler = Callable[[Any], Any]  # request -> response | None (hang up) | awaitable of either
 
@@ -63,9 +74,8 @@ class ScriptedBroker:
     async def _serve(self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             frame = await peer.read(reader)
-            whole = struct.pack(">hhi", *frame[:3]) + frame.body
             request_class = REQUESTS[frame.api_key]
-            _, request = request_class.parse(whole)
+            _, request = request_class.parse(struct.pack(">hhi", *frame[:3]) + frame.body)
             if frame.api_key == 18:
                 response: Any = ApiVersionsResponse(api_keys=self._versions())
             else:
@@ -75,7 +85,14 @@ class ScriptedBroker:
                     response = await response
             if response is None:
                 return
-            writer.write(b"".join(response.encode(frame.correlation_id, frame.api_version)))
+            held = response if isinstance(response, Held) else Held(response, 0, None)
+            whole = b"".join(held.response.encode(frame.correlation_id, frame.api_version))
+            if held is response:
+                writer.write(whole[: held.first])
+                if held.go is None:
+                    return
+                await held.go.wait()
+            writer.write(whole[held.first :])
 
     def _versions(self) -> list[ApiVersion]:
         spoken = []

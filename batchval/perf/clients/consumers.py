@@ -58,12 +58,16 @@ def _librdkafka(given: Mapping[str, Any], properties: Mapping[str, str]) -> Open
     except ModuleNotFoundError as error:
         raise ConsumeError(f"--client librdkafka needs {error.name}: pip install batchval[perf]") from None
     common = {**_librdkafka_names(properties), "bootstrap.servers": given["bootstrap_server"]}
-    config = common | {
-        "group.id": given["group"],
-        "auto.offset.reset": "latest" if given["from_latest"] else "earliest",
-        "max.partition.fetch.bytes": given["fetch_size"],
-        "check.crcs": given["check_crcs"],
-    }
+    config = (
+        {"isolation.level": "read_uncommitted"}
+        | common
+        | {  # Kafka's default; librdkafka's is read_committed
+            "group.id": given["group"],
+            "auto.offset.reset": "latest" if given["from_latest"] else "earliest",
+            "max.partition.fetch.bytes": given["fetch_size"],
+            "check.crcs": given["check_crcs"],
+        }
+    )
     if given["fetch_size"] > 52_428_800:  # the whole fetch cannot be smaller than a partition's part
         config["fetch.max.bytes"] = min(given["fetch_size"], 2**31 - 513)
         config["receive.message.max.bytes"] = config["fetch.max.bytes"] + 512

@@ -22,6 +22,9 @@ from batchval.perf.consume import ConsumeError, Polled
 __all__ = ["OwnConsumer", "partitions_of"]
 
 METADATA_MS = 10_000
+#: What has come is walked before more is read, while it is in the processor's cache; so much of it makes a poll.
+POLL_BYTES = 8 << 20
+MORE_MS = 2
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -85,6 +88,7 @@ class OwnConsumer:
         self._rebalances = 0
         self._batches = self._polls = 0
         self._said = ""
+        self._failure: Exception | None = None
 
     def subscribe(self) -> None:
         """Begins to join."""
@@ -135,17 +139,36 @@ class OwnConsumer:
             self._consumer.resume(*sorted(self._assigned))
 
     def poll(self, timeout_ms: int, most: int) -> Polled:
-        """All batches that have come; whole batches, so it may be more than ``most``."""
+        """Batches that have come; whole batches, so it may be more than ``most``."""
+        return self._run(self._poll(timeout_ms, most)) or Polled(0, 0)
+
+    async def _poll(self, timeout_ms: int, most: int) -> Polled:
         assert self._consumer is not None
-        records = nbytes = 0
-        for fetched in self._run(self._consumer.poll_batches(timeout_ms)) or ():
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        records = nbytes = taken = 0
+        while records < most and taken < POLL_BYTES:
             try:
-                walked = walk_fetched(fetched.records, fetched.fetch_offset, self._decode, self._check_crcs)
-            except BatchvalError as error:
-                raise ConsumeError(f"{fetched.topic}-{fetched.partition}: {error}") from None
-            records += walked.records
-            nbytes += walked.wire_bytes if self._decode == "headers" else walked.key_value_bytes
-            self._batches += walked.batches
+                came = await self._consumer.poll_batches(timeout_ms)
+            except Exception as error:
+                if not records:
+                    raise
+                self._failure = error  # what has come is counted first
+                break
+            if not came:
+                break
+            timeout_ms = MORE_MS
+            for fetched in came:
+                try:
+                    walked = walk_fetched(fetched.records, fetched.fetch_offset, self._decode, self._check_crcs)
+                except BatchvalError as error:
+                    raise ConsumeError(f"{fetched.topic}-{fetched.partition}: {error}") from None
+                records += walked.records
+                nbytes += walked.wire_bytes if self._decode == "headers" else walked.key_value_bytes
+                taken += walked.wire_bytes
+                self._batches += walked.batches
+            del came, fetched  # their memory is read into next
         self._polls += 1
         return Polled(records, nbytes)
 

@@ -1,0 +1,299 @@
+"""The answer to a Fetch, cut up while it comes: each partition's records in memory of their own.
+
+    answer     int32 correlation_id, tagged fields where flexible (12), int32 throttle_time_ms,
+               int16 error_code and int32 session_id (from 7), topics, tagged fields
+    topic      name, partitions, tagged fields
+    partition  int32 index, int16 error_code, int64 high_watermark, int64 last_stable_offset, int64 log_start_offset
+               (from 5), aborted transactions, int32 preferred_read_replica (from 11), records, tagged fields
+
+An answer may have 50 MiB and more. Nobody waits for its end, and it is never whole in memory: who reads a partition
+finds it in the processor's cache, and the memory is used again when it is let go. What a length states is bought as
+FrameSplitter buys it: a little ahead of what has come.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from batchval.protocol.cursor cimport (
+    BYTES_BEHIND, COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, bswap32, fail, not_null, open_cursor, position,
+    read_count, read_int16, read_int32, read_uvarint, skip, skip_tags, string_length, take,
+)
+from batchval.protocol.frames cimport TRUST, Block, FrameSplitter, large_for
+from batchval.protocol.primitives cimport explained
+
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.messages.fetch import PartitionData
+from batchval.protocol.primitives import Reader
+
+cdef enum:
+    FIRST = 4  # versions
+    LAST = 12
+    FLEXIBLE = 12
+    SMALL = 64 << 10  # an answer of no more is read whole
+    SPARE = 4 << 10  # of the next partition, so that its length is known without another read
+    STEP = 64 << 10  # blocks have so many bytes, or a multiple: the next partition fits where the last was
+
+cdef enum:  # what comes next
+    HEAD
+    TOPIC
+    PARTITION
+    TOPIC_END
+    ANSWER_END
+    NOTHING
+
+
+@cython.final
+cdef class FetchPieces:
+    """One answer of this version (4 to 12). ``on_partition(topic, data, ended)`` is told of each partition when it is
+    whole; ``ended``: nothing of the answer is still to come.
+
+    ``data`` is a PartitionData whose records are a slice of memory that this partition alone has, or of the answer
+    where that came whole. ``throttle_time_ms`` and ``error_code`` are the answer's, when it has come.
+    """
+
+    def __init__(self, int api_version, on_partition):
+        if not FIRST <= api_version <= LAST:
+            raise ProtocolError(f"FetchResponse version {api_version} is not cut up here (but {FIRST} to {LAST} are)")
+        self.api_version = api_version
+        self.on_partition = on_partition
+        self.throttle_time_ms = self.error_code = 0
+        self.topic = ""
+        self.step = HEAD
+        self.topics = self.partitions = 0
+        self.wanted = 0
+        self.told = False
+
+    def read(self, frame):
+        """A whole frame (without its length), or what a FetchSplitter gives in its place. Raises ProtocolError."""
+        cdef object view
+        if self.step != NOTHING:
+            view = PyMemoryView_FromObject(frame).cast("B")
+            self.cut(view, <const uint8_t *>PyMemoryView_GET_BUFFER(view).buf, 0, len(view), True)
+        return self
+
+    cdef Py_ssize_t cut(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, bint whole) except -1:
+        """Takes what is whole of data[at:end], which the view shows. Where it stands afterwards.
+
+        ``whole``: the answer ends there. If not, ``wanted`` is how much the next piece needs at least.
+        """
+        cdef Cursor c
+        cdef int32_t throttle_time_ms = 0
+        cdef int error_code = 0
+        cdef int64_t count = 0, size = 0
+        cdef const uint8_t *name = NULL
+        while self.step != NOTHING:
+            open_cursor(&c, data + at, end - at, self.api_version >= FLEXIBLE)
+            self.wanted = end - at + 1
+            if self.step == HEAD:
+                skip(&c, 4)
+                skip_tags(&c)
+                throttle_time_ms = read_int32(&c)
+                if self.api_version >= 7:
+                    error_code = read_int16(&c)
+                    skip(&c, 4)
+                count = read_count(&c)
+                not_null(&c, count)
+            elif self.step == TOPIC:
+                size = string_length(&c)
+                not_null(&c, size)
+                if not c.wrong:
+                    name = take(&c, size)
+                    count = read_count(&c)
+                    not_null(&c, count)
+            elif self.step == PARTITION:
+                self.partition_end(&c)
+            else:
+                skip_tags(&c)
+            if c.wrong:
+                if not whole and (c.wrong == CUT or c.wrong == COUNT_TOO_LARGE):
+                    return at
+                raise explained(&c)
+            if self.step == HEAD:
+                self.throttle_time_ms = throttle_time_ms
+                self.error_code = error_code
+                self.topics = count
+                self.step = TOPIC if count else ANSWER_END
+            elif self.step == TOPIC:
+                self.topic = PyUnicode_DecodeUTF8(<const char *>name, size, "replace")
+                self.partitions = count
+                self.step = PARTITION if count else TOPIC_END
+            elif self.step == PARTITION:
+                self.hand_on(view[at:at + position(&c)], whole)
+                self.partitions -= 1
+                if not self.partitions:
+                    self.step = TOPIC_END
+            elif self.step == TOPIC_END:
+                self.topics -= 1
+                self.step = TOPIC if self.topics else ANSWER_END
+            else:
+                self.step = NOTHING
+            at += position(&c)
+        if at != end or not whole:
+            open_cursor(&c, data + at, end - at, False)
+            fail(&c, BYTES_BEHIND)
+            raise explained(&c)
+        return at
+
+    cdef void partition_end(self, Cursor *c) noexcept:
+        """Steps over a partition. Where its records are cut, it is known how much is wanted."""
+        cdef int64_t count, length, _i
+        skip(c, 4 + 2 + 8 + 8)
+        if self.api_version >= 5:
+            skip(c, 8)
+        count = read_count(c)
+        for _i in range(count):
+            skip(c, 16)
+            skip_tags(c)
+            if c.wrong:
+                return
+        if self.api_version >= 11:
+            skip(c, 4)
+        length = read_uvarint(c) - 1 if c.flexible else read_int32(c)
+        if c.wrong:
+            return
+        if length < -1:
+            fail(c, LENGTH_NEGATIVE)
+        elif length > c.end - c.at:
+            self.wanted = position(c) + length + 1
+            fail(c, CUT)
+        elif length > 0:
+            take(c, length)
+        skip_tags(c)
+
+    cdef int hand_on(self, object piece, bint ended) except -1:
+        reader = Reader(piece, self.api_version >= FLEXIBLE)
+        data = PartitionData.read(reader, self.api_version)
+        reader.finish()
+        self.told = True
+        self.on_partition(self.topic, data, ended)
+        return 0
+
+
+@cython.final
+cdef class FetchSplitter:
+    """A FrameSplitter, but answers that are expected in pieces are told as they come.
+
+    In the place of such an answer's frame stands its correlation id alone, when it has come whole. ``told``: the last
+    bytes have ended a partition. ``max_frame_bytes``
+    as of FrameSplitter, which reads everything else. ProtocolError from ``buffer_updated`` for an answer that cannot
+    be read, and again at every later call.
+    """
+
+    def __cinit__(self, Py_ssize_t max_frame_bytes):
+        self.plain = FrameSplitter(max_frame_bytes)
+        self.expected = {}
+        self.failed = self.told = False
+        self.leave()
+
+    def expect(self, int32_t correlation_id, FetchPieces pieces not None):
+        """The answer to this request is to be cut up."""
+        self.expected[correlation_id] = pieces
+
+    def get_buffer(self, Py_ssize_t size_hint=-1):
+        """Where the next bytes go: a writable memoryview, never empty."""
+        if self.failed:
+            return PyMemoryView_FromObject(Block(STEP))  # whoever reads on reads into the void
+        if self.pieces is None:
+            return self.plain.get_buffer(size_hint)
+        return self.view[self.end:self.end + self.room()]
+
+    def buffer_updated(self, Py_ssize_t count):
+        """``count`` bytes were read into ``get_buffer``'s: the frames that are whole now."""
+        cdef list frames = []
+        self.told = False
+        if self.failed:
+            raise ProtocolError("an answer before this could not be read")
+        try:
+            if self.pieces is not None:
+                if not 0 <= count <= self.room():
+                    raise ProtocolError(f"{count} bytes do not fit what get_buffer gave")
+                self.end += count
+                self.coming -= count
+                return self.go_on()
+            frames = self.plain.buffer_updated(count)
+            if self.expected:
+                for frame in frames:
+                    if len(frame) >= 4:
+                        self.expected.pop(int.from_bytes(frame[:4], "big", signed=True), None)
+                self.begin()
+        except Exception as error:
+            self.failed = True
+            self.leave()
+            if frames:
+                error.frames = frames
+            raise
+        return frames
+
+    cdef int begin(self) except -1:
+        """Looks whether what is unfinished is such an answer, and takes it over."""
+        cdef FrameSplitter plain = self.plain
+        cdef const uint8_t *data = plain.stash
+        cdef Py_ssize_t filled = plain.stashed
+        cdef uint32_t correlation_id
+        cdef int64_t stated
+        if plain.block is not None:
+            data = plain.block.memory + plain.start
+            filled = plain.end - plain.start
+        if filled < 8:
+            return 0
+        stated = plain.stated(data)
+        memcpy(&correlation_id, data + 4, 4)
+        if stated <= SMALL or <int32_t>bswap32(correlation_id) not in self.expected:
+            return 0
+        self.pieces = self.expected.pop(<int32_t>bswap32(correlation_id))
+        self.head = PyBytes_FromStringAndSize(<const char *>data + 4, 4)
+        self.at = 0
+        self.end = filled - 4
+        self.coming = stated - self.end
+        self.block = Block(self.end + STEP)
+        self.view = PyMemoryView_FromObject(self.block)
+        memcpy(self.block.memory, data + 4, self.end)
+        plain.block = plain.view = None
+        plain.start = plain.end = plain.stashed = 0
+        self.go_on()
+        return 0
+
+    cdef int64_t room(self):
+        """Not more than the next piece and a little: what lies behind it is moved."""
+        return min(self.coming, min(self.block.size, self.at + self.pieces.wanted + SPARE) - self.end)
+
+    cdef list go_on(self):
+        """Cuts off what is whole."""
+        self.pieces.told = False
+        self.at = self.pieces.cut(self.view, self.block.memory, self.at, self.end, self.coming == 0)
+        self.told = self.pieces.told
+        if self.coming:
+            self.make_room()
+            return []
+        frame = PyMemoryView_FromObject(self.head)
+        self.leave()
+        return [frame]
+
+    cdef int make_room(self) except -1:
+        """For the rest of the next piece, or as much of it as has been earned; for one byte at least."""
+        cdef int64_t held = self.end - self.at
+        cdef int64_t wanted = min(<int64_t>self.pieces.wanted, held + self.coming)
+        cdef int64_t spare = min(<int64_t>SPARE, held + self.coming - wanted)
+        cdef Block block
+        if wanted + spare > TRUST and large_for(wanted + spare) < 0:  # what is at hand is not bought
+            wanted = min(wanted, max(<int64_t>TRUST, 2 * held))
+            spare = 0
+        if self.at + wanted <= self.block.size and self.end < self.block.size:
+            return 0
+        block = Block((wanted + spare + STEP - 1) // STEP * STEP)
+        memcpy(block.memory, self.block.memory + self.at, held)
+        self.block = block
+        self.view = PyMemoryView_FromObject(block)
+        self.at = 0
+        self.end = held
+        return 0
+
+    cdef int leave(self) except -1:
+        self.pieces = None
+        self.block = self.view = self.head = None
+        self.at = self.end = self.coming = 0
+        return 0
