@@ -90,7 +90,7 @@ bench-pipelining: build  ## producers beside each other over a long path (root, 
 	$(PY) bench/pipelining/table.py $(PIPELINING_BENCH)
 
 bench-perf: build  ## perf produce and consume beside Kafka's tools and librdkafka (Java, Maven), into the README
-	$(PY) bench/perf_tools/produce.py $(PERF_BENCH)
+	$(PY) bench/perf_tools/perf_produce.py $(PERF_BENCH)
 	$(PY) bench/perf_tools/consume.py $(PERF_BENCH)
 	$(PY) bench/perf_tools/cost.py --write
 

@@ -3,7 +3,7 @@
     python bench/perf_tools/cost.py [--rounds 9] [--records 1000000] [--quick] [--write]
 
 A broker of its own; one partition, values of 1,000 bytes, acks=all, idempotent, batches of 500,000 bytes, linger 5 ms,
-as in produce.py. Off means: no record is stamped, no latency recorded. The order changes from round to round;
+as in perf_produce.py. Off means: no record is stamped, no latency recorded. The order changes from round to round;
 ratios are taken round by round. Of a latency by itself, stamped and recorded in batches of 500: the best of many, ns.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import perf_bench
 from perf_bench import ROOT, SIZE
-from produce import TOPIC, make_topic, nanoseconds
+from perf_produce import TOPIC, make_topic, nanoseconds
 
 from batchval.perf.clients.own_producer import OwnProducer
 from batchval.perf.clients.producers import _fast_loop
