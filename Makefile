@@ -19,7 +19,7 @@ JOBS ?= auto
 BENCH ?= --write-readme
 # options of bench/claims/side_by_side.py
 CLAIMS_BENCH ?= --write-readme
-# options of bench/proxy/run.py; the peers: --kroxylicious FOLDER --kafka-proxy PROGRAM
+# options of bench/proxy/proxies.py; the peers: --kroxylicious FOLDER --kafka-proxy PROGRAM
 PROXY_BENCH ?= --write-readme
 # options of bench/perf_tools/consume.py
 PERF_BENCH ?= --write-readme
@@ -75,7 +75,7 @@ coverage: build  ## line coverage of the core's .pyx files, in a traced copy of 
 	$(PY) tools/coverage.py --floor 90
 
 hostile: build  ## every fuzz target for 60 seconds, then bombs and sanitizers; inputs that break something are saved
-	$(PY) tests/hostile/run.py --seconds 60 --everything
+	$(PY) tests/hostile/fuzz.py --seconds 60 --everything
 
 bench: build  ## measures, beside Kafka and the peers where they are, into the README (BENCH=--quick: a look)
 	$(PY) bench/validation/run.py $(BENCH)
@@ -84,7 +84,7 @@ bench-claims: build  ## claims beside the paths they save and beside Kafka, and 
 	$(PY) bench/claims/side_by_side.py $(CLAIMS_BENCH)
 
 bench-proxy: build  ## the gate beside other proxies where they are given (PROXY_BENCH), into the README
-	$(PY) bench/proxy/run.py $(PROXY_BENCH)
+	$(PY) bench/proxy/proxies.py $(PROXY_BENCH)
 
 bench-pipelining: build  ## producers beside each other over a long path (root, Java, Maven, Go), into the README
 	$(PY) bench/pipelining/table.py $(PIPELINING_BENCH)

@@ -1,4 +1,4 @@
-"""Judges what run.py has measured, and writes it down: JSON, Markdown, the README's section.
+"""Judges what proxies.py has measured, and writes it down: JSON, Markdown, the README's section.
 
 A figure is the median of its rounds. A ratio is taken round by round, so that a slow minute hits both sides; the spread
 is half the distance from the lowest to the highest, as a share of the median. ``met`` where the figure reaches its

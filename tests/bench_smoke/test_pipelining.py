@@ -13,7 +13,17 @@ BENCH = ROOT / "bench" / "pipelining"
 
 def test_pipelining_is_measured_and_written_down(tmp_path: Path) -> None:
     out = tmp_path / "result"
-    command = [sys.executable, str(BENCH / "run.py"), "--quick", "--link", "relay", "--rtt", "20", "--records", "10"]
+    command = [
+        sys.executable,
+        str(BENCH / "one_connection.py"),
+        "--quick",
+        "--link",
+        "relay",
+        "--rtt",
+        "20",
+        "--records",
+        "10",
+    ]
     done = subprocess.run(
         [*command, "--out", str(out), "--fixed-buffer", "65536"],
         capture_output=True,

@@ -26,7 +26,7 @@ sys.path.remove(str(BENCH))
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("proxy") / "result"
-    command = [sys.executable, str(BENCH / "run.py"), "--quick", "--codecs", "lz4", "--out", str(out)]
+    command = [sys.executable, str(BENCH / "proxies.py"), "--quick", "--codecs", "lz4", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr
     assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")

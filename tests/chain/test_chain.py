@@ -22,7 +22,7 @@ from batchval.proxy import server
 from batchval.proxy.downstream import Downstream
 from batchval.proxy.server import Proxy
 from tests.chain.conftest import POLICIES
-from tests.chain.run import read_all
+from tests.chain.senders import read_all
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.proxy import RunningProxy, eventually
 

@@ -13,7 +13,7 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from batchval.protocol.messages.produce import ProduceRequest
 from batchval.proxy import server
 from batchval.proxy.downstream import Downstream
-from tests.chain.run import Sender, read_all
+from tests.chain.senders import Sender, read_all
 from tests.support.proxy import RunningProxy
 from tests.support.record_checker import Acked, Findings, Stored, check, payload, unpacked
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chain.run import chase, read_all
+from tests.chain.senders import chase, read_all
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.gate_process import GateProcess
 from tests.support.record_checker import check

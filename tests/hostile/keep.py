@@ -1,6 +1,6 @@
 """``python tests/hostile/keep.py FILE...``: makes findings of fuzz runs regression inputs of fixtures/hostile.
 
-Reads the reproducers that run.py wrote. Of each kind of finding (its text without the numbers) the three shortest
+Reads the reproducers that fuzz.py wrote. Of each kind of finding (its text without the numbers) the three shortest
 inputs are kept. Batches get Kafka's own answers, from tests/conformance/oracle.py (a JDK and Maven), so that
 ``batchval conformance fixtures/hostile`` can hold ours against them; raw streams need none.
 """

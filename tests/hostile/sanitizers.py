@@ -126,7 +126,7 @@ def main() -> int:
             return 1
         pytest = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         fuzz = [
-            "tests/hostile/run.py",
+            "tests/hostile/fuzz.py",
             "--seconds",
             str(arguments.seconds),
             "--seed",

@@ -20,6 +20,7 @@ from targets import TARGETS, Run
 
 from batchval.core.validator import LogValidator
 
+HERE = Path(__file__).parent
 SECONDS = 1.5
 SEED = 20
 
@@ -97,7 +98,7 @@ def test_an_over_read_by_one_is_a_signal():
     """The guard page is what makes the other tests mean something."""
     script = f"""
         import sys
-        sys.path[:0] = {sys.path!r}
+        sys.path[:0] = [{str(HERE)!r}]
         import ctypes
         from buffers import guarded
         view = guarded(b"abc")
@@ -131,23 +132,23 @@ def test_slots_end_at_forbidden_pages():
 
 
 @pytest.mark.skipif(os.environ.get("BATCHVAL_BUILD") == "asan", reason="a signal of its own")
-def test_a_runner_sees_a_signal(tmp_path):
-    """run.py takes the death of a target for a finding, saves the input that did it, and ends with 1."""
+def test_the_fuzzer_sees_a_signal(tmp_path):
+    """fuzz.py takes the death of a target for a finding, saves the input that did it, and ends with 1."""
     script = f"""
         import os, sys
-        sys.path[:0] = {sys.path!r}
+        sys.path[:0] = [{str(HERE)!r}]
         import multiprocessing.connection
-        import run, targets
+        import fuzz, targets
         real = targets._snappy_case
         targets._snappy_case = lambda data: os.abort() if len(data) > 200 else real(data)
-        sys.argv = ["run.py", "--target", "snappy", "--seconds", "9", "--seed", "3", "--out", {str(tmp_path)!r}]
-        sys.exit(run.main())
+        sys.argv = ["fuzz.py", "--target", "snappy", "--seconds", "9", "--seed", "3", "--out", {str(tmp_path)!r}]
+        sys.exit(fuzz.main())
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "ended with -6" in done.stdout
     (saved,) = tmp_path.iterdir()
-    assert f"run.py --replay {saved}" in done.stdout
+    assert f"fuzz.py --replay {saved}" in done.stdout
     (finding,) = [json.loads(line) for line in saved.read_text().splitlines()]
     assert finding["target"] == "snappy"
     assert len(finding["batch_hex"]) > 400

@@ -1,4 +1,4 @@
-"""``python tests/hostile/run.py --seconds 60``: every target for so long; exit 1 on findings.
+"""``python tests/hostile/fuzz.py --seconds 60``: every target for so long; exit 1 on findings.
 
 Each target runs in a process of its own, so that a signal is a finding too. Inputs that break a promise are JSON lines
 in ``--out``, each file with the command that judges it again (``--replay FILE``). ``--corpus`` adds seeds (files in the
@@ -97,7 +97,7 @@ class _Worker:
             path = out / f"{self.target}-{self.seed}.jsonl"
             with path.open("a", encoding="utf-8") as lines:
                 lines.writelines(json.dumps(finding) + "\n" for finding in findings)
-            print(f"again: {sys.executable} tests/hostile/run.py --replay {path}", flush=True)
+            print(f"again: {sys.executable} tests/hostile/fuzz.py --replay {path}", flush=True)
         seconds = time.monotonic() - self.started
         rate = f"{self.executions:,} executions in {seconds:.0f} s ({self.executions / seconds:,.0f}/s)"
         print(f"{self.target}: {rate}, {len(self.findings)} findings", flush=True)

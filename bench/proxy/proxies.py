@@ -6,7 +6,7 @@ Peers are given, since neither comes from the package index:
     --kroxylicious FOLDER   its jars (kroxylicious/pom.xml gets them)
     --kafka-proxy PROGRAM   grepplabs kafka-proxy
 
-    python bench/proxy/run.py [--rounds 5] [--quick] [--write-readme]
+    python bench/proxy/proxies.py [--rounds 5] [--quick] [--write-readme]
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The bound is cap × batch bytes / round trip: what a client reaches whose next request leaves when an answer comes.
 Prints Markdown, writes it and JSON.
 
-    python bench/pipelining/run.py [--rtt 1 70 140] [--caps 1 5] [--rounds 3] [--broker kafka] [--link relay]
+    python bench/pipelining/one_connection.py [--rtt 1 70 140] [--caps 1 5] [--rounds 3] [--broker kafka] [--link relay]
         [--quick | --save | --write-readme]
 """
 
