@@ -1,7 +1,8 @@
 """segments/: what an audit has read, and where it was then. With it a later audit reads what is new alone.
 
 A segment with the same topic, partition, base offset, size and time of its last write is not read again; one that has
-grown behind its last batch (told by that batch's checksum) is read from there; any other is read whole.
+grown behind its last batch (told by that batch's checksum, offset and epoch) is read from there; any other is read
+whole.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["Entry", "Manifest", "options_word", "to_table"]
 
 _OPTIONS: Final = b"batchval.options"
 _HEADER = 61
-_SIZE_AT, _CRC_AT = 8, 17
+_SIZE_AT, _MAGIC_AT, _CRC_AT, _LAST_OFFSET_DELTA_AT = 8, 16, 17, 23
 _LOG_OVERHEAD = 12
 
 
@@ -139,7 +140,17 @@ class Manifest:
             return None  # whoever reads it will say why
         size = int.from_bytes(header[_SIZE_AT:_LOG_OVERHEAD], "big") + _LOG_OVERHEAD
         crc = int.from_bytes(header[_CRC_AT : _CRC_AT + 4], "big")
-        return entry if (size, crc) == (entry.last.size, entry.last.crc) else None
+        return entry if (size, crc) == (entry.last.size, entry.last.crc) and _is_there(header, entry) else None
+
+
+def _is_there(header: bytes, entry: Entry) -> bool:
+    """A checksum is of neither offset nor epoch: records sent again to a new leader of a log cut off have the same."""
+    magic = header[_MAGIC_AT] if len(header) == _HEADER else 0
+    offset, epoch = int.from_bytes(header[:8], "big", signed=True), -1
+    if magic >= 2:
+        offset += int.from_bytes(header[_LAST_OFFSET_DELTA_AT : _LAST_OFFSET_DELTA_AT + 4], "big", signed=True)
+        epoch = int.from_bytes(header[_LOG_OVERHEAD:_MAGIC_AT], "big", signed=True)
+    return offset == entry.continuity.last_offset and epoch in (-1, entry.continuity.leader_epoch)
 
 
 def _key(one: Entry | SegmentInfo) -> tuple[Any, ...]:

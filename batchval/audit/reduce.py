@@ -262,6 +262,9 @@ class _Partition:
                 audit.unreadable.append(unreadable)
                 own = unreadable.uri == segment.uri
                 entry.unreadable = unreadable.reason if own else f".index: {unreadable.reason}"
+        if entry.unreadable is None and (changed := _changed(segment, results)):
+            audit.unreadable.append(Unreadable(segment.uri, changed))
+            entry.unreadable = changed
         entry.continuity = copied(self._state, compacted=False)
         return entry
 
@@ -287,6 +290,23 @@ class _Partition:
         if _in_order(table):
             return table
         return table.sort_by([("in_index", "descending"), ("position", "ascending"), ("rule", "ascending")])
+
+
+def _changed(segment: SegmentInfo, results: Sequence[RangeResult]) -> str | None:
+    """Each range must begin where the one before ended, the last one at the segment's end or behind.
+
+    Else the file has been cut off or rewritten between two reads. (Or ranges were entered at batches inside the value
+    of one of more than 16 MiB, which SegmentReader.first_at may take for the walk.) What was read counts, but it is not
+    all that was listed.
+    """
+    at = results[0].range.start if results else segment.size
+    for result in results:
+        if result.first is None:
+            continue
+        if result.first != at:
+            return f"changed while it was read: the parts before and behind position {at} do not meet"
+        at = result.end
+    return f"became shorter while it was read: {segment.size} bytes, then {at}" if at < segment.size else None
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------

@@ -303,6 +303,10 @@ class _RemoteFile:
         memory = memoryview(bytearray(_START_OF_A_BATCH))
         return bytes(memory[: self.read_into(position, memory)])
 
+    def behind_hole(self, position: int) -> int:
+        """A store does not tell."""
+        return position
+
     def close(self) -> None:
         with _as_os_errors():
             self._file.close()

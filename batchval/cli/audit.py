@@ -111,6 +111,8 @@ def command(
         raise click.UsageError("give either PATH… to audit, or --compare A B, or --plan RATE")
     if "" in (*paths, *(compare or ()), out, since, rate):
         raise click.UsageError("an empty word is no path (a variable that is not set?)")
+    if not paths and (out, since, report) != (None, None, None):
+        raise click.UsageError("--out, --since and --report go with PATH…")
     if topics and not [name for word in topics for name in word.split(",") if name]:
         raise click.UsageError("--topics names none")
     _pairs(conf, "--conf")
@@ -335,6 +337,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
+    import pyarrow.compute as pc
+
     from batchval.audit.compare import compare
     from batchval.audit.outputs import ended
     from batchval.audit.reading import read
@@ -342,6 +346,10 @@ def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
     for folder in folders:
         ended(folder)
     first, second = (read(folder, "summary") for folder in folders)
+    for folder, summary in zip(folders, (first, second), strict=True):
+        known = pc.sum(read(folder, "segments", ["batches"])["batches"]).as_py() or 0
+        if known != (pc.sum(summary["batches"]).as_py() or 0):
+            _say(f"{folder}: made with --since, so it counts what was new then alone, and the rest looks lost")
     answer = compare(first, second)
     if as_json:
         for line in answer.json_lines():

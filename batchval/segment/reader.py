@@ -79,6 +79,9 @@ class Source(Protocol):
     def header(self, position: int) -> bytes:
         """The first bytes of a batch, up to its magic; fewer at the file's end."""
 
+    def behind_hole(self, position: int) -> int:
+        """``position``, or one behind it, if all between are zeros that need not be read to know it."""
+
     def close(self) -> None: ...
 
 
@@ -131,6 +134,14 @@ class LocalFile:
     def header(self, position: int) -> bytes:
         return os.pread(self._fd, _START.size, position)
 
+    def behind_hole(self, position: int) -> int:
+        """A preallocated or sparse tail is one hole: gigabytes that cost a call, for each range that begins there."""
+        try:
+            found = os.lseek(self._fd, position, os.SEEK_DATA)
+        except OSError as error:  # ENXIO: nothing but a hole up to the end, or the end is before
+            found = os.fstat(self._fd).st_size if error.errno == errno.ENXIO else position
+        return max(position, min(found, self.size))
+
     def close(self) -> None:
         os.close(self._fd)
 
@@ -151,6 +162,10 @@ class InMemory:
 
     def header(self, position: int) -> bytes:
         return bytes(self._data[position : position + _START.size])
+
+    def behind_hole(self, position: int) -> int:
+        """Memory has no holes."""
+        return position
 
     def close(self) -> None:
         """Nothing is open."""
@@ -355,6 +370,7 @@ class SegmentReader:
         """Where the zeros that start here end; the file's size, if they do not."""
         memory = _Memory(self.source)
         while position < self.size:
+            position = self.source.behind_hole(position)
             data = memory.at(position, len(_ZEROS))
             if data != _ZEROS[: len(data)]:
                 return position + int(np.flatnonzero(np.frombuffer(data, "u1"))[0])

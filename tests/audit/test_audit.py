@@ -371,3 +371,70 @@ def test_a_flood_of_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert pq.read_table(tmp_path / "out" / "errors").num_rows == 502
     (result,) = run_local([Range(list_work([str(path)], Options()).ranges[0].segment, 0, 1 << 20)], Options(), None, 1)
     assert len(pickle.dumps(result.findings)) < 500 * 60
+
+
+# ---- files that others write to ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [0, 3, 5])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_segment_that_is_cut_off_while_it_is_read(tmp_path: Path, kept: int, before: int) -> None:
+    """At a batch's border nothing is damaged, but not all that was listed has been judged: that is no clean answer."""
+    parts = series(8)
+    path = segment(tmp_path / "in" / "a-0", *parts)
+    segment(tmp_path / "in" / "b-0", *parts)
+    options = Options(split_bytes=2 * len(parts[0]))
+
+    def cut_off(ranges: list[Range], options: Options, out: str | None) -> Iterator[RangeResult]:
+        of_a = sorted((one for one in ranges if one.segment.topic == "a"), key=lambda one: one.start)
+        yield from plain([one for one in ranges if one.segment.topic != "a"], options, out)
+        yield from plain(of_a[:before], options, out)
+        os.truncate(path, at(parts, kept))
+        yield from plain(of_a[before:], options, out)
+
+    todo = list_work([str(tmp_path / "in")], options)
+    found = audit(todo, options, cut_off, str(tmp_path / "out"))  # type: ignore[arg-type]
+    assert list(found.findings) == []
+    ((uri, reason),) = found.unreadable
+    left = at(parts, max(kept, 2 * before))
+    assert (uri, reason) == (str(path), f"became shorter while it was read: {at(parts, 8)} bytes, then {left}")
+    assert found.batches == 8 + max(kept, 2 * before)
+    again = run(tmp_path / "in", deep=False, since=tmp_path / "out")
+    assert (again.unreadable, again.batches, again.skipped) == ([], kept, 1)
+
+
+def test_a_segment_that_is_written_anew_while_it_is_read(tmp_path: Path) -> None:
+    parts = series(8)
+    path = segment(tmp_path / "a-0", *parts)
+    options = Options(split_bytes=2 * len(parts[0]))
+
+    def rewritten(ranges: list[Range], options: Options, out: str | None) -> Iterator[RangeResult]:
+        first, *others = sorted(ranges, key=lambda one: one.start)
+        yield from plain([first], options, out)
+        segment(tmp_path / "a-0", batch(records(5), partition_leader_epoch=4), *parts[2:], parts[0])
+        yield from plain(others, options, out)
+
+    found = audit(list_work([str(path)], options), options, rewritten)  # type: ignore[arg-type]
+    ((_, reason),) = found.unreadable
+    assert reason == f"changed while it was read: the parts before and behind position {at(parts, 2)} do not meet"
+
+
+def test_the_same_records_sent_again_to_a_new_leader(tmp_path: Path) -> None:
+    """Their checksum is the same, which is of neither the epoch nor the offset: the whole segment is read again."""
+    old, new = series(8), series(9, epoch=5)
+    segment(tmp_path / "in" / "a-0", *old)
+    assert run(tmp_path / "in", out=tmp_path / "out").batches == 8
+    segment(tmp_path / "in" / "a-0", *old[:5], *new[5:])
+    assert run(tmp_path / "in", since=tmp_path / "out").batches == 9
+    segment(tmp_path / "in" / "a-0", *series(9, base=3))
+    assert run(tmp_path / "in", since=tmp_path / "out").batches == 9
+    segment(tmp_path / "in" / "a-0", *series(9))
+    assert run(tmp_path / "in", since=tmp_path / "out").batches == 1
+
+
+def test_a_preallocated_tail_costs_no_reading(tmp_path: Path) -> None:
+    path = segment(tmp_path / "a-0", *series(2))
+    os.truncate(path, 1 << 40)
+    found = run(tmp_path, split_bytes=1 << 36)
+    assert [(f.rule, f.position) for f in found.findings] == [(Rule.L1, at(series(2), 2))]
+    assert (found.batches, found.unreadable) == (2, [])

@@ -120,6 +120,10 @@ def test_since_says_what_was_left_out(run: Run, tmp_path: Path) -> None:
     code, out, err = run(*LOCAL, "--since", tmp_path / "a", tmp_path / "in")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "1 of 1 segments were not read: nothing was written to them since"
+    assert run(*LOCAL, "--since", tmp_path / "a", "--out", tmp_path / "b", tmp_path / "in")[0] == 0
+    code, _, err = run("audit", "--compare", tmp_path / "a", tmp_path / "b")
+    assert (code, err.splitlines()) == (1, [err.rstrip("\n")])
+    assert err.startswith(f"batchval audit: {tmp_path / 'b'}: made with --since, so it counts what was new then alone")
 
 
 def test_wrong_usage(run: Run, tmp_path: Path) -> None:
@@ -140,6 +144,7 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
         ((tmp_path / "in", "--split-bytes", "many"), "no size"),
         ((tmp_path / "in", "--conf", "x"), "KEY=VALUE"),
         (("gopher://host/x",), "gopher"),
+        (("--compare", tmp_path / "a", tmp_path / "a", "--report", tmp_path / "x.html"), "go with PATH"),
         (("",), "an empty word"),
         ((tmp_path / "in", "--out", ""), "an empty word"),
         ((tmp_path / "in", "--since", ""), "an empty word"),
