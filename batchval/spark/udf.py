@@ -8,6 +8,7 @@ batch are such a struct too (``magic`` is null). An empty value has an empty arr
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
@@ -49,7 +50,9 @@ def validate_batches(column: Column | str, **options: str) -> Column:
     def validate(values: pa.Array) -> pa.Array:
         return judged(values, told)
 
-    return arrow_udf(validate, ArrayType(verdict_type()), ArrowUDFType.SCALAR)(column)
+    # its kind is in the annotations: Spark warns where it is told, and its stubs want it told
+    judge: Callable[[Column | str], Column] = arrow_udf(validate, ArrayType(verdict_type()))  # type: ignore[call-overload]
+    return judge(column)
 
 
 def judged(values: pa.Array, options: Options) -> pa.Array:

@@ -30,21 +30,21 @@ def test_no_reader_here_takes_filters() -> None:
         assert "def pushFilters" not in file.read_text(), file
 
 
-class Ten(DataSource):
-    """Ten rows, a partition each; a filter on ``k`` leaves out partitions, as a reader of ours would do."""
+class Four(DataSource):
+    """Four rows, a partition each; a filter on ``k`` leaves out partitions, as a reader of ours would do."""
 
     @classmethod
     def name(cls) -> str:
-        return "ten-rows"
+        return "four-rows"
 
     def schema(self) -> str:
         return "k int"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TenReader()
+        return FourReader()
 
 
-class TenReader(DataSourceReader):
+class FourReader(DataSourceReader):
     def __init__(self) -> None:
         self.only: int | None = None
 
@@ -56,7 +56,7 @@ class TenReader(DataSourceReader):
                 yield one
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(n) for n in range(10) if self.only is None or n == self.only]
+        return [InputPartition(n) for n in range(4) if self.only is None or n == self.only]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         yield (partition.value,)
@@ -67,11 +67,11 @@ def test_spark_still_keeps_a_pushed_filter_for_the_next_query(spark: SparkSessio
     """Fails once Spark is mended. Then filters on topic and partition may be pushed, and this file be thought over."""
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["Ten"]))
+    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["Four"]))
     another = spark.newSession()
     another.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    another.dataSource.register(Ten)
-    rows = another.read.format("ten-rows").load()
+    another.dataSource.register(Four)
+    rows = another.read.format("four-rows").load()
     assert rows.filter("k = 3").count() == 1
-    assert rows.count() == 1  # ten would be right
-    assert another.read.format("ten-rows").load().count() == 10
+    assert rows.count() == 1  # four would be right
+    assert another.read.format("four-rows").load().count() == 4

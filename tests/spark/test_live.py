@@ -83,6 +83,7 @@ def test_rows_are_those_of_the_segments(spark: SparkSession, kafka: KafkaBroker)
 
 
 @pytest.mark.jvm
+@pytest.mark.slow
 def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, kafka: KafkaBroker, tmp_path: Path) -> None:
     def run() -> list[dict[str, Any]]:
         options = told(kafka, "live-stream", maxOffsetsPerTrigger="70")

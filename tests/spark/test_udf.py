@@ -87,7 +87,14 @@ def test_wrong_options_are_refused() -> None:
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize(("mode", "deep"), [("strict", True), ("kafka", True), ("strict", False)])
+@pytest.mark.parametrize(
+    ("mode", "deep"),
+    [
+        ("strict", True),
+        pytest.param("kafka", True, marks=pytest.mark.slow),
+        pytest.param("strict", False, marks=pytest.mark.slow),
+    ],
+)
 def test_the_corpus_through_spark_has_the_library_s_verdicts(spark: SparkSession, mode: str, deep: bool) -> None:
     values = corpus()
     assert len(values) > 3000
