@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -300,6 +300,8 @@ class ConsumeRun:
         self._errors: list[BaseException] = []
         self._metrics: list[Mapping[str, float | str]] = [{} for _ in range(options.threads)]
         self._workers: list[Worker | None] = [None] * options.threads
+        # not Thread.join: on Python 3.11 one that is interrupted takes a thread that lives for dead
+        self._ended = [threading.Event() for _ in range(options.threads)]
 
     def run(self, on_sample: Callable[[Sample], None] | None = None, sample_ms: int = 1_000) -> Outcome:
         """Runs to the end in this many threads. ``on_sample`` is called in this thread, about once in ``sample_ms``.
@@ -315,26 +317,19 @@ class ConsumeRun:
         try:
             for thread in threads:
                 thread.start()
-            self._watch(threads, samples, on_sample, sample_ms)
+            self._watch(samples, on_sample, sample_ms)
         except KeyboardInterrupt:
             interrupted = True
             self._shared.stop.set()
-        for thread in threads:
+        for thread, ended in zip(threads, self._ended, strict=True):
             if thread.ident is not None:
-                thread.join()
+                ended.wait()
         return self._outcome(samples, interrupted)
 
-    def _watch(
-        self,
-        threads: Sequence[threading.Thread],
-        samples: list[Sample],
-        on_sample: Callable[[Sample], None] | None,
-        sample_ms: int,
-    ) -> None:
+    def _watch(self, samples: list[Sample], on_sample: Callable[[Sample], None] | None, sample_ms: int) -> None:
         last = 0.0
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(min(sample_ms / 1000, 0.05))
+        for ended in self._ended:
+            while not ended.wait(min(sample_ms / 1000, 0.05)):
                 if (sample := self._sample()) and sample.t_ms - last >= sample_ms:
                     samples.append(sample)
                     last = sample.t_ms
@@ -364,12 +359,14 @@ class ConsumeRun:
             self._errors.append(error)
             self._shared.stop.set()
         finally:
-            if consumer is not None:
-                try:
+            try:
+                if consumer is not None:
                     consumer.close()
-                except Exception as error:
-                    if not self._errors:
-                        self._errors.append(ConsumeError(f"a consumer could not be closed: {error}"))
+            except Exception as error:
+                if not self._errors:
+                    self._errors.append(ConsumeError(f"a consumer could not be closed: {error}"))
+            finally:
+                self._ended[thread].set()
 
     def _emit(self, part: Interval) -> None:
         with self._rows:

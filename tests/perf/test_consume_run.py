@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -307,6 +309,26 @@ def test_an_interrupt_ends_the_run_and_the_totals_are_right() -> None:
     assert outcome.interrupted
     assert outcome.summary is not None
     assert outcome.summary.records == 15
+    assert consumers[0].closed
+
+
+def test_an_interrupt_waits_for_every_thread() -> None:
+    """Python 3.11 takes a thread for dead whose ``join`` was interrupted."""
+
+    class Slow(Threaded):
+        def close(self) -> None:
+            time.sleep(0.3)
+            super().close()
+
+    clock = FakeClock()
+    consumers = [Slow(clock, 0, [], 0.0)]
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        outcome = outcome_of(consumers, clock, 1, timeout_ms=10**9)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert outcome.interrupted
     assert consumers[0].closed
 
 
