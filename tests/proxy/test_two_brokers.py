@@ -15,7 +15,7 @@ from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from batchval.protocol.messages.produce import ProduceResponse
-from tests.chain.run import IDEMPOTENT, Sender, read_all
+from tests.chain.senders import IDEMPOTENT, Sender, read_all
 from tests.interop.kafka_broker import KafkaBroker, two_brokers
 from tests.support.fixtures import needs_kafka
 from tests.support.proxy import RunningProxy, batch, eventually, produce_frame, read_frame
