@@ -8,7 +8,6 @@ when the whole partition is.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,10 +38,10 @@ from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.errors import ErrorCode
 from batchval.rules import Rule
 from batchval.segment.check import LEGAL_IF_COMPACTED
+from batchval.segment.folders import SEGMENT_NAME
 
 __all__ = ["Audit", "Finding", "reduce"]
 
-_SEGMENT = re.compile(r"(\d{20})\.log")
 #: segments of a partition whose state the manifest keeps whole
 _KEPT = 2
 _RULES = {rule.id: rule for rule in Rule}
@@ -166,7 +165,7 @@ def _partitions(listed: Iterable[SegmentInfo | Unreadable]) -> Iterator[list[Seg
 def _base_of(one: SegmentInfo | Unreadable) -> tuple[int, str]:
     if isinstance(one, SegmentInfo):
         return one.base_offset, one.uri
-    name = _SEGMENT.fullmatch(posixpath.basename(one.uri))
+    name = SEGMENT_NAME.fullmatch(posixpath.basename(one.uri))
     return int(name[1]) if name else -1, one.uri
 
 

@@ -8,7 +8,6 @@ A path is a store's own name of a file; a URI names it everywhere, and is what t
 
 from __future__ import annotations
 
-import errno
 import fnmatch
 import functools
 import os
@@ -26,18 +25,15 @@ import pyarrow as pa
 from pyarrow import fs
 
 from batchval.errors import BatchvalError
+from batchval.segment.folders import CHECKPOINT, SEGMENT_NAME, cleaned_partitions, read_small, walk
 from batchval.segment.reader import LocalFile, SegmentReader, Source
 
 __all__ = ["SegmentInfo", "Source", "Store", "Unreadable", "one_line", "shown", "text_of"]
 
-_SEGMENT = re.compile(r"\d{20}\.log")
-_SEGMENT_OR_INDEX = re.compile(r"\d{20}\.(log|index)")
 _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 #: folders of logs that Kafka is about to delete, or is moving here from another disk
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
-_CHECKPOINT = "cleaner-offset-checkpoint"
 _REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
-_SMALL = 64 << 20  # Kafka's indexes have up to 10 MiB, if it is not told otherwise
 _START_OF_A_BATCH = 17  # bytes: offset:8 size:4 crc or epoch:4 magic:1
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 
@@ -133,9 +129,7 @@ class Store:
     def read_bytes(self, path: str) -> bytes:
         """A whole small file, such as an index. OSError also for one that is none: its name buys no memory."""
         with self.open(path) as file:
-            if file.size > _SMALL:
-                raise OSError(errno.EFBIG, f"{file.size:,} bytes are too many for such a file")
-            return bytes(file.read(0, file.size))
+            return read_small(file)
 
     def list_segments(self, path: str, topics: tuple[str, ...] | None = None) -> Iterator[SegmentInfo | Unreadable]:
         """Segments at or below a path, folder by folder, in the order of their offsets, with what cannot be listed.
@@ -149,7 +143,7 @@ class Store:
                 empty = False
                 yield entries
                 continue
-            segments = [entry for entry in entries if _SEGMENT.fullmatch(os.path.basename(entry.path))]
+            segments = [entry for entry in entries if SEGMENT_NAME.fullmatch(os.path.basename(entry.path))]
             if not segments or _NO_PARTITION.fullmatch(os.path.basename(folder)):
                 continue
             empty = False
@@ -184,27 +178,15 @@ class Store:
     def _cleaned(self, folder: str) -> frozenset[tuple[str, str]] | None:
         """The partitions that a folder's checkpoint names: read once, not for each of them."""
         try:
-            lines = self.read_bytes(os.path.join(folder, _CHECKPOINT)).decode().splitlines()
+            return cleaned_partitions(self.read_bytes(os.path.join(folder, CHECKPOINT)))
         except (OSError, UnicodeDecodeError):
             return None
-        words = (line.split()[:2] for line in lines[2:])
-        return frozenset((pair[0], pair[1]) for pair in words if len(pair) == 2)
 
 
 def _partition_of(folder: str) -> tuple[str, int]:
     name = text_of(os.path.basename(folder))
     match = _PARTITION.fullmatch(name)
     return (match[1], int(match[2])) if match and int(match[2]) < 1 << 31 else (name, -1)
-
-
-def _is_new(folder: str, seen: set[tuple[int, int]]) -> bool:
-    """Links are followed, but no folder is walked twice: neither in a loop nor because two links lead there."""
-    try:
-        about = os.stat(folder)
-    except OSError:
-        return True  # the walk will say why
-    place = about.st_dev, about.st_ino
-    return place not in seen and not seen.add(place)  # type: ignore[func-returns-value]
 
 
 _NO_SEGMENT = "not a segment: its name must be a base offset of 20 digits and .log"
@@ -230,19 +212,15 @@ class _Local(Store):
             yield path, Unreadable(path, one_line(error))
             return
         if not stat.S_ISDIR(found.st_mode):
-            if not _SEGMENT.fullmatch(os.path.basename(path)):
+            if not SEGMENT_NAME.fullmatch(os.path.basename(path)):
                 yield path, Unreadable(path, _NO_SEGMENT)
                 return
             names = [os.path.basename(path), os.path.basename(path).removesuffix(".log") + ".index"]
             yield from self._entries(os.path.dirname(path), names)
             return
         problems: list[OSError] = []
-        seen = {(found.st_dev, found.st_ino)}
-        for folder, below, names in os.walk(path, onerror=problems.append, followlinks=True):
-            # a folder of such a name is listed: whoever wants to read it says what is wrong
-            names += [name for name in below if _SEGMENT_OR_INDEX.fullmatch(name)]
-            below[:] = [name for name in sorted(below) if _is_new(os.path.join(folder, name), seen)]
-            yield from self._entries(folder, sorted(names))
+        for folder, names in walk(path, problems):
+            yield from self._entries(folder, names)
         for problem in problems:
             yield str(problem.filename), Unreadable(str(problem.filename), one_line(problem))
 
@@ -253,7 +231,7 @@ class _Local(Store):
             try:
                 about = os.stat(file)
             except OSError as error:
-                if _SEGMENT.fullmatch(name):
+                if SEGMENT_NAME.fullmatch(name):
                     yield folder, Unreadable(file, one_line(error))
                 continue
             entries.append(_Entry(file, about.st_size, about.st_mtime_ns))
@@ -350,7 +328,7 @@ class _Remote(Store):
         except OSError as error:
             yield path, Unreadable(shown(self.uri(path)), one_line(error))
             return
-        if about.type == fs.FileType.File and not _SEGMENT.fullmatch(about.base_name):
+        if about.type == fs.FileType.File and not SEGMENT_NAME.fullmatch(about.base_name):
             yield path, Unreadable(shown(self.uri(path)), _NO_SEGMENT)
             return
         folders: dict[str, list[_Entry]] = defaultdict(list)

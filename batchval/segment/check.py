@@ -7,8 +7,8 @@ of its index. Whether a partition is compacted decides which gaps are legal.
 from __future__ import annotations
 
 import errno
+import functools
 import os
-import re
 import stat
 import time
 from collections import Counter
@@ -26,6 +26,7 @@ from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.report.words import plural
 from batchval.rules import Rule, by_number
+from batchval.segment.folders import CHECKPOINT, SEGMENT_NAME, cleaned_partitions, read_small, walk
 from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentFile, Stretch, index_entries
 
 __all__ = [
@@ -44,7 +45,6 @@ __all__ = [
     "thinned",
 ]
 
-_SEGMENT_NAME = re.compile(r"\d{20}\.log")
 _PATHS = ("", "claims", "shallow", "full", "rebuilt")
 #: gaps that are legal once the cleaner has been at the partition
 LEGAL_IF_COMPACTED = (Rule.L3, Rule.L5)
@@ -119,12 +119,13 @@ class Summary:
 
 def is_segment(file: Path) -> bool:
     """Has the file the name that Kafka gives a segment: its base offset in 20 digits?"""
-    return _SEGMENT_NAME.fullmatch(file.name) is not None
+    return SEGMENT_NAME.fullmatch(file.name) is not None
 
 
 def find_files(paths: list[Path]) -> Iterator[tuple[Path, OSError | None]]:
     """Files as they are named; below folders, segments by the names that Kafka gives them (and raw .bin dumps).
 
+    Links to folders are followed, no folder is walked twice below one path.
     Files of one folder come together and in the order of their names, each once, however they were named: a partition
     can only be judged from its start. What cannot be read comes with its error.
     """
@@ -147,9 +148,8 @@ def _below(path: Path) -> Iterator[tuple[Path, OSError | None]]:
         return
     problems: list[OSError] = []
     empty = True
-    for folder, below, names in os.walk(path, onerror=problems.append):
-        below.sort()
-        for name in sorted(names):
+    for folder, names in walk(str(path), problems):
+        for name in names:
             file = Path(folder, name)
             if is_segment(file) or file.suffix == ".bin":
                 empty = False
@@ -160,14 +160,13 @@ def _below(path: Path) -> Iterator[tuple[Path, OSError | None]]:
         yield path, FileNotFoundError(errno.ENOENT, "no segments in this folder")
 
 
-def _cleaned(partition: Path) -> bool:
-    """Does the log folder's cleaner-offset-checkpoint name the partition?"""
-    topic, _, number = partition.name.rpartition("-")
+def _cleaned(folder: Path) -> frozenset[tuple[str, str]]:
+    """The partitions that a log folder's cleaner-offset-checkpoint names."""
     try:
-        lines = (partition.parent / "cleaner-offset-checkpoint").read_text("utf-8").splitlines()
+        with SegmentFile(folder / CHECKPOINT) as file:
+            return cleaned_partitions(read_small(file))
     except (OSError, UnicodeDecodeError):
-        return False
-    return any(line.split()[:2] == [topic, number] for line in lines[2:])
+        return frozenset()
 
 
 def check_paths(
@@ -175,7 +174,8 @@ def check_paths(
 ) -> Iterator[FileFinding]:
     """All findings of all files, partition by partition. What cannot be read is noted in the summary."""
     partition: Path | None = None
-    state = _Partition(options, Path())
+    state: _Partition | None = None
+    cleaned_in = functools.cache(_cleaned)  # once a log folder, not for each of its partitions
     for file, error in find_files(paths):
         if error is not None:
             summary.unreadable.append(_one_line(file, error))
@@ -183,15 +183,18 @@ def check_paths(
         if options.profile_of(file) == "log" and (
             partition is None or file.parent != partition or not is_segment(file)
         ):
-            yield from state.finish(summary)
+            if state is not None:
+                yield from state.finish(summary)
             partition = file.parent if is_segment(file) else None
-            state = _Partition(options, file.parent)
+            state = _Partition(options, file.parent, cleaned_in)
         try:
             yield from check_file(file, options, summary, state, progress)
         except OSError as failure:
             summary.unreadable.append(_one_line(file, failure))
-            state.continuity.damaged()
-    yield from state.finish(summary)
+            if state is not None:
+                state.continuity.damaged()
+    if state is not None:
+        yield from state.finish(summary)
 
 
 def _one_line(file: Path, error: OSError) -> str:
@@ -209,9 +212,13 @@ def thinned(columns: BatchColumns) -> bool:
 class _Partition:
     """What segments of one partition share."""
 
-    def __init__(self, options: Options, folder: Path) -> None:
+    def __init__(
+        self, options: Options, folder: Path, cleaned_in: Callable[[Path], frozenset[tuple[str, str]]]
+    ) -> None:
         self._auto = options.cleanup_policy == "auto"
-        self.continuity = Continuity(compacted=_cleaned(folder) if self._auto else "compact" in options.cleanup_policy)
+        topic, _, number = folder.name.rpartition("-")
+        compacted = (topic, number) in cleaned_in(folder.parent) if self._auto else "compact" in options.cleanup_policy
+        self.continuity = Continuity(compacted=compacted)
         self._held: list[FileFinding] = []
 
     def feed(self, file: Path, base: int, columns: BatchColumns) -> Iterator[FileFinding]:
@@ -269,7 +276,13 @@ def check_file(
                 yield _counted(finding, summary)
             progress(len(part.data))
     if profile == "log" and is_segment(file):
-        for finding in _index_findings(file, places):
+        index = file.with_suffix(".index")
+        try:
+            found = list(_index_findings(index, int(file.stem), places))
+        except OSError as failure:  # of the segment all has been read
+            summary.unreadable.append(_one_line(index, failure))
+            return
+        for finding in found:
             yield _counted(finding, summary)
 
 
@@ -342,14 +355,16 @@ class Places:
         return any(d.position <= position < d.position + d.size for d in self.damaged)
 
 
-def _index_findings(file: Path, places: Places) -> Iterator[FileFinding]:
-    index = file.with_suffix(".index")
-    if not index.is_file():
+def _index_findings(index: Path, base_offset: int, places: Places) -> Iterator[FileFinding]:
+    try:
+        with SegmentFile(index) as file:
+            data = read_small(file)
+    except FileNotFoundError:
         return
-    rest = index.stat().st_size % INDEX_ENTRY
+    rest = len(data) % INDEX_ENTRY
     if rest:
-        yield FileFinding(index, index.stat().st_size - rest, None, Rule.L6, index_rest_reason(rest))
-    for lie in index_lies(*index_entries(index.read_bytes(), int(file.stem)), *places.arrays()):
+        yield FileFinding(index, len(data) - rest, None, Rule.L6, index_rest_reason(rest))
+    for lie in index_lies(*index_entries(data, base_offset), *places.arrays()):
         if lie.names_a_batch or not places.lost(lie.position):
             yield FileFinding(index, lie.position, lie.offset, Rule.L6, lie.reason)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from pathlib import Path
@@ -385,6 +386,52 @@ def test_folders(tmp_path: Path) -> None:
         write(tmp_path / "t-0", name=name)
     (tmp_path / "loop").symlink_to(tmp_path)
     assert [file.name for file, _ in find_files([tmp_path])] == [NAME, "a.bin"]
+
+
+def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
+    write(tmp_path / "disk", *series())
+    file = write(tmp_path / "logs", *series())
+    (tmp_path / "logs" / "t-0").symlink_to(tmp_path / "disk")
+    (tmp_path / "logs" / "again").symlink_to(tmp_path / "disk")
+    (tmp_path / "logs" / "loop").symlink_to(tmp_path)
+    assert [found for found, _ in find_files([tmp_path / "logs"])] == [file, tmp_path / "logs" / "again" / NAME]
+
+
+def test_a_folder_with_a_segments_name_is_not_passed_over(tmp_path: Path) -> None:
+    good = write(tmp_path / "t-0", *series())
+    (tmp_path / "t-1" / NAME).mkdir(parents=True)
+    found, summary = check(tmp_path)
+    assert (found, summary.batches) == ([], 8)
+    assert summary.unreadable == [f"{tmp_path / 't-1' / NAME}: is a folder"]
+    assert check(good)[1].unreadable == []
+
+
+@pytest.mark.parametrize("kind", ["a folder", "enormous"])
+def test_an_index_that_cannot_be_read_hides_nothing_else(tmp_path: Path, kind: str) -> None:
+    index = write(tmp_path, *series()).with_suffix(".index")
+    later = write(tmp_path, *series(2, base=30), name="00000000000000000030.log")
+    if kind == "a folder":
+        index.mkdir()
+    else:
+        index.touch()
+        os.truncate(index, 1 << 40)
+    found, summary = check(tmp_path)
+    assert [(f.file, f.rule) for f in found] == [(later, Rule.L3)]
+    (line,) = summary.unreadable
+    assert line.startswith(f"{index}: ")
+
+
+def test_a_checkpoint_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = series()
+    del parts[3]
+    for n in range(4):
+        write(tmp_path / f"t-{n}", *parts)
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n2\nt 1 7\nt 3 9\n")
+    asked: list[str] = []
+    opened = os.open
+    monkeypatch.setattr("batchval.segment.reader.os.open", lambda path, *a: asked.append(str(path)) or opened(path, *a))
+    assert [f.file.parent.name for f in check(tmp_path)[0]] == ["t-0", "t-2"]
+    assert sum(path.endswith("checkpoint") for path in asked) == 1
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_judged(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""Folders of segments as Kafka lays them out, on this machine, and the small files beside the segments.
+
+<anything>/<topic>-<partition>/<base offset in 20 digits>.log      and beside it the .index of the same name
+<anything>/cleaner-offset-checkpoint                              names the partitions that the cleaner has been at
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+
+from batchval.segment.reader import SegmentReader
+
+__all__ = ["CHECKPOINT", "SEGMENT_NAME", "cleaned_partitions", "read_small", "walk"]
+
+SEGMENT_NAME = re.compile(r"(\d{20})\.log")
+CHECKPOINT = "cleaner-offset-checkpoint"
+_SEGMENT_OR_INDEX = re.compile(r"\d{20}\.(log|index)")
+_SMALL = 64 << 20  # Kafka's indexes have up to 10 MiB, if it is not told otherwise
+
+
+def walk(folder: str, problems: list[OSError]) -> Iterator[tuple[str, list[str]]]:
+    """A folder and all below it in order, each with the names of its files in order; ``problems`` gets the others.
+
+    Links are followed, but no folder is walked twice: neither in a loop nor because two links lead there.
+    """
+    seen: set[tuple[int, int]] = set()
+    _is_new(folder, seen)
+    for place, below, names in os.walk(folder, onerror=problems.append, followlinks=True):
+        # a folder of such a name is listed: whoever wants to read it says what is wrong
+        names += [name for name in below if _SEGMENT_OR_INDEX.fullmatch(name)]
+        below[:] = [name for name in sorted(below) if _is_new(os.path.join(place, name), seen)]
+        yield place, sorted(names)
+
+
+def _is_new(folder: str, seen: set[tuple[int, int]]) -> bool:
+    try:
+        about = os.stat(folder)
+    except OSError:
+        return True  # the walk will say why
+    place = about.st_dev, about.st_ino
+    return place not in seen and not seen.add(place)  # type: ignore[func-returns-value]
+
+
+def read_small(file: SegmentReader) -> bytes:
+    """A whole small file, such as an index. OSError for one that is none: its name buys no memory."""
+    if file.size > _SMALL:
+        raise OSError(errno.EFBIG, f"{file.size:,} bytes are too many for such a file")
+    return bytes(file.read(0, file.size))
+
+
+def cleaned_partitions(checkpoint: bytes) -> frozenset[tuple[str, str]]:
+    """The topics and partitions (both as text) that a checkpoint names. UnicodeDecodeError."""
+    words = (line.split()[:2] for line in checkpoint.decode().splitlines()[2:])
+    return frozenset((pair[0], pair[1]) for pair in words if len(pair) == 2)
