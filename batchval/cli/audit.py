@@ -113,6 +113,8 @@ def command(
         raise click.UsageError("an empty word is no path (a variable that is not set?)")
     if not paths and (out, since, report) != (None, None, None):
         raise click.UsageError("--out, --since and --report go with PATH…")
+    if assume and rate is None:
+        raise click.UsageError("--assume goes with --plan")
     if topics and not [name for word in topics for name in word.split(",") if name]:
         raise click.UsageError("--topics names none")
     _pairs(conf, "--conf")

@@ -145,6 +145,8 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
         ((tmp_path / "in", "--conf", "x"), "KEY=VALUE"),
         (("gopher://host/x",), "gopher"),
         (("--compare", tmp_path / "a", tmp_path / "a", "--report", tmp_path / "x.html"), "go with PATH"),
+        ((tmp_path / "in", "--assume", "cores=32"), "--assume goes with --plan"),
+        (("--compare", tmp_path / "a", tmp_path / "a", "--assume", "cores=32"), "--assume goes with --plan"),
         (("",), "an empty word"),
         ((tmp_path / "in", "--out", ""), "an empty word"),
         ((tmp_path / "in", "--since", ""), "an empty word"),
