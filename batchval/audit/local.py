@@ -13,13 +13,18 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import ForkServerContext
+from typing import TYPE_CHECKING
 
-from batchval.audit.rows import Options
 from batchval.audit.segments import Range
-from batchval.audit.work import RangeResult, work
 from batchval.errors import BatchvalError
 
-__all__ = ["WorkersLost", "run_local"]
+if TYPE_CHECKING:
+    from batchval.audit.rows import Options
+    from batchval.audit.state import RangeResult
+
+__all__ = ["WorkersLost", "run_local", "start_early"]
 
 #: a worker costs a third of a second; below so many bytes for each, fewer are started
 WORTH = 64 << 20
@@ -31,6 +36,15 @@ _TRIES = 3
 
 class WorkersLost(BatchvalError):
     """Worker processes end again and again without an answer."""
+
+
+def start_early(ranges: Iterable[Range], processes: int | None = None) -> None:
+    """Begins to make what the workers of ``run_local`` are forked from, where there will be any. Returns at once.
+
+    It imports what an audit needs, which takes as long there as here: call it before importing that.
+    """
+    if _processes(list(ranges), processes) > 1:
+        _context()
 
 
 def run_local(
@@ -47,11 +61,10 @@ def run_local(
     line when workers are lost. Raises WorkersLost, and OSError for outputs that cannot be written.
     """
     left = list(ranges)
-    if processes is None:
-        total = sum(one.end - one.start for one in left)
-        processes = min(len(os.sched_getaffinity(0)), -(-total // WORTH))
-    processes = max(1, min(processes, len(left)))
+    processes = _processes(left, processes)
     if processes == 1:
+        from batchval.audit.work import work
+
         for one in left:
             result = work(one, options, out)
             progress(one.end - one.start)
@@ -76,14 +89,37 @@ def run_local(
             say("a worker process was killed; what it was reading is read again")
 
 
+def _processes(ranges: list[Range], processes: int | None) -> int:
+    if processes is None:
+        total = sum(one.end - one.start for one in ranges)
+        processes = min(len(os.sched_getaffinity(0)), -(-total // WORTH))
+    return max(1, min(processes, len(ranges)))
+
+
+def _context() -> ForkServerContext:
+    """A server that has imported everything forks the workers: each importing it would cost a second of CPU.
+
+    An interrupt of the terminal goes to all processes, and is the first one's matter. The server is told so by the
+    signals it is born with, since an interrupted import would print a stack trace; its workers have them from it.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["batchval.audit.work"])
+    resource_tracker.ensure_running()  # which sets signals of its own, so before
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
+
+
 def _pool(
     ranges: list[Range], options: Options, out: str | None, processes: int
 ) -> Iterator[tuple[Range, RangeResult]]:
+    from batchval.audit.work import work
+
     waiting = iter(list(ranges))
-    # a server that has imported everything forks the workers: each importing it would cost a second of CPU
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([work.__module__])
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start)
+    pool = ProcessPoolExecutor(processes, mp_context=_context())
     under_way: dict[Future[RangeResult], Range] = {}
     try:
         while True:
@@ -108,8 +144,3 @@ def _pool(
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:  # nobody waits for them any more: an interrupt, an error, or none are left
             worker.terminate()
-
-
-def _start() -> None:
-    """An interrupt of the terminal goes to all processes; it is the first one's matter."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from batchval.audit import outputs
-from batchval.audit.manifest import Entry, Manifest
-from batchval.audit.reduce import Audit, reduce
-from batchval.audit.rows import Options
 from batchval.audit.segments import Range, cut
-from batchval.audit.state import RangeResult
 from batchval.audit.store import SegmentInfo, Store, Unreadable, shown
+
+if TYPE_CHECKING:
+    from batchval.audit.manifest import Entry, Manifest
+    from batchval.audit.reduce import Audit
+    from batchval.audit.rows import Options
+    from batchval.audit.state import RangeResult
 
 __all__ = ["Engine", "Work", "audit", "list_work"]
 
 #: (ranges, options, out) -> a result for each, in any order
-Engine: TypeAlias = Callable[[Sequence[Range], Options, "str | None"], Iterable[RangeResult]]
+Engine: TypeAlias = "Callable[[Sequence[Range], Options, str | None], Iterable[RangeResult]]"
 
 
 @dataclass
@@ -89,6 +90,10 @@ def audit(
     BatchvalError: the folder is no audit's; OSError: it cannot be written. A run that does not come to its end leaves a
     folder without _SUCCESS, which the next run clears.
     """
+    # imported here, while the workers' own imports are under way: see local.start_early
+    from batchval.audit import outputs
+    from batchval.audit.reduce import reduce
+
     if out is not None:
         outputs.prepare(out)
     prepared()

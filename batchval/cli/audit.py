@@ -21,9 +21,11 @@ from batchval.rules import Rule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from batchval.audit.manifest import Manifest
     from batchval.audit.reduce import Audit, Finding
     from batchval.audit.rows import Options
     from batchval.audit.run import Engine
+    from batchval.audit.segments import Range
 
 _SHOWN = 200  # findings in the table, files that could not be read; --json and errors/ have all
 _INTERNAL = 4
@@ -160,20 +162,20 @@ def _audit(
     as_json: bool,
 ) -> int:
     from batchval.audit import run
-    from batchval.audit.facts import of_tables
     from batchval.audit.local import WorkersLost
-    from batchval.audit.manifest import Manifest
 
     name, master, conf, processes = how
-    manifest = Manifest.read(since, options) if since is not None else None
+    manifest = _manifest(since, options) if since is not None else None
     todo = run.list_work(paths, options, manifest)
     try:
         with progress("audit", as_json, lambda: todo.bytes) as advance:
-            used, engine = _engine(name, master, _pairs(conf, "--conf"), processes, advance)
+            used, engine = _engine(name, master, _pairs(conf, "--conf"), processes, todo.ranges, advance)
             found = run.audit(todo, options, engine, out)
     except WorkersLost as error:
         _say(str(error))
         return _INTERNAL
+    from batchval.audit.facts import of_tables
+
     facts = of_tables(found.tables, _SHOWN)
     if as_json:
         for line in _json_lines(found, used, out):
@@ -195,6 +197,12 @@ def _audit(
     if found.unreadable:
         return 3
     return 1 if any(rule.id in found.rules() for rule in failing) else 0
+
+
+def _manifest(since: str, options: Options) -> Manifest:
+    from batchval.audit.manifest import Manifest
+
+    return Manifest.read(since, options)
 
 
 def _can_be_written(report: Path) -> None:
@@ -251,7 +259,12 @@ def _inside(since: str, out: str) -> bool:
 
 
 def _engine(
-    name: str, master: str | None, conf: dict[str, str], processes: int | None, advance: Callable[[int], None]
+    name: str,
+    master: str | None,
+    conf: dict[str, str],
+    processes: int | None,
+    ranges: Sequence[Range],
+    advance: Callable[[int], None],
 ) -> tuple[str, Engine]:
     """The engine that was asked for, or local processes where Spark cannot start. One line says so."""
     if name == "spark":
@@ -265,8 +278,9 @@ def _engine(
         if master is not None:
             raise click.UsageError(f"--master {master}: {why}")
         _say(f"{why}; going on with --engine local")
-    from batchval.audit.local import run_local
+    from batchval.audit.local import run_local, start_early
 
+    start_early(ranges, processes)
     return "local", lambda todo, options, out: run_local(todo, options, out, processes, advance, _say)
 
 
