@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -268,7 +269,8 @@ def test_workers_that_end_again_and_again(run: Run, tmp_path: Path, monkeypatch:
     """The kernel kills whatever starts: the third time is the last, and the exit code does not say it was the data."""
     for n in range(4):
         write(tmp_path / f"a-{n}", GOOD)
-    monkeypatch.setattr("batchval.audit.local._start", functools.partial(os._exit, 9))
+    killed = functools.partial(ProcessPoolExecutor, initializer=os._exit, initargs=(9,))
+    monkeypatch.setattr("batchval.audit.local.ProcessPoolExecutor", killed)
     code, out, err = run("audit", "--engine", "local", "--processes", 2, tmp_path, tmp_path / "nowhere")
     lost = "batchval audit: a worker process was killed; what it was reading is read again"
     assert (code, out) == (4, "")
