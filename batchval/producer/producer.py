@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from typing_extensions import Buffer
 
@@ -17,7 +17,7 @@ from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.network_client import NetworkOptions
 from batchval.network.options import ConnectionOptions
 from batchval.producer.accumulator import Accumulator
-from batchval.producer.batch import BatchDone, Callback, PartitionQueue, RecordMetadata
+from batchval.producer.batch import BatchDone, Callback, RecordMetadata
 from batchval.producer.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
 from batchval.producer.errors import ProducerClosedError, TransactionAbortedError
 from batchval.producer.options import ProducerOptions
@@ -43,7 +43,7 @@ class Producer:
         self._closing = False
         self._wanted: dict[str, None] = {}  # topics that produce_many knew nothing of
         self._refused = 0  # bytes that produce_many had no room for
-        self._settled: asyncio.Future[None] | None = None
+        self._settled = asyncio.Event()  # since ``_flush`` looked last, a batch was told of, or all has ended
         connection = ConnectionOptions(
             max_in_flight=options.max_in_flight,
             client_id=options.client_id,
@@ -70,7 +70,7 @@ class Producer:
         self._accumulator = Accumulator(options, lambda: self._loop.time() * 1000)
         self._sequences = Sequences(options.transactional_id is not None) if options.enable_idempotence else None
         self._sender = Sender(options, self._client, self._metadata, self._accumulator, self._sequences)
-        self._sender.on_settled = self._wake
+        self._sender.on_settled = self._settled.set
         self._transactions: Transactions | None = None
         if self._sequences is not None:
             self._transactions = Transactions(options, self._client, self._metadata, self._sequences, self._changed)
@@ -277,10 +277,6 @@ class Producer:
 
     # --- the end of things
 
-    def _wake(self) -> None:
-        if self._settled is not None and not self._settled.done():
-            self._settled.set_result(None)
-
     def _changed(self) -> None:
         """The producer id has come, a partition is in the transaction, or nothing goes on any more."""
         transactions = self._transactions
@@ -289,29 +285,19 @@ class Producer:
             if transactions.error is not None:
                 self._sender.abandon(transactions.error, but_on_the_wire=True)
         self._sender.pump_soon()
-        self._wake()
-
-    async def _all_told(self, queues: list[tuple[PartitionQueue, Any]], stop: Callable[[], bool]) -> None:
-        """Until the last batches of all these are told."""
-        for queue, last in queues:
-            while last in queue.untold and not stop():
-                self._settled = self._settled or self._loop.create_future()
-                settled = self._settled
-                try:
-                    await asyncio.shield(settled)
-                finally:
-                    if settled.done() and self._settled is settled:
-                        self._settled = None
+        self._settled.set()
 
     async def _flush(self, timeout_ms: float | None, stop: Callable[[], bool] = lambda: False) -> None:
         self._accumulator.flushing += 1
+        # by number: a batch that is split is gone, what it was split into has its number
+        queues = [(queue, queue.untold[-1].number[0]) for queue in self._accumulator.active if queue.untold]
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while self._accumulator.active and not stop():
-                    queues = [(queue, queue.untold[-1]) for queue in self._accumulator.active if queue.untold]
-                    self._sender.pump()
-                    await self._all_told(queues, stop)
-                    break
+                self._sender.pump()
+                for queue, last in queues:
+                    while queue.untold and queue.untold[0].number[0] <= last and not stop():
+                        self._settled.clear()
+                        await self._settled.wait()
         except TimeoutError:
             raise RequestTimeoutError(f"not all records were acknowledged in {timeout_ms:g} ms") from None
         finally:

@@ -454,7 +454,6 @@ class Sender:
         """Its request has come back, and its fate was settled before."""
         if batch not in batch.partition.untold:
             self.accumulator.release(batch)
-        self.on_settled()
 
     def _done(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, error: Exception | None) -> None:
         """Settles a batch, and tells of it once all before it in its partition are told."""

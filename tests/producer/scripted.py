@@ -12,7 +12,10 @@ from batchval.core.batch import RecordBatch
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
+from batchval.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from batchval.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from batchval.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from batchval.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from batchval.protocol.messages.metadata import (
     MetadataRequest,
@@ -55,6 +58,7 @@ class ScriptedBroker:
         self.highest_unanswered = 0
         self.requests: list[ProduceRequest] = []
         self.ids = 0
+        self.ends: list[tuple[bool, int]] = []  # of transactions: committed, and the batches that were kept before
         self.errors: list[BaseException] = []
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -116,7 +120,7 @@ class ScriptedBroker:
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
         response: Any
         if key == ApiVersionsRequest.api_key:
-            spoken = [(0, *self.produce), (3, 1, 12), (18, 0, 3), (22, 0, 4)]
+            spoken = [(0, *self.produce), (3, 1, 12), (10, 0, 3), (18, 0, 3), (22, 0, 4), (24, 0, 3), (26, 0, 3)]
             if version > 3:
                 response, version = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), 0
             else:
@@ -128,8 +132,20 @@ class ScriptedBroker:
             topics = [MetadataResponseTopic(name=one.name, partitions=parts) for one in asked.topics or ()]
             response = MetadataResponse(brokers=[MetadataResponseBroker(1, "127.0.0.1", self.port)], topics=topics)
         elif key == InitProducerIdRequest.api_key:
-            self.ids += 1
-            response = InitProducerIdResponse(producer_id=1000 + self.ids)
+            _, init = InitProducerIdRequest.parse(frame)
+            if init.producer_id >= 0:
+                response = InitProducerIdResponse(producer_id=init.producer_id, producer_epoch=init.producer_epoch + 1)
+            else:
+                self.ids += 1
+                response = InitProducerIdResponse(producer_id=1000 + self.ids)
+        elif key == FindCoordinatorRequest.api_key:
+            response = FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=self.port)
+        elif key == AddPartitionsToTxnRequest.api_key:
+            response = AddPartitionsToTxnResponse()
+        elif key == EndTxnRequest.api_key:
+            _, end = EndTxnRequest.parse(frame)
+            self.ends.append((end.committed, sum(map(len, self.logs.values()))))
+            response = EndTxnResponse()
         else:
             assert key == ProduceRequest.api_key
             produced = self._produced(frame)

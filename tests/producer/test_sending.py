@@ -214,6 +214,35 @@ def test_back_pressure() -> None:
     run(work())
 
 
+def too_large(partition: int, batch: RecordBatch) -> ErrorCode:
+    return ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_what_was_split_is_flushed_and_committed_too() -> None:
+    """A batch that is split twice is not done when it is gone: its parts are waited for."""
+
+    async def work() -> None:
+        async with ScriptedBroker() as broker:
+            async with Producer(options(broker, batch_size=8_000)) as producer:
+                told: list[Any] = []
+                await producer.produce("t", b"first", partition=0)
+                broker.faults.extend([too_large] * 2)
+                await fill(producer, VALUES, told)
+                await producer.flush()
+                assert [(value, error) for value, _, error in told] == [(value, None) for value in VALUES]
+                assert broker.values(0) == [b"first", *VALUES]
+            async with Producer(options(broker, batch_size=8_000, transactional_id="id")) as producer:
+                await producer.init_transactions()
+                producer.begin_transaction()
+                broker.faults.append(too_large)
+                await fill(producer, VALUES, [], partition=1)
+                await producer.commit_transaction()
+                assert broker.values(1) == VALUES
+                assert broker.ends == [(True, sum(map(len, broker.logs.values())))]
+
+    run(work())
+
+
 def test_delivery_timeout() -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker:
