@@ -396,7 +396,7 @@ class Producer:
         transactions = self._transactions
         assert transactions is not None
         transactions.state = State.ABORTABLE if transactions.state is State.ABORTABLE else State.ENDING
-        self._sender.on_failed = lambda error: None  # that they fail is what was asked for
+        self._sender.on_failed = transactions.failed_in_abort
         try:
             self._sender.abandon(TransactionAbortedError("the transaction was aborted"), but_on_the_wire=True)
             await self._flush(None)

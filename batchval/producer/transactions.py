@@ -18,7 +18,7 @@ from typing import Any
 from batchval.errors import RETRIABLE, ErrorCode
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.coordinator import GROUP, TRANSACTION, find_coordinator
-from batchval.network.errors import AuthorizationError, NetworkError, RequestTimeoutError, broker_error
+from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
 from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import AnyRequest, Build, Node
 from batchval.producer.batch import PartitionQueue
@@ -101,15 +101,15 @@ class Transactions:
     def failed(self, error: Exception) -> None:
         """A record of the transaction, or a step of it, failed."""
         code = getattr(error, "code", None)
-        if (
-            isinstance(error, ProducerFencedError)
-            or code in _FATAL
-            or (isinstance(error, AuthorizationError) and (code in _FATAL))
-        ):
+        if isinstance(error, ProducerFencedError) or code in _FATAL:
             self._is_fatal(error)
         elif self.state in (State.IN_TRANSACTION, State.ENDING):
             self.state, self.error = State.ABORTABLE, error
             self._bump_at_the_end = True
+
+    def failed_in_abort(self, error: Exception) -> None:
+        """A record of a transaction that is being aborted: nothing is lost by that, but its sequence is missing."""
+        self._bump_at_the_end = True
 
     def _is_fatal(self, error: Exception) -> None:
         self.state, self.error = State.FATAL, error

@@ -243,6 +243,36 @@ def test_what_was_split_is_flushed_and_committed_too() -> None:
     run(work())
 
 
+def test_a_record_that_fails_while_its_transaction_is_aborted_makes_no_gap() -> None:
+    async def work() -> None:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(
+                options(broker, transactional_id="id", delivery_timeout_ms=5_000, request_timeout_ms=4_000)
+            ) as producer,
+        ):
+            await producer.init_transactions()
+            for fault in (ErrorCode.NONE, ErrorCode.INVALID_RECORD, ErrorCode.NONE):
+                producer.begin_transaction()
+                await producer.produce("t", b"first", partition=0)
+                broker.holding = True
+                broker.faults.append(lambda partition, batch, fault=fault: fault)
+                await fill(producer, [b"second"], [])
+                await until(lambda: broker.held)
+                if fault == ErrorCode.NONE:
+                    broker.let_go()
+                    await producer.commit_transaction()
+                else:
+                    aborting = asyncio.ensure_future(producer.abort_transaction())
+                    await asyncio.sleep(0.01)
+                    broker.let_go()
+                    await aborting
+            assert broker.values(0) == [b"first", b"second", b"first", b"first", b"second"]
+            assert [committed for committed, _ in broker.ends] == [True, False, True]
+
+    run(work())
+
+
 def test_delivery_timeout() -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker:
