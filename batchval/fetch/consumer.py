@@ -277,12 +277,13 @@ class Consumer:
             timer = Timer(timeout_ms)
             records: list[ConsumerRecord] = []
             while len(records) < max_records:
-                if self._open is None:
+                if not records or self._open is None:  # first of all the group is seen to, whatever is left to read
                     taken = self._fetcher.take(1) if records else await self._poll(timer.remaining_ms, 1)
-                    if not taken:
+                    if taken:
+                        state = self._fetcher.states[TopicPartition(taken[0].topic, taken[0].partition)]
+                        self._open = (state, state.token, taken[0], _records_of(taken[0]))
+                    elif self._open is None:
                         break
-                    state = self._fetcher.states[TopicPartition(taken[0].topic, taken[0].partition)]
-                    self._open = (state, state.token, taken[0], _records_of(taken[0]))
                 self._read(records, max_records)
             return records
 
@@ -316,8 +317,10 @@ class Consumer:
             self._open = None
 
     async def _poll(self, timeout_ms: float, most: int | None) -> list[FetchedBatches]:
+        """[] at once where an answer is open still."""
         deadline = self._loop.time() + timeout_ms / 1000
-        first = True
+        if self._open is None:
+            await asyncio.sleep(0)  # sockets are read, heartbeats sent, however often the caller asks
         while True:
             if self._group is not None:
                 self._group.last_poll_s = self._loop.time()
@@ -327,15 +330,10 @@ class Consumer:
             if self._fetcher.errors:
                 raise self._fetcher.errors.popleft()
             self._look_for_offsets()
-            taken = self._fetcher.take(most)
+            taken = self._fetcher.take(most) if self._open is None else []
             self._fetcher.send()
-            if taken:
-                if first:
-                    await asyncio.sleep(0)  # sockets are read, heartbeats sent, however fast the caller is
-                return [one for one in taken if TopicPartition(one.topic, one.partition) in self._fetcher.states]
-            first = False
-            if self._loop.time() >= deadline:
-                return []
+            if taken or self._open is not None or self._loop.time() >= deadline:
+                return taken
             await self._wait(deadline)
 
     async def _wait(self, deadline: float) -> None:

@@ -111,7 +111,7 @@ class Fetcher:
     # --- records
 
     def take(self, most: int | None = None) -> list[FetchedBatches]:
-        """What has come, at most so many; the position moves only with ``delivered``."""
+        """What has come, at most so many; whose positions are the caller's to move."""
         taken: list[FetchedBatches] = []
         kept: deque[tuple[PartitionState, int, FetchedBatches]] = deque()
         while self._ready and (most is None or len(taken) < most):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,10 +17,16 @@ from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, ConsumerOptions, FetchedBatches
 from batchval.network.errors import AuthorizationError
 from batchval.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
+from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from batchval.protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
 )
 
 TOPIC = "t"
@@ -137,6 +144,43 @@ async def test_the_next_is_asked_for_before_the_last_was_looked_at_but_not_witho
         assert consumer.position((TOPIC, 0)) == 10 * len(taken)
         await read(consumer, 400)
         assert [asked(request) for request in one.of(1)][:40] == list(range(0, 400, 10))
+
+
+async def test_polls_that_do_not_wait_bring_what_comes_all_the_same() -> None:
+    batches = [ten(n) for n in range(4)]
+    async with consuming(log_of(batches)) as (_, consumer):
+        taken: list[FetchedBatches] = []
+        end = time.monotonic() + 30
+        while consumer.position((TOPIC, 0)) != 40 and time.monotonic() < end:  # no timeout: nothing else might run
+            taken += await consumer.poll_batches()
+    assert b"".join(bytes(part.records) for part in taken) == b"".join(batches)
+
+
+async def test_the_group_is_seen_to_while_one_answer_is_read_bit_by_bit() -> None:
+    commits: list[int] = []
+
+    def commit(request: Any) -> OffsetCommitResponse:
+        commits.append(request.topics[0].partitions[0].committed_offset)
+        said = OffsetCommitResponseTopic(TOPIC, partitions=[OffsetCommitResponsePartition(0)])
+        return OffsetCommitResponse(topics=[said])
+
+    def coordinator(_: Any) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(coordinators=[Coordinator("g", 1, "127.0.0.1", one.port)])
+
+    more = {"group_id": "g", "enable_auto_commit": True, "auto_commit_interval_ms": 1}
+    async with consuming(log_of([batch(records(60))]), **more) as (one, consumer):
+        one.handlers |= {8: commit, 10: coordinator}
+        await consumer.seek((TOPIC, 0), 0)
+        read: list[int] = []
+        async with asyncio.timeout(30):
+            while len(read) < 50:
+                read += [record.offset for record in await consumer.poll(100, max_records=5)]
+                await asyncio.sleep(0.02)
+        assert read == list(range(50))
+        assert [asked(request) for request in one.of(1)].count(0) == 1  # one answer
+        assert commits == sorted(commits)
+        assert any(0 < offset < 50 for offset in commits)
+        assert all(offset % 5 == 0 for offset in commits)
 
 
 async def test_damage_is_said_with_its_place_and_can_be_passed() -> None:
