@@ -74,8 +74,9 @@ class Producer:
         self._transactions: Transactions | None = None
         if self._sequences is not None:
             self._transactions = Transactions(options, self._client, self._metadata, self._sequences, self._changed)
-            self._sender.need_id = self._transactions.need_id
-            if options.transactional_id is not None:
+            if options.transactional_id is None:
+                self._sender.need_id = self._transactions.need_id
+            else:
                 self._sender.hold = self._transactions.hold
                 self._sender.on_failed = self._transactions.failed
         if options.may_reorder:
@@ -395,7 +396,8 @@ class Producer:
     async def _abort(self) -> None:
         transactions = self._transactions
         assert transactions is not None
-        transactions.state = State.ABORTABLE if transactions.state is State.ABORTABLE else State.ENDING
+        if transactions.state is State.IN_TRANSACTION:
+            transactions.state = State.ENDING
         self._sender.on_failed = transactions.failed_in_abort
         try:
             self._sender.abandon(TransactionAbortedError("the transaction was aborted"), but_on_the_wire=True)

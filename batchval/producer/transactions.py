@@ -77,8 +77,7 @@ class Transactions:
         self.state = State.UNINITIALIZED
         self.error: Exception | None = None
         self._on_change = on_change
-        self._coordinator: Node | None = None
-        self._group_coordinators: dict[str, Node] = {}
+        self._coordinators: dict[tuple[int, str | None], Node] = {}
         self._partitions: set[tuple[str, int]] = set()  # added to the transaction
         self._wanted: set[tuple[str, int]] = set()
         self._offsets_added = False
@@ -119,7 +118,7 @@ class Transactions:
 
     def need_id(self) -> None:
         """Asks for one in the background; for a producer without transactions."""
-        if self._asking_id or self.state is State.FATAL or self.options.transactional_id is not None:
+        if self._asking_id or self.state is State.FATAL:
             return
         self._asking_id = True
         self._start(self._ask_id())
@@ -148,8 +147,7 @@ class Transactions:
 
         answer = await self._ask(_INIT, (0, 5), make, lambda said: said.error_code, timeout_ms)
         sequences.set_id(answer.producer_id, answer.producer_epoch)
-        if self.options.transactional_id is None:
-            self.state = State.READY
+        self.state = State.READY
         self._on_change()
 
     # --- transactions
@@ -158,15 +156,10 @@ class Transactions:
         """Fences earlier producers of this id, ends what they left open."""
         self.must_be(State.UNINITIALIZED, State.READY)
         await self._init(timeout_ms)
-        self.state = State.READY
 
     def begin(self) -> None:
         """From now on records belong to a new transaction."""
         self.must_be(State.READY)
-        self._partitions.clear()
-        self._wanted.clear()
-        self._offsets_added = False
-        self.error = None
         self.state = State.IN_TRANSACTION
 
     def hold(self, queue: PartitionQueue) -> bool:
@@ -210,12 +203,8 @@ class Transactions:
         topics: dict[str, list[int]] = {}
         for topic, partition in these:
             topics.setdefault(topic, []).append(partition)
-        request = AddPartitionsToTxnRequest(api_version=version)
-        request.v3_and_below_transactional_id = self.options.transactional_id or ""
-        request.v3_and_below_producer_id = self.sequences.producer_id
-        request.v3_and_below_producer_epoch = self.sequences.producer_epoch
-        request.v3_and_below_topics = [AddPartitionsToTxnTopic(name, parts) for name, parts in topics.items()]
-        return request
+        named = [AddPartitionsToTxnTopic(name, parts) for name, parts in topics.items()]
+        return AddPartitionsToTxnRequest([], *self._who(), named, api_version=version)
 
     async def send_offsets(
         self,
@@ -229,14 +218,11 @@ class Transactions:
         self.must_be(State.IN_TRANSACTION)
         if not offsets:
             return
-        sequences, transactional_id = self.sequences, self.options.transactional_id or ""
         try:
             await self._ask(
                 _ADD_OFFSETS,
                 (0, 3),
-                lambda version: AddOffsetsToTxnRequest(
-                    transactional_id, sequences.producer_id, sequences.producer_epoch, group_id, api_version=version
-                ),
+                lambda version: AddOffsetsToTxnRequest(*self._who(), group_id, api_version=version),
                 lambda said: said.error_code,
                 self.options.max_block_ms,
             )
@@ -246,9 +232,8 @@ class Transactions:
                 topics.setdefault(topic, []).append(TxnOffsetCommitRequestPartition(partition, offset))
 
             def make(version: int) -> AnyRequest:
-                request = TxnOffsetCommitRequest(
-                    transactional_id, group_id, sequences.producer_id, sequences.producer_epoch, api_version=version
-                )
+                transactional_id, producer_id, epoch = self._who()
+                request = TxnOffsetCommitRequest(transactional_id, group_id, producer_id, epoch, api_version=version)
                 request.topics = [TxnOffsetCommitRequestTopic(name=name, partitions=p) for name, p in topics.items()]
                 if version >= 3:
                     request.generation_id_or_member_epoch, request.member_id = generation_id, member_id
@@ -272,20 +257,16 @@ class Transactions:
 
         A request that adds partitions is waited for: behind the end it would begin a transaction that nobody ends.
         """
-        if not commit:
-            self._wanted.clear()
+        self._wanted.clear()
         if self._adding is not None:
             await asyncio.wait([self._adding])
         if self._in_doubt and not commit:
             self._bump_at_the_end = True  # a new epoch ends what there may be
         elif self._partitions or self._offsets_added:
-            sequences, transactional_id = self.sequences, self.options.transactional_id or ""
             await self._ask(
                 _END,
                 (0, 4),
-                lambda version: EndTxnRequest(
-                    transactional_id, sequences.producer_id, sequences.producer_epoch, commit, api_version=version
-                ),
+                lambda version: EndTxnRequest(*self._who(), commit, api_version=version),
                 lambda said: said.error_code,
                 timeout_ms,
             )
@@ -293,30 +274,28 @@ class Transactions:
             await self._init(timeout_ms)  # a new epoch: sequences begin again (KIP-360)
         self._bump_at_the_end = self._in_doubt = False
         self._partitions.clear()
-        self._wanted.clear()
         self._offsets_added = False
         self.state, self.error = State.READY, None
 
     # --- asking
 
+    def _who(self) -> tuple[str, int, int]:
+        return self.options.transactional_id or "", self.sequences.producer_id, self.sequences.producer_epoch
+
+    def _whose(self, group_id: str | None) -> tuple[int, str | None]:
+        """Kind and key of the coordinator to ask; no key: any broker will do."""
+        return (TRANSACTION, self.options.transactional_id) if group_id is None else (GROUP, group_id)
+
     async def _node(self, group_id: str | None, timeout_ms: float) -> Node:
-        if group_id is not None:
-            if group_id not in self._group_coordinators:
-                self._group_coordinators[group_id] = await find_coordinator(
-                    self.client, self.metadata, group_id, GROUP, timeout_ms
-                )
-            return self._group_coordinators[group_id]
-        transactional_id = self.options.transactional_id
-        if transactional_id is not None:
-            if self._coordinator is None:
-                self._coordinator = await find_coordinator(
-                    self.client, self.metadata, transactional_id, TRANSACTION, timeout_ms
-                )
-            return self._coordinator
-        node = self.client.least_loaded_node(self.metadata.nodes())
-        if node is None:
-            raise RequestTimeoutError("no broker can be asked now")
-        return node
+        kind, key = whose = self._whose(group_id)
+        if key is None:
+            node = self.client.least_loaded_node(self.metadata.nodes())
+            if node is None:
+                raise RequestTimeoutError("no broker can be asked now")
+            return node
+        if whose not in self._coordinators:
+            self._coordinators[whose] = await find_coordinator(self.client, self.metadata, key, kind, timeout_ms)
+        return self._coordinators[whose]
 
     async def _ask(
         self,
@@ -328,17 +307,17 @@ class Transactions:
         group_id: str | None = None,
     ) -> Any:
         """Asks until there is an answer without a passing error. Raises what does not pass."""
-        timer = Timer(min(timeout_ms, 1e12))
+        timer = Timer(timeout_ms)
         last: Exception | None = None
         while not timer.expired:
             try:
-                node = await self._node(group_id, min(timer.remaining_ms, 1e9))
+                node = await self._node(group_id, timer.remaining_ms)
                 said = (await self.client.send(node, Build(api_key, versions, make))).response
             except NetworkError as error:
                 if not error.retriable:
                     raise
                 last = error
-                self._forget(group_id)
+                self._coordinators.pop(self._whose(group_id), None)
             else:
                 code = code_of(said)
                 if code == ErrorCode.NONE:
@@ -347,13 +326,9 @@ class Transactions:
                 if code not in RETRIABLE:
                     raise last
                 if code in _COORDINATOR_MOVED:
-                    self._forget(group_id)
+                    self._coordinators.pop(self._whose(group_id), None)
             await asyncio.sleep(min(self.options.retry_backoff_ms, timer.remaining_ms) / 1000)
         raise RequestTimeoutError(f"no answer in {timeout_ms:.0f} ms: {last}") from last
-
-    def _forget(self, group_id: str | None) -> None:
-        self._coordinator = None if group_id is None else self._coordinator
-        self._group_coordinators.pop(group_id or "", None)
 
     def _error(self, code: int) -> NetworkError:
         what = f"transactional id {self.options.transactional_id}" if self.options.transactional_id else "producer id"
