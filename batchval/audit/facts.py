@@ -6,6 +6,7 @@ where the audit was not deep) is null, and so is every sum that would need it.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,13 +99,17 @@ class Facts:
 
     whole: Totals
     topics: dict[str, Totals]
-    hours: dict[int | None, Totals]
     summary: pa.Table
     findings: pa.Table  # the first of them
     findings_count: int
     segments: int
     segment_bytes: int
     unreadable: list[tuple[str, str]]
+
+    @functools.cached_property
+    def hours(self) -> dict[int | None, Totals]:
+        """Made when it is asked for: a terminal's summary does not."""
+        return {key[0]: totals for key, totals in of_group(self.summary, ["hour"])}
 
     def topic_hours(self, topic: str) -> dict[int | None, Totals]:
         rows = self.summary.filter(pc.equal(self.summary["topic"], topic))
@@ -214,7 +219,6 @@ def gather(
     return Facts(
         whole=whole,
         topics={key[0]: totals for key, totals in of_group(summary, ["topic"])},
-        hours={key[0]: totals for key, totals in of_group(summary, ["hour"])},
         summary=summary,
         findings=findings,
         findings_count=findings_count,

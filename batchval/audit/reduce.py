@@ -11,6 +11,7 @@ import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -23,14 +24,17 @@ from batchval.audit.rows import UNREADABLE, Options
 from batchval.audit.state import (
     CODECS,
     COUNTERS,
+    EXTREMES,
     FOUND,
     HOUR_MS,
+    HOURS_OF_A_PARTITION,
     Found,
     Hours,
     RangeFindings,
     RangeResult,
     columns_of,
     hour_of,
+    last_write,
 )
 from batchval.audit.store import SegmentInfo, Unreadable, text_of
 from batchval.audit.work import is_compacted
@@ -45,7 +49,11 @@ __all__ = ["Audit", "Finding", "reduce"]
 #: segments of a partition whose state the manifest keeps whole
 _KEPT = 2
 _RULES = {rule.id: rule for rule in Rule}
-_OFFSETS = frozenset({Rule.L2, Rule.L3})
+_ANOMALIES = {
+    "offset_anomalies": (Rule.L2, Rule.L3),
+    "epoch_anomalies": (Rule.L4,),
+    "sequence_anomalies": (Rule.L5,),
+}
 
 
 class Finding(NamedTuple):
@@ -135,10 +143,11 @@ def reduce(
     for result in results:
         by_segment[result.range.segment.uri].append(result)
         audit.files += result.files
-    sums: dict[tuple[str, int], _Sums] = defaultdict(_Sums)
+    partitions = list(_partitions(listed))
+    sums = _empty_sums(partitions)
     entries: list[Entry] = []
     found: list[tuple[SegmentInfo, pa.Table]] = []
-    for partition in _partitions(listed):
+    for partition in partitions:
         entries += _Partition(partition, by_segment, options, known or {}).reduced(audit, sums, found)
     found.sort(key=lambda one: (one[0].topic, one[0].partition, one[0].uri))
     audit.findings = Findings(pa.concat_tables([ERRORS.empty_table(), *(table for _, table in found)]))
@@ -176,12 +185,21 @@ def _in_order(found: pa.Table) -> bool:
     return not pc.any(found["in_index"]).as_py() and bool(((step > 0) | ((step == 0) & (rules >= 0))).all())
 
 
+def _in_hours(found: pa.Table, hours: Hours) -> pa.Table:
+    """Findings in the hours in which their batches were counted."""
+    kept = pc.is_in(found["hour"], pa.array(hours.hours))
+    if pc.all(pc.or_(kept, pc.is_null(found["hour"]))).as_py():
+        return found
+    place = found.column_names.index("hour")
+    return found.set_column(place, "hour", pc.if_else(kept, found["hour"], pa.scalar(None, pa.int64())))
+
+
 @dataclass
 class _Sums:
-    """Of one topic and partition."""
+    """Of one topic and partition, which may lie in several folders. ``rules``: findings by hour, -1 for none."""
 
-    hours: Hours = field(default_factory=Hours)
-    rules: dict[int | None, Counter[Rule]] = field(default_factory=lambda: defaultdict(Counter))
+    hours: Hours
+    rules: dict[int, Counter[Rule]] = field(default_factory=lambda: defaultdict(Counter))
     damaged_bytes: int = 0
 
     def count(self, found: pa.Table) -> None:
@@ -189,7 +207,16 @@ class _Sums:
         for hour, number, count in zip(
             *(groups[name].to_pylist() for name in ("hour", "rule", "count_all")), strict=True
         ):
-            self.rules[hour][_NUMBERED[number]] += count
+            self.rules[-1 if hour is None else hour][_NUMBERED[number]] += count
+
+
+def _empty_sums(partitions: Iterable[Iterable[SegmentInfo | Unreadable]]) -> dict[tuple[str, int], _Sums]:
+    newest: dict[tuple[str, int], int] = defaultdict(int)
+    for one in chain.from_iterable(partitions):
+        if isinstance(one, SegmentInfo):
+            key = one.topic, one.partition
+            newest[key] = max(newest[key], last_write(one))
+    return {key: _Sums(Hours(hour, HOURS_OF_A_PARTITION)) for key, hour in sorted(newest.items())}
 
 
 class _Partition:
@@ -232,7 +259,7 @@ class _Partition:
         self, segment: SegmentInfo, audit: Audit, sums: _Sums, found: list[tuple[SegmentInfo, pa.Table]]
     ) -> Entry:
         known = self._known.get(segment.uri)
-        results = sorted(self._results.get(segment.uri, ()), key=lambda one: one.range.start)
+        results = sorted(self._results.pop(segment.uri, ()), key=lambda one: one.range.start)
         if known is not None:
             self._state = copied(known.continuity, compacted=self._compacted)
         entry = Entry(*segment[1:4], segment.size, segment.mtime_ns, segment.uri)
@@ -241,20 +268,23 @@ class _Partition:
             entry.thinned, entry.last = known.thinned, known.last
         audit.segments += 1
         audit.skipped += known is not None and not results
+        hours = Hours(last_write(segment))
+        for result in results:
+            hours.merge(result.hours)
+        sums.hours.merge(hours)
+        lost = sum(size for result in results for _, size in result.lost)
+        sums.damaged_bytes += lost
         here = self._findings(results)
         if here.num_rows:
             entry.findings += here.num_rows
-            sums.count(here)
+            sums.count(_in_hours(here, hours))
             found.append((segment, _errors(segment, here)))
+        entry.batches += hours.total("batches")
+        entry.records += hours.total("records")
+        audit.batches += hours.total("batches")
+        audit.records += hours.total("records")
+        audit.bytes += hours.total("bytes") + lost
         for result in results:
-            sums.hours.merge(result.hours)
-            sums.damaged_bytes += sum(size for _, size in result.lost)
-            batches, records = result.hours.total("batches"), result.hours.total("records")
-            entry.batches += batches
-            entry.records += records
-            audit.batches += batches
-            audit.records += records
-            audit.bytes += result.hours.total("bytes") + sum(size for _, size in result.lost)
             entry.thinned |= result.thinned
             entry.last = result.last or entry.last
             for unreadable in result.unreadable:
@@ -355,27 +385,48 @@ def _unreadable_table(lost: Sequence[Unreadable], entries: Sequence[Entry]) -> p
 
 
 def _summary_table(sums: dict[tuple[str, int], _Sums], options: Options) -> pa.Table:
-    rows = []
-    for (topic, partition), of_both in sorted(sums.items()):
-        hours: list[int | None] = sorted({*of_both.hours, *of_both.rules} - {None}, key=lambda hour: hour or 0)
-        if of_both.damaged_bytes or None in {*of_both.hours, *of_both.rules}:
-            hours.append(None)
-        for hour in hours:
-            row: dict[str, Any] = {"topic": topic, "partition": partition}
-            row["hour"] = None if hour is None else hour * HOUR_MS
-            row |= _counts(of_both.hours, hour, options.deep) | of_both.hours.extremes(hour)
-            rules = of_both.rules.get(hour, Counter())
-            row["offset_anomalies"] = sum(rules[rule] for rule in _OFFSETS)
-            row["epoch_anomalies"] = rules[Rule.L4]
-            row["sequence_anomalies"] = rules[Rule.L5]
-            row["damaged_bytes"] = of_both.damaged_bytes if hour is None else 0
-            row["rules"] = [(rule.id, count) for rule, count in sorted(rules.items(), key=lambda item: item[0].number)]
-            rows.append(row)
-    return pa.Table.from_pylist(rows, SUMMARY)
+    """Column by column, for a whole cluster has millions of rows: hours in their order, none at the end."""
+    for of_both in sums.values():
+        if of_both.damaged_bytes or of_both.rules.keys() - of_both.hours.hours.tolist():
+            of_both.hours.have_none()
+    parts = [of_both.hours for of_both in sums.values()]
+    if not parts:
+        return SUMMARY.empty_table()
+    which = np.repeat(np.arange(len(parts)), [len(part.hours) for part in parts])
+    hours = np.concatenate([part.hours for part in parts])
+    order = np.lexsort((np.where(hours < 0, np.iinfo("<i8").max, hours), which))
+    which, hours = which[order], hours[order]
+    none = hours < 0
+    columns: dict[str, Any] = {
+        "topic": pa.array([topic for topic, _ in sums], pa.string()).take(pa.array(which)),
+        "partition": np.array([partition for _, partition in sums])[which],
+        "hour": pa.array(hours * HOUR_MS, mask=none),
+        "damaged_bytes": np.array([of_both.damaged_bytes for of_both in sums.values()])[which] * none,
+    }
+    for i, name in enumerate(COUNTERS):
+        columns[name] = np.concatenate([part.counts[:, i] for part in parts])[order]
+    if not options.deep:
+        columns |= {f"uncompressed_bytes_{codec}": pa.nulls(len(hours), pa.int64()) for codec in CODECS[1:]}
+    extremes = [np.concatenate([part.extremes[:, i] for part in parts])[order] for i in range(len(EXTREMES))]
+    unknown = extremes[0] > extremes[1]
+    columns |= {name: pa.array(values, mask=unknown) for name, values in zip(EXTREMES, extremes, strict=True)}
+    columns |= _rules(sums, which, hours)
+    return pa.Table.from_arrays([pa.array(columns[one.name]).cast(one.type) for one in SUMMARY], schema=SUMMARY)
 
 
-def _counts(hours: Hours, hour: int | None, deep: bool) -> dict[str, int | None]:
-    counts: dict[str, int | None] = {**dict.fromkeys(COUNTERS, 0), **hours.counts(hour)}
-    if not deep:
-        counts |= {f"uncompressed_bytes_{codec}": None for codec in CODECS[1:]}
-    return counts
+def _rules(sums: dict[tuple[str, int], _Sums], which: np.ndarray, hours: np.ndarray) -> dict[str, Any]:
+    """The columns of the summary that count findings."""
+    ends = np.searchsorted(which, np.arange(len(sums)), "right").tolist()
+    by_row: dict[int, Counter[Rule]] = defaultdict(Counter)
+    for of_both, start, end in zip(sums.values(), [0, *ends], ends, strict=False):
+        if of_both.rules:
+            rows = dict(zip(hours[start:end].tolist(), range(start, end), strict=True))
+            for hour, found in of_both.rules.items():
+                by_row[rows.get(hour, end - 1)].update(found)  # an hour that has no row of its own: the last has it
+    entries: list[list[tuple[str, int]]] = [[]] * len(hours)
+    anomalies = {name: np.zeros(len(hours), "<i8") for name in _ANOMALIES}
+    for row, found in by_row.items():
+        entries[row] = [(rule.id, count) for rule, count in sorted(found.items(), key=lambda item: item[0].number)]
+        for name, rules in _ANOMALIES.items():
+            anomalies[name][row] = sum(found[rule] for rule in rules)
+    return {**anomalies, "rules": pa.array(entries, SUMMARY.field("rules").type)}

@@ -1,7 +1,8 @@
 """What one range of a segment leaves behind: small, picklable, and enough to judge the partition as a whole.
 
 Counts are kept an hour: that of a batch is the hour of its max_timestamp (UTC), None where the batch
-has none, is not believed (a wrong checksum), or lies behind the year 9999.
+has none, is not believed (a wrong checksum), or lies behind the year 9999. Where a segment has batches of absurdly many
+hours, those far from its last write count as None too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ __all__ = [
     "COUNTERS",
     "EXTREMES",
     "FOUND",
+    "HOURS_OF_A_PARTITION",
+    "HOURS_OF_A_SEGMENT",
     "HOUR_MS",
     "Found",
     "Hours",
@@ -35,6 +38,7 @@ __all__ = [
     "columns_of",
     "hour_of",
     "hours_of",
+    "last_write",
 ]
 
 HOUR_MS = 3_600_000
@@ -54,6 +58,9 @@ COUNTERS = (
 _AT = {name: i for i, name in enumerate(COUNTERS)}
 #: Least or highest of an hour's believed batches.
 EXTREMES = ("min_timestamp", "max_timestamp", "min_offset", "max_offset")
+_NOTHING = np.array([np.iinfo("<i8").max, np.iinfo("<i8").min] * 2)
+#: Hours that have rows of their own: three years and more of a segment, fifteen of a partition. 300 bytes each.
+HOURS_OF_A_SEGMENT, HOURS_OF_A_PARTITION = 1 << 15, 1 << 17
 
 
 class Found(NamedTuple):
@@ -124,6 +131,11 @@ def hour_of(max_timestamp: int) -> int | None:
     return hour if 0 <= hour <= _LAST_HOUR else None
 
 
+def last_write(segment: SegmentInfo) -> int:
+    """In hours since 1970; 0 where it is not known."""
+    return hour_of(segment.mtime_ns // 1_000_000) or 0
+
+
 def hours_of(columns: BatchColumns) -> np.ndarray:
     """The same for all rows, -1 for None."""
     hours = columns["max_timestamp"] // HOUR_MS
@@ -131,29 +143,29 @@ def hours_of(columns: BatchColumns) -> np.ndarray:
 
 
 class Hours:
-    """Counts by hour."""
+    """Counts by hour, a row each, by ascending hours; what has no hour is counted in the row of -1.
 
-    def __init__(self) -> None:
-        self._counts: dict[int, np.ndarray] = {}
-        self._extremes: dict[int, tuple[int, int, int, int]] = {}
+    Timestamps are whatever somebody wrote: with one at random in each batch, a segment would have millions of hours. Of
+    more than ``most``, those nearest to ``near`` keep rows of their own, and the others are counted in the row of -1.
+    A row that is kept has all that its hour ever had, so the order in which counts come makes no difference.
+    """
 
-    def __iter__(self) -> Iterator[int | None]:
-        return (None if hour < 0 else hour for hour in sorted(self._counts))
-
-    def counts(self, hour: int | None) -> dict[str, int]:
-        counts = self._counts.get(-1 if hour is None else hour)
-        return dict(zip(COUNTERS, [0] * len(COUNTERS) if counts is None else counts.tolist(), strict=True))
-
-    def extremes(self, hour: int | None) -> dict[str, int | None]:
-        found = self._extremes.get(-1 if hour is None else hour)
-        return dict(zip(EXTREMES, found or (None,) * len(EXTREMES), strict=True))
+    def __init__(self, near: int = 0, most: int = HOURS_OF_A_SEGMENT) -> None:
+        self._near, self._most = near, most
+        self.hours = np.empty(0, "<i8")
+        self.counts = np.empty((0, len(COUNTERS)), "<i8")
+        #: as EXTREMES says; where no batch is believed, the least is above the highest
+        self.extremes = np.empty((0, len(EXTREMES)), "<i8")
 
     def total(self, name: str) -> int:
-        return sum(int(counts[_AT[name]]) for counts in self._counts.values())
+        return int(self.counts[:, _AT[name]].sum())
 
     def merge(self, other: Hours) -> None:
-        for hour, counts in other._counts.items():
-            self._add(hour, counts, other._extremes.get(hour))
+        self._add(other.hours, other.counts, other.extremes)
+
+    def have_none(self) -> None:
+        """Afterwards there is a row of -1."""
+        self._add(np.array([-1]), np.zeros((1, len(COUNTERS)), "<i8"), _NOTHING[None])
 
     def add(self, columns: BatchColumns, segment: SegmentInfo) -> None:
         """The batches of one stretch."""
@@ -162,29 +174,43 @@ class Hours:
         hours = hours_of(columns)
         order = np.argsort(hours, kind="stable")
         begins = np.flatnonzero(np.diff(hours[order], prepend=-2))
-        sums = np.zeros((len(begins), len(COUNTERS)), "<i8")
+        counts = np.zeros((len(begins), len(COUNTERS)), "<i8")
         for name, values in _counted(columns, segment):
-            sums[:, _AT[name]] = np.add.reduceat(values[order], begins, dtype="<i8")
-        believed = columns["is_valid"][order]
-        for begin, end, counts in zip(begins.tolist(), [*begins[1:].tolist(), len(order)], sums, strict=True):
-            rows = order[begin:end][believed[begin:end]]
-            self._add(int(hours[order[begin]]), counts, _extremes(columns, rows))
+            counts[:, _AT[name]] = np.add.reduceat(values[order], begins, dtype="<i8")
+        extremes = np.empty((len(begins), len(EXTREMES)), "<i8")
+        for i, name in enumerate(("max_timestamp", "max_timestamp", "base_offset", "last_offset")):
+            values = np.where(columns["is_valid"], columns[name], _NOTHING[i])[order]
+            extremes[:, i] = (np.maximum if i % 2 else np.minimum).reduceat(values, begins)
+        self._add(hours[order[begins]], counts, extremes)
 
-    def _add(self, hour: int, counts: np.ndarray, extremes: tuple[int, int, int, int] | None) -> None:
-        self._counts[hour] = self._counts[hour] + counts if hour in self._counts else counts
-        known = self._extremes.get(hour)
-        if extremes is not None and known is not None:
-            a, b = known, extremes
-            extremes = min(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), max(a[3], b[3])
-        if extremes is not None:
-            self._extremes[hour] = extremes
+    def _add(self, hours: np.ndarray, counts: np.ndarray, extremes: np.ndarray) -> None:
+        if not np.isin(hours, self.hours, assume_unique=True).all():
+            self._make_room(np.union1d(self.hours, hours))
+        at = np.searchsorted(self.hours, hours)
+        self.counts[at] += counts
+        self.extremes[at, ::2] = np.minimum(self.extremes[at, ::2], extremes[:, ::2])
+        self.extremes[at, 1::2] = np.maximum(self.extremes[at, 1::2], extremes[:, 1::2])
+        if np.count_nonzero(self.hours >= 0) > self._most:
+            self._fold()
 
+    def _make_room(self, hours: np.ndarray) -> None:
+        """For hours that had no row."""
+        at = np.searchsorted(hours, self.hours)
+        counts, extremes = np.zeros((len(hours), len(COUNTERS)), "<i8"), np.tile(_NOTHING, (len(hours), 1))
+        counts[at], extremes[at] = self.counts, self.extremes
+        self.hours, self.counts, self.extremes = hours, counts, extremes
 
-def _extremes(columns: BatchColumns, rows: np.ndarray) -> tuple[int, int, int, int] | None:
-    if not len(rows):
-        return None
-    timestamps, first, last = columns["max_timestamp"][rows], columns["base_offset"][rows], columns["last_offset"][rows]
-    return int(timestamps.min()), int(timestamps.max()), int(first.min()), int(last.max())
+    def _fold(self) -> None:
+        """What is too far away goes into the row of -1."""
+        far = np.abs(self.hours - self._near)
+        far[self.hours < 0] = -1
+        order = np.argsort(far, kind="stable")
+        most = self._most + int(self.hours[0] < 0)
+        kept, others = np.sort(order[:most]), order[most:]
+        counts, extremes = self.counts[others].sum(0), self.extremes[others]
+        extremes[0, ::2], extremes[0, 1::2] = extremes[:, ::2].min(0), extremes[:, 1::2].max(0)
+        self.hours, self.counts, self.extremes = self.hours[kept], self.counts[kept], self.extremes[kept]
+        self._add(np.array([-1]), counts[None], extremes[:1])
 
 
 def _counted(columns: BatchColumns, segment: SegmentInfo) -> Iterator[tuple[str, np.ndarray]]:

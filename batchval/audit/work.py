@@ -13,7 +13,7 @@ import numpy as np
 from batchval.audit.outputs import BatchFiles, not_written
 from batchval.audit.rows import Block, Options, read_range
 from batchval.audit.segments import Range
-from batchval.audit.state import Found, Last, RangeResult, hour_of
+from batchval.audit.state import Found, Hours, Last, RangeResult, hour_of, last_write
 from batchval.audit.store import SegmentInfo, Store, Unreadable, one_line
 from batchval.core.columns import BatchColumns
 from batchval.core.continuity import Continuity
@@ -39,6 +39,7 @@ def work(range: Range, options: Options, out: str | None) -> RangeResult:
     writes = out is not None and options.rows != "none"
     result = RangeResult(range, end=range.start)
     result.continuity = Continuity(compacted=is_compacted(options, range.segment))
+    result.hours = Hours(last_write(range.segment))
     files = BatchFiles(out, range) if out is not None and writes else None
     places = Places()
     try:
