@@ -12,6 +12,11 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# a loaded machine may take a second for what takes a millisecond
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 NO_SKIPS = os.environ.get("BATCHVAL_NO_SKIPS", "0") == "1" or os.environ.get("CI", "").lower() in {"1", "true"}
 
