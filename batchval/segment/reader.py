@@ -416,7 +416,7 @@ class SegmentReader:
                 if came >= until:
                     return came
                 large = following - last >= self.source.chunk
-                if large and (stride := self._stride(came, until)) > came:
+                if large and (stride := self._stride(came, header, until)) > came:
                     at, came, header = stride, stride, None
                     continue
                 if following > last and at + following <= self.size:
@@ -432,10 +432,10 @@ class SegmentReader:
             came, header = at, None
         return at
 
-    def _stride(self, at: int, until: int) -> int:
+    def _stride(self, at: int, start: bytes, until: int) -> int:
         """As ``follow``, over batches so large that a read for each header costs less than what lies between them."""
         header, unpack, least = self.source.header, _START.unpack, self.source.chunk
-        offset, size, magic = unpack(header(at))
+        offset, size, magic = unpack(start)
         while at < until and least <= size <= BELIEVED - _LOG_OVERHEAD:
             following = at + size + _LOG_OVERHEAD
             found = header(following)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -92,6 +93,21 @@ def test_far_into_a_file_the_walk_is_entered_without_its_beginning(
         for position in range(0, len(data), 61):
             assert file.first_at(position) == next(p for p in all_places if p >= position), position
     assert near > 20 or len(data) < 12_000 or any(isinstance(part, Damage) for part in walk(path))
+
+
+def test_a_file_that_shrinks_while_the_walk_goes_over_large_batches(tmp_path: Path) -> None:
+    parts = [batch([record(0, value=bytes(20_000))], base_offset=n) for n in range(20)]
+    path = write(tmp_path, b"".join(parts))
+    with SegmentFile(path) as file:
+        read_into = file.source.read_into
+
+        def then_shrinks(position: int, memory: memoryview) -> int:
+            count = read_into(position, memory)
+            os.truncate(path, 10)
+            return count
+
+        file.source.read_into = then_shrinks  # type: ignore[method-assign]
+        assert file.first_at(15 * len(parts[0])) <= len(parts[0])
 
 
 @pytest.mark.parametrize("seed", range(5))
