@@ -255,8 +255,7 @@ class SegmentReader:
             wanted = block
             columns = scan(data)
             tail, whole = columns.tail, len(columns)
-            if columns.first_doubtful() >= 0:
-                columns.keep(self._believed(columns, position))
+            columns.keep(self._believed(columns, position))
             if len(columns):
                 if columns.end > stop - position:
                     columns.keep(int(np.searchsorted(columns["position"], stop - position)))
