@@ -462,22 +462,21 @@ class Sender:
             self.metrics.records_acked += batch.builder.count
         else:
             self.metrics.records_failed += batch.builder.count
-        queue = batch.partition
-        if not self._telling:
-            self._telling = True
-            try:
-                self._tell(queue)
-            finally:
-                self._telling = False
-        else:  # from inside a callback
-            self._loop.call_soon(self._tell, queue)
+        self._tell(batch.partition)
 
     def _tell(self, queue: PartitionQueue) -> None:
-        while queue.untold and queue.untold[0].is_done:
-            batch = queue.untold.popleft()
-            batch.tell(self.on_batch)
-            if not batch.in_use:
-                self.accumulator.release(batch)
+        if self._telling:  # this is inside a callback, which comes to its end first
+            self._loop.call_soon(self._tell, queue)
+            return
+        self._telling = True
+        try:
+            while queue.untold and queue.untold[0].is_done:
+                batch = queue.untold.popleft()
+                batch.tell(self.on_batch)
+                if not batch.in_use:
+                    self.accumulator.release(batch)
+        finally:
+            self._telling = False
         if not queue.untold:
             self.accumulator.active.pop(queue, None)
         self.on_settled()

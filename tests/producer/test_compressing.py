@@ -137,6 +137,37 @@ def test_a_codec_that_fails_in_the_loop_holds_up_nobody(gate: Gate, monkeypatch:
     run(work())
 
 
+def test_callbacks_do_not_run_inside_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these has a batch of the other partition fail at once."""
+    stamps, depth, deepest = array.array("q", [0]), 0, 0
+
+    def fails(*_: Any) -> bytes:
+        raise ValueError("no codec")
+
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(lz4(broker, compression_threads=0)) as producer:
+            results: list[Exception | None] = []
+
+            def told(done: BatchDone) -> None:
+                nonlocal depth, deepest
+                depth += 1
+                deepest = max(deepest, depth)
+                results.append(done.error)
+                monkeypatch.setattr(compressing, "compress", fails)
+                if len(results) < 6:
+                    assert producer.produce_many("t", b"x", stamps, partition=len(results) % 2) == 1
+                depth -= 1
+
+            producer.on_batch = told
+            await producer.partitions_for("t")
+            assert producer.produce_many("t", b"x", stamps, partition=0) == 1
+            await until(lambda: len(results) == 6)
+            assert [type(error) for error in results] == [type(None), *[ValueError] * 5]
+            assert deepest == 1
+
+    run(work())
+
+
 def test_given_up_while_a_thread_has_it(gate: Gate) -> None:
     """Its memory is its own until the thread is done with it."""
 
