@@ -17,6 +17,7 @@ from batchval.producer.batch import Callback, PartitionQueue, ProducerBatch
 from batchval.producer.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, Given
 from batchval.producer.errors import BufferExhaustedError, RecordTooLargeError
 from batchval.producer.options import ProducerOptions
+from batchval.producer.sequences import next_sequence
 
 __all__ = ["Accumulator"]
 
@@ -248,30 +249,23 @@ class Accumulator:
             seen = builder.wire_size / builder.size
             self._ratios[topic] = max(known + _RISES, seen) if seen > known else max(known - _FALLS, seen)
 
-    def ratio_is_off(self, topic: str) -> None:
-        """A batch was too large for the broker: believe in no compression until it is seen again."""
-        self._ratios[topic] = 1.0
-
-    def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """A batch that was too large, as two, in its place; [] where it has one record."""
-        halves = batch.builder.split()
+    def split(self, batch: ProducerBatch) -> None:
+        """A batch that was too large for the broker, and has several records, as two in its place."""
         parts: list[ProducerBatch] = []
         sequence, callbacks, reserved = batch.sequence, batch.callbacks, batch.reserved
-        for n, builder in enumerate(halves):
+        for n, builder in enumerate(batch.builder.split()):
             part = ProducerBatch(batch.partition, builder, (*batch.number, n), batch.created_ms, batch.many)
             part.closed, part.attempts, part.sequence = True, batch.attempts, sequence
             part.callbacks, callbacks = callbacks[: builder.count], callbacks[builder.count :]
             part.reserved = min(reserved, builder.size)
             reserved -= part.reserved
             if sequence >= 0:
-                sequence = (sequence + builder.count) & 0x7FFFFFFF
+                sequence = next_sequence(sequence, builder.count)
             parts.append(part)
-        if parts:
-            parts[-1].reserved += reserved
-            batch.reserved = 0
-            batch.partition.replace(batch, parts)
-            self.ratio_is_off(batch.partition.topic)
-        return parts
+        parts[-1].reserved += reserved
+        batch.reserved = 0
+        batch.partition.replace(batch, parts)
+        self._ratios[batch.partition.topic] = 1.0  # no compression is believed in until it is seen again
 
     def incomplete(self) -> Iterator[ProducerBatch]:
         """All batches that are not told."""

@@ -192,14 +192,10 @@ class Sender:
                 break
             if batch.created_ms + limit > now:
                 return batch.created_ms + limit
-            if not batch.on_the_wire and batch in queue.queue:
+            if batch in queue.queue:
                 queue.queue.remove(batch)
             what = f"{batch.builder.count} records for {queue}"
-            error = DeliveryTimeoutError(f"{what} were not acknowledged in {limit:g} ms")
-            if self.sequences is not None:
-                self.sequences.given_up(batch, False)
-            self.on_failed(error)
-            self._done(batch, -1, -1, error)
+            self._fail(batch, DeliveryTimeoutError(f"{what} were not acknowledged in {limit:g} ms"), False)
         return float("inf")
 
     # --- out
@@ -404,12 +400,11 @@ class Sender:
             self._free(batch)
         elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.builder.count > 1:
             batch.attempts -= 1
-            if parts := self.accumulator.split(batch):
-                self.metrics.splits += 1
-                level = logging.WARNING if self.metrics.splits == 1 else logging.DEBUG  # the others are counted
-                log.log(level, "%s: a batch of %d bytes was split", batch.partition, batch.builder.wire_size)
-                assert len(parts) > 1
-                self._free(batch)
+            self.accumulator.split(batch)
+            self.metrics.splits += 1
+            level = logging.WARNING if self.metrics.splits == 1 else logging.DEBUG  # the others are counted
+            log.log(level, "%s: a batch of %d bytes was split", batch.partition, batch.builder.wire_size)
+            self.accumulator.release(batch)
         elif self.sequences is not None and code in _NO_SEQUENCE_USED:
             if self.sequences.should_retry(batch, code, log_start_offset):
                 self._retry_or_fail(batch, error, True)
