@@ -281,11 +281,6 @@ cdef class BatchBuilder:
         return self.packed is not None
 
     @property
-    def is_sealed(self):
-        """``seal`` has been called: the batch may be sent."""
-        return self.sealed
-
-    @property
     def wire_size(self):
         """The finished batch, in bytes; 0 before."""
         return self.packed_size

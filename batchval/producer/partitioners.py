@@ -9,6 +9,7 @@ manual       whoever sends has to say
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Protocol
 
 from typing_extensions import Buffer
@@ -19,9 +20,7 @@ __all__ = ["Default", "Manual", "Murmur2", "Partitioner", "RoundRobin", "partiti
 
 
 class Partitioner(Protocol):
-    """One producer's. ``spreads``: records without a key go to the partitions by turns, one each."""
-
-    spreads: bool
+    """One producer's."""
 
     def partition(self, topic: str, key: Buffer | None, partitions: int) -> int:
         """The partition of the next record of this topic, which has so many."""
@@ -32,8 +31,6 @@ class Partitioner(Protocol):
 
 class Default:
     """Keys hashed, the rest sticky."""
-
-    spreads = False
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
@@ -68,8 +65,6 @@ class Murmur2(Default):
 class RoundRobin:
     """By turns, from 0 on."""
 
-    spreads = True
-
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
@@ -89,8 +84,6 @@ class RoundRobin:
 class Manual:
     """None of its own."""
 
-    spreads = False
-
     def partition(self, topic: str, key: Buffer | None, partitions: int) -> int:
         raise ValueError("the manual partitioner needs a partition with every record")
 
@@ -98,8 +91,8 @@ class Manual:
         """Of no matter."""
 
 
-def partitioner(name: str) -> Default | Murmur2 | RoundRobin | Manual:
+def partitioner(name: str) -> Partitioner:
     """By the name in ProducerOptions.partitioner."""
-    kinds: dict[str, type[Default] | type[Murmur2] | type[RoundRobin] | type[Manual]]
+    kinds: dict[str, Callable[[], Partitioner]]
     kinds = {"default": Default, "murmur2": Murmur2, "round_robin": RoundRobin, "manual": Manual}
     return kinds[name]()

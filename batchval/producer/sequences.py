@@ -26,7 +26,6 @@ class Sequences:
         self.transactional = transactional
         self.producer_id = -1
         self.producer_epoch = -1
-        self.epoch_bumps = 0
 
     @property
     def has_id(self) -> bool:
@@ -44,7 +43,6 @@ class Sequences:
         queue.rewind = True
         if not self.has_id or queue.producer_epoch != self.producer_epoch or queue.producer_id != self.producer_id:
             return  # another partition has done it already
-        self.epoch_bumps += 1
         if self.producer_epoch >= _LAST_EPOCH:
             self.producer_id = self.producer_epoch = -1  # asked for anew
         else:
