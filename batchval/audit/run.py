@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from batchval.audit.segments import Range, cut
-from batchval.audit.store import SegmentInfo, Store, Unreadable, shown
+from batchval.audit.segments import Range, cut, not_there
+from batchval.audit.store import SegmentInfo, Store, Unreadable
 
 if TYPE_CHECKING:
     from batchval.audit.manifest import Entry, Manifest
@@ -60,7 +59,7 @@ def list_work(paths: Sequence[str], options: Options, since: Manifest | None = N
         for part in cut(one, options.split_bytes, store):
             if part.end > start or (part.end == one.size and start == one.size):
                 found.ranges.append(part._replace(start=max(part.start, start)))
-    found.listed += _not_there(paths, options, found.listed)
+    found.listed += not_there(paths, options.topics, found.listed)
     found.ranges.sort(key=lambda part: (part.start - part.end, part.segment.uri, part.start))
     return found
 
@@ -69,17 +68,6 @@ def _listed(paths: Iterable[str], options: Options) -> Iterator[SegmentInfo | Un
     for uri in paths:
         store, path = Store.of(uri)
         yield from store.list_segments(path, options.topics)
-
-
-def _not_there(
-    paths: Sequence[str], options: Options, listed: Iterable[SegmentInfo | Unreadable]
-) -> Iterator[Unreadable]:
-    """A topic that was asked for and is nowhere: its name may be misspelt, and no news of it is not good news."""
-    topics = {one.topic for one in listed if isinstance(one, SegmentInfo)}
-    missed = [name for name in options.topics or () if not any(fnmatch.fnmatchcase(one, name) for one in topics)]
-    if missed and paths:
-        store, path = Store.of(paths[0])
-        yield Unreadable(shown(store.uri(path)), f"no topic of the name {', '.join(missed)}")
 
 
 def audit(

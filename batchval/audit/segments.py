@@ -6,14 +6,16 @@ where the first batch of its range really starts (batchval.audit.rows).
 
 from __future__ import annotations
 
+import fnmatch
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from batchval.audit.store import SegmentInfo, Store, Unreadable
+from batchval.audit.store import SegmentInfo, Store, Unreadable, shown
 from batchval.segment.reader import INDEX_ENTRY
 
-__all__ = ["Range", "SegmentInfo", "Unreadable", "cut"]
+__all__ = ["Range", "SegmentInfo", "Unreadable", "cut", "not_there"]
 
 
 #: ranges of a segment: of Kafka's largest, 2 GiB, they are half a MiB each
@@ -26,6 +28,17 @@ class Range(NamedTuple):
     segment: SegmentInfo
     start: int
     end: int
+
+
+def not_there(
+    paths: Sequence[str], topics: Sequence[str] | None, listed: Iterable[SegmentInfo | Unreadable]
+) -> Iterator[Unreadable]:
+    """A topic that was asked for and is nowhere: its name may be misspelt, and no news of it is not good news."""
+    found = {one.topic for one in listed if isinstance(one, SegmentInfo)}
+    missed = [name for name in topics or () if not any(fnmatch.fnmatchcase(one, name) for one in found)]
+    if missed and paths:
+        store, path = Store.of(paths[0])
+        yield Unreadable(shown(store.uri(path)), f"no topic of the name {', '.join(missed)}")
 
 
 def cut(segment: SegmentInfo, split_bytes: int, store: Store) -> list[Range]:

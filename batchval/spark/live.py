@@ -27,6 +27,7 @@ from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, ConsumerOptions, OffsetOutOfRangeError, TopicPartition
 from batchval.network.security import PROPERTIES, Security
 from batchval.spark.options import known, one_of, row_options, size, topics
+from batchval.spark.refusal import sentences, stream_or_refusal
 from batchval.spark.schema import Shape, row_type
 from batchval.spark.source import placeless
 
@@ -124,7 +125,8 @@ class Cluster:
                     for topic, count in counts.items()
                 }
 
-        return asyncio.run(ask())
+        with sentences():
+            return asyncio.run(ask())
 
 
 class KafkaBatches(DataSource):
@@ -138,14 +140,18 @@ class KafkaBatches(DataSource):
         return row_type()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        known(self.options, BATCH_OPTIONS, self.name())
-        return BatchesReader(Cluster.of(self.options), row_options(self.options), Shape(schema))
+        with sentences():
+            known(self.options, BATCH_OPTIONS, self.name())
+            return BatchesReader(Cluster.of(self.options), row_options(self.options), Shape(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        known(self.options, STREAM_OPTIONS, f"{self.name()} (streaming)")
-        most = size(self.options, "maxOffsetsPerTrigger", 0)
-        cluster, options = Cluster.of(self.options), row_options(self.options)
-        return BatchesStreamReader(cluster, options, Shape(schema), most)
+        def make() -> DataSourceStreamReader:
+            known(self.options, STREAM_OPTIONS, f"{self.name()} (streaming)")
+            most = size(self.options, "maxOffsetsPerTrigger", 0)
+            cluster, options = Cluster.of(self.options), row_options(self.options)
+            return BatchesStreamReader(cluster, options, Shape(schema), most)
+
+        return stream_or_refusal(make)
 
 
 class BatchesReader(DataSourceReader):

@@ -35,7 +35,11 @@ class Shape:
 
     def __init__(self, schema: StructType) -> None:
         whole = {field.name: field.dataType for field in row_type()}
+        seen: set[str] = set()
         for field in schema:
+            if field.name in seen:
+                raise BatchvalError(f"the schema names column {field.name!r} twice")
+            seen.add(field.name)
             there = whole.get(field.name)
             if there is None:
                 raise BatchvalError(f"rows have no column {field.name!r}: they have {', '.join(whole)}")

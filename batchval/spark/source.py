@@ -21,10 +21,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from batchval.audit.rows import Options, read_range, unreadable_row
-from batchval.audit.segments import Range, SegmentInfo, Unreadable, cut
-from batchval.audit.store import Store, one_line
+from batchval.audit.run import list_work
+from batchval.audit.segments import Range, SegmentInfo, Unreadable
+from batchval.audit.store import one_line
 from batchval.errors import BatchvalError
 from batchval.spark.options import SEGMENT_OPTIONS, known, paths, row_options
+from batchval.spark.refusal import sentences, stream_or_refusal
 from batchval.spark.schema import Shape, row_type
 
 if TYPE_CHECKING:
@@ -118,13 +120,14 @@ class KafkaSegments(DataSource):
         return row_type()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        known(self.options, SEGMENT_OPTIONS, self.name())
-        return SegmentsReader(paths(self.options), row_options(self.options), Shape(schema))
+        with sentences():
+            known(self.options, SEGMENT_OPTIONS, self.name())
+            return SegmentsReader(paths(self.options), row_options(self.options), Shape(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from batchval.spark.stream import stream_reader
 
-        return stream_reader(self.options, schema)
+        return stream_or_refusal(lambda: stream_reader(self.options, schema))
 
 
 class SegmentsReader(DataSourceReader):
@@ -136,16 +139,10 @@ class SegmentsReader(DataSourceReader):
         self.shape = shape
 
     def partitions(self) -> list[InputPartition]:
-        ranges: list[Range] = []
-        lost: list[Unreadable] = []
-        for uri in self.paths:
-            store, path = Store.of(uri)
-            for one in store.list_segments(path, self.options.topics):
-                if isinstance(one, Unreadable):
-                    lost.append(one)
-                else:
-                    ranges += cut(one, self.options.split_bytes, store)
-        return pieces(ranges, lost, self.options.split_bytes)
+        with sentences():
+            todo = list_work(self.paths, self.options)
+        lost = [one for one in todo.listed if isinstance(one, Unreadable)]
+        return pieces(todo.ranges, lost, self.options.split_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Piece)

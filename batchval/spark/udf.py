@@ -23,8 +23,10 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from batchval.audit.rows import ROW_SCHEMA, Options, damaged_row, to_rows, validator_of
 from batchval.audit.segments import SegmentInfo
 from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
 from batchval.segment.reader import Damage, InMemory, SegmentReader
 from batchval.spark.options import known, row_options
+from batchval.spark.refusal import sentences
 from batchval.spark.schema import row_type
 
 __all__ = ["validate_batches", "verdict_type"]
@@ -38,17 +40,19 @@ def verdict_type() -> StructType:
     return StructType([field for field in row_type() if field.name not in _OF_A_FILE])
 
 
-def validate_batches(column: Column | str, **options: str) -> Column:
+def validate_batches(column: Column | str, **options: str | bool | int) -> Column:
     """Judges the batches in each value of a binary column: an array of ``verdict_type``.
 
-    ``options``: ``deep="true"``, ``mode="kafka"``, ``acceptClaimsHeader="true"``, ``maxDecompressedBytes``; as those of
-    ``kafka-segments``. BatchvalError for a wrong one.
+    ``options``: ``deep="true"`` (or ``True``), ``mode="kafka"``, ``acceptClaimsHeader="true"``,
+    ``maxDecompressedBytes``; as those of ``kafka-segments``. BatchvalError for a wrong one.
     """
-    known(options, ("deep", "mode", "acceptClaimsHeader", "maxDecompressedBytes"), "validate_batches")
-    told = row_options(options)
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    known(given, ("deep", "mode", "acceptClaimsHeader", "maxDecompressedBytes"), "validate_batches")
+    told = row_options(given)
 
     def validate(values: pa.Array) -> pa.Array:
-        return judged(values, told)
+        with sentences():
+            return judged(values, told)
 
     # its kind is in the annotations: Spark warns where it is told, and its stubs want it told
     judge: Callable[[Column | str], Column] = arrow_udf(validate, ArrayType(verdict_type()))  # type: ignore[call-overload]
@@ -56,7 +60,14 @@ def validate_batches(column: Column | str, **options: str) -> Column:
 
 
 def judged(values: pa.Array, options: Options) -> pa.Array:
-    """One array of verdicts a value. Values that are nothing but whole batches are judged in one call together."""
+    """One array of verdicts a value. Values that are nothing but whole batches are judged in one call together.
+
+    BatchvalError for a column that is not of bytes: text is none, whatever lies in its buffers.
+    """
+    if pa.types.is_null(values.type):
+        values = values.cast(pa.binary())
+    if values.type not in (pa.binary(), pa.large_binary()):
+        raise BatchvalError(f"validate_batches takes a binary column, not one of {values.type}")
     validator = validator_of(options)
     null = values.is_null() if values.null_count else None
     if null is not None:

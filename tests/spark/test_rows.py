@@ -71,6 +71,7 @@ def test_a_narrower_schema_is_the_projection(spark: SparkSession, logs: Path) ->
         (StructType([StructField("position", IntegerType())]), "column position is a bigint, not a int"),
         (StructType([StructField("offset", LongType())]), "rows have no column 'offset': they have schema_version"),
         (StructType([]), "the schema names no column"),
+        (StructType([StructField("position", LongType())] * 2), "the schema names column 'position' twice"),
     ],
 )
 def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str) -> None:
@@ -109,6 +110,26 @@ def test_a_refusal_ends_the_query_with_its_sentence(spark: SparkSession, logs: P
     with pytest.raises(PySparkException) as caught:
         load(spark, logs, rows="some").collect()
     assert "BatchvalError: option rows is 'some': all, bad or none is possible" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "said"),
+    [
+        ({"maxBytesPerTrigger": "-5"}, "topic string", "option maxBytesPerTrigger is '-5'"),
+        ({}, "offset bigint", "rows have no column 'offset'"),
+    ],
+)
+def test_a_stream_s_refusal_is_its_sentence_too(
+    spark: SparkSession, logs: Path, tmp_path: Path, options: dict[str, str], schema: str, said: str
+) -> None:
+    stream = spark.readStream.format("kafka-segments").options(**options).schema(schema).load(str(logs))
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException) as caught:
+        query.awaitTermination(60)
+    assert f"BatchvalError: {said}" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    assert "UnboundLocalError" not in str(caught.value)
 
 
 def test_an_unknown_scheme_is_refused() -> None:
@@ -152,6 +173,21 @@ def test_many_paths(spark: SparkSession, tmp_path: Path) -> None:
     paths = [str(tmp_path / "x"), str(tmp_path / "y")]
     rows = spark.read.format("kafka-segments").load(paths).collect()
     assert sorted(row.topic for row in rows) == [*"aaa", *"bbbb"]
+
+
+def test_what_two_paths_lead_to_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "a-0", series(3))
+    paths = [str(tmp_path), str(tmp_path / "a-0"), str(tmp_path / "nowhere"), str(tmp_path / "nowhere")]
+    rows = spark.read.format("kafka-segments").load(paths).collect()
+    assert sorted(str(row.topic) for row in rows) == ["None", *"aaa"]
+
+
+def test_a_topic_that_is_nowhere_is_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "a-0", series(3))
+    rows = ordered(load(spark, tmp_path, topics="a,orders").collect())
+    assert [row["topic"] for row in rows if row["rule"] is None] == [*"aaa"]
+    (lost,) = (row for row in rows if row["rule"] == UNREADABLE)
+    assert lost["reason"].endswith("no topic of the name orders")
 
 
 def test_a_session_that_registered_nothing_finds_the_format(spark: SparkSession, logs: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -84,6 +86,18 @@ def test_nothing_in_nothing_out() -> None:
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(BatchvalError, match="validate_batches has no option 'rows'"):
         validate_batches("value", rows="bad")
+    with pytest.raises(BatchvalError, match="option maxDecompressedBytes is '-5'"):
+        validate_batches("value", maxDecompressedBytes=-5)
+
+
+@pytest.mark.parametrize("values", [pa.array(["text", None]), pa.array([7]), pa.array([[1]])])
+def test_a_column_of_other_things_than_bytes_is_refused(values: pa.Array) -> None:
+    with pytest.raises(BatchvalError, match=f"a binary column, not one of {re.escape(str(values.type))}"):
+        judged(values, Options())
+
+
+def test_nulls_without_a_type_are_nulls() -> None:
+    assert judged(pa.nulls(2), Options()).to_pylist() == [None, None]
 
 
 @pytest.mark.jvm
@@ -114,6 +128,15 @@ def test_the_corpus_through_spark_has_the_library_s_verdicts(spark: SparkSession
         refused += any(one.rule for one in row.v)
     assert refused > (1000 if deep else 500)
     assert damaged > 50
+
+
+@pytest.mark.jvm
+def test_the_wrong_column_is_told_in_a_sentence(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("text",)], "value string")
+    with pytest.raises(PySparkException) as caught:
+        frame.select(validate_batches("value", deep=True)).collect()
+    assert "validate_batches takes a binary column, not one of" in str(caught.value)
+    assert "File " not in str(caught.value)
 
 
 @pytest.mark.jvm

@@ -1,0 +1,68 @@
+"""What a user gets of our errors: the sentence, where Spark would put a worker's traceback around it.
+
+Spark plans Python sources in worker processes and sends home what they raise as text, traceback and all. A worker
+leaves it out where SPARK_HIDE_TRACEBACK is set when it fails; it ends then, so no one else's traceback is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from batchval.errors import BatchvalError
+
+__all__ = ["sentences", "stream_or_refusal"]
+
+_HIDE: Final = "SPARK_HIDE_TRACEBACK"
+
+
+def _in_a_worker() -> bool:
+    """Is this process one of Spark's workers, or somebody's own?"""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return main is not None and main.name.startswith("pyspark.")
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Errors that say all there is to say travel without a traceback. (``BATCHVAL_TRACEBACK=1`` keeps it.)"""
+    try:
+        yield
+    except (BatchvalError, OSError):
+        if _in_a_worker() and not os.environ.get("BATCHVAL_TRACEBACK"):
+            os.environ[_HIDE] = "1"
+        raise
+
+
+def stream_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
+    """A stream's reader; in a worker one that refuses later: in 4.3 Spark's own error hides one that is raised here."""
+    try:
+        return make()
+    except BatchvalError as error:
+        if not _in_a_worker():
+            raise
+        return _Refused(error)
+
+
+class _Refused(DataSourceStreamReader):
+    """Whatever it is asked first, it says why not."""
+
+    def __init__(self, error: BatchvalError) -> None:
+        self.error = error
+
+    def _refuse(self, *_: Any) -> Any:
+        with sentences():
+            raise self.error
+
+    initialOffset: Any = _refuse
+    latestOffset: Any = _refuse
+    getDefaultReadLimit: Any = _refuse
+    partitions: Any = _refuse
+    read: Any = _refuse
+
+    def stop(self) -> None:
+        """Nothing is open."""
