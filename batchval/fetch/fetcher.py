@@ -267,10 +267,8 @@ class Fetcher:
             self._later(state)
             self._tell(type(error)(f"{topic}-{partition} at offset {offset}: {error}"))
             return False
-        if not found.batches:
-            return False  # the frame was full: it comes whole with the next, first of all
         if found.next_offset == offset:
-            return False
+            return False  # the frame was full: what was cut off comes whole with the next, first of all
         self.metrics.bytes += found.wire_bytes
         state.fetch_position = found.next_offset
         self.states.pop(state.tp, None)
