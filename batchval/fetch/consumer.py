@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from batchval.core.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecord, batches
 from batchval.errors import BatchvalError
@@ -29,6 +29,8 @@ from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 __all__ = ["Consumer"]
 
 Rebalanced = Callable[[list[TopicPartition]], Awaitable[None] | None]
+
+_LAST_COMMIT_MS: Final = 5_000  # before partitions are given up: others wait for them
 
 log = logging.getLogger("batchval.fetch")
 
@@ -86,11 +88,8 @@ class Consumer:
             if task is not None:
                 task.cancel()
         if self._group is not None:
-            if self.options.enable_auto_commit and (offsets := self._consumed()):
-                try:
-                    await self._group.commit(offsets, 5_000)
-                except (NetworkError, CommitFailedError) as error:
-                    log.warning("the last commit failed: %s", error)
+            if self.options.enable_auto_commit:
+                await self._commit_quietly(self._group, self._consumed(), _LAST_COMMIT_MS, "the last commit")
             await self._group.leave()
         self._fetcher.close()
         self._metadata.close()
@@ -375,11 +374,8 @@ class Consumer:
         if not held:
             return
         self._shut()
-        if self.options.enable_auto_commit and not group.lost and (offsets := self._consumed()):
-            try:
-                await group.commit(offsets, 5_000)
-            except (NetworkError, CommitFailedError) as error:
-                log.warning("the commit before a rebalance failed: %s", error)
+        if self.options.enable_auto_commit and not group.lost:
+            await self._commit_quietly(group, self._consumed(), _LAST_COMMIT_MS, "the commit before a rebalance")
         try:
             if self._on_revoked is not None:
                 await _called(self._on_revoked, held)
@@ -395,14 +391,19 @@ class Consumer:
             return
         if self._committing is None or self._committing.done():
             self._next_commit_s = self._loop.time() + self.options.auto_commit_interval_ms / 1000
-            if offsets := self._consumed():
-                self._committing = self._loop.create_task(self._commit_quietly(group, offsets))
+            limit_ms = self.options.default_api_timeout_ms
+            work = self._commit_quietly(group, self._consumed(), limit_ms, "an automatic commit")
+            self._committing = self._loop.create_task(work)
 
-    async def _commit_quietly(self, group: Membership, offsets: dict[TopicPartition, int]) -> None:
+    @staticmethod
+    async def _commit_quietly(
+        group: Membership, offsets: dict[TopicPartition, int], timeout_ms: float, what: str
+    ) -> None:
         try:
-            await group.commit(offsets, self.options.default_api_timeout_ms)
+            if offsets:
+                await group.commit(offsets, timeout_ms)
         except (NetworkError, CommitFailedError) as error:
-            log.warning("an automatic commit failed: %s", error)
+            log.warning("%s failed: %s", what, error)
 
     async def commit(
         self, offsets: Mapping[tuple[str, int], int] | None = None, timeout_ms: float | None = None
