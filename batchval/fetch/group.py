@@ -123,6 +123,8 @@ class Membership:
             return
         if code in _MOVED:
             self._coordinator = None
+        if code in _LOST:
+            self._forget(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
         raise broker_error(code, f"{what} of group {self.group_id}")
 
     # --- joining
@@ -142,9 +144,7 @@ class Membership:
                 log.info("joining group %s: %s", self.group_id, error)
             except NetworkError as error:
                 code = getattr(error, "code", None)
-                if code in _LOST:
-                    self._forget(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
-                elif code not in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED):
+                if code not in (*_LOST, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED):
                     if not error.retriable:
                         raise
                     await asyncio.sleep(self.options.retry_backoff_ms / 1000)
@@ -258,7 +258,6 @@ class Membership:
                 if code == ErrorCode.REBALANCE_IN_PROGRESS:
                     self.rejoin()
                 elif code in _LOST:
-                    self._forget(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
                     self.rejoin()
                     return
 
@@ -315,8 +314,6 @@ class Membership:
             except NetworkError as error:
                 code = getattr(error, "code", None)
                 if code in _LOST or code == ErrorCode.REBALANCE_IN_PROGRESS:
-                    if code in _LOST:
-                        self._forget(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
                     self.rejoin()
                     raise CommitFailedError(f"the group has moved on ({error}): nothing was committed") from error
                 if not error.retriable or timer.remaining_ms <= self.options.retry_backoff_ms:
