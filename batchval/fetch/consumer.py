@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
-from batchval.core.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecord, batches
+from batchval.core.batch import DecodedRecord, batches
+from batchval.core.fetched import DEFAULT_MAX_DECOMPRESSED_BYTES
 from batchval.errors import BatchvalError
 from batchval.fetch.errors import CommitFailedError, FetchError, NoOffsetForPartitionError
 from batchval.fetch.fetcher import Fetcher
@@ -293,17 +294,24 @@ class Consumer:
         if state.token != token or state.paused:
             self._shut()
             return
-        for one in iterator:
-            if one.offset < fetched.fetch_offset:
-                continue
-            key = None if one.key is None else bytes(one.key)
-            value = None if one.value is None else bytes(one.value)
-            records.append(
-                ConsumerRecord(fetched.topic, fetched.partition, one.offset, one.timestamp, key, value, one.headers)
-            )
-            state.position = one.offset + 1
-            if len(records) == most:
-                return
+        try:
+            for one in iterator:
+                if one.offset < fetched.fetch_offset:
+                    continue
+                key = None if one.key is None else bytes(one.key)
+                value = None if one.value is None else bytes(one.value)
+                records.append(
+                    ConsumerRecord(fetched.topic, fetched.partition, one.offset, one.timestamp, key, value, one.headers)
+                )
+                state.position = one.offset + 1
+                if len(records) == most:
+                    return
+        except BatchvalError as error:
+            self._shut()
+            if not records:  # else they are given first, and this is met again
+                place = f"{fetched.topic}-{fetched.partition} at offset {state.position}"
+                raise type(error)(f"{place}: {error}") from error
+            return
         state.position = fetched.next_offset
         self._open = None
 
@@ -481,4 +489,4 @@ async def _called(function: Rebalanced, partitions: list[TopicPartition]) -> Non
 def _records_of(fetched: FetchedBatches) -> Iterator[DecodedRecord]:
     for batch in batches(fetched.records):
         if not batch.is_control_batch and batch.last_offset >= fetched.fetch_offset:
-            yield from batch.records(max_decompressed_bytes=max(DEFAULT_MAX_DECOMPRESSED_BYTES, 1 << 30))
+            yield from batch.records(max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES)

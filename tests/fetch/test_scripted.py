@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.batches import batch, records
+from support.batches import ZSTD, batch, records
 from support.scripted import Held, ScriptedBroker, metadata
 
 from batchval.core.batch import NotABatch
@@ -196,6 +196,27 @@ async def test_damage_is_said_with_its_place_and_can_be_passed() -> None:
                 break
             except NotABatch:  # said before the seek
                 continue
+
+
+async def test_records_that_cannot_be_read_are_said_with_their_place_and_nothing_is_passed() -> None:
+    damaged = batch(codec=ZSTD, payload=b"no such thing", base_offset=10, last_offset_delta=9, records_count=10)
+    batches = [ten(0), damaged, ten(2)]
+    async with consuming(log_of(batches, at_once=3)) as (_, consumer):
+        offsets: list[int] = []
+
+        async def until(count: int) -> None:
+            async with asyncio.timeout(30):
+                while len(offsets) < count:
+                    offsets.extend(record.offset for record in await consumer.poll(100))
+
+        for _ in range(2):  # each time: only a seek goes past it
+            with pytest.raises(NotABatch, match=r"t-0 at offset 10: zstd"):
+                await until(11)
+            assert offsets == list(range(10))
+            assert consumer.position((TOPIC, 0)) == 10
+        await consumer.seek((TOPIC, 0), 20)
+        await until(20)
+    assert offsets == [*range(10), *range(20, 30)]
 
 
 async def test_a_refusal_is_raised() -> None:
