@@ -10,7 +10,7 @@ from collections import namedtuple
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.fields cimport Record, java_string, read_int, read_record
-from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, refill
+from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_claimed_batch, read_header, stored_crc
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
@@ -244,12 +244,7 @@ cdef class RecordBatch:
             if codec > ZSTD:
                 raise NotABatch(f"compression codec {codec}")
             if codec != NONE and self.header.records_count != 0:
-                open_stream(&s, scratch, codec, 2, self.entry.p + self.records_at, self.entry.size - self.records_at,
-                        limit, True)
-                while True:
-                    s.at = s.end
-                    if not refill(&s) and not s.soft_end:
-                        break
+                unpack(&s, scratch, codec, self.entry.p + self.records_at, self.entry.size - self.records_at, limit)
                 if s.status == LIMIT_HIT:
                     raise NotABatch(f"more than {limit} bytes decompressed")
                 if s.status == DAMAGED:

@@ -17,7 +17,7 @@ from batchval.compression.compressors import compress
 from batchval.core.bytes cimport be32, be64, put_be16, put_be32, put_be64
 from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string, read_int, read_record
-from batchval.core.frames cimport UNLIMITED, Stream, open_stream, refill
+from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, unpack
 from batchval.core.header cimport BATCH, Entry, next_batch
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
@@ -291,15 +291,13 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
     cdef Facts f
     cdef const uint8_t *p
     cdef int32_t _i
+    cdef int codec
     if b.magic == 2:
-        open_stream(&s, scratch, b.p[ATTRIBUTES + 1] & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS,
-                <uint64_t>UNLIMITED, True)
-        p = s.at
-        if b.p[ATTRIBUTES + 1] & CODEC_MASK:
-            while True:
-                s.at = s.end
-                if not refill(&s) and not s.soft_end:
-                    break
+        p = b.p + RECORDS
+        codec = b.p[ATTRIBUTES + 1] & CODEC_MASK
+        if codec != NONE:
+            if unpack(&s, scratch, codec, p, b.size - RECORDS, <uint64_t>UNLIMITED) == NO_MEMORY:
+                raise MemoryError()
             p = scratch.arena
         for _i in range(be32(b.p + RECORDS_COUNT)):
             p = read_record(p, b.p, &r)

@@ -12,7 +12,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.bytes cimport be64, room
-from batchval.core.frames cimport LIMIT_HIT, NO_MEMORY, Stream, open_stream, refill
+from batchval.core.frames cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.frames cimport DAMAGED as STREAM_DAMAGED
 from batchval.core.header cimport BATCH, NO_MORE, BatchHeader, Entry, has_right_crc, next_batch, read_header
 from batchval.core.layout cimport CODEC_MASK, CONTROL_BIT, NONE, RECORDS, ZSTD
@@ -168,25 +168,6 @@ cdef bint count_records(const uint8_t *p, const uint8_t *end, const BatchHeader 
     return True
 
 
-cdef int unpack(const uint8_t *p, size_t n, int codec, uint64_t limit, Scratch *scratch, Stream *s,
-        Counts *c) noexcept nogil:
-    """The whole payload into the scratch's arena."""
-    open_stream(s, scratch, codec, 2, p, n, limit, True)
-    while True:
-        s.at = s.end
-        if not refill(s) and not s.soft_end:
-            break
-    if s.status == LIMIT_HIT:
-        return OVER_LIMIT
-    if s.status == NO_MEMORY:
-        return OUT_OF_MEMORY
-    if s.status == STREAM_DAMAGED:
-        c.reason = s.reason
-        c.a = s.detail
-        return BAD_STREAM
-    return WHOLE
-
-
 cdef inline int reach(int64_t base, int64_t last, int64_t first) noexcept nogil:
     """WHOLE where some of a batch's offsets may count, BELOW where none does, or BAD_OFFSETS."""
     if base < 0 or last < base or last == <int64_t>0x7FFFFFFFFFFFFFFFLL:  # what follows would be no offset
@@ -228,9 +209,15 @@ cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, S
     if codec != NONE:
         if h.records_count == 0:  # the cleaner has left nothing of it
             return WHOLE
-        stopped = unpack(records, b.size - RECORDS, codec, limit, scratch, &s, c)
-        if stopped != WHOLE:
-            return stopped
+        stopped = unpack(&s, scratch, codec, records, b.size - RECORDS, limit)
+        if stopped == LIMIT_HIT:
+            return OVER_LIMIT
+        if stopped == NO_MEMORY:
+            return OUT_OF_MEMORY
+        if stopped == STREAM_DAMAGED:
+            c.reason = s.reason
+            c.a = s.detail
+            return BAD_STREAM
         records = scratch.arena
         end = records + s.delivered
     return WHOLE if count_records(records, end, &h, first, c) else BAD_RECORD

@@ -76,6 +76,8 @@ cdef struct Stream:
 cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n, uint64_t limit,
         bint keep) noexcept nogil
 cdef bint refill(Stream *s) noexcept nogil
+cdef int unpack(Stream *s, Scratch *scratch, int codec, const uint8_t *source, size_t size,
+        uint64_t limit) noexcept nogil
 cdef uint64_t stated_size(int codec, const uint8_t *p, uint64_t n) noexcept nogil
 
 cdef inline uint64_t position(const Stream *s) noexcept nogil:

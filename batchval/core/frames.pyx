@@ -170,6 +170,16 @@ cdef bint refill(Stream *s) noexcept nogil:
     return brought
 
 
+cdef int unpack(Stream *s, Scratch *scratch, int codec, const uint8_t *source, size_t size,
+        uint64_t limit) noexcept nogil:
+    """All of a payload of magic 2 into the scratch's arena, ``s.delivered`` bytes. The status that it ended with."""
+    open_stream(s, scratch, codec, 2, source, size, limit, True)
+    while True:
+        s.at = s.end
+        if not refill(s) and not s.soft_end:
+            return s.status
+
+
 # ---- gzip ----------------------------------------------------------------------------------------------------------
 
 cdef bint open_member(Stream *s, const uint8_t *behind_header) noexcept nogil:
