@@ -21,7 +21,7 @@ from pyarrow import fs
 from batchval.audit.outputs import SEGMENTS, ended, place_of
 from batchval.audit.rows import Options
 from batchval.audit.state import Last
-from batchval.audit.store import SegmentInfo, Store, text_of
+from batchval.audit.store import SegmentInfo, Store, one_line, shown, text_of
 from batchval.core.columns import SCHEMA_VERSION
 from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.errors import BatchvalError
@@ -112,24 +112,24 @@ class Manifest:
                 path += "/segments"
             table = pq.read_table(path, filesystem=place)
         except (OSError, pa.ArrowException) as error:
-            raise BatchvalError(f"{uri}: no manifest of an audit: {str(error).splitlines()[0]}") from None
+            raise BatchvalError(f"{shown(uri)}: no manifest of an audit: {one_line(error)}") from None
         if not set(SEGMENTS.names) <= set(table.column_names):
-            raise BatchvalError(f"{uri}: no manifest of an audit: other columns than its segments/ has")
+            raise BatchvalError(f"{shown(uri)}: no manifest of an audit: other columns than its segments/ has")
         told = (table.schema.metadata or {}).get(_OPTIONS, b"{}").decode()
         if told != options_word(options):
             raise BatchvalError(
-                f"{uri}: made with other options ({_differences(told, options)}): its state does not fit"
+                f"{shown(uri)}: made with other options ({_differences(told, options)}): its state does not fit"
             )
         return Manifest(_entry(row) for row in table.to_pylist())
 
     def same(self, segment: SegmentInfo) -> Entry | None:
         """The entry of a segment that nobody has written to since."""
         found = self._same.get(_key(segment), [])
-        return next((entry for entry in found if entry.file == text_of(segment.uri)), found[0] if found else None)
+        return next((entry for entry in found if entry.file == _name(segment)), found[0] if found else None)
 
     def grown(self, segment: SegmentInfo) -> Entry | None:
         """The entry of a segment to which batches were added since, and which is the same up to there."""
-        entry = self._named.get(text_of(segment.uri))
+        entry = self._named.get(_name(segment))
         if entry is None or entry.last is None or segment.size < entry.end:
             return None
         store, path = Store.of(segment.uri)
@@ -151,6 +151,11 @@ def _is_there(header: bytes, entry: Entry) -> bool:
         offset += int.from_bytes(header[_LAST_OFFSET_DELTA_AT : _LAST_OFFSET_DELTA_AT + 4], "big", signed=True)
         epoch = int.from_bytes(header[_LOG_OVERHEAD:_MAGIC_AT], "big", signed=True)
     return offset == entry.continuity.last_offset and epoch in (-1, entry.continuity.leader_epoch)
+
+
+def _name(segment: SegmentInfo) -> str:
+    """As the manifest has it, in which no credentials are kept."""
+    return text_of(shown(segment.uri))
 
 
 def _key(one: Entry | SegmentInfo) -> tuple[Any, ...]:

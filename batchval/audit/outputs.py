@@ -27,7 +27,7 @@ from pyarrow import fs
 from batchval.audit.rows import ROW_SCHEMA
 from batchval.audit.segments import Range
 from batchval.audit.state import COUNTERS, EXTREMES, HOUR_MS, hour_of
-from batchval.audit.store import shown
+from batchval.audit.store import one_line, shown
 from batchval.errors import BatchvalError
 
 __all__ = [
@@ -105,12 +105,8 @@ def place_of(out: str) -> tuple[Any, str]:
         else:
             filesystem, path = fs.LocalFileSystem(), out
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise BatchvalError(f"{out}: {_line(error)}") from None
+        raise BatchvalError(f"{shown(out)}: {one_line(error)}") from None
     return filesystem, path.rstrip("/") or "/"
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def prepare(out: str) -> None:
@@ -121,17 +117,19 @@ def prepare(out: str) -> None:
         names = {info.base_name for info in place.get_file_info(fs.FileSelector(path, allow_not_found=True))}
         theirs = sorted(names & {"batches", *_TABLES})
         if theirs and _OURS not in names:
-            raise BatchvalError(f"{out}: has {theirs[0]}/ already, and no audit wrote it; give an empty folder")
+            raise BatchvalError(f"{shown(out)}: has {theirs[0]}/ already, and no audit wrote it; give an empty folder")
         for name in theirs:
             if other := _foreign(place, f"{path}/{name}"):
-                raise BatchvalError(f"{out}: {other} would be removed, and no audit wrote it; give an empty folder")
+                raise BatchvalError(
+                    f"{shown(out)}: {other} would be removed, and no audit wrote it; give an empty folder"
+                )
         if _DONE in names:
             place.delete_file(f"{path}/{_DONE}")
         _put(place, f"{path}/{_OURS}", b"")
         for name in theirs:
             place.delete_dir(f"{path}/{name}")
     except (OSError, pa.ArrowException) as error:
-        raise BatchvalError(f"{out}: cannot be written: {_line(error)}") from None
+        raise BatchvalError(f"{shown(out)}: cannot be written: {one_line(error)}") from None
 
 
 def _foreign(place: Any, folder: str) -> str | None:
@@ -148,14 +146,14 @@ def ended(folder: str) -> None:
     try:
         ours, done = place.get_file_info([f"{path}/{_OURS}", f"{path}/{_DONE}"])
     except (OSError, pa.ArrowException) as error:
-        raise BatchvalError(f"{folder}: cannot be read: {_line(error)}") from None
+        raise BatchvalError(f"{shown(folder)}: cannot be read: {one_line(error)}") from None
     if ours.type == fs.FileType.File and done.type != fs.FileType.File:
-        raise BatchvalError(f"{folder}: the audit that writes there has not come to its end")
+        raise BatchvalError(f"{shown(folder)}: the audit that writes there has not come to its end")
 
 
 def not_written(out: str, error: OSError) -> OSError:
     """The same, with the words for a person; what is not written all of it, is not written."""
-    return OSError(error.errno, f"cannot be written: {_line(error)}", shown(out))
+    return OSError(error.errno, f"cannot be written: {one_line(error)}", shown(out))
 
 
 def finish(out: str, tables: dict[str, pa.Table], files: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 from batchval.audit.facts import Facts, gather
 from batchval.audit.outputs import place_of
 from batchval.audit.rows import UNREADABLE
+from batchval.audit.store import one_line, shown
 from batchval.errors import BatchvalError
 
 __all__ = ["OutputError", "facts_of", "read"]
@@ -29,7 +30,7 @@ def _dataset(out: str, name: str) -> Any:
         place, path = place_of(out)
         return ds.dataset(f"{path}/{name}", filesystem=place, format="parquet")
     except (OSError, pa.ArrowInvalid) as error:
-        raise OutputError(f"{out}: no {name}/ of an audit: {str(error).splitlines()[0]}") from None
+        raise OutputError(f"{shown(out)}: no {name}/ of an audit: {one_line(error)}") from None
 
 
 def read(out: str, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -38,7 +39,7 @@ def read(out: str, name: str, columns: list[str] | None = None) -> pa.Table:
     try:
         return dataset.to_table(columns=columns)
     except (OSError, pa.ArrowException) as error:
-        raise OutputError(f"{out}: {name}/ cannot be read: {str(error).splitlines()[0]}") from None
+        raise OutputError(f"{shown(out)}: {name}/ cannot be read: {one_line(error)}") from None
 
 
 def facts_of(out: str, findings: int = 200) -> Facts:
@@ -50,7 +51,7 @@ def facts_of(out: str, findings: int = 200) -> Facts:
         first = errors.to_table(filter=~lost) if count <= _SORTED else errors.head(findings, filter=~lost)
         unreadable = errors.to_table(filter=lost)
     except (OSError, pa.ArrowException) as error:
-        raise OutputError(f"{out}: errors/ cannot be read: {str(error).splitlines()[0]}") from None
+        raise OutputError(f"{shown(out)}: errors/ cannot be read: {one_line(error)}") from None
     if first.num_rows:
         first = first.sort_by([(name, "ascending") for name in _PLACE])
     return gather(read(out, "summary"), first.slice(0, findings), count, read(out, "segments"), unreadable)

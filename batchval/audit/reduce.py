@@ -7,7 +7,6 @@ when the whole partition is.
 
 from __future__ import annotations
 
-import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ from batchval.audit.state import (
     hour_of,
     last_write,
 )
-from batchval.audit.store import SegmentInfo, Unreadable, text_of
+from batchval.audit.store import SegmentInfo, Unreadable, folder_and_name, shown, text_of
 from batchval.audit.work import is_compacted
 from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.errors import ErrorCode
@@ -166,7 +165,7 @@ def _partitions(listed: Iterable[SegmentInfo | Unreadable]) -> Iterator[list[Seg
     """What lies in one folder, in the order of base offsets; each file once, however often it was named."""
     folders: dict[str, dict[str, SegmentInfo | Unreadable]] = {}
     for one in listed:
-        folders.setdefault(posixpath.dirname(one.uri), {}).setdefault(one.uri, one)
+        folders.setdefault(folder_and_name(one.uri)[0], {}).setdefault(one.uri, one)
     for inside in folders.values():
         yield sorted(inside.values(), key=_base_of)
 
@@ -174,7 +173,7 @@ def _partitions(listed: Iterable[SegmentInfo | Unreadable]) -> Iterator[list[Seg
 def _base_of(one: SegmentInfo | Unreadable) -> tuple[int, str]:
     if isinstance(one, SegmentInfo):
         return one.base_offset, one.uri
-    name = SEGMENT_NAME.fullmatch(posixpath.basename(one.uri))
+    name = SEGMENT_NAME.fullmatch(folder_and_name(one.uri)[1])
     return int(name[1]) if name else -1, one.uri
 
 
@@ -262,7 +261,7 @@ class _Partition:
         results = sorted(self._results.pop(segment.uri, ()), key=lambda one: one.range.start)
         if known is not None:
             self._state = copied(known.continuity, compacted=self._compacted)
-        entry = Entry(*segment[1:4], segment.size, segment.mtime_ns, segment.uri)
+        entry = Entry(*segment[1:4], segment.size, segment.mtime_ns, shown(segment.uri))
         if known is not None:
             entry.batches, entry.records, entry.findings = known.batches, known.records, known.findings
             entry.thinned, entry.last = known.thinned, known.last
@@ -288,11 +287,11 @@ class _Partition:
             entry.thinned |= result.thinned
             entry.last = result.last or entry.last
             for unreadable in result.unreadable:
-                audit.unreadable.append(unreadable)
+                audit.unreadable.append(unreadable._replace(uri=shown(unreadable.uri)))
                 own = unreadable.uri == segment.uri
                 entry.unreadable = unreadable.reason if own else f".index: {unreadable.reason}"
         if entry.unreadable is None and (changed := _changed(segment, results)):
-            audit.unreadable.append(Unreadable(segment.uri, changed))
+            audit.unreadable.append(Unreadable(shown(segment.uri), changed))
             entry.unreadable = changed
         entry.continuity = copied(self._state, compacted=False)
         return entry
@@ -352,7 +351,7 @@ _NAMES = {
 
 def _errors(segment: SegmentInfo, found: pa.Table) -> pa.Table:
     """Of one segment's findings, rows of errors/."""
-    files = pa.array([text_of(segment.uri), text_of(segment.index_uri or "")])
+    files = pa.array([text_of(shown(segment.uri)), text_of(shown(segment.index_uri or ""))])
     whose = dict(zip(("topic", "partition", "segment"), segment[1:4], strict=True))
     columns = [
         pa.repeat(pa.scalar(whose[one.name], one.type), found.num_rows)

@@ -28,14 +28,14 @@ from batchval.errors import BatchvalError
 from batchval.segment.folders import CHECKPOINT, SEGMENT_NAME, cleaned_partitions, read_small, walk
 from batchval.segment.reader import LocalFile, SegmentReader, Source
 
-__all__ = ["SegmentInfo", "Source", "Store", "Unreadable", "one_line", "shown", "text_of"]
+__all__ = ["SegmentInfo", "Source", "Store", "Unreadable", "folder_and_name", "one_line", "shown", "text_of"]
 
 _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 #: folders of logs that Kafka is about to delete, or is moving here from another disk
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
 _REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 _START_OF_A_BATCH = 17  # bytes: offset:8 size:4 crc or epoch:4 magic:1
-_CREDENTIALS = re.compile(r"//[^/@\s]*@")
+_CREDENTIALS = re.compile(r"://[^/@\s]*@")
 
 
 class SegmentInfo(NamedTuple):
@@ -78,7 +78,14 @@ def text_of(name: str) -> str:
 
 def shown(uri: str) -> str:
     """A URI without the credentials that may stand in it."""
-    return _CREDENTIALS.sub("//", uri)
+    return _CREDENTIALS.sub("://", uri)
+
+
+def folder_and_name(uri: str) -> tuple[str, str]:
+    """Of what Store.uri gives: a query stands behind the name of a file, and goes with the folder."""
+    path, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
+    folder, _, name = path.rpartition("/")
+    return folder + mark + query, name
 
 
 def one_line(error: BaseException) -> str:

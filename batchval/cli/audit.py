@@ -318,12 +318,14 @@ def _show(found: Audit, facts: Any) -> None:
 
 
 def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str, Any]]:
+    from batchval.audit.store import shown
+
     for finding in found.findings:
         yield {"type": "finding", **_finding(finding)}
     yield {
         "type": "summary",
         "engine": engine,
-        "out": out,
+        "out": shown(out) if out is not None else None,
         "segments": found.segments,
         "skipped": found.skipped,
         "batches": found.batches,
@@ -358,6 +360,7 @@ def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
     from batchval.audit.compare import compare
     from batchval.audit.outputs import ended
     from batchval.audit.reading import read
+    from batchval.audit.store import shown
 
     for folder in folders:
         ended(folder)
@@ -365,7 +368,7 @@ def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
     for folder, summary in zip(folders, (first, second), strict=True):
         known = pc.sum(read(folder, "segments", ["batches"])["batches"]).as_py() or 0
         if known != (pc.sum(summary["batches"]).as_py() or 0):
-            _say(f"{folder}: made with --since, so it counts what was new then alone, and the rest looks lost")
+            _say(f"{shown(folder)}: made with --since, so it counts what was new then alone, and the rest looks lost")
     answer = compare(first, second)
     if as_json:
         for line in answer.json_lines():

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from batchval.audit.rows import Options
 from batchval.audit.segments import Range, SegmentInfo, Unreadable, cut
-from batchval.audit.store import Store
+from batchval.audit.store import Store, folder_and_name
 from batchval.segment.reader import Stretch
 from batchval.spark.options import SEGMENT_OPTIONS, known, paths, row_options, size
 from batchval.spark.schema import Shape
@@ -112,13 +112,13 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far each file can be read now; files of a partition in order, its newest one last."""
         listed = list(self._list())
         newest = {
-            (one.uri.rpartition("/")[0]): one.uri for _, one in listed if isinstance(one, SegmentInfo)
+            folder_and_name(one.uri)[0]: one.uri for _, one in listed if isinstance(one, SegmentInfo)
         }  # segments of a folder come in order
         found: Offset = {}
         for store, one in listed:
             if isinstance(one, Unreadable):
                 found[one.uri] = NOT_LISTED
-            elif store.grows and newest[one.uri.rpartition("/")[0]] == one.uri:
+            elif store.grows and newest[folder_and_name(one.uri)[0]] == one.uri:
                 begun = max(start.get(one.uri, 0), 0)
                 found[one.uri] = settled(store, one, begun if one.size >= begun else 0, self.options)
             else:

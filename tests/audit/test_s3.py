@@ -13,15 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from batchval.audit.manifest import Manifest
 from batchval.audit.reading import facts_of
+from batchval.audit.reduce import Audit
 from batchval.audit.rows import UNREADABLE, Options, read_range
-from batchval.audit.run import audit, list_work
+from batchval.audit.run import Work, audit, list_work
 from batchval.audit.segments import cut
-from batchval.audit.store import SegmentInfo, Store, Unreadable
+from batchval.audit.store import SegmentInfo, Store, Unreadable, shown
 from batchval.audit.work import work
 from batchval.segment.reader import LOOKBACK
 from tests.support.go import GoMissing
-from tests.support.s3_gateway import CREDENTIALS, SECRET, Wire, s3_gateway, uri, wire
+from tests.support.s3_gateway import ACCESS, CREDENTIALS, SECRET, Wire, s3_gateway, uri, wire
 
 SEGMENTS = Path(__file__).resolve().parents[2] / "fixtures" / "segments"
 ROLLED = "kafka/logs/rolled-0"
@@ -203,6 +205,42 @@ def test_wrong_credentials_are_said_without_being_told(line: Wire) -> None:
     assert isinstance(lost, Unreadable)
     assert "\n" not in lost.reason
     assert "wrong-secret" not in lost.reason
+
+
+def _mapped(todo: Work, options: Options, out: str) -> Audit:
+    return audit(todo, options, lambda ranges, o, to: (work(part, o, to) for part in ranges), out)
+
+
+def test_credentials_stay_in_the_command(line: Wire, tmp_path: Path) -> None:
+    """Whoever reads the tables was not told them; and --since finds the same segments with and without them."""
+    options = Options(rows="bad")
+    path = uri(line.port, "kafka/logs").replace("s3://", f"s3://{ACCESS}:{SECRET}@")
+    line.cut, line.after = re.compile(r"GET /kafka/logs/codec-zstd-0/\S+log .*bytes="), 300
+    out = tmp_path / "out"
+    todo = list_work([path], options)
+    flipped = [part for part in todo.ranges if part.segment.topic == "rolled"]
+    todo.ranges.remove(flipped[1])  # as if it had not been read
+    found = _mapped(todo, options, str(out))
+    assert found.unreadable
+    assert len(found.findings)
+    for name in ("errors", "summary", "segments"):
+        rows = found.tables[name].to_pylist()
+        assert rows
+        assert SECRET not in repr(rows)
+    assert SECRET not in repr((found.unreadable, list(found.findings)))
+    line.cut = None
+    lost = {entry["file"] for entry in found.tables["segments"].to_pylist() if entry["unreadable"]}
+    manifest = Manifest.read(str(out), options)
+    for again in (path, uri(line.port, "kafka/logs")):
+        assert {shown(part.segment.uri) for part in list_work([again], options, manifest).ranges} == lost
+
+
+def test_segments_of_a_partition_belong_together_whatever_the_query_says(line: Wire, tmp_path: Path) -> None:
+    path = uri(line.port, ROLLED).replace("endpoint_override=", "endpoint_override=http://")
+    todo = list_work([path], Options(rows="none"))
+    todo.ranges = [part for part in todo.ranges if part.segment.base_offset != 30]
+    todo.listed = [one for one in todo.listed if isinstance(one, SegmentInfo) and one.base_offset != 30]
+    assert _mapped(todo, Options(rows="none"), str(tmp_path / "out")).rules() == {"L3": 1}
 
 
 @pytest.mark.slow  # it is tried again and again
