@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from batchval.cli.options import SIZE, accept_claims_option, json_option
+from batchval.cli import FINDINGS, INTERNAL, UNREADABLE
+from batchval.cli.options import (
+    SIZE,
+    accept_claims_option,
+    cleanup_policy_option,
+    finding_columns,
+    json_option,
+    mode_option,
+)
 from batchval.cli.progress import progress
 from batchval.errors import BatchvalError
 from batchval.report.words import printable
@@ -22,13 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from batchval.audit.manifest import Manifest
-    from batchval.audit.reduce import Audit, Finding
+    from batchval.audit.reduce import Audit
     from batchval.audit.rows import Options
     from batchval.audit.run import Engine
     from batchval.audit.segments import Range
 
 _SHOWN = 200  # findings in the table, files that could not be read; --json and errors/ have all
-_INTERNAL = 4
 
 
 @click.command("audit", short_help="Judge whole folders of segments, with Spark or many processes.")
@@ -52,24 +59,12 @@ _INTERNAL = 4
     help="Which batches have a row in batches/.",
 )
 @click.option("--deep", is_flag=True, help="Open compressed batches too, and look at every record.")
-@click.option(
-    "--mode",
-    type=click.Choice(["strict", "kafka"]),
-    default="strict",
-    show_default=True,
-    help="Kafka's rules and the extras, or Kafka's answers alone.",
-)
+@mode_option
 @click.option(
     "--split-bytes", type=SIZE, default="256m", show_default=True, help="About so much of a segment is one task."
 )
 @click.option("--topics", multiple=True, metavar="NAME,…", help="Only these; patterns such as orders-* are allowed.")
-@click.option(
-    "--cleanup-policy",
-    type=click.Choice(["auto", "delete", "compact"]),
-    default="auto",
-    show_default=True,
-    help="Which gaps are legal.",
-)
+@cleanup_policy_option("Which gaps are legal.")
 @accept_claims_option
 @click.option("--since", metavar="DIR", help="An earlier audit's folder: read what is new since then alone.")
 @click.option(
@@ -117,9 +112,10 @@ def command(
         raise click.UsageError("--out, --since and --report go with PATH…")
     if assume and rate is None:
         raise click.UsageError("--assume goes with --plan")
-    if topics and not [name for word in topics for name in word.split(",") if name]:
+    names = tuple(name for word in topics for name in word.split(",") if name)
+    if topics and not names:
         raise click.UsageError("--topics names none")
-    _pairs(conf, "--conf")
+    settings = _pairs(conf, "--conf")
     if engine == "local" and (master is not None or conf):
         raise click.UsageError(f"{'--conf' if master is None else '--master'} goes with --engine spark")
     if engine == "spark" and processes is not None:
@@ -142,19 +138,19 @@ def command(
         mode=mode,
         cleanup_policy=cleanup_policy,
         accept_claims_header=accept_claims_header,
-        topics=tuple(name for word in topics for name in word.split(",") if name) or None,
+        topics=names or None,
     )
     if rate is not None:
         return _plan(rate, engine, options, _pairs(assume, "--assume"), as_json)
     if since is not None and out is not None and _inside(since, out):
         raise click.UsageError("--since is in --out, which a run empties: give another folder to write to")
-    return _audit(paths, options, (engine, master, conf, processes), since, out, report, failing, as_json)
+    return _audit(paths, options, (engine, master, settings, processes), since, out, report, failing, as_json)
 
 
 def _audit(
     paths: tuple[str, ...],
     options: Options,
-    how: tuple[str, str | None, tuple[str, ...], int | None],
+    how: tuple[str, str | None, dict[str, str], int | None],
     since: str | None,
     out: str | None,
     report: Path | None,
@@ -164,16 +160,15 @@ def _audit(
     from batchval.audit import run
     from batchval.audit.local import WorkersLost
 
-    name, master, conf, processes = how
     manifest = _manifest(since, options) if since is not None else None
     todo = run.list_work(paths, options, manifest)
     try:
         with progress("audit", as_json, lambda: todo.bytes) as advance:
-            used, engine = _engine(name, master, _pairs(conf, "--conf"), processes, todo.ranges, advance)
+            used, engine = _engine(*how, todo.ranges, advance)
             found = run.audit(todo, options, engine, out)
     except WorkersLost as error:
         _say(str(error))
-        return _INTERNAL
+        return INTERNAL
     from batchval.audit.facts import of_tables
 
     facts = of_tables(found.tables, _SHOWN)
@@ -193,10 +188,10 @@ def _audit(
             report.write_text(page(facts), "utf-8")
         except OSError as error:
             _say(f"--report {report}: {error.strerror or error}")
-            return 3
+            return UNREADABLE
     if found.unreadable:
-        return 3
-    return 1 if any(rule.id in found.rules() for rule in failing) else 0
+        return UNREADABLE
+    return FINDINGS if any(rule.id in found.rules() for rule in failing) else 0
 
 
 def _manifest(since: str, options: Options) -> Manifest:
@@ -321,7 +316,8 @@ def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str
     from batchval.audit.store import shown
 
     for finding in found.findings:
-        yield {"type": "finding", **_finding(finding)}
+        whose = {name: getattr(finding, name) for name in ("topic", "partition", "segment", "file")}
+        yield {"type": "finding", **whose, **finding_columns(finding)}
     yield {
         "type": "summary",
         "engine": engine,
@@ -334,23 +330,6 @@ def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str
         "findings": len(found.findings),
         "rules": dict(found.rules()),
         "unreadable": [f"{lost.uri}: {lost.reason}" for lost in found.unreadable],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    """By the names of ``batchval check --json``, and whose it is."""
-    rule = finding.rule
-    return {
-        "topic": finding.topic,
-        "partition": finding.partition,
-        "segment": finding.segment,
-        "file": finding.file,
-        "position": finding.position,
-        "offset": finding.offset,
-        "rule": rule.id,
-        "slug": rule.slug,
-        "error_code": rule.error_code.name if rule.error_code else None,
-        "reason": finding.reason,
     }
 
 
@@ -375,7 +354,7 @@ def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
             click.echo(line)
     else:
         click.echo(answer.table(), nl=False)
-    return 1 if answer.differs and fails else 0
+    return FINDINGS if answer.differs and fails else 0
 
 
 def _plan(rate: str, engine: str, options: Options, assumed: dict[str, str], as_json: bool) -> int:

@@ -8,7 +8,16 @@ from typing import Literal
 
 import click
 
-from batchval.cli.options import accept_claims_option, json_option, parse_extras, paths_argument, policy_from
+from batchval.cli.options import (
+    accept_claims_option,
+    cleanup_policy_option,
+    finding_columns,
+    json_option,
+    mode_option,
+    parse_extras,
+    paths_argument,
+    policy_from,
+)
 from batchval.cli.progress import progress
 from batchval.core.columns import BatchColumns, scan_batches
 from batchval.core.result import CLAIMS
@@ -24,18 +33,8 @@ _SHOWN = 200  # findings in the table; --json has all
 
 
 def _as_json(finding: FileFinding) -> str:
-    return json.dumps(
-        {
-            "type": "report" if finding.reported else "finding",
-            "file": str(finding.file),
-            "position": finding.position,
-            "offset": finding.offset,
-            "rule": finding.rule.id,
-            "slug": finding.rule.slug,
-            "error_code": finding.rule.error_code.name if finding.rule.error_code else None,
-            "reason": finding.reason,
-        }
-    )
+    kind = "report" if finding.reported else "finding"
+    return json.dumps({"type": kind, "file": str(finding.file), **finding_columns(finding)})
 
 
 def _summary_line(summary: Summary) -> str:
@@ -97,13 +96,7 @@ def _total(paths: tuple[Path, ...]) -> int:
     type=click.Choice(["log", "produce"]),
     help="Profile for all files. Default: log for .log files, produce for others.",
 )
-@click.option(
-    "--mode",
-    type=click.Choice(["strict", "kafka"]),
-    default="strict",
-    show_default=True,
-    help="Kafka's rules and the extras, or Kafka's answers alone.",
-)
+@mode_option
 @click.option(
     "--extra",
     "extras",
@@ -118,13 +111,7 @@ def _total(paths: tuple[Path, ...]) -> int:
     metavar="KEY=VALUE",
     help="A topic configuration, such as max.message.bytes=2097152 (again for each).",
 )
-@click.option(
-    "--cleanup-policy",
-    type=click.Choice(["auto", "delete", "compact"]),
-    default="auto",
-    show_default=True,
-    help="For segments: which gaps are legal.",
-)
+@cleanup_policy_option("For segments: which gaps are legal.")
 @click.option(
     "--max-decompressed-bytes",
     type=int,

@@ -5,14 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 
-__all__ = ["SIZE", "accept_claims_option", "json_option", "parse_extras", "paths_argument", "policy_from"]
+__all__ = [
+    "SIZE",
+    "accept_claims_option",
+    "cleanup_policy_option",
+    "finding_columns",
+    "json_option",
+    "mode_option",
+    "parse_extras",
+    "paths_argument",
+    "policy_from",
+]
+
+if TYPE_CHECKING:
+    from batchval.audit.reduce import Finding
+    from batchval.segment.check import FileFinding
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,6 +66,26 @@ def accept_claims_option(command: F) -> F:
     )(command)
 
 
+def mode_option(command: F) -> F:
+    return click.option(
+        "--mode",
+        type=click.Choice(["strict", "kafka"]),
+        default="strict",
+        show_default=True,
+        help="Kafka's rules and the extras, or Kafka's answers alone.",
+    )(command)
+
+
+def cleanup_policy_option(help: str) -> Callable[[F], F]:
+    return click.option(
+        "--cleanup-policy",
+        type=click.Choice(["auto", "delete", "compact"]),
+        default="auto",
+        show_default=True,
+        help=help,
+    )
+
+
 def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
     """``S1=report`` words."""
     extras = {}
@@ -78,3 +112,16 @@ def policy_from(values: tuple[str, ...], **more: object) -> TopicPolicy:
         return TopicPolicy.from_kafka_config(config)
     except BatchvalError as error:
         raise click.UsageError(str(error)) from None
+
+
+def finding_columns(finding: FileFinding | Finding) -> dict[str, Any]:
+    """What --json says of a finding, behind where its file is."""
+    rule = finding.rule
+    return {
+        "position": finding.position,
+        "offset": finding.offset,
+        "rule": rule.id,
+        "slug": rule.slug,
+        "error_code": rule.error_code.name if rule.error_code else None,
+        "reason": finding.reason,
+    }

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchval.cli import FINDINGS, INTERRUPTED, UNREADABLE
+from batchval.cli import FINDINGS, INTERRUPTED, UNREADABLE, perf_options
+from batchval.cli.perf_options import FILE, INT, LONG
 
 if TYPE_CHECKING:
     from batchval.perf.consume import Outcome, Sample
 
-_INT = 2**31 - 1
-_LONG = 2**63 - 1
+_INSTEAD = {
+    "--broker-list": "--bootstrap-server",
+    "--messages": "--num-records",
+    "--consumer.config": "--command-config",
+}
+_say = partial(perf_options.say, "consume")
 
 
 @click.command("consume", short_help="Measure consumers.")
-@click.option("--bootstrap-server", metavar="HOST:PORT,…", help="Required: brokers to begin with.")
+@perf_options.bootstrap_option
 @click.option("--topic", metavar="TOPIC", help="Required, or --include: the topic to read.")
 @click.option("--include", metavar="REGEX", help="Read all topics whose whole name matches this.")
-@click.option("--num-records", type=click.IntRange(1, _LONG), help="Required: how many, over all threads.")
+@click.option("--num-records", type=click.IntRange(1, LONG), help="Required: how many, over all threads.")
 @click.option(
-    "--threads", type=click.IntRange(1, _INT), default=10, show_default=True, help="Each with a consumer of its own."
+    "--threads", type=click.IntRange(1, INT), default=10, show_default=True, help="Each with a consumer of its own."
 )
-@click.option(
-    "--client", type=click.Choice(["batchval", "librdkafka"]), default="batchval", show_default=True, help="Who reads."
-)
+@perf_options.client_option("reads")
 @click.option(
     "--decode",
     type=click.Choice(["records", "headers"]),
@@ -42,16 +44,16 @@ _LONG = 2**63 - 1
 @click.option("--from-latest", is_flag=True, help="Without a committed offset begin at the end.")
 @click.option(
     "--fetch-size",
-    type=click.IntRange(1, _INT),
+    type=click.IntRange(1, INT),
     default=1_048_576,
     show_default=True,
     help="Bytes a partition in a fetch.",
 )
-@click.option("--socket-buffer-size", type=click.IntRange(1, _INT), help="SO_RCVBUF. Default: the kernel's autotuning.")
+@click.option("--socket-buffer-size", type=click.IntRange(1, INT), help="SO_RCVBUF. Default: the kernel's autotuning.")
 @click.option("--check-crcs", is_flag=True, help="Check the CRC of each batch.")
 @click.option(
     "--timeout",
-    type=click.IntRange(0, _LONG // 10**6),
+    type=click.IntRange(0, LONG // 10**6),
     default=10_000,
     show_default=True,
     help="Milliseconds between records, a thread.",
@@ -62,19 +64,15 @@ _LONG = 2**63 - 1
 @click.option(
     "--date-format", metavar="PATTERN", default="yyyy-MM-dd HH:mm:ss:SSS", show_default=True, help="As Java has it."
 )
-@click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")
+@perf_options.print_metrics_option
 @click.option("--command-property", multiple=True, metavar="KEY=VALUE", help="A consumer's property; again for each.")
-@click.option("--command-config", type=click.Path(path_type=Path), metavar="FILE", help="Properties of a consumer.")
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="The result, for merge and compare."
-)
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="The result as a page.")
-@click.option("--messages", type=click.IntRange(1, _LONG), help="Deprecated: use --num-records.")
-@click.option("--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server.")
+@click.option("--command-config", type=FILE, metavar="FILE", help="Properties of a consumer.")
+@perf_options.json_file_option
+@perf_options.report_option
+@click.option("--messages", type=click.IntRange(1, LONG), help="Deprecated: use --num-records.")
+@perf_options.broker_list_option
 @click.option("--num-fetch-threads", type=int, help="Deprecated, without effect: use --threads.")
-@click.option(
-    "--consumer.config", "consumer_config", type=click.Path(path_type=Path), help="Deprecated: use --command-config."
-)
+@click.option("--consumer.config", "consumer_config", type=FILE, help="Deprecated: use --command-config.")
 def command(**given: Any) -> int:
     """Reads records with several consumers of one group and prints rates in the rows of Kafka's own tool.
 
@@ -86,7 +84,9 @@ def command(**given: Any) -> int:
     from batchval.perf.dates import DateFormat
     from batchval.perf.properties import check_servers
 
-    _deprecated(given)
+    perf_options.take_deprecated("consume", given, _INSTEAD)
+    if given["num_fetch_threads"] is not None:
+        _say("--num-fetch-threads is deprecated and has no effect, use --threads instead")
     bootstrap, topic, include = given["bootstrap_server"], given["topic"], given["include"]
     if not bootstrap:
         raise click.UsageError("Missing option '--bootstrap-server'.")
@@ -107,35 +107,13 @@ def command(**given: Any) -> int:
             raise click.UsageError(f"--include {include!r}: {error}") from None
     check_servers(bootstrap)
     dates = DateFormat(given["date_format"])
-    for file in (given["json_file"], given["report"]):
-        if file is not None:
-            file.open("a").close()  # better now than after an hour
+    perf_options.can_be_written(given["json_file"], given["report"])
     given["group"] = given["group"] or f"perf-consumer-{random.randrange(100_000)}"
     try:
         return _run(given, dates)
     except ConsumeError as error:
         _say(str(error))
         return UNREADABLE
-
-
-def _deprecated(given: dict[str, Any]) -> None:
-    for old, new in (
-        ("broker_list", "bootstrap_server"),
-        ("messages", "num_records"),
-        ("consumer_config", "command_config"),
-    ):
-        if given[old] is not None:
-            shown = "--consumer.config" if old == "consumer_config" else "--" + old.replace("_", "-")
-            _say(f"{shown} is deprecated, use --{new.replace('_', '-')} instead")
-            if given[new] is None:
-                given[new] = given[old]
-    if given["num_fetch_threads"] is not None:
-        _say("--num-fetch-threads is deprecated and has no effect, use --threads instead")
-
-
-def _say(line: str) -> None:
-    sys.stdout.flush()
-    click.echo(" ".join(f"batchval perf consume: {line}".split()), err=True)
 
 
 def _run(given: Mapping[str, Any], dates: Any) -> int:
@@ -175,7 +153,8 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
     if outcome.summary is not None and not given["show_detailed_stats"]:
         click.echo(rows.summary_row(outcome.summary, dates))
     if given["print_metrics"]:
-        _print_metrics(outcome)
+        for thread, metrics in enumerate(outcome.metrics):
+            perf_options.print_metrics(thread, metrics)
     if outcome.summary is not None and (given["json_file"] or given["report"]):
         _keep(given, threads, client.version, outcome)
     if outcome.interrupted:
@@ -226,12 +205,7 @@ def _keep(given: Mapping[str, Any], threads: int, version: str, outcome: Outcome
         histogram=None,
     )
     result.versions["client"] = version
-    if given["json_file"]:
-        result.write(given["json_file"])
-    if given["report"]:
-        from batchval.perf.report import write
-
-        write(given["report"], [("this run", result)])
+    perf_options.keep(given, result)
 
 
 def _properties(given: Mapping[str, Any]) -> dict[str, str]:
@@ -240,14 +214,3 @@ def _properties(given: Mapping[str, Any]) -> dict[str, str]:
 
     files = [given["command_config"]] if given["command_config"] is not None else []
     return gathered(files, given["command_property"])
-
-
-def _print_metrics(outcome: Outcome) -> None:
-    """As Kafka's ToolsUtils does: names to the left, padded to the longest, three decimals."""
-    for thread, metrics in enumerate(outcome.metrics):
-        click.echo(f"Metrics for thread {thread}")
-        width = max(map(len, metrics), default=0)
-        click.echo(f"\n{'Metric Name':<{width}}   Value")
-        for name in sorted(metrics):
-            value = metrics[name]
-            click.echo(f"{name:<{width}} : {value:.3f}" if isinstance(value, float) else f"{name:<{width}} : {value}")

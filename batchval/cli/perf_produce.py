@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchval.cli import FINDINGS, INTERRUPTED, UNREADABLE
+from batchval.cli import FINDINGS, INTERRUPTED, UNREADABLE, perf_options
+from batchval.cli.perf_options import FILE, INT, LONG
 
 if TYPE_CHECKING:
     from batchval.perf.lines import Window
     from batchval.perf.produce import ProduceRun, Tally
 
-_INT = 2**31 - 1
-_LONG = 2**63 - 1
-_FILE = click.Path(path_type=Path)
-_DEPRECATED = {
-    "broker_list": ("--broker-list", "bootstrap_server", "--bootstrap-server"),
-    "producer_props": ("--producer-props", "command_property", "--command-property"),
-    "producer_config": ("--producer.config", "command_config", "--command-config"),
+_INSTEAD = {
+    "--broker-list": "--bootstrap-server",
+    "--producer-props": "--command-property",
+    "--producer.config": "--command-config",
 }
+_say = partial(perf_options.say, "produce")
 
 
 class _WithProps(click.Command):
@@ -43,13 +41,13 @@ class _WithProps(click.Command):
 
 
 @click.command("produce", cls=_WithProps, short_help="Measure producers.")
-@click.option("--bootstrap-server", metavar="HOST:PORT,…", help="Required: brokers to begin with.")
+@perf_options.bootstrap_option
 @click.option("--topic", metavar="TOPIC", required=True, help="The topic to write to.")
-@click.option("--num-records", type=click.IntRange(1, _LONG), help="Over all threads. This or --duration is required.")
+@click.option("--num-records", type=click.IntRange(1, LONG), help="Over all threads. This or --duration is required.")
 @click.option("--duration", type=click.FloatRange(0, 1e9, min_open=True), metavar="S", help="Seconds to send for.")
-@click.option("--record-size", type=click.IntRange(0, _INT), metavar="BYTES", help="Bytes of each value.")
+@click.option("--record-size", type=click.IntRange(0, INT), metavar="BYTES", help="Bytes of each value.")
 @click.option(
-    "--payload-file", type=_FILE, metavar="FILE", help="Take values from a file, one at random for each record."
+    "--payload-file", type=FILE, metavar="FILE", help="Take values from a file, one at random for each record."
 )
 @click.option(
     "--payload-delimiter",
@@ -71,11 +69,11 @@ class _WithProps(click.Command):
 )
 @click.option(
     "--warmup-records",
-    type=click.IntRange(0, _LONG),
+    type=click.IntRange(0, LONG),
     default=0,
     help="Sent first; the second line of totals leaves them out.",
 )
-@click.option("--partition", type=click.IntRange(0, _INT), help="Send all to this partition.")
+@click.option("--partition", type=click.IntRange(0, INT), help="Send all to this partition.")
 @click.option(
     "--partitioner",
     type=click.Choice(["default", "round_robin", "murmur2"]),
@@ -96,21 +94,19 @@ class _WithProps(click.Command):
     "--idempotence/--no-idempotence", default=None, help="Default: on where --acks and --max-in-flight allow it."
 )
 @click.option("--transactional-id", metavar="ID", help="Send in transactions.")
-@click.option("--transaction-duration-ms", type=click.IntRange(1, _INT), help="How long each is open. Default: 3000.")
+@click.option("--transaction-duration-ms", type=click.IntRange(1, INT), help="How long each is open. Default: 3000.")
 @click.option(
     "--claims", type=click.Choice(["tag", "none"]), default="none", show_default=True, help="Attach claims to batches."
 )
+@perf_options.client_option("sends")
 @click.option(
-    "--client", type=click.Choice(["batchval", "librdkafka"]), default="batchval", show_default=True, help="Who sends."
-)
-@click.option(
-    "--command-config", type=_FILE, multiple=True, metavar="FILE", help="Properties of a producer, by Kafka's names."
+    "--command-config", type=FILE, multiple=True, metavar="FILE", help="Properties of a producer, by Kafka's names."
 )
 @click.option(
     "--command-property", multiple=True, metavar="NAME=VALUE", help="A producer's property; several may follow."
 )
 @click.option(
-    "--reporting-interval", type=click.IntRange(1, _INT), default=5000, show_default=True, metavar="MS",
+    "--reporting-interval", type=click.IntRange(1, INT), default=5000, show_default=True, metavar="MS",
     help="Milliseconds between lines.",
 )  # fmt: skip
 @click.option(
@@ -120,14 +116,14 @@ class _WithProps(click.Command):
     show_default=True,
     help="ms: Kafka's old integers, and nothing else.",
 )
-@click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")
-@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="The result, for merge and compare.")
-@click.option("--histogram", "histogram_file", type=_FILE, metavar="FILE", help="Latencies as an HdrHistogram log.")
-@click.option("--report", type=_FILE, metavar="FILE.html", help="The result as a page.")
-@click.option("--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server.")
+@perf_options.print_metrics_option
+@perf_options.json_file_option
+@click.option("--histogram", "histogram_file", type=FILE, metavar="FILE", help="Latencies as an HdrHistogram log.")
+@perf_options.report_option
+@perf_options.broker_list_option
 @click.option("--producer-props", multiple=True, metavar="NAME=VALUE", help="Deprecated: use --command-property.")
 @click.option(
-    "--producer.config", "producer_config", type=_FILE, multiple=True, help="Deprecated: use --command-config."
+    "--producer.config", "producer_config", type=FILE, multiple=True, help="Deprecated: use --command-config."
 )
 def command(**given: Any) -> int:
     """Sends records and prints rates and latencies in the lines of Kafka's own tool, in microseconds.
@@ -138,37 +134,19 @@ def command(**given: Any) -> int:
     from batchval.perf import properties
     from batchval.perf.produce import ProduceError
 
-    _aliases(given)
+    perf_options.take_deprecated("produce", given, _INSTEAD)
     _check(given)
     found = properties.gathered(given["command_config"], given["command_property"])
     _flags(given, found)
     if not found.get("bootstrap.servers"):
         raise click.UsageError("Missing option '--bootstrap-server'.")
     properties.check_servers(found["bootstrap.servers"])
-    for file in (given["json_file"], given["histogram_file"], given["report"]):
-        if file is not None:
-            file.open("a").close()  # better now than after an hour
+    perf_options.can_be_written(given["json_file"], given["histogram_file"], given["report"])
     try:
         return _run(given, found)
     except ProduceError as error:
         _say(str(error))
         return UNREADABLE
-
-
-def _say(line: str) -> None:
-    sys.stdout.flush()
-    click.echo(" ".join(f"batchval perf produce: {line}".split()), err=True)
-
-
-def _aliases(given: dict[str, Any]) -> None:
-    for old, (shown, new, instead) in _DEPRECATED.items():
-        if not given[old]:
-            continue
-        _say(f"{shown} is deprecated, use {instead} instead")
-        if isinstance(given[new], tuple):
-            given[new] = given[old] + given[new]
-        else:
-            given[new] = given[new] or given[old]
 
 
 def _check(given: dict[str, Any]) -> None:
@@ -279,7 +257,8 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
     total = run.total()
     _print(run, total, unit)
     if given["print_metrics"]:
-        _metrics(run)
+        for worker in run.workers:
+            perf_options.print_metrics(worker.number, worker.client.metrics())
     _files(given, found, client.version, run, total, begin)
     return _verdict(run, total, error)
 
@@ -300,15 +279,6 @@ def _print(run: ProduceRun, total: Tally, unit: str) -> None:
         words = total_line(seen.intended, seen.value_bytes, seen.elapsed_ns).partition("MB/sec), ")[2]
         click.echo(f"from the intended time: {words}")
     click.echo(in_flight_line(each, over_all) + (" (seen every 200 ms)" if sampled else ""))
-
-
-def _metrics(run: ProduceRun) -> None:
-    for worker in run.workers:
-        metrics = worker.client.metrics()
-        width = max(map(len, metrics), default=0)
-        click.echo(f"Metrics for thread {worker.number}\n\n{'Metric Name':<{width}}   Value")
-        for name, value in sorted(metrics.items()):
-            click.echo(f"{name:<{width}} : {value:.3f}" if isinstance(value, float) else f"{name:<{width}} : {value}")
 
 
 def _files(
@@ -347,12 +317,7 @@ def _files(
     if steady is not None:
         totals["steady_state"]["histogram"] = steady.latencies.to_json()
     result.versions["client"] = version
-    if given["json_file"] is not None:
-        result.write(given["json_file"])
-    if given["report"] is not None:
-        from batchval.perf.report import write
-
-        write(given["report"], [("this run", result)])
+    perf_options.keep(given, result)
 
 
 def _totals(tally: Tally) -> dict[str, Any]:
