@@ -191,7 +191,7 @@ def _audit(
             return UNREADABLE
     if found.unreadable:
         return UNREADABLE
-    return FINDINGS if any(rule.id in found.rules() for rule in failing) else 0
+    return FINDINGS if {rule.id for rule in failing} & found.rules().keys() else 0
 
 
 def _manifest(since: str, options: Options) -> Manifest:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,17 +99,11 @@ def _settings(config: Path | None, listen: str | None, overrides: dict[str, Any]
 
 
 def _run(settings: Settings) -> int:
+    from batchval.network.loops import loop_factory
     from batchval.proxy.refusals import set_up
 
     set_up(settings.log)
-    factory: Callable[[], asyncio.AbstractEventLoop]
-    try:
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    except ModuleNotFoundError:
-        factory = asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings))
 
 

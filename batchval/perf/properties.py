@@ -3,8 +3,8 @@
     --command-config FILE        linger.ms=5 / linger.ms: 5 / linger.ms 5, comments with # or !, \\ at an end goes on
     --command-property NAME=VALUE[,NAME=VALUE…]
 
-What is said on the command line wins over the file. ``PRODUCER`` says what each of Kafka's names is called here and
-what kind of value it has; ``rdkafka`` gives librdkafka's names and values for the same.
+What is said on the command line wins over the file. ``PRODUCER`` and ``CONSUMER`` say what each of Kafka's names is
+called here and what kind of value it has; ``rdkafka`` gives librdkafka's names and values for the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from batchval.errors import BatchvalError
 from batchval.network.metadata import bootstrap_nodes
 from batchval.network.security import PROPERTIES as SECURITY
 
-__all__ = ["PRODUCER", "PropertyError", "check_servers", "gathered", "parse", "producer_options", "rdkafka"]
+__all__ = ["PropertyError", "check_servers", "consumer_options", "gathered", "parse", "producer_options", "rdkafka"]
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -142,6 +142,23 @@ PRODUCER: _Known = {
     "send.buffer.bytes": ("send_buffer_bytes", _buffer),
     "receive.buffer.bytes": ("receive_buffer_bytes", _buffer),
 }
+#: The same for ConsumerOptions, which looks at most of the values itself.
+CONSUMER: _Known = {
+    "client.id": ("client_id", str),
+    "fetch.max.bytes": ("fetch_max_bytes", int),
+    "fetch.min.bytes": ("fetch_min_bytes", int),
+    "fetch.max.wait.ms": ("fetch_max_wait_ms", int),
+    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", int),
+    "receive.buffer.bytes": ("receive_buffer_bytes", _buffer),
+    "session.timeout.ms": ("session_timeout_ms", int),
+    "heartbeat.interval.ms": ("heartbeat_interval_ms", int),
+    "max.poll.interval.ms": ("max_poll_interval_ms", int),
+    "request.timeout.ms": ("request_timeout_ms", _at_least(1)),
+    "isolation.level": ("isolation_level", str),
+    "auto.offset.reset": ("auto_offset_reset", str),
+    "enable.auto.commit": ("enable_auto_commit", _boolean),
+    "check.crcs": ("check_crcs", _boolean),
+}
 _LEVELS = tuple(f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd"))
 #: said by everybody's files, and of no meaning here
 _SERIALIZERS = {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"}
@@ -152,13 +169,15 @@ def producer_options(properties: Mapping[str, str]) -> tuple[dict[str, Any], dic
 
     PropertyError for a value that its name does not allow.
     """
-    return translated(properties, PRODUCER, {"compression.type": "compression_level"})
+    return _translated(properties, PRODUCER)
 
 
-def translated(
-    properties: Mapping[str, str], known: _Known, levels: Mapping[str, str] | None = None
-) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """The same by any table."""
+def consumer_options(properties: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """The same of ConsumerOptions."""
+    return _translated(properties, CONSUMER)
+
+
+def _translated(properties: Mapping[str, str], known: _Known) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     options: dict[str, Any] = {}
     security: dict[str, str] = {}
     unknown: list[str] = []
@@ -168,7 +187,7 @@ def translated(
         elif name in known:
             ours, read = known[name]
             options[ours] = _read(name, value, read)
-        elif name in _LEVELS and levels:
+        elif name in _LEVELS and "compression.type" in known:
             level = _read(name, value, int)
             if name.split(".")[1] == properties.get("compression.type", "none").lower():
                 options["compression_level"] = level

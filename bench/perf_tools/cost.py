@@ -22,8 +22,8 @@ import perf_bench
 from perf_bench import ROOT, SIZE
 from perf_produce import TOPIC, make_topic, nanoseconds
 
+from batchval.network.loops import loop_factory
 from batchval.perf.clients.own_producer import OwnProducer
-from batchval.perf.clients.producers import _fast_loop
 from batchval.perf.payloads import Letters
 from batchval.perf.produce import ProduceRun, ProduceSettings
 from batchval.producer import ProducerOptions
@@ -40,7 +40,7 @@ def once(bootstrap: str, records: int, measure: bool) -> dict[str, float]:
         ProduceSettings(num_records=records, measure=measure),
         lambda _: OwnProducer(options, TOPIC),
         lambda _: Letters(SIZE, many=False, seed=0),
-        new_loop=_fast_loop(),
+        new_loop=loop_factory(),
     )
     before = time.process_time()
     run.run()

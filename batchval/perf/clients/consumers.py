@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from batchval.perf import properties
 from batchval.perf.consume import ConsumeError, PerfConsumer, TopicPartition
-from batchval.perf.properties import rdkafka, translated
 
 __all__ = ["OpenClient", "open_client"]
 
-
-#: Kafka's names -> those of ConsumerOptions, and how their values are read
-_OWN: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "client.id": ("client_id", str),
-    "fetch.max.bytes": ("fetch_max_bytes", int),
-    "fetch.min.bytes": ("fetch_min_bytes", int),
-    "fetch.max.wait.ms": ("fetch_max_wait_ms", int),
-    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", int),
-    "receive.buffer.bytes": ("receive_buffer_bytes", lambda text: None if text == "-1" else int(text)),
-    "session.timeout.ms": ("session_timeout_ms", int),
-    "heartbeat.interval.ms": ("heartbeat_interval_ms", int),
-    "max.poll.interval.ms": ("max_poll_interval_ms", int),
-    "request.timeout.ms": ("request_timeout_ms", int),
-    "isolation.level": ("isolation_level", str),
-    "auto.offset.reset": ("auto_offset_reset", str),
-    "enable.auto.commit": ("enable_auto_commit", lambda text: {"true": True, "false": False}[text]),
-    "check.crcs": ("check_crcs", lambda text: {"true": True, "false": False}[text]),
-}
 #: Not Kafka's 50 MiB: fresh memory for frames of that size costs more than it saves.
 _FETCH_MAX_BYTES = 8 << 20
 
@@ -43,67 +25,72 @@ class OpenClient:
     version: str
 
 
-def open_client(given: Mapping[str, Any], properties: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
+def open_client(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
     """``given``: the options of the command by their names. Raises ConsumeError for what the cluster does not give."""
     if given["client"] == "librdkafka":
-        return _librdkafka(given, properties)
-    return _own(given, properties, say)
+        return _librdkafka(given, found)
+    return _own(given, found, say)
 
 
-def _librdkafka(given: Mapping[str, Any], properties: Mapping[str, str]) -> OpenClient:
-    try:
-        import confluent_kafka
+class _Consumer(PerfConsumer, Protocol):
+    def last_error(self) -> str:
+        """What did not work last; empty if all did."""
 
-        from batchval.perf.clients.rdkafka_consumer import RdkafkaConsumer, partitions_of
-    except ModuleNotFoundError as error:
-        raise ConsumeError(f"--client librdkafka needs {error.name}: pip install batchval[perf]") from None
-    common = {**_librdkafka_names(properties), "bootstrap.servers": given["bootstrap_server"]}
-    config = (
-        {"isolation.level": "read_uncommitted"}
-        | common
-        | {  # Kafka's default; librdkafka's is read_committed
-            "group.id": given["group"],
-            "auto.offset.reset": "latest" if given["from_latest"] else "earliest",
-            "max.partition.fetch.bytes": given["fetch_size"],
-            "check.crcs": given["check_crcs"],
-        }
-    )
-    if given["fetch_size"] > 52_428_800:  # the whole fetch cannot be smaller than a partition's part
-        config["fetch.max.bytes"] = min(given["fetch_size"], 2**31 - 513)
-        config["receive.message.max.bytes"] = config["fetch.max.bytes"] + 512
-    if given["socket_buffer_size"] is not None:
-        config["socket.receive.buffer.bytes"] = given["socket_buffer_size"]
-    partitions = partitions_of({**common, "group.id": given["group"]}, given["topic"], given["include"])
+
+def _opened(partitions: list[TopicPartition], make_one: Callable[[list[str]], _Consumer], version: str) -> OpenClient:
+    """``make_one`` makes a consumer of these topics."""
     topics = sorted({topic for topic, _ in partitions})
-    made: list[RdkafkaConsumer] = []
+    made: list[_Consumer] = []
 
     def make(_: int) -> PerfConsumer:
-        consumer = RdkafkaConsumer(config, topics, with_metrics=given["print_metrics"])
-        made.append(consumer)
+        made.append(consumer := make_one(topics))
         return consumer
 
     def last_error() -> str:
         return next((said for consumer in made if (said := consumer.last_error())), "")
 
-    version, _ = confluent_kafka.libversion()
-    return OpenClient(
-        partitions, make, last_error, f"librdkafka {version}, confluent-kafka {confluent_kafka.__version__}"
+    return OpenClient(partitions, make, last_error, version)
+
+
+def _librdkafka(given: Mapping[str, Any], found: Mapping[str, str]) -> OpenClient:
+    try:
+        from batchval.perf.clients.rdkafka import version
+        from batchval.perf.clients.rdkafka_consumer import RdkafkaConsumer, partitions_of
+    except ModuleNotFoundError as error:
+        raise ConsumeError(f"--client librdkafka needs {error.name}: pip install batchval[perf]") from None
+    common = {**_librdkafka_names(found), "bootstrap.servers": given["bootstrap_server"], "group.id": given["group"]}
+    config = {
+        "isolation.level": "read_uncommitted",  # Kafka's default; librdkafka's is read_committed
+        **common,
+        "auto.offset.reset": "latest" if given["from_latest"] else "earliest",
+        "max.partition.fetch.bytes": given["fetch_size"],
+        "check.crcs": given["check_crcs"],
+    }
+    if given["fetch_size"] > 52_428_800:  # the whole fetch cannot be smaller than a partition's part
+        config["fetch.max.bytes"] = min(given["fetch_size"], 2**31 - 513)
+        config["receive.message.max.bytes"] = config["fetch.max.bytes"] + 512
+    if given["socket_buffer_size"] is not None:
+        config["socket.receive.buffer.bytes"] = given["socket_buffer_size"]
+    return _opened(
+        partitions_of(common, given["topic"], given["include"]),
+        lambda topics: RdkafkaConsumer(config, topics, with_metrics=given["print_metrics"]),
+        version(),
     )
 
 
-def _librdkafka_names(properties: Mapping[str, str]) -> dict[str, Any]:
-    found = rdkafka(properties)
-    if "fetch.max.wait.ms" in found:
-        found["fetch.wait.max.ms"] = found.pop("fetch.max.wait.ms")
-    return found
+def _librdkafka_names(found: Mapping[str, str]) -> dict[str, Any]:
+    names = properties.rdkafka(found)
+    if "fetch.max.wait.ms" in names:
+        names["fetch.wait.max.ms"] = names.pop("fetch.max.wait.ms")
+    return names
 
 
-def _own(given: Mapping[str, Any], properties: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
+def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
     from batchval.fetch import ConsumerOptions
     from batchval.network.security import Security
     from batchval.perf.clients.own_consumer import OwnConsumer, partitions_of
 
-    read, security, unknown = translated(properties, _OWN)
+    read, security, unknown = properties.consumer_options(found)
     for name in unknown:
         say(f"{name}: the own client has no such setting, it is not used")
     said = {
@@ -121,16 +108,8 @@ def _own(given: Mapping[str, Any], properties: Mapping[str, str], say: Callable[
         security=Security.from_properties(security),
         **(said | read),
     )
-    partitions = partitions_of(options, given["topic"], given["include"])
-    topics = sorted({topic for topic, _ in partitions})
-    made: list[OwnConsumer] = []
-
-    def make(_: int) -> PerfConsumer:
-        consumer = OwnConsumer(options, topics, given["decode"], check_crcs=options.check_crcs)
-        made.append(consumer)
-        return consumer
-
-    def last_error() -> str:
-        return next((said for consumer in made if (said := consumer.last_error())), "")
-
-    return OpenClient(partitions, make, last_error, "batchval")
+    return _opened(
+        partitions_of(options, given["topic"], given["include"]),
+        lambda topics: OwnConsumer(options, topics, given["decode"], check_crcs=options.check_crcs),
+        "batchval",
+    )

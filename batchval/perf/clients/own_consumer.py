@@ -5,7 +5,6 @@ Each thread has its event loop. A poll runs the loop until batches are there; he
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -16,6 +15,7 @@ from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, ConsumerOptions
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import AuthenticationError, NetworkError, RequestTimeoutError
+from batchval.network.loops import loop_factory
 from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 from batchval.perf.consume import ConsumeError, Polled
 
@@ -27,22 +27,12 @@ POLL_BYTES = 8 << 20
 MORE_MS = 2
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is there."""
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
 def partitions_of(options: ConsumerOptions, topic: str | None, include: str | None) -> list[tuple[str, int]]:
     """The partitions of the topic, or of all topics whose whole name matches ``include`` (internal ones left out).
 
     Raises ConsumeError: no broker, no such topic, no permission, no match.
     """
-    loop = new_loop()
+    loop = loop_factory()()
     servers = ",".join(options.bootstrap_servers)
     try:
         return loop.run_until_complete(_partitions_of(options, topic, include))
@@ -79,7 +69,7 @@ class OwnConsumer:
         self._topics = list(topics)
         self._decode = decode
         self._check_crcs = check_crcs
-        self._loop = new_loop()
+        self._loop = loop_factory()()
         self._consumer: Consumer | None = None
         self._assigned: frozenset[tuple[str, int]] | None = None
         self._going = False

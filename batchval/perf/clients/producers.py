@@ -30,8 +30,7 @@ def open_client(given: Mapping[str, Any], found: Mapping[str, str], say: Callabl
 
 def _librdkafka(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
     try:
-        import confluent_kafka
-
+        from batchval.perf.clients.rdkafka import version
         from batchval.perf.clients.rdkafka_producer import RdkafkaProducer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "confluent_kafka":
@@ -49,8 +48,7 @@ def _librdkafka(given: Mapping[str, Any], found: Mapping[str, str], say: Callabl
             own, given["topic"], partition=given["partition"], round_robin=given["partitioner"] == "round_robin"
         )
 
-    version = f"librdkafka {confluent_kafka.libversion()[0]}, confluent-kafka {confluent_kafka.__version__}"
-    return OpenClient(make, version, asyncio.new_event_loop)
+    return OpenClient(make, version(), asyncio.new_event_loop)
 
 
 def _of_thread(given: Mapping[str, Any], thread: int) -> str:
@@ -62,6 +60,7 @@ def _of_thread(given: Mapping[str, Any], thread: int) -> str:
 def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
     from importlib.metadata import PackageNotFoundError, version
 
+    from batchval.network.loops import loop_factory
     from batchval.network.security import Security
     from batchval.perf.clients.own_producer import OwnProducer
     from batchval.producer import ProducerOptions
@@ -69,13 +68,13 @@ def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str]
     options, security, unknown = properties.producer_options(found)
     for name in unknown:
         say(f"{name}: the own client has no such setting, it is not used")
-    partitioner = given["partitioner"]
-    settings = options | {"security": Security.from_properties(security), "claims": given["claims"]}
+    settings = options | {name: given[name] for name in ("claims", "partitioner")}
+    settings["security"] = Security.from_properties(security)
 
     def of(thread: int) -> ProducerOptions:
         own = {"transactional_id": _of_thread(given, thread)} if given["transactional_id"] else {}
         try:
-            return ProducerOptions(**settings | own, partitioner=partitioner)
+            return ProducerOptions(**settings | own)
         except ValueError as error:
             raise PropertyError(str(error)) from None
 
@@ -87,14 +86,5 @@ def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str]
     return OpenClient(
         lambda thread: OwnProducer(of(thread), given["topic"], partition=given["partition"]),
         f"batchval {installed}",
-        _fast_loop(),
+        loop_factory(),
     )
-
-
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop's where it is installed: half of asyncio's CPU a request."""
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop

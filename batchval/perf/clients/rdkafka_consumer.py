@@ -15,6 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
 from batchval.perf.consume import ConsumeError, Polled
 from batchval.perf.properties import PropertyError
 
@@ -22,7 +23,6 @@ __all__ = ["RdkafkaConsumer", "partitions_of"]
 
 #: One ``consume`` call at most: a Python object each.
 MAX_POLL_RECORDS = 10_000
-METADATA_S = 10.0
 #: What passes by itself, or is no error at all.
 _PASSING = {
     KafkaError._PARTITION_EOF,
@@ -40,55 +40,25 @@ _PASSING = {
 _QUIET: Mapping[str, Any] = {"log_level": 0, "log.connection.close": False}
 
 
-class _LastError:
-    """What librdkafka said last, for a sentence that says more than that time is up."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.refused: KafkaError | None = None
-
-    def __call__(self, error: KafkaError) -> None:
-        if error.code() in {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}:
-            self.refused = error
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.text:
-            self.text = _words(error)
-
-
-def _words(error: KafkaError) -> str:
-    return re.sub(r"^(sasl_)?(plaintext|ssl)://", "", error.str(), flags=re.IGNORECASE).strip()
-
-
-def partitions_of(
-    config: Mapping[str, Any], topic: str | None, include: str | None, timeout_s: float = METADATA_S
-) -> list[tuple[str, int]]:
+def partitions_of(config: Mapping[str, Any], topic: str | None, include: str | None) -> list[tuple[str, int]]:
     """The partitions of the topic, or of all topics whose whole name matches ``include`` (internal ones left out).
 
     Raises ConsumeError: no broker, no such topic, no permission, no match.
     """
-    said = _LastError()
+    said = LastError()
     try:
         consumer = Consumer({**_QUIET, **config, "error_cb": said, "allow.auto.create.topics": False})
     except (KafkaException, ValueError, TypeError) as error:
-        raise PropertyError(f"librdkafka: {_reason(error)}") from None
+        raise PropertyError(f"librdkafka: {reason(error)}") from None
     try:
-        deadline = time.monotonic() + timeout_s
-        while True:  # in short turns: what librdkafka says of a refusal comes by poll alone
-            try:
-                found = consumer.list_topics(topic, 1.0) if topic else consumer.list_topics(timeout=1.0)
-                break
-            except KafkaException as error:
-                consumer.poll(0)
-                if said.refused is not None:
-                    raise ConsumeError(f"refused: {_words(said.refused)}") from None
-                if time.monotonic() >= deadline:
-                    servers = config.get("bootstrap.servers", "")
-                    raise ConsumeError(f"no broker answers at {servers}: {said.text or _reason(error)}") from None
+        servers = config.get("bootstrap.servers", "")
+        found = list_topics(consumer, topic, said, servers, time.monotonic() + METADATA_S, ConsumeError)
     finally:
         consumer.close()
     if topic:
         about = found.topics[topic]
         if about.error is not None:
-            raise ConsumeError(f"topic {topic}: {_words(about.error)}")
+            raise ConsumeError(f"topic {topic}: {words(about.error)}")
         names = [topic]
     else:
         names = sorted(n for n in found.topics if re.fullmatch(include or "", n) and not n.startswith("__"))
@@ -100,17 +70,12 @@ def partitions_of(
     return partitions
 
 
-def _reason(error: Exception) -> str:
-    first = error.args[0] if error.args else error
-    return _words(first) if isinstance(first, KafkaError) else str(first)
-
-
 class RdkafkaConsumer:
     """One consumer of the group, for one thread. ``config``: librdkafka's names, with group.id."""
 
     def __init__(self, config: Mapping[str, Any], topics: Collection[str], *, with_metrics: bool = False) -> None:
         self._topics = list(topics)
-        self._said = _LastError()
+        self._said = LastError()
         self._assigned: frozenset[tuple[str, int]] | None = None
         self._going = threading.Event()
         self._asked_ns: int | None = None
@@ -124,7 +89,7 @@ class RdkafkaConsumer:
         try:
             self._consumer = Consumer({**_QUIET, **defaults, **extra, **config, "error_cb": self._said})
         except (KafkaException, ValueError, TypeError) as error:
-            raise PropertyError(f"librdkafka: {_reason(error)}") from None
+            raise PropertyError(f"librdkafka: {reason(error)}") from None
         self._cooperative = "cooperative" in str(config.get("partition.assignment.strategy", ""))
 
     def subscribe(self) -> None:
@@ -174,12 +139,12 @@ class RdkafkaConsumer:
         try:
             messages = self._consumer.consume(min(MAX_POLL_RECORDS, max(most, 1)), timeout_ms / 1000)
         except KafkaException as error:
-            raise ConsumeError(_reason(error)) from None
+            raise ConsumeError(reason(error)) from None
         for message in messages:
             said = message.error()
             if said is not None:
                 if said.code() not in _PASSING and not said.retriable():
-                    raise ConsumeError(_words(said))
+                    raise ConsumeError(words(said))
                 self._said(said)
                 continue
             records += 1
@@ -189,7 +154,7 @@ class RdkafkaConsumer:
             if value is not None:
                 nbytes += len(value)
         if self._said.refused is not None:
-            raise ConsumeError(f"refused: {_words(self._said.refused)}")
+            raise ConsumeError(f"refused: {words(self._said.refused)}")
         return Polled(records, nbytes)
 
     def rebalance_ms(self) -> float:

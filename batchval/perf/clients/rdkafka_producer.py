@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import time
 from array import array
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
 from batchval.perf.produce import OnBatch, ProduceError
 
 __all__ = ["RdkafkaProducer"]
@@ -24,20 +24,9 @@ _SILENT = logging.getLogger("batchval.perf.librdkafka")
 _SILENT.propagate = False
 _SILENT.addHandler(logging.NullHandler())
 _QUIET = {"log_level": 0, "statistics.interval.ms": 200}
-METADATA_S = 10.0
 _UNKNOWN_S = 5.0  # a topic that is made on demand is unknown at first
 _TOGETHER = 64  # answers whose instant is read together: within about 40 µs
-_CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
 _FULL = KafkaError._QUEUE_FULL
-
-
-def _words(error: KafkaError) -> str:
-    return re.sub(r"^(sasl_)?(plaintext|ssl)://", "", error.str(), flags=re.IGNORECASE).strip()
-
-
-def _reason(error: Exception) -> str:
-    first = error.args[0] if error.args else error
-    return _words(first) if isinstance(first, KafkaError) else str(first)
 
 
 class RdkafkaProducer:
@@ -50,11 +39,9 @@ class RdkafkaProducer:
         *,
         partition: int | None = None,
         round_robin: bool = False,
-        open_timeout_s: float = METADATA_S,
     ) -> None:
         self._config, self._topic, self._partition, self._round_robin = config, topic, partition, round_robin
-        self._open_timeout_s = open_timeout_s
-        self._last_error, self._refused = "", ""
+        self._said = LastError()
         self._statistics: dict[str, Any] = {}
         self._highest: dict[int, int] = {}
         self._highest_total = 0
@@ -67,10 +54,10 @@ class RdkafkaProducer:
         self._on_batch = on_batch
         try:
             self._producer = Producer(
-                {**_QUIET, **self._config, "error_cb": self._on_error, "stats_cb": self._on_statistics}, logger=_SILENT
+                {**_QUIET, **self._config, "error_cb": self._said, "stats_cb": self._on_statistics}, logger=_SILENT
             )
         except (KafkaException, ValueError, TypeError) as error:
-            raise ProduceError(f"librdkafka: {_reason(error)}") from None
+            raise ProduceError(f"librdkafka: {reason(error)}") from None
         self._partitions = self._known()
         if self._partition is not None and self._partition >= self._partitions:
             raise ProduceError(
@@ -80,23 +67,15 @@ class RdkafkaProducer:
             try:
                 self._producer.init_transactions(30.0)
             except KafkaException as error:
-                raise ProduceError(f"transactional.id {self._config['transactional.id']}: {_reason(error)}") from None
+                raise ProduceError(f"transactional.id {self._config['transactional.id']}: {reason(error)}") from None
 
     def _known(self) -> int:
-        """How many partitions the topic has. In short turns: what librdkafka says of a refusal comes by poll alone."""
+        """How many partitions the topic has."""
         begin = time.monotonic()
+        servers = self._config.get("bootstrap.servers", "")
         while True:
-            try:
-                about = self._producer.list_topics(self._topic, 1.0).topics[self._topic]
-            except KafkaException as error:
-                self._producer.poll(0)
-                if self._refused:
-                    raise ProduceError(f"refused: {self._refused}") from None
-                if time.monotonic() - begin >= self._open_timeout_s:
-                    servers = self._config.get("bootstrap.servers", "")
-                    why = self._last_error or _reason(error)
-                    raise ProduceError(f"no broker answers at {servers}: {why}") from None
-                continue
+            found = list_topics(self._producer, self._topic, self._said, servers, begin + METADATA_S, ProduceError)
+            about = found.topics[self._topic]
             if about.error is None and about.partitions:
                 return len(about.partitions)
             retriable = about.error is None or about.error.code() in {
@@ -104,15 +83,9 @@ class RdkafkaProducer:
                 KafkaError.LEADER_NOT_AVAILABLE,
             }
             if not retriable or time.monotonic() - begin >= _UNKNOWN_S:
-                said = "it has no partitions" if about.error is None else _words(about.error)
+                said = "it has no partitions" if about.error is None else words(about.error)
                 raise ProduceError(f"topic {self._topic}: {said}")
             time.sleep(0.2)
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.code() in _CREDENTIALS:
-            self._refused = _words(error)
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._last_error:
-            self._last_error = _words(error)
 
     def _on_statistics(self, text: str) -> None:
         self._statistics = found = json.loads(text)
@@ -195,7 +168,7 @@ class RdkafkaProducer:
                 if failed.txn_requires_abort():
                     self._producer.abort_transaction(30.0)
                 if not failed.retriable():
-                    raise ProduceError(f"the transaction is not committed: {_words(failed)}") from None
+                    raise ProduceError(f"the transaction is not committed: {words(failed)}") from None
         self._tell()
 
     async def close(self) -> None:
