@@ -285,6 +285,7 @@ def _files(
     given: dict[str, Any], found: dict[str, str], version: str, run: ProduceRun, total: Tally, begin: float
 ) -> None:
     from batchval.perf import hdr_log
+    from batchval.perf.properties import shown
     from batchval.perf.results import Result
 
     steady = run.steady()
@@ -298,8 +299,6 @@ def _files(
         given["histogram_file"].write_text(hdr_log.log(parts, begin), "utf-8")
     if given["json_file"] is None and given["report"] is None:
         return
-    secret = ("password", "jaas", ".key")
-    shown = {name: "…" if any(word in name for word in secret) else value for name, value in found.items()}
     flags = ["topic", "num_records", "duration", "record_size", "payload_monotonic", "throughput", "threads"]
     flags += ["warmup_records", "partition", "partitioner", "claims", "transaction_duration_ms", "seed"]
     each, over_all, sampled = run.in_flight()
@@ -311,7 +310,7 @@ def _files(
         "interrupted": run.interrupted,
         "steady_state": None if steady is None else _totals(steady),
     }
-    settings = {name: given[name] for name in flags} | {"properties": shown}
+    settings = {name: given[name] for name in flags} | {"properties": shown(found)}
     intended = total.intended if total.intended.count else None
     result = Result("produce", given["client"], settings, totals, run.intervals, total.latencies, intended)
     if steady is not None:

@@ -18,8 +18,19 @@ from batchval.errors import BatchvalError
 from batchval.network.metadata import bootstrap_nodes
 from batchval.network.security import PROPERTIES as SECURITY
 
-__all__ = ["PropertyError", "check_servers", "consumer_options", "gathered", "parse", "producer_options", "rdkafka"]
+__all__ = [
+    "PropertyError",
+    "check_servers",
+    "consumer_options",
+    "gathered",
+    "parse",
+    "producer_options",
+    "rdkafka",
+    "shown",
+]
 
+#: in the names of what nobody else is to know, Kafka's and librdkafka's
+_SECRET = ("password", "passphrase", "jaas", ".key", "secret", "oauthbearer.config")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -78,6 +89,11 @@ def gathered(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, str]:
             raise PropertyError(f"{pair!r} is not NAME=VALUE")
         found[name.strip()] = value.strip()
     return found
+
+
+def shown(properties: Mapping[str, str]) -> dict[str, str]:
+    """For a result that others see: what may be a secret is an ellipsis."""
+    return {name: "…" if any(word in name for word in _SECRET) else value for name, value in properties.items()}
 
 
 def _boolean(text: str) -> bool:

@@ -99,6 +99,35 @@ def test_values_that_cannot_be(name: str, value: str) -> None:
             read({name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("request.timeout.ms", "-3"), ("receive.buffer.bytes", "-7"), ("check.crcs", "yes"), ("fetch.min.bytes", "x")],
+)
+def test_values_that_cannot_be_a_consumers(name: str, value: str) -> None:
+    with pytest.raises(PropertyError, match=name):
+        properties.consumer_options({name: value})
+
+
+def test_what_the_own_consumer_makes_of_them() -> None:
+    given = {"receive.buffer.bytes": "-1", "check.crcs": "TRUE", "sasl.mechanism": "PLAIN", "acks": "all"}
+    options, security, unknown = properties.consumer_options(given)
+    assert options == {"receive_buffer_bytes": None, "check_crcs": True}
+    assert (security, unknown) == ({"sasl.mechanism": "PLAIN"}, ["acks"])
+
+
+def test_nobodys_secrets_are_shown() -> None:
+    names = [
+        "sasl.password", "ssl.key.password", "sasl.jaas.config", "ssl.keystore.key", "ssl.key.pem",
+        "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config",
+        "sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.assertion.private.key.passphrase",
+    ]  # fmt: skip
+    assert properties.shown(dict.fromkeys(names, "hush") | {"acks": "all", "sasl.username": "ann"}) == {
+        **dict.fromkeys(names, "…"),
+        "acks": "all",
+        "sasl.username": "ann",
+    }
+
+
 def test_librdkafkas_names() -> None:
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password=secret;'
     given = {
