@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.benches import on_path
+
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "validation"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def bench_on_path() -> Iterator[None]:
-    sys.path.insert(0, str(BENCH))
-    yield
-    sys.path.remove(str(BENCH))
+    with on_path("validation"):
+        yield
 
 
 def module(name: str) -> ModuleType:

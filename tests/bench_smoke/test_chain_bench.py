@@ -12,17 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.benches import on_path
+from tests.support.fixtures import needs_kafka
+
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "proxy"
 
-sys.path.insert(0, str(BENCH))
-import chain  # noqa: E402
-import ingress  # noqa: E402
-import load  # noqa: E402
-
-from tests.support.fixtures import needs_kafka  # noqa: E402
-
-sys.path.remove(str(BENCH))
+with on_path("proxy"):
+    import chain
+    import ingress
+    import load
 
 pytestmark = pytest.mark.jvm
 

@@ -15,17 +15,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.benches import on_path
+
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "claims"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def bench_on_path() -> Iterator[None]:
-    added = [str(BENCH), str(BENCH.parent / "validation")]
-    sys.path[:0] = added
-    yield
-    for path in added:
-        sys.path.remove(path)
+    with on_path("claims", "validation"):
+        yield
 
 
 def module(name: str) -> ModuleType:

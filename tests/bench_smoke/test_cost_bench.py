@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "bench" / "perf_tools")]
+from tests.support.benches import on_path
 
-import cost  # noqa: E402
+with on_path("perf_tools"):
+    import cost
 
 
 def result(*more: float) -> dict[str, Any]:

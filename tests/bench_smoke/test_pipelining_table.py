@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.benches import on_path
+
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "pipelining"
 
-sys.path.insert(0, str(BENCH))
-import table_figures as figures  # noqa: E402
-import table_wire as wire  # noqa: E402
-
-sys.path.remove(str(BENCH))
+with on_path("pipelining"):
+    import table_figures as figures
+    import table_wire as wire
 
 CLIENT, BROKER = 40_000, 9101
 

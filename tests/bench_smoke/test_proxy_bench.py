@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
+from batchval import LogValidator
+from batchval.protocol.produce import ProduceRequestView
+from tests.support.benches import on_path
+
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "proxy"
 
-sys.path.insert(0, str(BENCH))
-import load  # noqa: E402
-import verdicts  # noqa: E402
-
-from batchval import LogValidator  # noqa: E402
-from batchval.protocol.produce import ProduceRequestView  # noqa: E402
-
-sys.path.remove(str(BENCH))
+with on_path("proxy"):
+    import load
+    import verdicts
 
 
 @pytest.fixture(scope="module")

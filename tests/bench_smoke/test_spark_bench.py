@@ -14,22 +14,13 @@ import pytest
 
 from batchval.segment.check import Options, Summary, check_paths
 from tests.interop.kafka_broker import ToolMissing, classpath
-
-ROOT = Path(__file__).resolve().parents[2]
-BENCH = ROOT / "bench" / "spark"
+from tests.support.benches import on_path
 
 
 @pytest.fixture(scope="module", autouse=True)
 def bench_on_path() -> Iterator[None]:
-    added = [str(BENCH), str(BENCH.parent / "validation")]
-    before = set(sys.modules)
-    sys.path[:0] = added
-    yield
-    for path in added:
-        sys.path.remove(path)
-    for name in ("batches", "cells", "dump_log", "engines", "machine", "segments"):
-        if name not in before:
-            sys.modules.pop(name, None)
+    with on_path("spark", "validation"):
+        yield
 
 
 def module(name: str) -> ModuleType:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.benches import on_path
+
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "spark"
 
-sys.path.insert(0, str(BENCH))
-import spark_run  # noqa: E402
-
-sys.path.remove(str(BENCH))
+with on_path("spark"):
+    import spark_run
 
 
 def test_figures_are_differences_round_by_round() -> None:

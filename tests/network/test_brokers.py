@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import confluent_kafka
 import pytest
 from interop.kafka_broker import KafkaBroker
+from support.benches import on_path
 from support.fixtures import running_kafka
 from support.network import Calls, client, until
 
@@ -20,17 +19,14 @@ from batchval.network.api_versions import ApiVersions
 from batchval.network.errors import DisconnectError, NetworkError, UnsupportedVersionError
 from batchval.network.request import Node
 
-BENCH = str(Path(__file__).parents[2] / "bench" / "pipelining")
-
 
 @pytest.fixture(scope="module")
-def produce() -> Iterator[ModuleType]:
+def produce() -> ModuleType:
     """The bench's requests, in Kafka's own format."""
-    sys.path.insert(0, BENCH)
-    import produce as module
+    with on_path("pipelining"):
+        import produce as module
 
-    yield module
-    sys.path.remove(BENCH)
+    return module
 
 
 class FromTheFuture(ApiVersions):
