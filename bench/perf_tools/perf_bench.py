@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import resource
-import shlex
 import shutil
 import statistics
 import subprocess
@@ -28,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(HERE.parent / "validation")]
 
+import librdkafka  # noqa: E402
 import machine  # noqa: E402
 import readme_section  # noqa: E402
 
@@ -192,21 +192,13 @@ def java(tool: str, bootstrap: str, topic: str) -> list[str]:
 
 
 def c_loop(name: str, bootstrap: str, topic: str) -> list[str]:
-    """The C program of that name, built, over the librdkafka that the confluent-kafka wheel carries."""
-    import confluent_kafka
-
-    libraries = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
-    (library,) = libraries.glob("librdkafka*.so*")
-    return [built(name), str(library), bootstrap, topic]
+    """The C program of that name, over librdkafka."""
+    return [built(name), str(librdkafka.library()), bootstrap, topic]
 
 
 def built(name: str) -> str:
     """The C program of that name."""
-    program = ROOT / "build" / "bench" / name
-    program.parent.mkdir(parents=True, exist_ok=True)
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    subprocess.run([*compiler, "-O2", "-pthread", "-o", program, HERE / f"{name}.c", "-ldl"], check=True)
-    return str(program)
+    return str(librdkafka.built(HERE / f"{name}.c"))
 
 
 def cpu_of(pid: int) -> float:

@@ -22,7 +22,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 TUNSETIFF = 0x400454CA
@@ -79,36 +79,45 @@ def ends(mtu: int, congestion: str) -> tuple[int, int]:
     return _device(near, NEAR, mtu, congestion), _device(far, FAR, mtu, congestion)
 
 
-def carry(near: int, far: int, half_s: float) -> None:
-    """Hands packets over, each after its half of the round trip, until SIGTERM."""
-    stop = False
+class Link:
+    """Two TUN devices; every packet waits half a round trip."""
 
-    def ended(*_: object) -> None:
-        nonlocal stop
-        stop = True
+    def __init__(self, near: int, far: int, half_s: float, seen: Callable[[bytes, bool], None] | None = None) -> None:
+        """``seen``: told of each packet as it passes the near end; True: it comes from there."""
+        self.near, self.far, self.half_s, self.seen = near, far, half_s, seen
+        self.over = False
 
-    signal.signal(signal.SIGTERM, ended)
-    signal.signal(signal.SIGINT, ended)
-    queues = {near: collections.deque[tuple[float, bytes]](), far: collections.deque[tuple[float, bytes]]()}
-    other = {near: far, far: near}
-    while not stop:
-        now = time.monotonic()
-        wake = now + 0.2
-        for source, queue in queues.items():
-            while queue and queue[0][0] <= now:
-                try:
-                    os.write(other[source], queue[0][1])
-                except BlockingIOError:
-                    break
-                queue.popleft()
-            if queue:
-                wake = min(wake, queue[0][0])
-        readable, _, _ = select.select((near, far), (), (), max(0.0, wake - time.monotonic()))
-        due = time.monotonic() + half_s
-        for source in readable:
-            with contextlib.suppress(BlockingIOError):
-                for _ in range(64):
-                    queues[source].append((due, os.read(source, 65536)))
+    def carry(self, asked: Mapping[int, Callable[[], None]] | None = None) -> None:
+        """Hands packets over until ``over`` is set; ``asked``: what else may be read, and who is told."""
+        asked, seen = asked or {}, self.seen
+        queues = {end: collections.deque[tuple[float, bytes]]() for end in (self.near, self.far)}
+        other = {self.near: self.far, self.far: self.near}
+        while not self.over:
+            now = time.monotonic()
+            wake = now + 0.2
+            for source, queue in queues.items():
+                while queue and queue[0][0] <= now:
+                    try:
+                        os.write(other[source], queue[0][1])
+                    except BlockingIOError:
+                        break
+                    _, packet = queue.popleft()
+                    if seen is not None and source == self.far:
+                        seen(packet, False)
+                if queue:
+                    wake = min(wake, queue[0][0])
+            readable, _, _ = select.select((*queues, *asked), (), (), max(0.0, wake - time.monotonic()))
+            due = time.monotonic() + self.half_s
+            for source in readable:
+                if source in asked:
+                    asked[source]()
+                    continue
+                with contextlib.suppress(BlockingIOError):
+                    for _ in range(64):
+                        packet = os.read(source, 65536)
+                        queues[source].append((due, packet))
+                        if seen is not None and source == self.near:
+                            seen(packet, True)
 
 
 @contextlib.contextmanager
@@ -133,12 +142,10 @@ class Relay:
     def __init__(self, target: tuple[str, int], rtt_ms: float) -> None:
         self.target = target
         self.half_s = rtt_ms / 2000
-        self.port = 0
 
     async def serve(self) -> None:
         server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        print(f"listening 127.0.0.1 {self.port}", flush=True)
+        print(f"listening 127.0.0.1 {server.sockets[0].getsockname()[1]}", flush=True)
         await server.serve_forever()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -164,9 +171,15 @@ def main() -> int:
         asyncio.run(Relay((host, int(port)), options.rtt).serve())
     near, far = names()
     try:
-        ends = _device(near, NEAR, options.mtu), _device(far, FAR, options.mtu)
+        path = Link(_device(near, NEAR, options.mtu), _device(far, FAR, options.mtu), options.rtt / 2000)
+
+        def ended(*_: object) -> None:
+            path.over = True
+
+        signal.signal(signal.SIGTERM, ended)
+        signal.signal(signal.SIGINT, ended)
         print("ready", near, far, flush=True)
-        carry(*ends, options.rtt / 2000)
+        path.carry()
     finally:
         for name in (near, far):
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)

@@ -1,6 +1,6 @@
 """The pipelining table: what producers reach over a long path, and how many requests they have under way on the wire.
 
-Kafka 4.4.0 stands behind a delayed link (wire.py); each client sends a fixed number of records of 1,000 bytes, flushed
+Kafka 4.4.0 stands behind a delayed link (table_wire.py); each client sends a fixed number of records of 1,000 bytes, flushed
 at 500,000 bytes or 100 ms, and waits for all answers. A run's samples are kept, so a table can be made in pieces:
 
     python bench/pipelining/table.py [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long]

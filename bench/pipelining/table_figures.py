@@ -18,6 +18,7 @@ FLAGS = {
 }
 CAPS = {"one-1": 1}
 SAME_BATCH = ("Java", "librdkafka", "librdkafka idempotent", "franz-go")  # sarama's batches grow beyond what is asked
+OURS = "batchval"
 TODAY = "sarama 1.61.1"
 
 
@@ -86,8 +87,7 @@ def row(key: list[Any], several: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures to reach, of what was measured (cubic): of perf produce, else of the producer that it is made of."""
-    ours = "batchval" if any(one["peer"] == "batchval" and "error" not in one for one in rows) else "batchval.producer"
+    """The figures to reach, of what was measured (cubic)."""
     at = {
         (one["cell"], one["rtt_ms"], one["peer"]): one
         for one in rows
@@ -95,14 +95,14 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     }
     found = []
     for cell in ("one", "large"):
-        own = at.get((cell, 140.0, ours))
+        own = at.get((cell, 140.0, OURS))
         if own and "steady_records_per_s" in own:
             share = own["steady_records_per_s"] / own["bound_records_per_s"]
             name = f"140 ms, partition 0, {own['batch']:,} bytes: of 5 × batch / RTT, steady"
             found.append(figure(name, share, SHARE, None, f"{own['steady_records_per_s']:,.0f} records/s"))
     for cell in ("one", "large"):
         for rtt_ms in sorted({one["rtt_ms"] for one in rows}):
-            own = at.get((cell, rtt_ms, ours))
+            own = at.get((cell, rtt_ms, OURS))
             others = [one for peer in SAME_BATCH if (one := at.get((cell, rtt_ms, peer)))]
             others = [one for one in others if one.get("cap_kept") and "steady_records_per_s" in one]
             if own and "steady_records_per_s" in own and others:
@@ -114,12 +114,12 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 name += f", {best['peer']}"
                 found.append(figure(name, ratio, 1.0, spread, f"{best['steady_records_per_s']:,.0f} records/s"))
     for cell, length in (("large", ""), ("long", ", 1,000 requests")):
-        own, today = at.get((cell, 140.0, ours)), at.get((cell, 140.0, TODAY))
+        own, today = at.get((cell, 140.0, OURS)), at.get((cell, 140.0, TODAY))
         if own and today:
             ratio = own["median_records_per_s"] / today["median_records_per_s"]
             name = f"140 ms, whole run, 1,000,000 bytes{length}: of {TODAY}"
             found.append(figure(name, ratio, TIMES_SARAMA, None, f"{today['median_records_per_s']:,.0f} records/s"))
-    mine = [one for one in rows if one["peer"] in ("batchval", "batchval.producer") and "cap_kept" in one]
+    mine = [one for one in rows if one["peer"] == OURS and "cap_kept" in one]
     if mine:
         over = max(one["in_flight"] - one["cap"] for one in mine)
         verdict = "met" if over <= 0 else "missed"

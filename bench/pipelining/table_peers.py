@@ -1,13 +1,12 @@
 """The clients of the table: how each is built, how it is called, and what it says.
 
 Every one sends a fixed number of records of 1,000 bytes and waits for all their acknowledgements. The Go and C programs
-in peers/ are built into build/peers/, once for each release; Java's is Kafka's own ProducerPerformance.
+in peers/ are built once for each release; Java's is Kafka's own ProducerPerformance.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import re
 import shutil
@@ -21,7 +20,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILT = ROOT / "build" / "peers"
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(HERE.parent / "validation")]
+
+import librdkafka as rdkafka  # noqa: E402
+from librdkafka import Missing  # noqa: E402
 
 FRANZ = "v1.22.2"
 BUFFER = 256 << 20
@@ -31,10 +33,6 @@ SARAMA = {  # the last before pipelining, the first with it, the last that kept 
     "1.47.0": "github.com/IBM/sarama",
     "1.61.1": "github.com/IBM/sarama",
 }
-
-
-class Missing(RuntimeError):
-    """A compiler, a JDK or a package that a peer needs is not on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +69,6 @@ def batchval(run: Run) -> list[str]:
     return [*command, *properties, "--json", "/dev/stdout"]
 
 
-def own(run: Run) -> list[str]:
-    """The library without the tool around it."""
-    command = [sys.executable, str(HERE / "peers" / "own.py"), "--brokers", run.brokers, "--topic", run.topic]
-    command += ["--records", str(run.records), "--partition", "0" if run.partitions == 1 else "-1"]
-    command += ["--acks", str(run.acks), "--cap", str(run.cap), "--batch", str(run.batch)]
-    command += ["--linger", str(run.linger_ms), *(["--buffer", str(BUFFER)] if run.partitions > 1 else [])]
-    if folder := run.certificates:
-        command += ["--ca", str(folder / "ca.pem"), "--both", str(folder / "client-both.pem")]
-    return command
-
-
 def java(run: Run) -> list[str]:
     from tests.interop import kafka_broker
 
@@ -112,8 +99,9 @@ def _kafka_properties(run: Run) -> list[str]:
 def librdkafka(run: Run, idempotent: bool = False) -> list[str]:
     """Without idempotence, its default: with it, 2.16 has one request to a partition under way, whatever the cap."""
     to = "0" if run.partitions == 1 else "-1"
-    command = [str(built_librdkafka()), run.topic, str(run.records), to, str(run.partitions)]
-    command += [f"bootstrap.servers={run.brokers}", f"acks={run.acks}"]
+    program = rdkafka.built(HERE / "peers" / "rdkafka.c")
+    command = [str(program), str(rdkafka.library()), run.brokers, run.topic, str(run.records), to, str(run.partitions)]
+    command += [f"acks={run.acks}"]
     command += ["enable.idempotence=true"] if idempotent and run.acks else []
     command += [f"max.in.flight={run.cap}", f"batch.size={run.batch}", f"linger.ms={run.linger_ms}"]
     command += ["message.max.bytes=1048576"]  # its own default is less than a batch of 1,000,000 bytes and its head
@@ -140,22 +128,6 @@ def _go(run: Run) -> list[str]:
 
 
 # how they are built
-
-
-def built_librdkafka() -> Path:
-    found = importlib.util.find_spec("confluent_kafka")
-    if found is None or found.origin is None:
-        raise Missing("librdkafka comes with the package confluent-kafka, which is not installed")
-    folder = Path(found.origin).parents[1] / "confluent_kafka.libs"
-    library = next(folder.glob("librdkafka-*.so*"), None)
-    if library is None:
-        raise Missing("this build of confluent-kafka does not carry its librdkafka")
-    source, program = HERE / "peers" / "rdkafka.c", BUILT / f"rdkafka-{library.name}"
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-        BUILT.mkdir(parents=True, exist_ok=True)
-        command = [tool("cc"), "-O2", "-Wall", "-o", str(program), str(source), str(library)]
-        _built([*command, f"-Wl,-rpath,{folder}", "-Wl,--allow-shlib-undefined"], HERE)
-    return program
 
 
 def built_go(name: str, module: str, version: str) -> Path:
@@ -206,7 +178,6 @@ def said(peer: str, stdout: str) -> dict[str, Any]:
 
 PEERS: dict[str, Callable[[Run], list[str]]] = {
     "batchval": batchval,
-    "batchval.producer": own,
     "Java": java,
     "librdkafka": librdkafka,
     "librdkafka idempotent": functools.partial(librdkafka, idempotent=True),

@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import collections
 import contextlib
 import json
 import os
-import select
 import struct
 import subprocess
 import sys
@@ -184,13 +182,7 @@ class Tap:
         self.wire, self.ports = wire, ports
         self.streams: dict[tuple[int, int], Stream] = {}  # (client's port, negative for answers; broker's port)
 
-    def outgoing(self, packet: bytes) -> None:
-        self._seen(packet, from_client=True)
-
-    def incoming(self, packet: bytes) -> None:
-        self._seen(packet, from_client=False)
-
-    def _seen(self, packet: bytes, from_client: bool) -> None:
+    def seen(self, packet: bytes, from_client: bool) -> None:
         if packet[9] != TCP:
             return
         at = (packet[0] & 15) * 4
@@ -217,50 +209,6 @@ class Tap:
             stream.next = first
 
 
-class Link:
-    """Two TUN devices; every packet waits half a round trip."""
-
-    def __init__(self, near: int, far: int, tap: Tap) -> None:
-        self.near, self.far, self.tap = near, far, tap
-        self.half_s = 0.0005
-
-    def carry(self, orders: Callable[[], bool]) -> None:
-        """Until the orders end."""
-        queues = {
-            self.near: collections.deque[tuple[float, bytes]](),
-            self.far: collections.deque[tuple[float, bytes]](),
-        }
-        other = {self.near: self.far, self.far: self.near}
-        asked = sys.stdin.fileno()
-        while True:
-            now = time.monotonic()
-            wake = now + 0.2
-            for source, queue in queues.items():
-                while queue and queue[0][0] <= now:
-                    try:
-                        os.write(other[source], queue[0][1])
-                    except BlockingIOError:
-                        break
-                    _, packet = queue.popleft()
-                    if source == self.far:
-                        self.tap.incoming(packet)
-                if queue:
-                    wake = min(wake, queue[0][0])
-            readable, _, _ = select.select((self.near, self.far, asked), (), (), max(0.0, wake - time.monotonic()))
-            due = time.monotonic() + self.half_s
-            for source in readable:
-                if source == asked:
-                    if not orders():
-                        return
-                    continue
-                with contextlib.suppress(BlockingIOError):
-                    for _ in range(64):
-                        packet = os.read(source, 65536)
-                        queues[source].append((due, packet))
-                        if source == self.near:
-                            self.tap.outgoing(packet)
-
-
 def obey(wire: Wire, set_rtt: Callable[[float], None]) -> bool:
     """One line of orders; whether there may be more."""
     line = sys.stdin.readline()
@@ -282,13 +230,16 @@ def tun(ports: set[int], mtu: int, congestion: str) -> None:
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, -10)  # it is the way, not the load
     try:
-        link = Link(*links.ends(mtu, congestion), Tap(wire, ports))
+        link = links.Link(*links.ends(mtu, congestion), 0.0005, Tap(wire, ports).seen)
         print(json.dumps({"near": near, "far": far}), flush=True)
 
         def set_rtt(half_s: float) -> None:
             link.half_s = half_s
 
-        link.carry(lambda: obey(wire, set_rtt))
+        def order() -> None:
+            link.over = not obey(wire, set_rtt)
+
+        link.carry({sys.stdin.fileno(): order})
     finally:
         for name in (near, far):
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)

@@ -95,14 +95,14 @@ def test_packets_sent_again_or_overtaken_count_once(start: int) -> None:
     for _ in range(30):
         count = wire.Wire()
         tap = wire.Tap(count, {BROKER})
-        tap.outgoing(packet(True, start - 1, b"", wire.SYN))
-        tap.incoming(packet(False, 99, b"", wire.SYN | 16))
+        tap.seen(packet(True, start - 1, b"", wire.SYN), True)
+        tap.seen(packet(False, 99, b"", wire.SYN | 16), False)
         pieces = [(at, data[at : at + size]) for at in range(0, len(data), 30) for size in (30, 45)]
         rng.shuffle(pieces)
         for at, piece in pieces:
-            tap.outgoing(packet(True, start + at, piece))
+            tap.seen(packet(True, start + at, piece), True)
         assert (count.highest, count.report()["bytes"]) == (8, len(data))
-        tap.incoming(packet(False, 100, b"".join(response(n) for n in range(8))))
+        tap.seen(packet(False, 100, b"".join(response(n) for n in range(8))), False)
         assert count.open_now == 0
 
 
