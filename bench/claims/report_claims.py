@@ -20,6 +20,7 @@ import chart
 import figures
 import readme_section
 import report
+import result_files
 import samples
 from report import Row, number
 
@@ -345,8 +346,7 @@ def write(measured: dict[str, Any], out: Path, to_readme: bool) -> None:
     result = judge(measured)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.with_suffix(".raw.json").write_text(json.dumps(measured))
-    out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    out.with_suffix(".md").write_text(markdown(result))
+    result_files.write(out, result, markdown(result))
     if result["paced"]:
         out.with_suffix(".svg").write_text(chart.draw(result["paced"], result["machine"]))
     print(markdown(result))

@@ -10,7 +10,6 @@ ratios are taken round by round. Of a latency by itself, stamped and recorded in
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -19,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import perf_bench
+import result_files
 from perf_bench import ROOT, SIZE
 from perf_produce import TOPIC, make_topic, nanoseconds
 
@@ -115,8 +115,7 @@ def main(argv: list[str] | None = None) -> int:
     text = table(result)
     print(text)
     if options.write and not options.quick:
-        RESULTS.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-        RESULTS.with_suffix(".md").write_text(text)
+        result_files.write(RESULTS, result, text)
     return 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import resource
 import shutil
@@ -30,6 +29,7 @@ sys.path[:0] = [str(ROOT), str(HERE.parent / "validation")]
 import librdkafka  # noqa: E402
 import machine  # noqa: E402
 import readme_section  # noqa: E402
+import result_files  # noqa: E402
 
 from tests.interop.kafka_broker import KafkaBroker, classpath, find_java  # noqa: E402
 
@@ -161,8 +161,7 @@ class Bench:
         print(text)
         if to_readme:
             place = ROOT / "bench" / "results" / self.section
-            place.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-            place.with_suffix(".md").write_text(f"# {self.title}\n\n{text}")
+            result_files.write(place, result, f"# {self.title}\n\n{text}")
             readme_section.put(self.section, text)
 
 

@@ -28,6 +28,7 @@ sys.path.insert(0, str(HERE.parent / "validation"))
 import link as links  # noqa: E402
 import machine  # noqa: E402
 import readme_section  # noqa: E402
+import result_files  # noqa: E402
 
 TARGET = 0.75
 FROM_MS = 70  # shorter round trips allow more than the link's one process can carry: reported, without a target
@@ -215,9 +216,7 @@ def main(argv: list[str] | None = None) -> int:
         },
         "rows": rows,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    options.out.with_suffix(".md").write_text(markdown(result))
+    result_files.write(options.out, result, markdown(result))
     print(markdown(result))
     if options.write_readme:
         readme_section.put("pipelining", markdown(result))

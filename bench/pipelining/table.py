@@ -1,7 +1,8 @@
 """The pipelining table: what producers reach over a long path, and how many requests they have under way on the wire.
 
-Kafka 4.4.0 stands behind a delayed link (table_wire.py); each client sends a fixed number of records of 1,000 bytes, flushed
-at 500,000 bytes or 100 ms, and waits for all answers. A run's samples are kept, so a table can be made in pieces:
+Kafka 4.4.0 stands behind a delayed link (table_wire.py); each client sends a fixed number of records of 1,000 bytes,
+flushed at 500,000 bytes or 100 ms, and waits for all answers. A run's samples are kept, so a table can be made in
+pieces:
 
     python bench/pipelining/table.py [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long]
         [--peers batchval Java …] [--rounds 3] [--fresh] [--quick | --save | --write-readme] [--report-only]
@@ -29,6 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "validation"), str(ROOT)]
 import link as links  # noqa: E402
 import machine  # noqa: E402
 import readme_section  # noqa: E402
+import result_files  # noqa: E402
 import table_figures as figures  # noqa: E402
 import table_peers as peers  # noqa: E402
 
@@ -274,8 +276,7 @@ def main(argv: list[str] | None = None) -> int:
     text = figures.markdown(result)
     places = [options.out] + ([HERE.parent / "results" / "pipelining-table"] if options.save else [])
     for place in places:
-        place.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-        place.with_suffix(".md").write_text(text)
+        result_files.write(place, result, text)
     print(text)
     if options.write_readme:
         short = figures.markdown(result, max((row["rtt_ms"] for row in result["rows"]), default=None))

@@ -19,7 +19,6 @@ import argparse
 import asyncio
 import contextlib
 import datetime
-import json
 import os
 import statistics
 import sys
@@ -37,6 +36,7 @@ sys.path.insert(0, str(load.ROOT / "bench" / "pipelining"))
 
 import machine
 import readme_section
+import result_files
 import uvloop
 from produce import Metadata
 
@@ -268,8 +268,7 @@ def share(rounds: list[dict[str, Any]], name: str) -> str:
 def save(result: dict[str, Any]) -> None:
     """bench/results/ingress.* and the README's section."""
     readme_section.check("ingress")
-    RESULTS.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    RESULTS.with_suffix(".md").write_text(markdown(result))
+    result_files.write(RESULTS, result, markdown(result))
     readme_section.put("ingress", markdown(result))
 
 
@@ -311,9 +310,7 @@ def main(argv: list[str] | None = None) -> int:
         },
         "samples": samples,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    options.out.with_suffix(".md").write_text(markdown(result))
+    result_files.write(options.out, result, markdown(result))
     print(markdown(result))
     if options.write_readme:
         save(result)

@@ -29,6 +29,7 @@ import verdicts
 sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
 
 import machine
+import result_files
 
 CODECS = ("lz4", "zstd", "gzip", "snappy")
 CONNECTIONS, WINDOW = 4, 5
@@ -249,9 +250,7 @@ def main(argv: list[str] | None = None) -> int:
         "samples": bench.samples,
     }
     result = verdicts.judged(measured)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    options.out.with_suffix(".md").write_text(verdicts.markdown(result))
+    result_files.write(options.out, result, verdicts.markdown(result))
     print(verdicts.markdown(result))
     if options.write_readme:
         verdicts.save(result)

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "bench" / "validation"))
 
 import readme_section  # noqa: E402
+import result_files  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results" / "proxy"
 
@@ -261,8 +262,7 @@ def markdown(result: dict[str, Any]) -> str:
 def save(result: dict[str, Any]) -> None:
     """bench/results/proxy.* and the README's section."""
     readme_section.check("proxy-bench")
-    RESULTS.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    RESULTS.with_suffix(".md").write_text(markdown(result))
+    result_files.write(RESULTS, result, markdown(result))
     readme_section.put("proxy-bench", markdown(result))
 
 

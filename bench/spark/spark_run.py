@@ -12,7 +12,6 @@ compiles.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import shutil
@@ -33,6 +32,7 @@ sys.path[:0] = [str(ROOT), str(HERE), str(HERE.parent / "validation")]
 
 import machine  # noqa: E402
 import readme_section  # noqa: E402
+import result_files  # noqa: E402
 import segments  # noqa: E402
 
 from batchval.audit.rows import Options, read_range  # noqa: E402
@@ -404,8 +404,7 @@ def main(argv: list[str] | None = None) -> None:
     places = [given.out] + ([ROOT / "bench" / "results" / SECTION] if given.write_readme else [])
     for place in places:
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-        place.with_suffix(".md").write_text(f"# Spark beside plain processes\n\n{text}")
+        result_files.write(place, result, f"# Spark beside plain processes\n\n{text}")
     if given.write_readme:
         readme_section.put(SECTION, text)
 

@@ -24,6 +24,7 @@ import machine
 import native
 import peers
 import report
+import result_files
 import samples
 
 SAMPLE_NS = 3e6
@@ -303,8 +304,7 @@ def main(argv: list[str] | None = None) -> int:
     text = report.markdown(result)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".raw.json").write_text(json.dumps(measured))
-    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    options.out.with_suffix(".md").write_text(text)
+    result_files.write(options.out, result, text)
     print(text)
     if options.write_readme:
         report.save(result)
