@@ -11,17 +11,14 @@ from pathlib import Path
 
 import pytest
 import trustme
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.auth.conftest import LOGIN, USERS, Certificates, Guarded
+from tests.perf.conftest import CLIENTS, ONE_CLIENT
 from tests.perf.kafka_parser import parse_consumer
 from tests.perf.producer_parser import parse
+from tests.support.topics import make_topic
 
 pytestmark = pytest.mark.jvm
-
-CLIENTS = ["batchval", "librdkafka"]
-#: For what takes ten seconds each: the other one in make test-full.
-ONE_CLIENT = ["batchval", pytest.param("librdkafka", marks=pytest.mark.slow)]
 
 
 def perf(*options: object) -> subprocess.CompletedProcess[str]:
@@ -37,10 +34,7 @@ def perf(*options: object) -> subprocess.CompletedProcess[str]:
 
 
 def topic_of(guarded: Guarded) -> str:
-    name = f"perf-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": guarded.plain})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(60)
-    return name
+    return make_topic(guarded.plain, f"perf-{uuid.uuid4().hex[:8]}", 2)
 
 
 def by_password(mechanism: str, user: str, password: str) -> str:

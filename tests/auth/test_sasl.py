@@ -24,6 +24,7 @@ from batchval.proxy.policies import read_brokers, read_topic_configs
 from tests.auth.conftest import USERS, Guarded
 from tests.auth.gates import RunningSettings
 from tests.support.proxy import RunningProxy, batch, codes, damaged, eventually, produce_frame, read_frame
+from tests.support.topics import make_topic
 
 pytestmark = pytest.mark.jvm
 
@@ -196,8 +197,7 @@ def test_a_bad_batch_is_refused_after_sasl_as_anywhere(guarded: Guarded) -> None
 def test_topic_configurations_and_brokers_are_read(guarded: Guarded, mechanism: str) -> None:
     topic = fresh("made")
     config = {"cleanup.policy": "compact", "max.message.bytes": "4321"}
-    admin = AdminClient({"bootstrap.servers": guarded.plain})
-    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(20)
+    make_topic(guarded.plain, topic, **config)
     given = upstream(guarded.sasl, mechanism)
     assert asyncio.run(read_brokers(given, None)) == [(1, "127.0.0.1", int(guarded.sasl.rpartition(":")[2]))]
     found = asyncio.run(read_topic_configs(given, None, None))
@@ -228,9 +228,7 @@ def test_with_credentials_every_broker_has_its_listener_before_a_client_comes(
         eventually(lambda: set(proxy.listening) == {1})
         assert gate.gate.unready() is None
         assert gate.gate.counters.connections_total == 0
-        topic = fresh("small")
-        admin = AdminClient({"bootstrap.servers": guarded.plain})
-        admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "1000"})])[topic].result(20)
+        topic = make_topic(guarded.plain, fresh("small"), **{"max.message.bytes": "1000"})
         eventually(lambda: gate.gate.cluster_topics and gate.gate.cluster_topics(topic))
         errors: list[str] = []
         producer = Producer({"bootstrap.servers": gate.bootstrap, **as_user("PLAIN"), "linger.ms": 0})

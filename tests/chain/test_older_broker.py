@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
 from batchval.policy import TopicPolicy
@@ -19,6 +18,7 @@ from batchval.proxy.server import carried
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import running_kafka
 from tests.support.proxy import RunningProxy, batch, codes, damaged, eventually, produce_frame, read_frame
+from tests.support.topics import make_topic
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]  # a broker and jars of its own
 
@@ -66,9 +66,7 @@ def test_versions_are_those_of_both(older: KafkaBroker, gate: RunningProxy, vers
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_produce_refuse_consume(gate: RunningProxy, codec: str) -> None:
-    topic = fresh("small")
-    admin = AdminClient({"bootstrap.servers": gate.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    topic = make_topic(gate.bootstrap, fresh("small"))
     said: list[str | None] = []
     who = {"bootstrap.servers": gate.bootstrap, "log_level": 0}
     producer = Producer({**who, "enable.idempotence": True, "linger.ms": 0, "compression.type": codec})
@@ -121,9 +119,7 @@ def test_a_transaction(gate: RunningProxy) -> None:
 
 
 def test_a_refusal_is_the_brokers_own(older: KafkaBroker, gate: RunningProxy) -> None:
-    topic = fresh("t")
-    admin = AdminClient({"bootstrap.servers": gate.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    topic = make_topic(gate.bootstrap, fresh("t"))
     good = batch(b"one", b"two")
     bad = {
         "crc": damaged(good),
@@ -144,9 +140,7 @@ def test_a_refusal_is_the_brokers_own(older: KafkaBroker, gate: RunningProxy) ->
 
 def test_produce_before_3_is_not_carried(older: KafkaBroker, gate: RunningProxy) -> None:
     """The broker would take records of 2016 in it; through the gate the connection ends."""
-    topic = fresh("t")
-    admin = AdminClient({"bootstrap.servers": gate.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    topic = make_topic(gate.bootstrap, fresh("t"))
     name = topic.encode()
     body = b"\0\1" + (1000).to_bytes(4, "big")  # acks, timeout; no transactional id before version 3
     body += b"\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\0\0\0\1" + b"\0\0\0\0" + b"\0\0\0\0"

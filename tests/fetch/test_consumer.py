@@ -11,8 +11,9 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from interop.kafka_broker import KafkaBroker
+from support.topics import make_topic
 
 from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError
@@ -33,10 +34,7 @@ pytestmark = pytest.mark.jvm
 
 def made(kafka: KafkaBroker, partitions: int = 1, **config: str) -> str:
     """A new topic."""
-    name = f"fetch-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
-    return name
+    return make_topic(kafka.bootstrap, f"fetch-{uuid.uuid4().hex[:12]}", partitions, **config)
 
 
 def filled(kafka: KafkaBroker, topic: str, values: list[bytes], partition: int = 0, **config: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -11,27 +11,27 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
 
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import running_kafka
+from tests.support.topics import make_topic
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
 
-#: Makes a topic of so many partitions with so many records of 100 bytes (a key of 4 too), round robin.
-MakeTopic = Callable[[str, int, int], str]
+CLIENTS = ["batchval", "librdkafka"]
+#: For what takes ten seconds each: the other one in make test-full.
+ONE_CLIENT = ["batchval", pytest.param("librdkafka", marks=pytest.mark.slow)]
 
 
 def fill(bootstrap: str, topic: str, partitions: int, records: int) -> str:
-    """A topic with records in it."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    """A topic with records of 100 bytes in it, of which 4 are the key, round robin."""
+    make_topic(bootstrap, topic, partitions)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "batch.size": 100_000})
     for i in range(records):
         producer.produce(topic, b"v" * 96, key=b"k%03d" % (i % 1000), partition=i % partitions)
@@ -41,11 +41,15 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int) -> str:
     return topic
 
 
-def deny(bootstrap: str, kind: ResourceType, name: str) -> None:
-    """Nobody may read this from now on."""
-    binding = AclBinding(
-        kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", AclOperation.READ, AclPermissionType.DENY
-    )
+def rule(
+    bootstrap: str,
+    kind: ResourceType,
+    name: str,
+    operation: AclOperation,
+    permission: AclPermissionType = AclPermissionType.DENY,
+) -> None:
+    """Nobody may do this from now on; or everybody may."""
+    binding = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.create_acls([binding]).values():
         done.result(60)

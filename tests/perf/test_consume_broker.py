@@ -12,20 +12,17 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import ResourceType
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from batchval.perf.results import Result
 from tests.interop.kafka_broker import KafkaBroker, free_port
-from tests.perf.conftest import AUTHORIZER, deny, fill
+from tests.perf.conftest import AUTHORIZER, CLIENTS, ONE_CLIENT, fill, rule
 from tests.perf.kafka_parser import parse_consumer
 from tests.support.fixtures import take_sigint
 
 pytestmark = pytest.mark.jvm
 
 BYTES = 100
-CLIENTS = ["batchval", "librdkafka"]
-#: For what takes ten seconds each: the other one in make test-full.
-ONE_CLIENT = ["batchval", pytest.param("librdkafka", marks=pytest.mark.slow)]
 
 
 def command(bootstrap: str, *options: str) -> list[str]:
@@ -232,8 +229,8 @@ def test_no_broker(client: str) -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_permission_refused(broker: KafkaBroker, topic: str, client: str) -> None:
     secret = fill(broker.bootstrap, f"secret-{client}", 1, 10)
-    deny(broker.bootstrap, ResourceType.TOPIC, secret)
-    deny(broker.bootstrap, ResourceType.GROUP, f"locked-{client}")
+    rule(broker.bootstrap, ResourceType.TOPIC, secret, AclOperation.READ)
+    rule(broker.bootstrap, ResourceType.GROUP, f"locked-{client}", AclOperation.READ)
     done = consume(broker.bootstrap, "--topic", secret, "--num-records", "1", "--client", client, "--threads", "1")
     assert done.returncode == 3
     assert "authorization failed" in complaint(done).lower().replace("_", " ")

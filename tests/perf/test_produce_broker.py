@@ -10,32 +10,23 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
 from batchval.perf.results import Result
 from tests.interop.kafka_broker import KafkaBroker
+from tests.perf.conftest import CLIENTS, ONE_CLIENT, rule
 from tests.perf.producer_parser import parse
 from tests.support.fixtures import take_sigint
+from tests.support.topics import make_topic
 
 ROOT = Path(__file__).parents[2]
-CLIENTS = ["librdkafka", "batchval"]
-#: For what takes ten seconds each: the other one in make test-full.
-ONE_CLIENT = ["batchval", pytest.param("librdkafka", marks=pytest.mark.slow)]
 
 
 def command(*options: object) -> list[str]:
@@ -49,13 +40,16 @@ def run(*options: object, timeout: float = 120) -> subprocess.CompletedProcess[s
 
 
 @pytest.fixture(scope="module")
-def where(broker: KafkaBroker) -> Iterator[Callable[..., list[object]]]:
+def where(broker: KafkaBroker) -> Callable[..., list[object]]:
     """The options for a new topic."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
-    def make(name: str, partitions: int = 1) -> list[object]:
-        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
-        return ["--bootstrap-server", broker.bootstrap, "--topic", name]
+    def make(name: str, partitions: int = 1, **config: str) -> list[object]:
+        return [
+            "--bootstrap-server",
+            broker.bootstrap,
+            "--topic",
+            make_topic(broker.bootstrap, name, partitions, **config),
+        ]
 
     return make
 
@@ -206,19 +200,8 @@ def test_a_topic_that_nobody_may_write(broker: KafkaBroker, where: Callable[...,
     """The topic may be described, so the run begins; every send is refused."""
     name = f"forbidden-{client}"
     options = where(name)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    binding = AclBinding(
-        ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", AclOperation.WRITE,
-        AclPermissionType.DENY,
-    )  # fmt: skip
-    for future in admin.create_acls([binding]).values():
-        future.result(60)
-    describe = AclBinding(
-        ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", AclOperation.DESCRIBE,
-        AclPermissionType.ALLOW,
-    )  # fmt: skip
-    for future in admin.create_acls([describe]).values():
-        future.result(60)
+    rule(broker.bootstrap, ResourceType.TOPIC, name, AclOperation.WRITE)
+    rule(broker.bootstrap, ResourceType.TOPIC, name, AclOperation.DESCRIBE, AclPermissionType.ALLOW)
     done = run(*options, "--client", client, "--num-records", 10, "--record-size", 10, "--no-idempotence")
     assert done.returncode == 1
     assert parse(done.stdout)[-1].records == 0
@@ -262,14 +245,9 @@ def test_records_that_can_never_be_sent(where: Callable[..., list[object]], clie
 
 
 @pytest.mark.parametrize("client", ONE_CLIENT)
-def test_batches_that_the_topic_does_not_take(
-    where: Callable[..., list[object]], broker: KafkaBroker, client: str
-) -> None:
-    name = f"little-{client}"
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1, config={"max.message.bytes": "2000"})])[name].result(60)
-    done = run("--bootstrap-server", broker.bootstrap, "--topic", name, "--client", client,
-               "--num-records", 20, "--record-size", 5000)  # fmt: skip
+def test_batches_that_the_topic_does_not_take(where: Callable[..., list[object]], client: str) -> None:
+    options = where(f"little-{client}", **{"max.message.bytes": "2000"})
+    done = run(*options, "--client", client, "--num-records", 20, "--record-size", 5000)
     assert done.returncode == 1
     *split, line = done.stderr.splitlines()
     assert "20 records failed: M" in line
@@ -296,8 +274,7 @@ def test_a_full_buffer_only_slows_down(where: Callable[..., list[object]], clien
 def test_a_broker_that_dies_leaves_right_totals(client: str, tmp_path: Path) -> None:
     result = tmp_path / "r.json"
     with KafkaBroker(tmp_path / "broker", heap="256m") as dying:
-        admin = AdminClient({"bootstrap.servers": dying.bootstrap})
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
+        make_topic(dying.bootstrap, "t")
         with subprocess.Popen(
             command("--bootstrap-server", dying.bootstrap, "--topic", "t", "--client", client, "--num-records", 3000,
                     "--record-size", 10, "--throughput", 1000, "--reporting-interval", 200, "--json", result,
@@ -322,8 +299,7 @@ def test_a_broker_that_dies_leaves_right_totals(client: str, tmp_path: Path) -> 
 def test_a_broker_that_comes_back_amid_transactions(client: str, tmp_path: Path) -> None:
     """Killed, and started again: the run goes on, and all is committed, once, in order."""
     with KafkaBroker(tmp_path / "broker", heap="256m") as dying:
-        admin = AdminClient({"bootstrap.servers": dying.bootstrap})
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
+        make_topic(dying.bootstrap, "t")
         with subprocess.Popen(
             command("--bootstrap-server", dying.bootstrap, "--topic", "t", "--client", client, "--num-records", 6000,
                     "--payload-monotonic", "--throughput", 2000, "--reporting-interval", 200,

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchval.fetch import Consumer, ConsumerOptions
 from batchval.producer import Producer, ProducerOptions
@@ -14,6 +13,7 @@ from batchval.producer.errors import TransactionAbortedError
 from tests.interop.kafka_broker import KafkaBroker
 from tests.producer.test_broker import read_all
 from tests.producer.test_restart import until
+from tests.support.topics import make_topic
 
 pytestmark = pytest.mark.jvm
 
@@ -36,9 +36,7 @@ async def read_committed(broker: KafkaBroker, topic: str) -> list[tuple[int, int
 
 
 def test_killed_amid_transactions(broker: KafkaBroker) -> None:
-    topic = "killed-tx"
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
+    topic = make_topic(broker.bootstrap, "killed-tx", PARTITIONS)
 
     async def work() -> list[int]:
         committed: list[int] = []

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
@@ -27,6 +27,7 @@ from tests.support.proxy import (
     produce_frame,
     read_frame,
 )
+from tests.support.topics import make_topic
 
 pytestmark = pytest.mark.jvm
 
@@ -48,9 +49,7 @@ def fresh(kind: str = "t") -> str:
 
 
 def made(proxy: RunningProxy, topic: str, partitions: int = 1, **config: str) -> str:
-    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
-    return topic
+    return make_topic(proxy.bootstrap, topic, partitions, **config)
 
 
 def producer_of(proxy: RunningProxy, **config: object) -> Producer:
