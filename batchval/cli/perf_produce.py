@@ -196,19 +196,19 @@ def _flags(given: dict[str, Any], found: dict[str, str]) -> None:
 
 def _payloads(given: dict[str, Any], found: dict[str, str]) -> Any:
     """Makes the values of a thread; those of all threads together are looked at first."""
-    from batchval.perf.payloads import FilePayloads, Letters, Monotonic, Payloads
+    from batchval.perf.payloads import FilePayloads, Letters, Monotonic, Payloads, parts_of
 
     for name, usual in (("max.request.size", "1048576"), ("buffer.memory", "33554432")):
         limit = found.get(name, usual)
         if given["record_size"] is not None and limit.isdigit() and given["record_size"] > int(limit):
             raise click.UsageError(f"--record-size {given['record_size']} is above {name}, which is {limit}.")
     compressed = found.get("compression.type", "none").lower() != "none"
+    parts = [] if given["payload_file"] is None else parts_of(given["payload_file"], given["payload_delimiter"])
 
     def make(thread: int) -> Payloads:
         seed = given["seed"] * 1024 + thread
-        if given["payload_file"] is not None:
-            delimiter = given["payload_delimiter"]
-            return FilePayloads(given["payload_file"], delimiter, seed=seed)
+        if parts:
+            return FilePayloads(parts, seed=seed)
         if given["payload_monotonic"]:
             return Monotonic(thread, given["threads"])
         return Letters(given["record_size"], many=compressed, seed=seed)
@@ -236,7 +236,7 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
 
     line = ProgressLine()
 
-    def interval(window: Window, row: dict[str, Any]) -> None:
+    def interval(window: Window) -> None:
         line.echo(interval_line(window, unit))
 
     def far(acked: int, seconds: float) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from batchval.errors import BatchvalError
 
-__all__ = ["FilePayloads", "Letters", "Monotonic", "PayloadError", "Payloads"]
+__all__ = ["FilePayloads", "Letters", "Monotonic", "PayloadError", "Payloads", "parts_of"]
 
 _POOL_BYTES = 16 << 20
 
@@ -56,24 +56,29 @@ class Letters:
         return found
 
 
+def parts_of(path: Path, delimiter: str) -> list[bytes]:
+    """The payloads of a file. The delimiter is a regular expression; empty ones at the end are left out, as in Java.
+
+    PayloadError, OSError.
+    """
+    try:
+        parts = [part or b"" for part in re.split(delimiter.encode(), path.read_bytes())]
+    except re.error as error:
+        raise PayloadError(f"--payload-delimiter {delimiter!r}: {error}") from None
+    while parts and not parts[-1]:
+        parts.pop()
+    if not parts:
+        raise PayloadError(f"--payload-file {path}: no payload in it")
+    return parts
+
+
 class FilePayloads:
-    """The parts of a file. The delimiter is a regular expression; empty parts at the end are left out, as in Java."""
+    """One of the parts of a file for each record, by chance; all threads share the parts."""
 
-    def __init__(self, path: Path, delimiter: str, *, seed: int = 0) -> None:
-        try:
-            parts = re.split(delimiter.encode(), path.read_bytes())
-        except re.error as error:
-            raise PayloadError(f"--payload-delimiter {delimiter!r}: {error}") from None
-        self._parts = [part or b"" for part in parts]
-        while self._parts and not self._parts[-1]:
-            self._parts.pop()
-        if not self._parts:
-            raise PayloadError(f"--payload-file {path}: no payload in it")
-        self.largest = max(map(len, self._parts))
+    def __init__(self, parts: Sequence[bytes], *, seed: int = 0) -> None:
+        self._parts = parts
+        self.largest = max(map(len, parts))
         self._chance = random.Random(seed)
-
-    def __len__(self) -> int:
-        return len(self._parts)
 
     def values(self, first: int, count: int) -> Sequence[bytes]:
         return self._chance.choices(self._parts, k=count)

@@ -14,7 +14,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -84,7 +84,7 @@ class ProduceSettings:
 
     num_records: int | None
     duration_s: float | None = None
-    throughput: float = -1  # records a second; below 0: as fast as can be
+    throughput: float = -1  # records a second; not above 0: as fast as can be
     warmup_records: int = 0
     threads: int = 1
     reporting_interval_ms: int = 5000
@@ -181,7 +181,7 @@ class _Worker:
         self.payloads = run.make_payloads(number)
         self.quota = _share(settings.num_records, threads, number)
         self.warmup = _share(settings.warmup_records, threads, number) or 0
-        self.rate = settings.throughput / threads if settings.throughput >= 0 else None
+        self.rate = settings.throughput / threads if settings.throughput > 0 else None
         self.parts = [Tally(settings.measure)]
         self.times = _SendTimes()
         self.schedule: _Schedule | None = None
@@ -230,14 +230,14 @@ class _Worker:
         tally = self.parts[-1]
         tally.begin_ns = tally.end_ns = now_ns()
         if self.rate is not None:
-            lag = int(self.number * 1e9 / self.settings.throughput) if self.settings.throughput > 0 else 0
-            self.schedule = _Schedule(self.rate, tally.begin_ns + lag, self.sent) if self.rate > 0 else None
+            lag = int(self.number * 1e9 / self.settings.throughput)
+            self.schedule = _Schedule(self.rate, tally.begin_ns + lag, self.sent)
         await self._transaction(begin=True)
         try:
             while not self.run.over() and (limit is None or self.sent < limit):
                 count = self.chunk if limit is None else min(self.chunk, limit - self.sent)
-                if self.rate is not None:
-                    count = await self._due(count)
+                if self.schedule is not None:
+                    count = await self._due(self.schedule, count)
                 if count:
                     await self._send(count)
                 await self._transaction()
@@ -246,13 +246,10 @@ class _Worker:
             await self._drain()
         await self._transaction(end=True)
 
-    async def _due(self, count: int) -> int:
+    async def _due(self, schedule: _Schedule, count: int) -> int:
         """How many of them the schedule has now; after a wait none."""
-        if self.schedule is None:  # a throughput of 0: nothing at all
-            await self.client.pause(0.05)
-            return 0
         now = now_ns()
-        wait = self.schedule.wait_ns(self.sent, now)
+        wait = schedule.wait_ns(self.sent, now)
         if wait > _SHORT_NS:
             await self.client.pause(min((wait - _SHORT_NS // 2) / 1e9, 0.05))
             return 0
@@ -260,7 +257,7 @@ class _Worker:
             time.sleep(min(wait / 1e9, _TURN_S))  # an event loop counts in ms
             await self.client.pause(0)
             return 0
-        return min(count, self.schedule.due(now) - self.sent)
+        return min(count, schedule.due(now) - self.sent)
 
     async def _send(self, count: int) -> None:
         values = self.payloads.values(self.sent, count)
@@ -325,7 +322,7 @@ class ProduceRun:
         settings: ProduceSettings,
         make_client: Callable[[int], PerfProducer],
         make_payloads: Callable[[int], Payloads],
-        on_interval: Callable[[Window, dict[str, Any]], None] | None = None,
+        on_interval: Callable[[Window], None] | None = None,
         new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     ) -> None:
         self.settings, self.make_client, self.make_payloads = settings, make_client, make_payloads
@@ -338,14 +335,16 @@ class ProduceRun:
         self.warm = threading.Barrier(settings.threads)
         self._error: BaseException | None = None
         self._lock = threading.Lock()
-        self._told = (0, 0, 0)
+        self._told = (0, 0, 0)  # when it was, records, bytes
         self.begin_ns = 0
         self.workers = [_Worker(self, number) for number in range(settings.threads)]
 
     def _begin(self) -> None:
-        self.begin_ns = now_ns()
+        now = now_ns()
+        self._told = (now, 0, 0)
+        self.begin_ns = now
         if self.settings.duration_s is not None:
-            self._deadline = self.begin_ns + int(self.settings.duration_s * 1e9)
+            self._deadline = now + int(self.settings.duration_s * 1e9)
 
     def all_here(self, barrier: threading.Barrier) -> None:
         """Returns when every thread has come as far: its client is ready, or its warm-up answered."""
@@ -389,7 +388,7 @@ class ProduceRun:
             except KeyboardInterrupt:
                 self.abandoned, self.interrupted = self.interrupted, True
                 self._stop()
-        if self._told != (0, 0, 0) or self.intervals:
+        if self.intervals:
             self._interval(last=True)
         if self._error is not None:
             raise self._error
@@ -397,8 +396,7 @@ class ProduceRun:
     def _thread(self, worker: _Worker) -> None:
         loop = self.new_loop()
         try:
-            main: Awaitable[None] = worker.main()
-            loop.run_until_complete(main)
+            loop.run_until_complete(worker.main())
         except BaseException as error:
             with self._lock:
                 self._error = self._error or error
@@ -413,7 +411,7 @@ class ProduceRun:
         parts = [part for worker in self.workers for part in worker.parts]
         acked, size = self.total_acked(), sum(part.value_bytes for part in parts)
         windows = [part.latencies.window() for part in parts]
-        before_ns, before, before_bytes = self._told if self._told[0] else (self.begin_ns, 0, 0)
+        before_ns, before, before_bytes = self._told
         window = Window(
             acked - before,
             size - before_bytes,
@@ -435,7 +433,7 @@ class ProduceRun:
             return
         self.intervals.append(row)
         if self.on_interval is not None and not last:
-            self.on_interval(window, row)
+            self.on_interval(window)
 
     def total_acked(self) -> int:
         """Until now."""
@@ -460,8 +458,8 @@ class ProduceRun:
     @property
     def unanswered(self) -> int:
         """Records of an interrupted run whose answer was not waited for."""
-        total = self.total()
-        return sum(worker.sent for worker in self.workers) - total.acked - total.failed
+        failed = sum(part.failed for worker in self.workers for part in worker.parts)
+        return sum(worker.sent for worker in self.workers) - self.total_acked() - failed
 
     def in_flight(self) -> tuple[dict[int, int], int, bool]:
         """The highest in flight on a connection to each broker; the sum over brokers and threads; if sampled."""

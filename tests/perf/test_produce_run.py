@@ -13,7 +13,7 @@ import pytest
 
 from batchval.perf.histogram import Histogram, now_ns
 from batchval.perf.lines import Window
-from batchval.perf.payloads import FilePayloads, Letters, Monotonic, PayloadError
+from batchval.perf.payloads import FilePayloads, Letters, Monotonic, PayloadError, parts_of
 from batchval.perf.produce import OnBatch, ProduceError, ProduceRun, ProduceSettings, _SendTimes
 
 
@@ -188,7 +188,7 @@ def test_intervals_add_up_to_the_total() -> None:
         ProduceSettings(num_records=600, throughput=1000, reporting_interval_ms=100),
         lambda n: client,
         lambda n: Letters(10, many=False),
-        lambda window, row: told.append(window),
+        told.append,
     )
     run.run()
     assert len(told) >= 3
@@ -236,14 +236,14 @@ def test_payloads(tmp_path: Path) -> None:
     assert [Monotonic(thread, 3).values(1, 2) for thread in range(3)] == [[b"3", b"6"], [b"4", b"7"], [b"5", b"8"]]
     file = tmp_path / "payloads"
     file.write_bytes(b"a\nbb\n\nccc\n\n")
-    payloads = FilePayloads(file, "\\n")
-    assert len(payloads) == 4
+    assert parts_of(file, "\\n") == [b"a", b"bb", b"", b"ccc"]
+    payloads = FilePayloads(parts_of(file, "\\n"))
     assert set(payloads.values(0, 1000)) == {b"a", b"bb", b"", b"ccc"}
     assert payloads.largest == 3
     for bad, text in ((b"", "\\n"), (b"\n\n", "\\n"), (b"a", "(")):
         file.write_bytes(bad)
         with pytest.raises(PayloadError):
-            FilePayloads(file, text)
+            parts_of(file, text)
 
 
 def test_the_clock_of_a_run_is_the_histograms() -> None:
