@@ -69,14 +69,12 @@ def verdict(middle: float, spread: float) -> str:
 
 
 def table(result: dict[str, Any]) -> str:
-    where = result["machine"]
     lines = [
         "# What measuring costs",
         "",
-        f"{result['date'][:10]}, commit {where['commit']}, {where['processor']}, {where['system']}, Python "
-        f"{where['python']}, load average {result['load'][0]:.1f}; Kafka {KAFKA_VERSION}, {result['records']:,} "
-        f"records of {SIZE:,} bytes a run; median of {len(result['rounds'])} pairs of runs, half of the span between "
-        "quartiles.",
+        f"{perf_bench.machine.said(result)}, load average {result['load'][0]:.1f}; Kafka {KAFKA_VERSION}, "
+        f"{result['records']:,} records of {SIZE:,} bytes a run; median of {len(result['rounds'])} pairs of runs, half "
+        "of the span between quartiles.",
         "",
         "| | off | on | target | more with latencies | spread | |",
         "|---|---|---|---|---|---|---|",

@@ -128,10 +128,8 @@ class Bench:
 
     def tables(self, result: dict[str, Any], setting: str, who: str) -> list[str]:
         """Lines: where it was measured, the rates, the targets."""
-        where = result["machine"]
         lines = [
-            f"{result['date'][:10]}, commit {where['commit']}, {where['processor']}, {where['system']}, "
-            f"Python {where['python']}, load average {result['load'][0]:.1f}; {setting} "
+            f"{machine.said(result)}, load average {result['load'][0]:.1f}; {setting} "
             f"The broker as Kafka's scripts start it, its log in {result['log']}.",
             "",
             f"| {who} | records/s | MB/s | from – to | client CPU s / M | broker CPU s / M |",

@@ -161,10 +161,10 @@ def judged(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    on, settings = result["machine"], result["settings"]
+    settings = result["settings"]
     lines = [
-        f"Pipelining, {result['date']}, commit {on['commit']}, {on['processor']}, {on['system']}, "
-        f"Python {on['python']}, {settings['loop']}. Link: {settings['link']}; broker: {settings['broker']}; "
+        f"Pipelining, {machine.said(result)}, {settings['loop']}. "
+        f"Link: {settings['link']}; broker: {settings['broker']}; "
         f"{settings['rounds']} rounds of {settings['seconds']:g} s after {settings['warm_up']:g} s, medians; "
         f"load average {settings['load'][0]:.1f} before, {settings['load'][1]:.1f} after.",
         "",

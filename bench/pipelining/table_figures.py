@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+import machine
+
 SHARE = 0.85
 TIMES_SARAMA = 5
 FLAGS = {
@@ -135,16 +137,15 @@ def figure(name: str, value: float, target: float, spread: float | None, said: s
 
 def markdown(result: dict[str, Any], rtt_ms: float | None = None) -> str:
     """All rows, or those of one round trip."""
-    on, settings = result["machine"], result["settings"]
-    samples = result["samples"]
+    settings, samples = result["settings"], result["samples"]
     ways = {"tun": "TUN devices between two network namespaces", "relay": "a delaying relay on one host"}
     used = ", ".join(sorted({ways[one["link"]] for one in samples}))
     brokers = "/".join(sorted({str(one["brokers"]) for one in samples}))
     loads = [one["load"] for one in samples]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     lines = [
-        f"Pipelining of producers, {result['date']}, commit {on['commit']}, {on['processor']}, {on['system']}, "
-        f"Python {on['python']}; {versions}. Link: {used}; {brokers} brokers, -Xmx{settings['heap']} each; "
+        f"Pipelining of producers, {machine.said(result)}; {versions}. "
+        f"Link: {used}; {brokers} brokers, -Xmx{settings['heap']} each; "
         f"1,000-byte records, flush at 500,000 bytes or 100 ms; load average {min(loads, default=0):.1f} to "
         f"{max(loads, default=0):.1f}.",
         "",

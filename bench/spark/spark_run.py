@@ -271,10 +271,9 @@ def verdicts(measured: dict[str, list[float]]) -> list[dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> str:
-    where, gb = result["machine"], result["bytes"] / 1e9
+    gb = result["bytes"] / 1e9
     lines = [
-        f"{result['date'][:10]}, commit {where['commit']}, {where['processor']}, {where['system']}, Python "
-        f"{where['python']}, {', '.join(f'{name} {version}' for name, version in result['versions'].items())}; "
+        f"{machine.said(result)}, {', '.join(f'{name} {version}' for name, version in result['versions'].items())}; "
         f"{gb:.1f} GB in the page cache, {result['rows']:,} batches of about 16 kB, all codecs, not deep; "
         f"{result['cores']} cores, ranges of {result['split'] // MIB} MiB; median of {result['rounds']}; load average "
         f"at the end {result['load'][0]:.1f}.",

@@ -63,3 +63,10 @@ def describe() -> dict[str, Any]:
             "?",
         ),
     }
+
+
+def said(result: dict[str, Any]) -> str:
+    """How a table begins: when, at which commit, on what."""
+    on = result["machine"]
+    when = f"{result['date'][:10]}, commit {on['commit']}"
+    return f"{when}, {on['processor']}, {on['system']}, Python {on['python']}"

@@ -16,7 +16,7 @@ from tests.support.benches import on_path
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "pipelining"
 
-with on_path("pipelining"):
+with on_path("pipelining", "validation"):
     import table_figures as figures
     import table_wire as wire
 
