@@ -144,6 +144,17 @@ def test_a_wrong_checksum_before_zeros_that_do_not_reach_the_end(tmp_path: Path)
     assert met == [(0, len(lost), False), Damage(len(lost), 500, "zeros")]
 
 
+@pytest.mark.parametrize("after", [0, 1, 2 << 20])
+def test_zeros_end_at_the_first_byte_that_is_none(tmp_path: Path, after: int) -> None:
+    """Written ones, which are read, in pieces of a MiB."""
+    for zeros in (11, 12, (1 << 20) - 17, (3 << 20) + 5):
+        behind = batch(base_offset=5)
+        met = walk(write(tmp_path, batch() + bytes(zeros) + behind + bytes(after)))
+        kinds = [part.kind if isinstance(part, Damage) else "batch" for part in met]
+        assert kinds == ["batch", "size", "batch", *["zeros"] * bool(after)]
+        assert met[1] == Damage(len(batch()), zeros, "size")
+
+
 def test_a_long_tail_of_zeros_is_looked_through_once(tmp_path: Path) -> None:
     path = write(tmp_path, batch())
     with path.open("ab") as file:
