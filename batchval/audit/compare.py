@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from batchval.audit.facts import hour_words
-from batchval.report.tables import render
+from batchval.report.tables import plain_table, render
 from batchval.report.words import human_seconds, plural, printable
 
 __all__ = ["Comparison", "Difference", "Pair", "compare"]
@@ -111,7 +111,7 @@ def _iso(hour: int | None) -> str | None:
 
 
 def _topics_table(topics: dict[str, Pair]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("topic", overflow="fold")
     for head in ("partitions", "first", "second", "lost", "behind", "duplicated", "moved", "lag"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -123,7 +123,7 @@ def _topics_table(topics: dict[str, Pair]) -> Table:
 
 
 def _hours_table(differences: Iterable[Difference]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("topic", overflow="fold")
     table.add_column("partition", justify="right", no_wrap=True)
     table.add_column("hour (UTC)", no_wrap=True)

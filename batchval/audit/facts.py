@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 
 from batchval.audit import costs
 from batchval.audit.rows import UNREADABLE
-from batchval.audit.state import CODECS
+from batchval.audit.state import BY_CODEC, CODECS
 
 __all__ = ["CODECS", "Codec", "Facts", "Totals", "gather", "hour_words", "of_group", "of_tables"]
 
 _COUNTS = ("batches", "records", "bytes", "control_batches", "refused")
 _ANOMALIES = ("offset_anomalies", "epoch_anomalies", "sequence_anomalies", "timestamp_outliers", "damaged_bytes")
-_BY_CODEC = ("batches", "records", "bytes", "uncompressed_bytes", "claims_batches", "claims_bytes")
 
 
 class Codec(NamedTuple):
@@ -141,7 +140,7 @@ def _count_columns() -> Iterator[str]:
     yield from _COUNTS
     yield from _ANOMALIES
     for codec in CODECS:
-        for name in _BY_CODEC:
+        for name in BY_CODEC:
             yield f"{name}_{codec}"
 
 
@@ -161,7 +160,7 @@ def _totals(row: Mapping[str, Any]) -> Totals:
     for name in (*_COUNTS, *_ANOMALIES):
         setattr(totals, name, row.get(f"{name}_sum") or 0)
     for codec in CODECS:
-        found = {name: row.get(f"{name}_{codec}_sum") for name in _BY_CODEC}
+        found = {name: row.get(f"{name}_{codec}_sum") for name in BY_CODEC}
         uncompressed = found.pop("uncompressed_bytes")
         if found["batches"]:
             counts = {name: value or 0 for name, value in found.items()}

@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from rich.table import Table
 from rich.text import Text
 
 from batchval.audit import costs
 from batchval.audit.state import CODECS
 from batchval.errors import BatchvalError
-from batchval.report.tables import render
+from batchval.report.tables import plain_table, render
 from batchval.report.words import plural
 
 __all__ = ["Assumptions", "Broker", "Plan", "PlanError", "parse_rate", "plan"]
@@ -136,7 +135,7 @@ class Plan:
         given = self.assumptions
         yield "brokers: validation at the leaders alone, without network threads, disks and copies"
         yield ""
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        table = plain_table()
         table.add_column("codec")
         for head in ("CPU-s/GB", "cores", "brokers", "by claims", "cores", "brokers"):
             table.add_column(head, justify="right", no_wrap=True)

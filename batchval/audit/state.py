@@ -23,6 +23,7 @@ from batchval.segment.check import IndexLie
 from batchval.types import CompressionType
 
 __all__ = [
+    "BY_CODEC",
     "CODECS",
     "COUNTERS",
     "EXTREMES",
@@ -47,13 +48,13 @@ _LAST_HOUR = 253_402_300_800_000 // HOUR_MS - 1  # of the year 9999
 AHEAD_MS = 3_600_000
 
 CODECS = tuple(codec.kafka_name for codec in CompressionType)
-_BY_CODEC = ("batches", "records", "bytes", "uncompressed_bytes", "claims_batches", "claims_bytes")
+BY_CODEC = ("batches", "records", "bytes", "uncompressed_bytes", "claims_batches", "claims_bytes")
 #: What is added up. ``refused``: batches that break a rule by themselves. ``timestamp_outliers``: more than an hour
 #: ahead of the segment's last write. ``uncompressed_bytes``: where the payload was opened. ``claims``: compressed
 #: batches that a broker or gate which honours claims could have let by without decompressing them.
 COUNTERS = (
     *("batches", "records", "bytes", "control_batches", "refused", "timestamp_outliers"),
-    *(f"{name}_{codec}" for codec in CODECS for name in _BY_CODEC),
+    *(f"{name}_{codec}" for codec in CODECS for name in BY_CODEC),
 )
 _AT = {name: i for i, name in enumerate(COUNTERS)}
 #: Least or highest of an hour's believed batches.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rich.table import Table
 from rich.text import Text
 
 from batchval.audit.facts import Facts, Totals
-from batchval.report.tables import render
+from batchval.report.tables import plain_table, render
 from batchval.report.words import human_bytes, human_seconds, plural, printable
 from batchval.rules import Rule
 
@@ -21,7 +20,7 @@ def terminal_summary(facts: Facts) -> str:
     parts = []
     topics = sorted(facts.topics.items(), key=lambda item: (-item[1].findings, -item[1].bytes, item[0]))
     if topics:
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        table = plain_table()
         table.add_column("topic", overflow="fold")
         for head in _HEADS:
             table.add_column(head, justify="right", no_wrap=True)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from batchval.report.words import printable
 
-__all__ = ["findings_table", "render"]
+__all__ = ["findings_table", "plain_table", "render"]
 
 _UNFOLDED = 100_000  # columns: a file has no width, and lines that are not folded can be searched
 _NARROW = 120  # below this a rule's slug gives way to the reason
@@ -36,11 +36,16 @@ def render(table: Table) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
+def plain_table(*, header: bool = True) -> Table:
+    """Columns with two blanks between them and no lines."""
+    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=header)
+
+
 def findings_table(findings: Iterable[Any]) -> str:
     """File, position, offset, rule and reason of each; in a narrow window the file stands on a line of its own."""
     width = _terminal_width()
     narrow = width is not None and width < _NARROW
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = plain_table()
     if not narrow:
         table.add_column("file", overflow="fold")
     least = (10, 8, 5) if narrow else (8, 6, 4)  # the tables of several files stand below each other
@@ -72,7 +77,7 @@ def findings_table(findings: Iterable[Any]) -> str:
 
 def _like(table: Table) -> Table:
     """An empty table of the same columns, without their heads."""
-    copy = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    copy = plain_table(header=False)
     for column in table.columns:
         copy.add_column(
             justify=column.justify, no_wrap=column.no_wrap, overflow=column.overflow, min_width=column.min_width
