@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.interop.kafka_broker import free_port
 from tests.support.go import GoMissing, installed
 
 PACKAGE, VERSION = "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"
@@ -26,16 +27,10 @@ ACCESS, SECRET, REGION = "batchval", "a-secret-of-the-tests", "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def s3_gateway(root: Path) -> Iterator[int]:
     """Serves the folders below ``root`` as buckets; the port on the loopback. GoMissing, RuntimeError."""
-    program, port = installed(PACKAGE, VERSION), _free_port()
+    program, port = installed(PACKAGE, VERSION), free_port()
     environment = os.environ | {"ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
     command = [str(program), "--port", f"127.0.0.1:{port}", "--region", REGION, "--quiet"]
     with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory(prefix="batchval-s3-") as about:

@@ -85,14 +85,15 @@ class ScriptedBroker:
                     response = await response
             if response is None:
                 return
-            held = response if isinstance(response, Held) else Held(response, 0, None)
-            whole = b"".join(held.response.encode(frame.correlation_id, frame.api_version))
-            if held is response:
+            held, response = (response, response.response) if isinstance(response, Held) else (None, response)
+            whole = b"".join(response.encode(frame.correlation_id, frame.api_version))
+            if held is not None:
                 writer.write(whole[: held.first])
                 if held.go is None:
                     return
                 await held.go.wait()
-            writer.write(whole[held.first :])
+                whole = whole[held.first :]
+            writer.write(whole)
 
     def _versions(self) -> list[ApiVersion]:
         spoken = []

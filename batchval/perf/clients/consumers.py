@@ -110,6 +110,6 @@ def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str]
     )
     return _opened(
         partitions_of(options, given["topic"], given["include"]),
-        lambda topics: OwnConsumer(options, topics, given["decode"], check_crcs=options.check_crcs),
+        lambda topics: OwnConsumer(options, topics, given["decode"]),
         "batchval",
     )

@@ -64,11 +64,11 @@ async def _partitions_of(options: ConsumerOptions, topic: str | None, include: s
 class OwnConsumer:
     """One consumer of the group, for one thread. Made in that thread or another; its loop runs where it is polled."""
 
-    def __init__(self, options: ConsumerOptions, topics: Collection[str], decode: str, *, check_crcs: bool) -> None:
+    def __init__(self, options: ConsumerOptions, topics: Collection[str], decode: str) -> None:
         self._options = options
         self._topics = list(topics)
         self._decode = decode
-        self._check_crcs = check_crcs
+        self._check_crcs = options.check_crcs
         self._loop = loop_factory()()
         self._consumer: Consumer | None = None
         self._assigned: frozenset[tuple[str, int]] | None = None
