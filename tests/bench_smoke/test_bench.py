@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.benches import on_path
+from tests.support.benches import ROOT, on_path, run
 
-ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "validation"
 
 
@@ -28,19 +24,6 @@ def bench_on_path() -> Iterator[None]:
 
 def module(name: str) -> ModuleType:
     return importlib.import_module(name)
-
-
-def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        # or pytest-benchmark would take it for one of pytest-xdist's workers, and measure nothing
-        env={key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"} | environment,
-        timeout=300,
-    )
 
 
 @pytest.fixture(scope="module")

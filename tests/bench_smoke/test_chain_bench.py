@@ -6,16 +6,13 @@ No time is asserted.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.benches import on_path
+from tests.support.benches import ROOT, on_path, run
 from tests.support.fixtures import needs_kafka
 
-ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "proxy"
 
 with on_path("proxy"):
@@ -26,17 +23,16 @@ with on_path("proxy"):
 pytestmark = pytest.mark.jvm
 
 
-def run(script: str, *words: str) -> str:
+def output(script: str, *words: str) -> str:
     needs_kafka()
-    command = [sys.executable, str(BENCH / script), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    done = run(BENCH / script, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_two_gates_in_a_row_are_measured(tmp_path: Path) -> None:
     out = tmp_path / "chain.json"
-    said = run("chain.py", "--quick", "--codec", "zstd", "--json", str(out))
+    said = output("chain.py", "--quick", "--codec", "zstd", "--json", str(out))
     ways = json.loads(out.read_text())["zstd"]
     assert list(ways) == list(chain.WAYS)
     for way, (sample,) in ways.items():
@@ -49,7 +45,7 @@ def test_two_gates_in_a_row_are_measured(tmp_path: Path) -> None:
 @pytest.mark.slow  # half a minute: five ways, each with a broker's warm-up
 def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "ingress"
-    said = run("ingress.py", "--quick", "--codecs", "lz4", "--out", str(out))
+    said = output("ingress.py", "--quick", "--codecs", "lz4", "--out", str(out))
     result = json.loads(out.with_suffix(".json").read_text())
     assert out.with_suffix(".md").read_text() == said.removesuffix("\n")
     ways = result["samples"]["lz4"]

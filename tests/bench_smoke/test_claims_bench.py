@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.benches import on_path
+from tests.support.benches import ROOT, on_path, run
 
-ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "claims"
 
 
@@ -29,14 +26,6 @@ def bench_on_path() -> Iterator[None]:
 
 def module(name: str) -> ModuleType:
     return importlib.import_module(name)
-
-
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    # one of pytest-xdist's workers would measure nothing
-    environment = {key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"}
-    return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, check=False, cwd=ROOT, timeout=300, env=environment
-    )
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +178,6 @@ def test_kafka_is_fed_the_same_stream(tmp_path: Path) -> None:
         if type(error).__name__ != "OracleUnavailable":  # the module is loaded anew each time, and its classes with it
             raise
         pytest.skip(str(error))
-    import os
 
     place = peers.Place(os.sched_getaffinity(0))
     kafka = jmh.Kafka(jmh.newest_java(), jar, tmp_path, place.prefix(), quick=True)

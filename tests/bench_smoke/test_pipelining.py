@@ -7,31 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.benches import ROOT, run
+
 BENCH = ROOT / "bench" / "pipelining"
 
 
 def test_pipelining_is_measured_and_written_down(tmp_path: Path) -> None:
     out = tmp_path / "result"
-    command = [
-        sys.executable,
-        str(BENCH / "one_connection.py"),
-        "--quick",
-        "--link",
-        "relay",
-        "--rtt",
-        "20",
-        "--records",
-        "10",
-    ]
-    done = subprocess.run(
-        [*command, "--out", str(out), "--fixed-buffer", "65536"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        timeout=120,
-    )
+    command = [BENCH / "one_connection.py", "--quick", "--link", "relay", "--rtt", 20, "--records", 10]
+    done = run(*command, "--out", out, "--fixed-buffer", 65536)
     assert done.returncode == 0, done.stderr
     assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")
     rows = json.loads(out.with_suffix(".json").read_text())["rows"]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import random
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.benches import on_path
+from tests.support.benches import ROOT, on_path, run
 
-ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "pipelining"
 
 with on_path("pipelining", "validation"):
@@ -145,9 +142,8 @@ def test_verdicts_say_missed_where_it_is_missed() -> None:
 def test_the_table_is_made(tmp_path: Path) -> None:
     """librdkafka's loop before a real broker, behind a relay that counts."""
     out = tmp_path / "table"
-    command = [sys.executable, str(BENCH / "table.py"), "--quick", "--link", "relay", "--rtt", "1"]
-    command += ["--peers", "librdkafka", "--cells", "one", "one-1", "tls", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    command = [BENCH / "table.py", "--quick", "--link", "relay", "--rtt", 1, "--peers", "librdkafka"]
+    done = run(*command, "--cells", "one", "one-1", "tls", "--out", out)
     assert done.returncode == 0, done.stderr
     assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")
     result = json.loads(out.with_suffix(".json").read_text())

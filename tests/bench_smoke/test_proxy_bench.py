@@ -12,9 +12,8 @@ import pytest
 
 from batchval import LogValidator
 from batchval.protocol.produce import ProduceRequestView
-from tests.support.benches import on_path
+from tests.support.benches import ROOT, on_path, run
 
-ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "proxy"
 
 with on_path("proxy"):
@@ -25,8 +24,7 @@ with on_path("proxy"):
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("proxy") / "result"
-    command = [sys.executable, str(BENCH / "proxies.py"), "--quick", "--codecs", "lz4", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    done = run(BENCH / "proxies.py", "--quick", "--codecs", "lz4", "--out", out)
     assert done.returncode == 0, done.stderr
     assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")
     answer: dict[str, Any] = json.loads(out.with_suffix(".json").read_text())

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.benches import on_path
+from tests.support.benches import ROOT, on_path
 
-ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench" / "spark"
 
 with on_path("spark"):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench"
 
 
 @contextlib.contextmanager
@@ -19,3 +22,17 @@ def on_path(*folders: str) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
+
+
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Python with these words, in the project's folder."""
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        # or pytest-benchmark would take it for one of pytest-xdist's workers, and measure nothing
+        env={key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"} | environment,
+        timeout=300,
+    )
