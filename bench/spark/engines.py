@@ -28,6 +28,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 
 import cells  # noqa: E402
 import machine  # noqa: E402
+import process_tree  # noqa: E402
 import segments  # noqa: E402
 
 from batchval.audit.rows import Options, read_range  # noqa: E402
@@ -38,27 +39,6 @@ RESULT = ROOT / "bench" / "results" / "audit-engines.json"
 SPLITS = (32 << 20, 256 << 20)
 WAYS = (("none", False), ("bad", False), ("all", False), ("all", True))
 BATCH_BYTES = 16_384
-_TICK = os.sysconf("SC_CLK_TCK")
-
-
-def tree_cpu_s() -> float:
-    """Of this process, of all below it, and of those below it that have ended and been waited for."""
-    children: dict[int, list[int]] = {}
-    spent: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-            spent[int(entry.name)] = sum(map(int, fields[11:15]))
-    total, left = 0, [os.getpid()]
-    while left:
-        pid = left.pop()
-        total += spent.get(pid, 0)
-        left += children.get(pid, [])
-    return total / _TICK
 
 
 def ranges(folder: Path, split_bytes: int) -> list[Range]:
@@ -94,12 +74,12 @@ def measure(folder: Path, size: int, rounds: int) -> dict[str, Any]:
             for split in SPLITS:
                 options = Options(rows=rows, split_bytes=split, deep=deep)
                 for engine in ("local", "spark"):
-                    cpu, wall = tree_cpu_s(), time.monotonic()
+                    cpu, wall = process_tree.cpu(), time.monotonic()
                     if engine == "local":
                         local(pool, folder, options)
                     else:
                         spark(started, folder, options)
-                    cpu, wall = tree_cpu_s() - cpu, time.monotonic() - wall
+                    cpu, wall = process_tree.cpu() - cpu, time.monotonic() - wall
                     way = f"{rows}, deep" if deep else rows
                     spent = f"{cpu / size * 1e9:.3f} CPU-s/GB, {wall:.2f} s"
                     print(f"{round_} {engine:5} {way:9} {split >> 20:4} MiB {spent}", file=sys.stderr, flush=True)

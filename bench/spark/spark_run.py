@@ -34,6 +34,7 @@ import machine  # noqa: E402
 import readme_section  # noqa: E402
 import result_files  # noqa: E402
 import segments  # noqa: E402
+from process_tree import cpu, tree  # noqa: E402
 
 from batchval.audit.rows import Options, read_range  # noqa: E402
 from batchval.audit.run import list_work  # noqa: E402
@@ -42,7 +43,6 @@ from batchval.audit.work import work  # noqa: E402
 
 SECTION = "spark"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-HZ = os.sysconf("SC_CLK_TCK")
 MIB = 1 << 20
 #: ways, and what they do; the first is what the next two stand beside
 WAYS = {
@@ -65,33 +65,6 @@ TARGETS = {
 
 
 # ---- processes ------------------------------------------------------------------------------------------------------
-
-
-def tree() -> dict[int, tuple[str, float]]:
-    """This process and all below it: the name, and CPU seconds with those of children that have ended."""
-    found: dict[int, tuple[str, float]] = {}
-    below: dict[int, list[int]] = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = file.read_text()
-        except OSError:
-            continue
-        pid, name = int(text.split()[0]), text[text.index("(") + 1 : text.rindex(")")]
-        fields = text.rpartition(")")[2].split()
-        found[pid] = name, sum(map(int, fields[11:15])) / HZ
-        below.setdefault(int(fields[1]), []).append(pid)
-    left, mine = [os.getpid()], {}
-    while left:
-        pid = left.pop()
-        if pid in found:
-            mine[pid] = found[pid]
-        left += below.get(pid, [])
-    return mine
-
-
-def cpu() -> float:
-    """CPU seconds of the tree until now. Spark's workers outlive a job, so none of it is lost with them."""
-    return sum(seconds for _, seconds in tree().values())
 
 
 def status(pid: int, field: str) -> int:
