@@ -82,10 +82,11 @@ def audit(
     from batchval.audit import outputs
     from batchval.audit.reduce import reduce
 
+    # nothing to read: no JVM either. One that does not start empties no folder
+    results = engine(todo.ranges, options, out) if todo.ranges else ()
     if out is not None:
         outputs.prepare(out)
     prepared()
-    results = engine(todo.ranges, options, out) if todo.ranges else ()  # nothing to read: no JVM either
     found = reduce(todo.listed, results, options, todo.known)
     if out is not None:
         outputs.finish(out, found.tables, found.files)

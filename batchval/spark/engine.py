@@ -7,23 +7,29 @@ a task that is run again (a lost executor) writes the same bytes to the same pla
 
 from __future__ import annotations
 
+import builtins
+import os
 import pickle
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from batchval.audit.local import WorkersLost
 from batchval.audit.rows import Options
 from batchval.audit.segments import Range
 from batchval.audit.work import RangeResult, work
 from batchval.spark.source import settle
+from batchval.spark.words import of_error, python_cause
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["run_spark"]
+__all__ = ["JobFailed", "run_spark"]
 
 #: tasks of a wave for each slot of the cluster: enough that its ragged end costs little
 DEEP: Final = 16
@@ -43,22 +49,54 @@ def run_spark(
 ) -> Iterator[RangeResult]:
     """Works through ranges, the largest of them first where the caller sorts so; results come as waves end.
 
-    ``progress`` gets the bytes of ranges that are done. Raises NoJava where a JVM is needed and none can be had, and
-    Spark's own error where a task fails four times: what storage refuses is in the result, so that is a defect or a
-    cluster that has gone. The session is ended if it was made here.
+    Spark is up when this returns. ``progress`` gets the bytes of ranges that are done. Raises NoJava where a JVM is
+    needed and none can be had, NotStarted where Spark cannot start as it was told, OSError for outputs that cannot be
+    written, and JobFailed where Spark gave up: what storage refuses is in the result, so that is a defect or a cluster
+    that has gone. The session is ended if it was made here. What a JVM says that is started here is not shown, unless
+    ``conf`` has a spark.log.level or BATCHVAL_TRACEBACK is set.
     """
+    from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
     from pyspark.sql import SparkSession
 
     from batchval.spark.start import session
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     before = SparkSession.getActiveSession()
-    spark = session(master, conf=conf, app_name="batchval audit")
+    shown = "spark.log.level" in (conf or {}) or os.environ.get("BATCHVAL_TRACEBACK")
+    said = None if shown else tempfile.TemporaryFile()  # noqa: SIM115 (the JVM has it to its end)
+    spark = session(master, conf=conf, app_name="batchval audit", said=said)
+    if said is not None:
+        # where a JVM dies, a server of pyspark's shows a traceback, and the job's own end says it too
+        servers: tuple[Any, ...] = (AccumulatorTCPServer, AccumulatorUnixServer)
+        for server in servers:
+            server.handle_error = lambda *_: None
+    return _results(spark, before is None, _waves(spark, iter(ranges), options, out, progress or (lambda done: None)))
+
+
+def _results(spark: SparkSession, ours: bool, waves: Iterator[RangeResult]) -> Iterator[RangeResult]:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
     try:
-        yield from _waves(spark, iter(ranges), options, out, progress or (lambda done: None))
+        yield from waves
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        if os.environ.get("BATCHVAL_TRACEBACK"):
+            raise
+        raise _told(error) from error
     finally:
-        if before is None:
-            spark.stop()
+        if ours:
+            with warnings.catch_warnings(), suppress(Exception):  # a JVM that is gone has stopped
+                warnings.simplefilter("ignore")
+                spark.stop()
+
+
+def _told(error: Exception) -> Exception:
+    """The same for a user. What a task says of its outputs is an OSError here too."""
+    name, words = python_cause(str(error)) or ("", "")
+    kind = getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, OSError):
+        return OSError(words)
+    return JobFailed(f"Spark gave up: {of_error(error)} (BATCHVAL_TRACEBACK=1 shows where)")
 
 
 def _waves(
@@ -81,6 +119,10 @@ def _waves(
         finally:
             for future in under_way:
                 future.cancel()
+
+
+class JobFailed(WorkersLost):
+    """A job of Spark's came to no end."""
 
 
 Run = Callable[[Sequence[Range], Options, "str | None"], "list[RangeResult]"]

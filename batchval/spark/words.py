@@ -1,0 +1,45 @@
+"""What Spark says when it fails, in one line: of a JVM's stderr, or of an error with Java's and Python's traces."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["of_error", "of_log", "python_cause"]
+
+_LONGEST: Final = 500
+_NOISE = re.compile(
+    r"\s+at |\s*\.\.\. \d+ more|WARNING: |Warning: |Using Spark's|Setting |To adjust|Picked up |\S+ \S+ (WARN|INFO) "
+    r"|.*ERROR SparkContext: Error initializing"
+)
+_BEFORE = re.compile(r'(\S+ \S+ ERROR [\w.$]+: )?(Exception in thread "[^"]*" )?(Caused by: )?([\w$]+\.[\w.$]+: )?')
+_JAVA = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*): (.*)$", re.MULTILINE)
+
+
+def of_log(text: str) -> str:
+    """The first line of a JVM's stderr that is more than its usual talk."""
+    telling = (_BEFORE.sub("", line.strip(), count=1) for line in text.splitlines() if not _NOISE.match(line))
+    return next((line[:_LONGEST] for line in telling if line), "it says nothing")
+
+
+def python_cause(text: str) -> tuple[str, str] | None:
+    """The class and the words of the Python error that a worker sent home, if one did."""
+    _, found, trace = text.partition("Traceback (most recent call last):\n")
+    errors = _PYTHON.findall(trace.partition("\n\tat ")[0]) if found else []
+    return errors[-1] if errors else None
+
+
+def of_error(error: BaseException) -> str:
+    """The Python error of a task; else what Java says, and why."""
+    try:
+        text = str(error)
+    except Exception:  # py4j asks a JVM for the words, which may be gone
+        return type(error).__name__
+    if cause := python_cause(text):
+        return f"{cause[0]}: {cause[1]}"[:_LONGEST]
+    said = _JAVA.findall(text)
+    if not said:
+        return text.strip().partition("\n")[0][:_LONGEST] or type(error).__name__
+    first, last = said[0].strip(), said[-1].strip()
+    return (first if last in first else f"{first}: {last}")[:_LONGEST]
