@@ -373,16 +373,29 @@ class Producer:
         await self._transactional().send_offsets(offsets, group_id, generation_id, member_id, group_instance_id)
 
     async def commit_transaction(self) -> None:
-        """Flushes, then commits. Raises what made that impossible: then abort, or close if fenced."""
+        """Flushes, then commits. Raises what made that impossible: then abort, or close if fenced.
+
+        RequestTimeoutError (or the caller's own cancellation) behind the flush: the commit may have come about. As with
+        Kafka's producer it can then be asked for again, or the producer closed, and nothing else.
+        """
         transactions = self._transactional()
-        transactions.must_be(State.IN_TRANSACTION)
-        transactions.state = State.ENDING
-        await self._flush(None, lambda: transactions.state is not State.ENDING)
-        if transactions.state is not State.ENDING:
-            assert transactions.error is not None
-            raise transactions.error
+        transactions.must_be(State.IN_TRANSACTION, State.COMMITTING)
+        if transactions.state is State.IN_TRANSACTION:
+            transactions.state = State.ENDING
+            try:
+                await self._flush(None, lambda: transactions.state is not State.ENDING)
+            except asyncio.CancelledError:
+                if transactions.state is State.ENDING:
+                    transactions.state = State.IN_TRANSACTION
+                raise
+            if transactions.state is not State.ENDING:
+                assert transactions.error is not None
+                raise transactions.error
+            transactions.state = State.COMMITTING
         try:
             await transactions.end(True, self.options.max_block_ms)
+        except RequestTimeoutError:
+            raise
         except Exception as error:
             transactions.failed(error)
             raise
@@ -405,6 +418,9 @@ class Producer:
             await transactions.end(False, self.options.max_block_ms)
         except Exception as error:
             transactions.failed(error)
+            raise
+        except asyncio.CancelledError:  # it can be asked for again
+            transactions.failed(TransactionAbortedError("the transaction's abort was cancelled"))
             raise
         finally:
             self._sender.on_failed = transactions.failed

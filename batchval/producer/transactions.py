@@ -55,6 +55,7 @@ class State(Enum):
     READY = "no transaction"
     IN_TRANSACTION = "in a transaction"
     ENDING = "ending a transaction"
+    COMMITTING = "in a transaction whose commit is not answered: commit again, or close"
     ABORTABLE = "in a transaction that can only be aborted"
     FATAL = "in no state to go on"
 
@@ -102,7 +103,7 @@ class Transactions:
         code = getattr(error, "code", None)
         if isinstance(error, ProducerFencedError) or code in _FATAL:
             self._is_fatal(error)
-        elif self.state in (State.IN_TRANSACTION, State.ENDING):
+        elif self.state in (State.IN_TRANSACTION, State.ENDING, State.COMMITTING):
             self.state, self.error = State.ABORTABLE, error
             self._bump_at_the_end = True
 

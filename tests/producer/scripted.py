@@ -59,6 +59,7 @@ class ScriptedBroker:
         self.requests: list[ProduceRequest] = []
         self.ids = 0
         self.ends: list[tuple[bool, int]] = []  # of transactions: committed, and the batches that were kept before
+        self.mute_ends = 0  # so many ends are taken, and not answered
         self.errors: list[BaseException] = []
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -145,6 +146,9 @@ class ScriptedBroker:
         elif key == EndTxnRequest.api_key:
             _, end = EndTxnRequest.parse(frame)
             self.ends.append((end.committed, sum(map(len, self.logs.values()))))
+            if self.mute_ends:
+                self.mute_ends -= 1
+                return True
             response = EndTxnResponse()
         else:
             assert key == ProduceRequest.api_key

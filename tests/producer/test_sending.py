@@ -14,13 +14,14 @@ import pytest
 from batchval.core.batch import RecordBatch
 from batchval.core.claims import TAG, compute, from_tag
 from batchval.errors import ErrorCode
-from batchval.network.errors import BrokerError
+from batchval.network.errors import BrokerError, RequestTimeoutError
 from batchval.producer import BatchDone, Producer, ProducerOptions
 from batchval.producer.errors import (
     BufferExhaustedError,
     DeliveryTimeoutError,
     ProducerClosedError,
     RecordTooLargeError,
+    TransactionStateError,
 )
 from tests.producer.scripted import ScriptedBroker
 
@@ -269,6 +270,63 @@ def test_a_record_that_fails_while_its_transaction_is_aborted_makes_no_gap() -> 
                     await aborting
             assert broker.values(0) == [b"first", b"second", b"first", b"first", b"second"]
             assert [committed for committed, _ in broker.ends] == [True, False, True]
+
+    run(work())
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_commit_without_an_answer_can_only_be_repeated(cancelled: bool) -> None:
+    """As with Kafka's producer: it may have come about, so an abort would say what is not so."""
+
+    async def work() -> None:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(
+                options(
+                    broker, transactional_id="id", max_block_ms=1_000, request_timeout_ms=700, delivery_timeout_ms=900
+                )
+            ) as producer,
+        ):
+            await producer.init_transactions()
+            producer.begin_transaction()
+            await producer.produce("t", b"once", partition=0)
+            broker.mute_ends = 2
+            with pytest.raises(TimeoutError if cancelled else RequestTimeoutError):
+                await asyncio.wait_for(producer.commit_transaction(), 0.3 if cancelled else None)
+            with pytest.raises(TransactionStateError, match="commit again, or close"):
+                await producer.abort_transaction()
+            with pytest.raises(TransactionStateError, match="commit again, or close"):
+                producer.begin_transaction()
+            with pytest.raises(TransactionStateError, match="commit again, or close"):
+                await producer.produce("t", b"too late", partition=0)
+            broker.mute_ends = 0
+            await producer.commit_transaction()
+            producer.begin_transaction()
+            await producer.produce("t", b"next", partition=0)
+            await producer.commit_transaction()
+            assert broker.values(0) == [b"once", b"next"]
+            assert {committed for committed, _ in broker.ends} == {True}
+
+    run(work())
+
+
+def test_a_transaction_s_end_that_was_cancelled_can_be_asked_for_again() -> None:
+    async def work() -> None:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(options(broker, transactional_id="id")) as producer,
+        ):
+            await producer.init_transactions()
+            for end in (producer.commit_transaction, producer.abort_transaction):
+                producer.begin_transaction()
+                broker.holding = True
+                await fill(producer, [end.__name__.encode()], [])
+                await until(lambda: broker.held)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(end(), 0.05)  # it waits for the record
+                broker.let_go()
+                await end()
+            assert [committed for committed, _ in broker.ends] == [True, False]
 
     run(work())
 
