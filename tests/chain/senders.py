@@ -89,14 +89,22 @@ class JavaSender:
     ACK = struct.Struct(">qiq")
 
     def __init__(
-        self, number: int, bootstrap: str, topic: str, partitions: int, share: int, seconds: float, codec: str
+        self,
+        number: int,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        share: int,
+        seconds: float,
+        codec: str,
+        in_flight: int,
     ) -> None:
         self.number, self.topic, self.sent = number, topic, 0
         self.acked: list[Acked] = []
         self.errors: list[str] = []
         self.directory = tempfile.TemporaryDirectory()
         self.file = Path(self.directory.name) / "acks"
-        words = (bootstrap, topic, partitions, number, share, seconds, codec, self.file)
+        words = (bootstrap, topic, partitions, number, share, seconds, codec, self.file, in_flight)
         command = java_command("tests/chain/java/Sender.java", *map(str, words), heap="256m", jvm=[QUIET])
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
@@ -193,8 +201,11 @@ def chase(
     over = threading.Event()
     share = -(-records // (producers + java))
     expected_s = max(1.0, len(kills) * sum(pause_s) / 2)
+    # A broker that was killed knows of each producer its last batch alone (Kafka 4.4.0). One before it that comes again
+    # is out of order to it; Java's client then raises its epoch and sends all again, what was stored too.
+    in_flight = 1 if set(kills) & set("bx") else 5
     virtual = [
-        JavaSender(producers + n, gate.bootstrap, topic, partitions, share, expected_s, codecs[(n + 1) % 5])
+        JavaSender(producers + n, gate.bootstrap, topic, partitions, share, expected_s, codecs[(n + 1) % 5], in_flight)
         for n in range(java)
     ]
 

@@ -18,6 +18,7 @@ from support.network import Calls, client, until
 from batchval.network.api_versions import ApiVersions
 from batchval.network.errors import DisconnectError, NetworkError, UnsupportedVersionError
 from batchval.network.request import Node
+from batchval.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +122,14 @@ def node_of(broker: KafkaBroker) -> Node:
     return Node(1, broker.host, broker.port)
 
 
-async def made(c: Any, node: Node, request: Any) -> None:
-    """The topic is there and has a leader."""
+async def made(c: Any, node: Node, request: Any, topic: bytes) -> None:
+    """The topic is there and has a leader, and the leader knows it."""
     while not (await c.send(node, request)).response:
+        await asyncio.sleep(0.05)
+    asked = ListOffsetsRequest(
+        -1, 0, [ListOffsetsTopic(topic.decode(), [ListOffsetsPartition(0, -1, -1)])], api_version=5
+    )
+    while (await c.send(node, asked)).response.topics[0].partitions[0].error_code:
         await asyncio.sleep(0.05)
 
 
@@ -134,7 +140,7 @@ async def test_kafka_keeps_the_order_of_pipelined_idempotent_batches(
     """The broker itself refuses a batch that overtakes another."""
     node, topic = node_of(kafka), f"order-{loop_kind}".encode()
     async with client(network_api_versions=FromTheFuture()) as c:
-        await made(c, node, produce.Metadata(topic))
+        await made(c, node, produce.Metadata(topic), topic)
         payload = produce.records(10)
         futures = [c.send(node, produce.Produce(topic, payload, 10, 4711, 10 * n)) for n in range(300)]
         answers = [(await future).response for future in futures]
@@ -153,7 +159,7 @@ async def test_kafka_killed_with_requests_in_flight(kafka: KafkaBroker, produce:
     """All that was outstanding fails, once; an idempotent producer that sends it again ends with each batch once."""
     node, topic = node_of(kafka), f"killed-{loop_kind}".encode()
     async with client(network_api_versions=FromTheFuture()) as c:
-        await made(c, node, produce.Metadata(topic))
+        await made(c, node, produce.Metadata(topic), topic)
         payload = produce.records(10)
 
         def batch(n: int) -> Any:

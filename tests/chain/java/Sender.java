@@ -19,7 +19,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * An idempotent producer that notes what it was told. Record n goes to partition n modulo PARTITIONS; values are those
  * of record_checker.py. Spread over SECONDS; sends until its standard input ends and SHARE records are out.
  *
- * java -cp CLASSPATH Sender.java BOOTSTRAP TOPIC PARTITIONS NUMBER SHARE SECONDS CODEC FILE
+ * java -cp CLASSPATH Sender.java BOOTSTRAP TOPIC PARTITIONS NUMBER SHARE SECONDS CODEC FILE IN_FLIGHT
  *
  * FILE: of each acknowledgement int64 sequence, int32 partition, int64 offset. Standard output: "sending" at the first
  * acknowledgement, at the end "sent N", then a line for each error.
@@ -36,6 +36,7 @@ public class Sender {
                 "reconnect.backoff.ms", 20, "reconnect.backoff.max.ms", 200, "retry.backoff.ms", 20,
                 "retry.backoff.max.ms", 200));
         config.put("linger.ms", 2);
+        config.put("max.in.flight.requests.per.connection", Integer.parseInt(args[8]));
         config.put("compression.type", args[6]);
         config.put("max.block.ms", 180_000);
         int[] lanes = new int[partitions];
