@@ -133,6 +133,7 @@ class PartitionQueue:
     last_acked_sequence: int = -1
     last_acked_offset: int = -1
     sequenced: list[ProducerBatch] = field(default_factory=list)  # have a sequence and no answer that settles them
+    doubted: list[ProducerBatch] = field(default_factory=list)  # the first of these: the next one's answer says of them
     unresolved: bool = False  # it is not known whether the broker has one that was given up
     rewind: bool = False  # sequences start anew when nothing is on the wire
 

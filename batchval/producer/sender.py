@@ -406,7 +406,10 @@ class Sender:
             log.log(level, "%s: a batch of %d bytes was split", batch.partition, batch.builder.wire_size)
             self.accumulator.release(batch)
         elif self.sequences is not None and code in _NO_SEQUENCE_USED:
-            if self.sequences.should_retry(batch, code, log_start_offset):
+            if self.sequences.doubts(batch, code):
+                return
+            all_doubted = self._doubts_end(batch)
+            if self.sequences.should_retry(batch, code, log_start_offset, all_doubted):
                 self._retry_or_fail(batch, error, True)
             else:
                 self._fail(batch, error, True)
@@ -428,16 +431,29 @@ class Sender:
         batch.retry_at_ms = self.now_ms() + backoff * random.uniform(0.8, 1.2)
         batch.partition.requeue(batch)
 
+    def _doubts_end(self, batch: ProducerBatch) -> bool:
+        """No answer will say of the doubted ones (if there are any) that they are stored: they go again."""
+        doubted, batch.partition.doubted = batch.partition.doubted, []
+        for one in doubted:
+            if one is not batch:
+                batch.partition.requeue(one)
+        return bool(doubted)
+
     def _fail(self, batch: ProducerBatch, error: Exception, broker_has_it_not: bool) -> None:
         if batch.is_done:
             self._free(batch)
             return
+        self._doubts_end(batch)
         if self.sequences is not None:
             self.sequences.given_up(batch, broker_has_it_not)
         self.on_failed(error)
         self._done(batch, -1, -1, error)
 
     def _acknowledged(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        if batch.partition.doubted:
+            doubted, batch.partition.doubted = batch.partition.doubted, []
+            for one in doubted:
+                self._acknowledged(one, -1, -1)
         if self.sequences is not None:
             self.sequences.acknowledged(batch, base_offset)
         if batch.is_done:
@@ -485,6 +501,8 @@ class Sender:
                 continue
             if batch in batch.partition.queue:
                 batch.partition.queue.remove(batch)
+            if batch in batch.partition.doubted:
+                batch.partition.doubted.remove(batch)
             if self.sequences is not None:
                 self.sequences.given_up(batch, False)
             self._done(batch, -1, -1, error)

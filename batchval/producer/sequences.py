@@ -66,7 +66,7 @@ class Sequences:
                 return False
             self._rewound(queue)
         if batch.sequence >= 0:
-            return queue.sequenced[0] is batch
+            return queue.sequenced[len(queue.doubted)] is batch
         if queue.unresolved:
             if queue.sequenced or queue.on_the_wire:
                 return False
@@ -110,8 +110,29 @@ class Sequences:
         if batch in batch.partition.sequenced:
             batch.partition.sequenced.remove(batch)
 
-    def should_retry(self, batch: ProducerBatch, code: int, log_start_offset: int) -> bool:
-        """For UNKNOWN_PRODUCER_ID and OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry)."""
+    def doubts(self, batch: ProducerBatch, code: int) -> bool:
+        """Whether the broker may have this batch although it says OUT_OF_ORDER_SEQUENCE_NUMBER, and another will tell.
+
+        A broker that was killed finds in its log of each producer the last batch alone (ProducerStateManager, 4.4.0).
+        Of five that it had stored and not answered, sent again, only the fifth is a duplicate to it, the others are out
+        of order. So the next is asked for: a broker that has it, or takes it, has all before it. (Kafka's client raises
+        the epoch and sends all again: they are in the log twice.)
+        """
+        queue, at = batch.partition, len(batch.partition.doubted)
+        if code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or queue.rewind or queue.unresolved:
+            return False
+        if batch.attempts < 2 or batch.sequence_was_reset:
+            return False
+        if queue.sequenced[at : at + 1] != [batch] or at + 1 == len(queue.sequenced):
+            return False
+        queue.doubted.append(batch)
+        return True
+
+    def should_retry(self, batch: ProducerBatch, code: int, log_start_offset: int, all_doubted: bool) -> bool:
+        """For UNKNOWN_PRODUCER_ID and OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry).
+
+        ``all_doubted``: the broker says so of all that were sent before, so it has none of them.
+        """
         queue = batch.partition
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:
             if log_start_offset == -1 or (batch.sequence_was_reset and queue.sequenced[:1] != [batch]):
@@ -125,7 +146,7 @@ class Sequences:
             return False
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             is_next = batch.sequence == next_sequence(queue.last_acked_sequence, 1)
-            if not queue.unresolved and (batch.sequence_was_reset or not is_next):
+            if not all_doubted and not queue.unresolved and (batch.sequence_was_reset or not is_next):
                 return True  # one before it failed, and is tried again first
             if not self.transactional:
                 self.bump(queue)

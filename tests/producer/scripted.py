@@ -94,6 +94,13 @@ class ScriptedBroker:
         for writer, chunks in held:
             self._answer(writer, chunks)
 
+    def forget(self) -> None:
+        """As Kafka's broker that was killed: of each producer it knows the last batch alone."""
+        last: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+        for where in self.seen:
+            last[where[:2]] = where
+        self.seen = {where: self.seen[where] for where in last.values()}
+
     def values(self, partition: int) -> list[bytes]:
         return [bytes(one.value or b"") for batch in self.logs[partition] for one in RecordBatch(batch).records()]
 

@@ -69,3 +69,33 @@ def test_killed_with_five_in_flight(broker: KafkaBroker, codec: str) -> None:
     assert [stamp for batch in done for stamp in batch.stamps] == list(range(sent))
     values = [value for _, _, _, value, _, _ in read_all(broker, topic)]
     assert [int((value or b"")[:9]) for value in values] == list(range(sent))
+
+
+def test_killed_after_five_were_stored_and_not_answered(broker: KafkaBroker) -> None:
+    """It knows the fifth alone when it is up again, and calls the four before it out of order."""
+    topic = "stored-and-killed"
+
+    async def work() -> list[int]:
+        options = ProducerOptions(bootstrap_servers=[broker.bootstrap], batch_size=1_000, linger_ms=0)
+        async with Producer(options) as producer:
+            offsets: list[Any] = [(await producer.produce(topic, b"0", partition=0)).offset]
+            connection = producer._client.network.connection(producer._metadata.leader(topic, 0))
+            assert connection is not None
+            connection._transport.pause_reading()
+            for n in range(1, 9):
+                value = b"%d" % n * 900  # a batch of its own
+                await producer.produce_async(
+                    topic, value, partition=0, callback=lambda where, error: offsets.append(error or where.offset)
+                )
+            await until(lambda: producer._client.network.in_flight_count() == 5)
+            log = broker.data / f"{topic}-0" / "00000000000000000000.log"
+            await until(lambda: log.read_bytes().count(b"5" * 900) == 1)
+            await asyncio.to_thread(broker.kill)
+            connection._transport.abort()  # the answers lie unread
+            await asyncio.to_thread(broker.start)
+            await until(lambda: len(offsets) == 9)
+            return offsets
+
+    offsets = asyncio.run(asyncio.wait_for(work(), 120))
+    assert offsets == [0, -1, -1, -1, -1, 5, 6, 7, 8]
+    assert [value[:1] for _, _, _, value, _, _ in read_all(broker, topic)] == [b"%d" % n for n in range(9)]

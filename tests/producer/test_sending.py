@@ -23,7 +23,7 @@ from batchval.producer.errors import (
     RecordTooLargeError,
     TransactionStateError,
 )
-from tests.producer.scripted import ScriptedBroker
+from tests.producer.scripted import ScriptedBroker, no_fault
 
 RETRIED = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CORRUPT_MESSAGE, None]
 
@@ -327,6 +327,97 @@ def test_a_transaction_s_end_that_was_cancelled_can_be_asked_for_again() -> None
                 broker.let_go()
                 await end()
             assert [committed for committed, _ in broker.ends] == [True, False]
+
+    run(work())
+
+
+@pytest.mark.parametrize("stored", range(1, 6))
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional: bool) -> None:
+    """Five in flight, some of them stored, none answered; killed. The answer to the last says of those before it."""
+
+    async def work() -> None:
+        more = {"transactional_id": "id"} if transactional else {}
+        async with ScriptedBroker() as broker, Producer(options(broker, **more)) as producer:
+            if transactional:
+                await producer.init_transactions()
+                producer.begin_transaction()
+            await producer.produce("t", b"first" * 30, partition=0)
+            broker.holding = True
+            told: list[Any] = []
+            broker.faults.extend([no_fault] * stored + [lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 5)
+            values = [b"%d" % n * 150 for n in range(5)]
+            await fill(producer, values, told)
+            await until(lambda: len(broker.held) == 5)
+            broker.faults.clear()
+            broker.forget()
+            broker.holding = False
+            broker.cut()
+            await producer.produce("t", b"last", partition=0)
+            if transactional:
+                await producer.commit_transaction()
+            assert broker.values(0) == [b"first" * 30, *values, b"last"]
+            assert [(value, error) for value, _, error in told] == [(value, None) for value in values]
+            assert [None if where.offset < 0 else where.offset for _, where, _ in told] == [
+                None if n < stored - 1 else n + 1 for n in range(5)
+            ]
+            assert producer.buffer_used == 0
+            assert {RecordBatch(one).producer_epoch for one in broker.logs[0]} == {0}
+
+    run(work())
+
+
+@pytest.mark.parametrize("then", ["lost", "refused", "given up", "closed"])
+def test_doubts_that_come_to_nothing(then: str) -> None:
+    """All are out of order to the broker (it has lost its log's end), or the one that would tell is no more."""
+
+    async def work() -> None:
+        more = {"delivery_timeout_ms": 1_500, "request_timeout_ms": 1_000} if then == "given up" else {}
+        async with ScriptedBroker() as broker:
+            producer = Producer(options(broker, **more))
+            await producer.produce("t", b"first" * 30, partition=0)
+            broker.holding = True
+            told: list[Any] = []
+            await fill(producer, [b"%d" % n * 150 for n in range(3)], told)
+            await until(lambda: len(broker.held) == 3)
+            broker.holding = False
+            out_of_order = lambda partition, batch: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # noqa: E731
+            if then == "lost":
+                del broker.logs[0][1:]
+                (where, (epoch, _)) = next(iter(broker.states.items()))
+                broker.states[where] = epoch, -5 & 0x7FFFFFFF  # so that nothing is next
+                broker.seen.clear()
+            elif then == "refused":
+                broker.faults.extend([out_of_order, lambda partition, batch: ErrorCode.INVALID_RECORD])
+            else:
+                broker.faults.append(out_of_order)
+                broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 10_000)
+            broker.cut()
+            if then == "closed":
+                await until(
+                    lambda: (
+                        producer._sender.accumulator.active
+                        and any(queue.doubted for queue in producer._sender.accumulator.active)
+                    )
+                )
+                await producer.close(timeout_ms=0)
+                assert [type(error) for _, _, error in told] == [ProducerClosedError] * 3
+                assert producer.buffer_used == 0
+                return
+            await until(lambda: len(told) == 3)
+            broker.faults.clear()
+            errors = [error for _, _, error in told]
+            if then == "lost":
+                assert errors == [None] * 3
+                assert broker.values(0) == [b"first" * 30, *(b"%d" % n * 150 for n in range(3))]
+            elif then == "refused":
+                assert [type(error) for error in errors] == [type(None), BrokerError, type(None)]
+            else:
+                assert [type(error) for error in errors] == [DeliveryTimeoutError] * 3
+            await producer.produce("t", b"last", partition=0)
+            assert broker.values(0)[-1] == b"last"
+            assert producer.buffer_used == 0
+            await producer.close()
 
     run(work())
 
