@@ -14,6 +14,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from batchval.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from batchval.protocol.messages.produce import ProduceResponse
 from tests.chain.senders import IDEMPOTENT, Sender, read_all
 from tests.interop.kafka_broker import KafkaBroker, two_brokers
@@ -88,13 +94,25 @@ def to_the_wrong_one(gate: RunningProxy, node: int, topic: str, version: int = 1
         return ProduceResponse.decode(read_frame(sock), version)
 
 
-def test_leaders_change_under_producers(cluster: tuple[KafkaBroker, KafkaBroker], gate: RunningProxy) -> None:
+def leads(gate: RunningProxy, node: int, topic: str) -> bool:
+    """Whether the broker itself takes itself for partition 0's leader: it hears of a new one when it hears of it."""
+    asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, -1)])], api_version=5)
+    with socket.create_connection(gate.proxy.listening[node], 10) as sock:
+        sock.sendall(b"".join(asked.encode(1, "test")))
+        answer = ListOffsetsResponse.decode(read_frame(sock), 5)
+        return answer.topics[0].partitions[0].error_code != NOT_LEADER
+
+
+def test_leaders_change_under_producers(
+    cluster: tuple[KafkaBroker, KafkaBroker], gate: RunningProxy, request: pytest.FixtureRequest
+) -> None:
     topic = made(gate, "moving", [1, 2], [2, 1])
     own, brokers = gate.own_ports(), {broker.port for broker in cluster}
     nodes, stop = Nodes(), threading.Event()
     senders = [Sender(n, gate.bootstrap, topic, 2, {**IDEMPOTENT, **nodes.config, "linger.ms": 1}) for n in range(2)]
     threads = [sending(sender, stop) for sender in senders]
     admin = KafkaAdminClient(bootstrap_servers=gate.bootstrap)
+    request.addfinalizer(admin.close)  # its thread would go on through other tests
     for change in range(6):
         eventually(lambda: all(len(sender.acked) > 200 * (change + 1) for sender in senders), 30)  # noqa: B023
         first, second = (2, 1) if change % 2 == 0 else (1, 2)
@@ -103,6 +121,7 @@ def test_leaders_change_under_producers(cluster: tuple[KafkaBroker, KafkaBroker]
         eventually(lambda: not admin.list_partition_reassignments(), 20)
         admin.elect_leaders(0, {topic: [0, 1]}, raise_errors=False)
         eventually(lambda: leaders(gate, topic) == [first, second], 20)  # noqa: B023
+        eventually(lambda: not leads(gate, second, topic), 20)  # noqa: B023
         answer = to_the_wrong_one(gate, second, topic)
         (told,) = answer.responses[0].partition_responses
         assert (told.error_code, told.current_leader.leader_id) == (NOT_LEADER, first)
@@ -112,7 +131,6 @@ def test_leaders_change_under_producers(cluster: tuple[KafkaBroker, KafkaBroker]
     stop.set()
     for thread in threads:
         thread.join(90)
-    admin.close()
     assert [sender.errors for sender in senders] == [[], []]
     assert {port for _, port in gate.proxy.listening.values()} <= nodes.ports <= own
     assert not own & brokers
