@@ -66,7 +66,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         await asyncio.sleep(0.01)
     connection.close()
     steady = [one for one in answered if steady_from <= one[0] <= until]
-    if wrong or len(steady) < 2:
+    if wrong or not steady or steady[-1][0] == steady[0][0]:  # none, or all at once
         return {"error": wrong[:1] or ["too few answers"]}
     # between answers: the first one's own time lies before them
     seconds = steady[-1][0] - steady[0][0]
