@@ -101,6 +101,14 @@ def _resolve(profile: str, kept: Path) -> None:
     fresh.replace(kept)
 
 
+def _is_stopped(thread: Path) -> bool:
+    """Of /proc/PID/task/TID; one that has ended is, too."""
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] in "tTZX"
+    except OSError:
+        return True
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
@@ -219,6 +227,12 @@ class KafkaBroker:
     def pause(self) -> None:
         """SIGSTOP: connections stay open, nothing is answered."""
         self._signal(signal.SIGSTOP)
+        assert self.process is not None
+        threads, until = Path(f"/proc/{self.process.pid}/task"), time.monotonic() + self.timeout
+        while not all(map(_is_stopped, threads.iterdir())):  # one after the other, and may answer until they are
+            if time.monotonic() > until:
+                raise TimeoutError("the broker does not stop")
+            time.sleep(0.001)
 
     def resume(self) -> None:
         """Returns when it takes part again; after a long pause its own controller has shut it out for a moment."""
