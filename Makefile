@@ -13,9 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BATCHVAL_BUILD ?= release
 export BATCHVAL_BUILD
 SEED ?= 1
-# how many processes run the tests: one more than there are cores, since many wait for a broker, four at most; 0: none
-# but the first (for a debugger)
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n < 4 ? n + 1 : 4)))
+# how many processes run the tests: one for each core, four at most; 0: none but the first (for a debugger)
+JOBS ?= auto
 # options of bench/validation/run.py
 BENCH ?= --write-readme
 # options of bench/claims/side_by_side.py
@@ -57,10 +56,10 @@ demo:  ## judges segments in front of you, then stands before a cluster: under t
 	@$(DEMO)/bin/python -m demo.gate
 
 test: build  ## all tests this machine can run, in at most ten minutes; says what was skipped and why
-	@$(PY) -m pytest -n $(JOBS) -m 'not slow'
+	@$(PY) -m pytest -n $(JOBS) --maxprocesses 4 -m 'not slow'
 
 test-full: build  ## the long tests too
-	@$(PY) -m pytest -n $(JOBS)
+	@$(PY) -m pytest -n $(JOBS) --maxprocesses 4
 
 check: lint  ## lint, and the tests that read the sources: stubs, public names, imports, documents
 	$(PY) -m pytest -q tests/contract
