@@ -50,7 +50,7 @@ help:
 
 build: $(VENV)/.packages $(BUILT)  ## .venv with all extras, the extension modules built in place
 
-demo:  ## judges segments in front of you, then stands before a cluster: under two minutes from the clone
+demo:  ## judges segments in front of you, then stands before a cluster: about two minutes from the clone
 	@$(MAKE) ENV=$(DEMO) $(BUILT)
 	@$(DEMO)/bin/python -m demo.run
 	@$(DEMO)/bin/python -m demo.gate
