@@ -7,6 +7,7 @@ when the whole partition is.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -343,10 +344,16 @@ def _changed(segment: SegmentInfo, results: Sequence[RangeResult]) -> str | None
 _NUMBERED = {rule.number: rule for rule in Rule}
 _BY_NUMBER = [_NUMBERED.get(number) for number in range(max(_NUMBERED) + 1)]
 _NAMES = {
-    "rule": pa.array([rule.id if rule else None for rule in _BY_NUMBER]),
-    "slug": pa.array([rule.slug if rule else None for rule in _BY_NUMBER]),
-    "error_code": pa.array([rule.error_code.name if rule and rule.error_code else None for rule in _BY_NUMBER]),
+    "rule": [rule.id if rule else None for rule in _BY_NUMBER],
+    "slug": [rule.slug if rule else None for rule in _BY_NUMBER],
+    "error_code": [rule.error_code.name if rule and rule.error_code else None for rule in _BY_NUMBER],
 }
+
+
+@functools.cache
+def _names(column: str) -> pa.Array:
+    """Made when it is asked for: pyarrow's first array brings pandas with it, while workers wait for their ranges."""
+    return pa.array(_NAMES[column], pa.string())
 
 
 def _errors(segment: SegmentInfo, found: pa.Table) -> pa.Table:
@@ -356,7 +363,7 @@ def _errors(segment: SegmentInfo, found: pa.Table) -> pa.Table:
     columns = [
         pa.repeat(pa.scalar(whose[one.name], one.type), found.num_rows)
         if one.name in whose
-        else _NAMES[one.name].take(found["rule"])
+        else _names(one.name).take(found["rule"])
         if one.name in _NAMES
         else files.take(found["in_index"].cast(pa.int8()))
         if one.name == "file"
