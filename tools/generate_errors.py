@@ -19,7 +19,7 @@ TARGET = ROOT / "batchval" / "errors.py"
 MARK = "# generated from kafka-clients {version}\n"
 VERSION = "4.4.0"
 
-sys.path.insert(0, str(ROOT / "tests" / "conformance"))
+sys.path.insert(0, str(ROOT))
 
 
 def generated(errors: list[dict[str, Any]], version: str = VERSION) -> str:
@@ -47,7 +47,7 @@ def renewed(text: str, errors: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    import oracle
+    from tests.conformance import oracle
 
     errors = [json.loads(line) for line in oracle.run("errors").splitlines()]
     text = TARGET.read_text("utf-8")

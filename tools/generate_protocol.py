@@ -12,9 +12,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import protocol_messages
-import protocol_walkers
-from kafka_definitions import ROOT, Definition, Definitions, Field, jar, snake
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools import protocol_messages, protocol_walkers  # noqa: E402
+from tools.kafka_definitions import Definition, Definitions, Field, jar, snake  # noqa: E402
 
 TARGET = ROOT / "batchval" / "protocol"
 

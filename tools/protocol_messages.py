@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterator
 
-from kafka_definitions import Definition, Field, Struct, Versions
+from tools.kafka_definitions import Definition, Field, Struct, Versions
 
 TYPES = {
     "bool": "bool", "float64": "float", "string": "str", "bytes": "bytes", "records": "Records", "uuid": "bytes",

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kafka_definitions import FIXED, Definition, Definitions, Field, Struct, Versions, snake
+from tools.kafka_definitions import FIXED, Definition, Definitions, Field, Struct, Versions, snake
 
 
 @dataclass

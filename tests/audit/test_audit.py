@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.batches import NONE, ZSTD, batch, record, records
 
 from batchval.audit.local import run_local
 from batchval.audit.manifest import Manifest
@@ -23,6 +22,7 @@ from batchval.audit.state import RangeResult
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
 from batchval.segment import check
+from tests.support.batches import NONE, ZSTD, batch, record, records
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 NAME = "00000000000000000000.log"

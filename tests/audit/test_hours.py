@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.batches import batch, record
 
 from batchval.audit.local import run_local
 from batchval.audit.reduce import Audit
@@ -22,6 +21,7 @@ from batchval.audit.run import audit, list_work
 from batchval.audit.state import COUNTERS, HOUR_MS, HOURS_OF_A_SEGMENT, Hours
 from batchval.audit.store import SegmentInfo
 from batchval.core.crc32c import crc32c
+from tests.support.batches import batch, record
 
 SEGMENT = SegmentInfo("", "t", 0, base_offset=0, size=0, mtime_ns=0)
 NOW = 495_000  # an hour of 2026

@@ -11,9 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.batches import GZIP, NOW, ZSTD, batch, message, record, records, with_crc, wrapper
-from support.claims import Said, carrying
-from support.segments import segment
 
 from batchval.audit import rows as rows_module
 from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, Options, read_range, to_rows
@@ -23,6 +20,19 @@ from batchval.core.columns import SCHEMA_VERSION
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.segment.reader import LocalFile
+from tests.support.batches import (
+    GZIP,
+    NOW,
+    ZSTD,
+    batch,
+    message,
+    record,
+    records,
+    with_crc,
+    wrapper,
+)
+from tests.support.claims import Said, carrying
+from tests.support.segments import segment
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 DEFAULT = Options()

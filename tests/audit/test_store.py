@@ -12,14 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import fs
-from support.batches import batch
-from support.segments import segment
 
 from batchval.audit import store as store_module
 from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, Options, read_range
 from batchval.audit.segments import Range, cut
 from batchval.audit.store import SegmentInfo, Store, Unreadable, one_line
 from batchval.errors import BatchvalError
+from tests.support.batches import batch
+from tests.support.segments import segment
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 UUID = "0123456789abcdef0123456789abcdef"

@@ -23,7 +23,15 @@ from batchval.proxy.config import Upstream
 from batchval.proxy.policies import read_brokers, read_topic_configs
 from tests.auth.conftest import USERS, Guarded
 from tests.auth.gates import RunningSettings
-from tests.support.proxy import RunningProxy, batch, codes, damaged, eventually, produce_frame, read_frame
+from tests.support.proxy import (
+    RunningProxy,
+    batch,
+    codes,
+    damaged,
+    eventually,
+    produce_frame,
+    read_frame,
+)
 from tests.support.topics import make_topic
 
 pytestmark = pytest.mark.jvm

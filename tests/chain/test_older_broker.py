@@ -17,7 +17,15 @@ from batchval.proxy.options import TopicPolicies
 from batchval.proxy.server import carried
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import running_kafka
-from tests.support.proxy import RunningProxy, batch, codes, damaged, eventually, produce_frame, read_frame
+from tests.support.proxy import (
+    RunningProxy,
+    batch,
+    codes,
+    damaged,
+    eventually,
+    produce_frame,
+    read_frame,
+)
 from tests.support.topics import make_topic
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]  # a broker and jars of its own

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.batches import batch, record, records
-from support.fixtures import take_sigint
+
+from tests.support.batches import batch, record, records
+from tests.support.fixtures import take_sigint
 
 Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.batches import NOW, ZSTD, batch, record, records
+
+from tests.support.batches import NOW, ZSTD, batch, record, records
 
 Run = Callable[..., tuple[int, str, str]]
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.batches import GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, message, record, records
 
 from batchval.core import claims
+from tests.support.batches import GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, message, record, records
 
 Run = Callable[..., tuple[int, str, str]]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "segments"

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.batches import NOW, batch, records
+
+from tests.support.batches import NOW, batch, records
 
 Run = Callable[..., tuple[int, str, str]]
 DATA = batch(records(2))

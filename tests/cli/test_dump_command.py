@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.batches import CODECS, GZIP, NOW, batch, fields, message, record, records, wrapper
+
+from tests.support.batches import (
+    CODECS,
+    GZIP,
+    NOW,
+    batch,
+    fields,
+    message,
+    record,
+    records,
+    wrapper,
+)
 
 Run = Callable[..., tuple[int, str, str]]
 

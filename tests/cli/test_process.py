@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.batches import batch, record
-from support.fixtures import take_sigint
 
 import batchval
 from batchval import compression
 from batchval.core import crc32c
+from tests.support.batches import batch, record
+from tests.support.fixtures import take_sigint
 
 Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]

@@ -13,12 +13,12 @@ from typing import Any
 import lz4.block
 import pytest
 import zstandard
-from support.batches import LZ4, NOW, ZSTD, batch, records
 
 from batchval import compression
 from batchval.compression import native, packages
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from tests.support.batches import LZ4, NOW, ZSTD, batch, records
 
 ROOT = Path(__file__).resolve().parents[2]
 

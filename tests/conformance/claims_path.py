@@ -26,12 +26,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import oracle  # noqa: E402
-
 from batchval.cli.cases import policy_of  # noqa: E402
 from batchval.core.claims import BatchClaims, attach, compute, to_tag  # noqa: E402
 from batchval.core.validator import LogValidator  # noqa: E402
 from batchval.policy import TopicPolicy  # noqa: E402
+from tests.conformance import oracle  # noqa: E402
 
 NO_JDK = 3
 SAME = ("ok", "error_code", "rule", "record_errors", "reports", "next_offset", "max_timestamp", "records_count")

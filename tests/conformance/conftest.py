@@ -1,7 +1,8 @@
 """What the tests of this folder share: the oracle, where there is a JDK."""
 
-import oracle
 import pytest
+
+from tests.conformance import oracle
 
 
 @pytest.fixture(scope="session")

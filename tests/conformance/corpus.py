@@ -13,7 +13,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import oracle
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.conformance import oracle
 
 FILE = Path(__file__).resolve().parents[2] / "fixtures" / "corpus" / "sample.jsonl.gz"
 SEEDS = (104, 107, 110)

@@ -24,11 +24,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import oracle  # noqa: E402
-
 from batchval import compression  # noqa: E402
 from batchval.cli.cases import STAGES, Case, NotACase, compare, read_cases  # noqa: E402
 from batchval.errors import BatchvalError  # noqa: E402
+from tests.conformance import oracle  # noqa: E402
 
 DEFAULT_CASES = 2000
 NO_JDK = 3

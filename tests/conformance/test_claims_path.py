@@ -3,11 +3,11 @@
 from collections import Counter
 from pathlib import Path
 
-import claims_path
 import pytest
 
 from batchval import compression
 from batchval.core.columns import scan_batches
+from tests.conformance import claims_path
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 GOLDEN = sorted((FIXTURES / "golden").rglob("cases.jsonl"))

@@ -14,14 +14,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import corpus
-import fresh
 import pytest
 
 from batchval import compression
 from batchval.cli.cases import compare, kafka_answers, policy_of, read_cases
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
+from tests.conformance import corpus, fresh
 
 FOUND = Path(__file__).with_name("found.jsonl")
 SAMPLE = list(read_cases([corpus.FILE]))

@@ -1,16 +1,11 @@
 """batchval/errors.py holds Kafka's own error codes, and its generator can tell."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
 from batchval.errors import RETRIABLE, ErrorCode
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-import generate_errors
+from tools import generate_errors
 
 pytestmark = pytest.mark.jvm
 

@@ -199,12 +199,11 @@ def test_import_linter_agrees(tmp_path: Path) -> None:
 
 
 def test_no_two_scripts_share_a_name() -> None:
-    """Benches and fuzzers put their folders on sys.path and import one another by bare name, and one test run imports
-    many of them: whichever folder comes first would answer for the other.
+    """Benches put their folders on sys.path and import one another by bare name, and one test run imports many of
+    them: whichever folder comes first would answer for the other.
     """
     places: dict[str, list[str]] = {}
-    for folder in ("bench", "tests"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if path.stem != "conftest" and not (path.parent / "__init__.py").exists():
-                places.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
+    for path in sorted((ROOT / "bench").rglob("*.py")):
+        if path.stem != "conftest":
+            places.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

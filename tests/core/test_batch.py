@@ -9,7 +9,12 @@ import sys
 from typing import Any
 
 import pytest
-from support.batches import (
+
+from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
+from batchval.errors import BatchvalError
+from batchval.types import CompressionType, TimestampType
+from tests.contract.sources import ROOT
+from tests.support.batches import (
     CODECS,
     GZIP,
     LZ4,
@@ -27,11 +32,6 @@ from support.batches import (
     varint,
     wrapper,
 )
-
-from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
-from batchval.errors import BatchvalError
-from batchval.types import CompressionType, TimestampType
-from tests.contract.sources import ROOT
 
 FULL = [
     record(0, key=b"k0", value=b"v0", headers=[(b"a", b"1"), (b"a", None), (b"", b"")], timestamp_delta=5),
@@ -334,8 +334,8 @@ def test_what_a_batch_says_of_itself() -> None:
 
 DEATHS = """
 import gc, sys
-sys.path.insert(0, "tests")
-from support.batches import batch
+sys.path.insert(0, ".")
+from tests.support.batches import batch
 from batchval.core.batch import RecordBatch
 
 class Holder: pass

@@ -6,12 +6,12 @@ import struct
 
 import numpy as np
 import pytest
-from support.batches import GZIP, ZSTD, batch, message, records, with_crc
-from support.claims import carrying
 
 from batchval.core.columns import BatchColumns, follow, scan_batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from tests.support.batches import GZIP, ZSTD, batch, message, records, with_crc
+from tests.support.claims import carrying
 
 PARTS = [batch(records(2), base_offset=2 * i) for i in range(10)]
 SIZE = len(PARTS[0])

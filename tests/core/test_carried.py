@@ -10,8 +10,6 @@ import struct
 from typing import Any
 
 import pytest
-from support.batches import CODECS, GZIP, LZ4, NOW, ZSTD, batch, fields, record, records, with_crc
-from support.claims import Said, carried, carrying, damage
 
 from batchval.core.batch import NotABatch, RecordBatch, batches
 from batchval.core.claims import attach, compute
@@ -19,6 +17,19 @@ from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
+from tests.support.batches import (
+    CODECS,
+    GZIP,
+    LZ4,
+    NOW,
+    ZSTD,
+    batch,
+    fields,
+    record,
+    records,
+    with_crc,
+)
+from tests.support.claims import Said, carried, carrying, damage
 
 ACCEPTING = TopicPolicy(accept_claims_header=True)
 STRICT = LogValidator(ACCEPTING)

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.batches import (
+
+from batchval.core import crc32c as core_crc
+from batchval.core.batch import RecordBatch
+from batchval.core.claims import TAG, BatchClaims, attach, compute, from_tag, read, strip, to_tag
+from batchval.core.columns import scan_batches
+from batchval.errors import BatchvalError
+from tests.support.batches import (
     CODECS,
     GZIP,
     HEADER,
@@ -26,13 +32,7 @@ from support.batches import (
     records,
     varint,
 )
-from support.claims import Said, carried, carrying, damage, tag
-
-from batchval.core import crc32c as core_crc
-from batchval.core.batch import RecordBatch
-from batchval.core.claims import TAG, BatchClaims, attach, compute, from_tag, read, strip, to_tag
-from batchval.core.columns import scan_batches
-from batchval.errors import BatchvalError
+from tests.support.claims import Said, carried, carrying, damage, tag
 
 ROOT = Path(__file__).parents[2]
 SEGMENTS = sorted((ROOT / "fixtures" / "segments").rglob("*.log"))

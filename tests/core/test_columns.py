@@ -10,13 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
-from support.batches import CODECS, GZIP, LZ4, NOW, ZSTD, batch, fields, message, record, records, with_crc, wrapper
 
 from batchval.core.batch import RecordBatch
 from batchval.core.columns import BASE_COLUMNS, CHECK_COLUMNS, SCHEMA_VERSION, resynchronise, scan_batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
+from tests.support.batches import (
+    CODECS,
+    GZIP,
+    LZ4,
+    NOW,
+    ZSTD,
+    batch,
+    fields,
+    message,
+    record,
+    records,
+    with_crc,
+    wrapper,
+)
 
 PLAIN = batch(records(3))
 RANDOM = random.Random(61)

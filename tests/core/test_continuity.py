@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.batches import GZIP, NOW, batch, message, records, wrapper
 
 from batchval.core.columns import scan_batches
 from batchval.core.continuity import PRODUCER_ID_EXPIRATION_MS, Continuity, Finding
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
+from tests.support.batches import GZIP, NOW, batch, message, records, wrapper
 
 
 def at(base: int, count: int = 1, **said: Any) -> bytes:

@@ -6,7 +6,12 @@ import random
 import struct
 
 import pytest
-from support.batches import (
+
+from batchval import compression
+from batchval.compression.compressors import compress as kafkas
+from batchval.core.validator import LogValidator
+from batchval.policy import TopicPolicy
+from tests.support.batches import (
     CODECS,
     GZIP,
     LZ4,
@@ -20,11 +25,6 @@ from support.batches import (
     records,
     wrapper,
 )
-
-from batchval import compression
-from batchval.compression.compressors import compress as kafkas
-from batchval.core.validator import LogValidator
-from batchval.policy import TopicPolicy
 
 KAFKA = LogValidator(mode="kafka")
 

@@ -6,9 +6,9 @@ import random
 import zlib
 
 import pytest
-from support.batches import crc32c as bitwise
 
 from batchval.core import crc32c
+from tests.support.batches import crc32c as bitwise
 
 KERNELS = crc32c.usable_kernels()
 RANDOM = random.Random(32)

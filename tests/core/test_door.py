@@ -10,7 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.batches import (
+
+from batchval.core.claims import compute
+from batchval.core.result import RecordValidationStats
+from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
+from batchval.policy import TopicPolicy
+from tests.support.batches import (
     CODECS,
     GZIP,
     LZ4,
@@ -25,13 +31,7 @@ from support.batches import (
     varint,
     wrapper,
 )
-from support.claims import Said, carrying, tag
-
-from batchval.core.claims import compute
-from batchval.core.result import RecordValidationStats
-from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError
-from batchval.policy import TopicPolicy
+from tests.support.claims import Said, carrying, tag
 
 COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
 ANSWER = ("ok", "error_code", "rule", "record_errors", "record_error_rules", "reports", "next_offset", "max_timestamp")

@@ -8,8 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from hostile.buffers import Guarded
-from support.batches import (
+
+from batchval.core.batch import NotABatch, batches
+from batchval.core.columns import scan_batches
+from batchval.core.fetched import walk_fetched
+from batchval.errors import BatchvalError
+from tests.hostile.buffers import Guarded
+from tests.support.batches import (
     CODECS,
     GZIP,
     LZ4,
@@ -24,11 +29,6 @@ from support.batches import (
     with_crc,
     wrapper,
 )
-
-from batchval.core.batch import NotABatch, batches
-from batchval.core.columns import scan_batches
-from batchval.core.fetched import walk_fetched
-from batchval.errors import BatchvalError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "segments"
 CONTROL, TRANSACTIONAL = 32, 16

@@ -10,12 +10,23 @@ import lz4.block
 import lz4.frame
 import pytest
 import zstandard
-from support.batches import CODECS, LZ4, NOW, SNAPPY, ZSTD, batch, compress, message, record, wrapper
 
 from batchval import compression
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
+from tests.support.batches import (
+    CODECS,
+    LZ4,
+    NOW,
+    SNAPPY,
+    ZSTD,
+    batch,
+    compress,
+    message,
+    record,
+    wrapper,
+)
 
 RANDOM = random.Random(4)
 RECORDS = b"".join(record(i, value=b"value %d " % i * 5) for i in range(20))

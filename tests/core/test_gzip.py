@@ -8,11 +8,11 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
-from support.batches import GZIP, NOW, batch, record
 
 from batchval.core.gzip import inflate
 from batchval.core.validator import LogValidator
 from batchval.rules import Rule
+from tests.support.batches import GZIP, NOW, batch, record
 
 RANDOM = random.Random(1951)
 

@@ -6,11 +6,11 @@ import random
 import struct
 
 import pytest
-from support.batches import GZIP, NOW, batch, fields, message, records, wrapper
 
 from batchval.core.batch import NotABatch, RecordBatch
 from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
+from tests.support.batches import GZIP, NOW, batch, fields, message, records, wrapper
 
 KAFKA = LogValidator(mode="kafka")
 PLAIN = batch(records(2))

@@ -6,7 +6,13 @@ import struct
 from typing import Any, NamedTuple
 
 import pytest
-from support.batches import (
+
+from batchval.core.validator import LogValidator
+from batchval.errors import ErrorCode
+from batchval.policy import TopicPolicy
+from batchval.rules import Rule
+from batchval.types import AppendOrigin, CompressionType
+from tests.support.batches import (
     CODECS,
     GZIP,
     LZ4,
@@ -22,12 +28,6 @@ from support.batches import (
     with_crc,
     wrapper,
 )
-
-from batchval.core.validator import LogValidator
-from batchval.errors import ErrorCode
-from batchval.policy import TopicPolicy
-from batchval.rules import Rule
-from batchval.types import AppendOrigin, CompressionType
 
 INT_MAX, INT_MIN, LONG_MAX = 2**31 - 1, -(2**31), 2**63 - 1
 KAFKA = LogValidator(mode="kafka")

@@ -6,13 +6,25 @@ import struct
 from typing import Any, NamedTuple
 
 import pytest
-from support.batches import CODECS, GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, compress, message, record, wrapper
 
 from batchval.core.batch import batches
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
+from tests.support.batches import (
+    CODECS,
+    GZIP,
+    LZ4,
+    NOW,
+    SNAPPY,
+    ZSTD,
+    batch,
+    compress,
+    message,
+    record,
+    wrapper,
+)
 
 WRAPPED = {name: codec for name, codec in CODECS.items() if name not in ("none", "zstd")}
 KAFKA = LogValidator(mode="kafka")

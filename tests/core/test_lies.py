@@ -9,12 +9,26 @@ import struct
 from typing import Any
 
 import pytest
-from support.batches import GZIP, LZ4, NOW, SNAPPY, ZSTD, Body, batch, blob, compress, raw, record, records, varint
-from support.claims import Said, carrying, tag
 
 from batchval.core.claims import compute
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
+from tests.support.batches import (
+    GZIP,
+    LZ4,
+    NOW,
+    SNAPPY,
+    ZSTD,
+    Body,
+    batch,
+    blob,
+    compress,
+    raw,
+    record,
+    records,
+    varint,
+)
+from tests.support.claims import Said, carrying, tag
 
 COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
 KEYED = [record(i, key=b"k%d" % i, timestamp_delta=d) for i, d in enumerate((10, 0, 20))]

@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from support.batches import CODECS, NOW, Body, batch, blob, raw, record, records, uvarint, varint
 
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
+from tests.support.batches import (
+    CODECS,
+    NOW,
+    Body,
+    batch,
+    blob,
+    raw,
+    record,
+    records,
+    uvarint,
+    varint,
+)
 
 OK, INVALID, FAILS = None, 87, -1
 S = Rule.__members__

@@ -14,13 +14,24 @@ import zlib
 import lz4.block
 import pytest
 import snappy
-from support.batches import CODECS, GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, message, record, varint
 
 from batchval import compression
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
+from tests.support.batches import (
+    CODECS,
+    GZIP,
+    LZ4,
+    NOW,
+    SNAPPY,
+    ZSTD,
+    batch,
+    message,
+    record,
+    varint,
+)
 
 BLOCK = 1024
 BLOCKS = 40

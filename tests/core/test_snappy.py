@@ -7,11 +7,11 @@ import struct
 
 import pytest
 import snappy
-from support.batches import NOW, SNAPPY, batch, record, uvarint
 
 from batchval.core.snappy import decode
 from batchval.core.validator import LogValidator
 from batchval.rules import Rule
+from tests.support.batches import NOW, SNAPPY, batch, record, uvarint
 
 RANDOM = random.Random(77)
 

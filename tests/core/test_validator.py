@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.batches import (
+
+from batchval import compression
+from batchval.core.batch import RecordBatch, batches
+from batchval.core.result import RecordValidationStats, RejectedBatch
+from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError, ErrorCode
+from batchval.policy import TopicPolicy
+from batchval.rules import Rule
+from batchval.types import AppendOrigin, CompressionType
+from tests.support.batches import (
     CODECS,
     GZIP,
     LZ4,
@@ -29,15 +38,6 @@ from support.batches import (
     record,
     records,
 )
-
-from batchval import compression
-from batchval.core.batch import RecordBatch, batches
-from batchval.core.result import RecordValidationStats, RejectedBatch
-from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError, ErrorCode
-from batchval.policy import TopicPolicy
-from batchval.rules import Rule
-from batchval.types import AppendOrigin, CompressionType
 
 STRICT = LogValidator()
 KAFKA = LogValidator(mode="kafka")

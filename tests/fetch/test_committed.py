@@ -9,15 +9,14 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from interop.kafka_broker import KafkaBroker
-from support.batches import batch, record, records
 
 from batchval.core.batch import batches
 from batchval.core.fetched import walk_fetched
 from batchval.fetch import Consumer, ConsumerRecord
 from batchval.fetch.committed import committed_parts
-
-from .test_consumer import made, options
+from tests.fetch.test_consumer import made, options
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.batches import batch, record, records
 
 CONTROL, TRANSACTIONAL = 32, 16
 Log = list[tuple[bytes, int, int, bool]]  # a batch, its producer, its base offset, whether it is to be left out

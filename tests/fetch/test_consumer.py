@@ -12,8 +12,6 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
-from interop.kafka_broker import KafkaBroker
-from support.topics import make_topic
 
 from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError
@@ -28,6 +26,8 @@ from batchval.fetch import (
     TopicPartition,
 )
 from batchval.network.errors import RequestTimeoutError, UnknownTopicOrPartitionError
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.topics import make_topic
 
 pytestmark = pytest.mark.jvm
 

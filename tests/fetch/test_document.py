@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.kafka_broker import KafkaBroker
 
 from batchval.core.fetched import walk_fetched
 from batchval.fetch import Consumer, ConsumerOptions
 from tests.fetch.test_consumer import filled, made, values
+from tests.interop.kafka_broker import KafkaBroker
 
 PAGE = Path(__file__).parents[2] / "docs" / "fetch.md"
 

@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.batches import ZSTD, batch, records
-from support.scripted import Held, ScriptedBroker, metadata
 
 from batchval.core.batch import NotABatch
 from batchval.errors import BatchvalError
@@ -28,6 +26,8 @@ from batchval.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from tests.support.batches import ZSTD, batch, records
+from tests.support.scripted import Held, ScriptedBroker, metadata
 
 TOPIC = "t"
 

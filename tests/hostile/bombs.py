@@ -20,9 +20,9 @@ import lz4.block
 import snappy
 import zstandard
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from seeds import batch, record, varint  # noqa: E402
+from tests.hostile.seeds import batch, record, varint
 
 __all__ = ["BOMBS", "CLAIMS", "LIMIT_SMALL", "MIB", "bomb", "measure"]
 

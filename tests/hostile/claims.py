@@ -10,12 +10,11 @@ import dataclasses
 import random
 from typing import Any
 
-from buffers import buffer_of
-from differential import Setup
-
 from batchval.core.claims import BatchClaims, attach, compute, strip, to_tag
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from tests.hostile.buffers import buffer_of
+from tests.hostile.differential import Setup
 
 __all__ = ["claims_case"]
 

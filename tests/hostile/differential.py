@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import random
 import re
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "reference"))
-
-import mutator
-import reference
-from buffers import buffer_of
-from kafka_model import batches, builder, java, lz4_stream
-from seeds import NOW
 
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
+from tests.hostile import mutator
+from tests.hostile.buffers import buffer_of
+from tests.hostile.seeds import NOW
+from tests.reference import reference
+from tests.reference.kafka_model import batches, builder, java, lz4_stream
 
 __all__ = ["DEFAULTS", "Setup", "compare", "known", "setups", "strict_invariants"]
 

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 _REPORT_EVERY = 60.0
 _SHOWN = 5
@@ -25,7 +25,7 @@ _SHOWN = 5
 def _work(  # type: ignore[no-untyped-def]
     target: str, seconds: float, seed: int, corpus: tuple[Path, ...], executions: int | None, place, sender
 ) -> None:
-    from targets import TARGETS, Run
+    from tests.hostile.targets import TARGETS, Run
 
     run = Run(seconds, seed, corpus, executions, place)
     last = time.monotonic()
@@ -45,7 +45,7 @@ def _work(  # type: ignore[no-untyped-def]
 
 
 def _judge_quietly(case: dict[str, object]) -> None:
-    from targets import replay
+    from tests.hostile.targets import replay
 
     replay(case)
 
@@ -70,7 +70,7 @@ class _Worker:
 
     def _died(self) -> dict[str, object]:
         """The input that ended the process, if one alone does it again."""
-        from targets import last_cases
+        from tests.hostile.targets import last_cases
 
         what = [f"the process ended with {self.process.exitcode}"]
         for case in last_cases(self.target, self.seed, self.corpus, (self.place[0], self.place[1])):
@@ -104,7 +104,7 @@ class _Worker:
 
 
 def _replay(paths: list[Path]) -> int:
-    from targets import replay
+    from tests.hostile.targets import replay
 
     left = 0
     for path in paths:
@@ -119,7 +119,7 @@ def _replay(paths: list[Path]) -> int:
 
 
 def main() -> int:
-    from targets import TARGETS
+    from tests.hostile.targets import TARGETS
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each target")

@@ -15,11 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [
-    str(Path(__file__).parents[2]),
-    str(Path(__file__).parent),
-    str(Path(__file__).parents[1] / "conformance"),
-]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 HERE = Path(__file__).parents[2] / "fixtures" / "hostile"
 STREAMS = ("inflate", "snappy")
@@ -33,7 +29,7 @@ def _kind(finding: dict[str, Any]) -> str:
 
 
 def _chosen(paths: list[Path]) -> list[dict[str, Any]]:
-    from differential import known
+    from tests.hostile.differential import known
 
     kinds: dict[str, dict[str, dict[str, Any]]] = {}
     for path in paths:
@@ -49,7 +45,7 @@ def _chosen(paths: list[Path]) -> list[dict[str, Any]]:
 
 
 def _with_answers(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    import oracle
+    from tests.conformance import oracle
 
     asked = [
         {

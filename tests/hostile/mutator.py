@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from buffers import Slots
+from tests.hostile.buffers import Slots
 
 __all__ = ["LARGEST_CASE", "Mutator", "crc32c", "xxh32"]
 

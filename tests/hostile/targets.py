@@ -20,14 +20,6 @@ from typing import Any
 
 import numpy as np
 import snappy
-from buffers import Slots, buffer_of
-from claims import claims_case
-from differential import Setup, compare, compare_strict, setups, strict_invariants
-from kafka_model.java import JavaError
-from kafka_model.snappy_stream import decode_block
-from mutator import LARGEST_CASE, Mutator
-from seeds import deflate_seeds, seeds, snappy_seeds
-from wire import Frames, judge
 
 from batchval import compression
 from batchval.core.batch import NotABatch, RecordBatch, batches
@@ -38,6 +30,14 @@ from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.reader import SegmentFile
+from tests.hostile.buffers import Slots, buffer_of
+from tests.hostile.claims import claims_case
+from tests.hostile.differential import Setup, compare, compare_strict, setups, strict_invariants
+from tests.hostile.mutator import LARGEST_CASE, Mutator
+from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
+from tests.hostile.wire import Frames, judge
+from tests.reference.kafka_model.java import JavaError
+from tests.reference.kafka_model.snappy_stream import decode_block
 
 __all__ = ["TARGETS", "Finding", "Run", "last_cases", "replay"]
 

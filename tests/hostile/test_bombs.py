@@ -4,11 +4,11 @@ Bounds of time are five times the figures that hold on a quiet machine: 60 ms at
 """
 
 import pytest
-from bombs import BOMBS, CLAIMS, LIMIT_SMALL, MIB, bomb, measure
-from seeds import batch, compress, varint
 
 from batchval import compression
 from batchval.core.validator import DEFAULT_MAX_DECOMPRESSED_BYTES, LogValidator
+from tests.hostile.bombs import BOMBS, CLAIMS, LIMIT_SMALL, MIB, bomb, measure
+from tests.hostile.seeds import batch, compress, varint
 
 QUICK = ("gzip, one", "snappy, one", "lz4, one", "zstd, one", "lz4, many", "zstd, many")
 

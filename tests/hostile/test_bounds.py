@@ -3,13 +3,13 @@
 import time
 
 import pytest
-from seeds import NOW, batch, compress, legacy, record, wrapper
 
 from batchval import compression
 from batchval.core.batch import RecordBatch, batches
 from batchval.core.columns import resynchronise, scan_batches
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
+from tests.hostile.seeds import NOW, batch, compress, legacy, record, wrapper
 
 ERRORS_KEPT = 1 << 16  # of a batch's record errors, in strict mode
 STRICT = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1, cleanup_policy="compact"))

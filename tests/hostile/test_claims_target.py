@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import claims
-from targets import TARGETS, Run, replay
+from tests.hostile import claims
+from tests.hostile.targets import TARGETS, Run, replay
 
 
 def run(executions: int) -> Run:

@@ -1,10 +1,10 @@
 """Where Kafka's zstd stream fetches input (131,075 bytes at a time) decides what a frame that is cut off means."""
 
 import pytest
-from differential import Setup, compare, compare_strict
-from seeds import NOW, batch, compress, record
 
 from batchval import compression
+from tests.hostile.differential import Setup, compare, compare_strict
+from tests.hostile.seeds import NOW, batch, compress, record
 
 FETCH = 131_075
 SETUP = Setup.of({"now": NOW})

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from buffers import buffer_of, exact, guarded
-from differential import Setup, known
-from targets import TARGETS, replay
 
 from batchval import compression
 from batchval.cli.cases import compare, read_cases
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
+from tests.hostile.buffers import buffer_of, exact, guarded
+from tests.hostile.differential import Setup, known
+from tests.hostile.targets import TARGETS, replay
 
 HERE = Path(__file__).parents[2] / "fixtures" / "hostile"
 BATCHES = list(read_cases([HERE / "batches.jsonl"]))

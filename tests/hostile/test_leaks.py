@@ -8,14 +8,14 @@ import gc
 import sys
 
 import pytest
-from differential import setups
-from mutator import Mutator
-from seeds import NOW, seeds
 
 from batchval import compression
 from batchval.core.batch import NotABatch, RecordBatch
 from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
+from tests.hostile.differential import setups
+from tests.hostile.mutator import Mutator
+from tests.hostile.seeds import NOW, seeds
 
 ROUNDS = 5
 ATTEMPTS = 3

@@ -8,19 +8,17 @@ import sys
 import textwrap
 from pathlib import Path
 
-import differential
-import mutator
 import numpy as np
 import pytest
-import targets
-from buffers import PAGE, Slots, exact, guarded
-from kafka_model import java, lz4_stream
-from seeds import NOW, batch, record, seeds
-from targets import TARGETS, Run
 
 from batchval.core.validator import LogValidator
+from tests.hostile import differential, mutator, targets
+from tests.hostile.buffers import PAGE, Slots, exact, guarded
+from tests.hostile.seeds import NOW, batch, record, seeds
+from tests.hostile.targets import TARGETS, Run
+from tests.reference.kafka_model import java, lz4_stream
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 1.5
 SEED = 20
 
@@ -98,9 +96,9 @@ def test_an_over_read_by_one_is_a_signal():
     """The guard page is what makes the other tests mean something."""
     script = f"""
         import sys
-        sys.path[:0] = [{str(HERE)!r}]
+        sys.path.insert(0, {str(ROOT)!r})
         import ctypes
-        from buffers import guarded
+        from tests.hostile.buffers import guarded
         view = guarded(b"abc")
         address = ctypes.addressof(ctypes.c_char.from_buffer(view))
         ctypes.string_at(address, int(sys.argv[1]))
@@ -136,9 +134,9 @@ def test_the_fuzzer_sees_a_signal(tmp_path):
     """fuzz.py takes the death of a target for a finding, saves the input that did it, and ends with 1."""
     script = f"""
         import os, sys
-        sys.path[:0] = [{str(HERE)!r}]
+        sys.path.insert(0, {str(ROOT)!r})
         import multiprocessing.connection
-        import fuzz, targets
+        from tests.hostile import fuzz, targets
         real = targets._snappy_case
         targets._snappy_case = lambda data: os.abort() if len(data) > 200 else real(data)
         sys.argv = ["fuzz.py", "--target", "snappy", "--seconds", "9", "--seed", "3", "--out", {str(tmp_path)!r}]

@@ -10,8 +10,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from buffers import buffer_of
-
 from batchval.protocol import messages
 from batchval.protocol.addresses import WITH_ADDRESSES, addresses, rewrite_addresses
 from batchval.protocol.api_versions import carried_versions, intersect_api_versions
@@ -20,6 +18,7 @@ from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.message import Request
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
+from tests.hostile.buffers import buffer_of
 from tests.protocol.values import VERSIONS, frame, invented, read_frame, refusal
 
 __all__ = ["Frames", "judge"]

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.fixtures import running_kafka
 
-from . import kafka_broker
-from .kafka_broker import BrokerError, KafkaBroker, ToolMissing, is_ready
+from tests.interop import kafka_broker
+from tests.interop.kafka_broker import BrokerError, KafkaBroker, ToolMissing, is_ready
+from tests.support.fixtures import running_kafka
 
 kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from interop.kafka_broker import KafkaBroker
-from support.benches import on_path
-from support.fixtures import running_kafka
-from support.network import Calls, client, until
 
 from batchval.network.api_versions import ApiVersions
 from batchval.network.errors import DisconnectError, NetworkError, UnsupportedVersionError
 from batchval.network.request import Node
 from batchval.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.benches import on_path
+from tests.support.fixtures import running_kafka
+from tests.support.network import Calls, client, until
 
 
 @pytest.fixture(scope="module")

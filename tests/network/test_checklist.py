@@ -10,7 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.network import (
+
+from batchval.network.client import ConsumerNetworkClient
+from batchval.network.connection import Connection
+from batchval.network.errors import (
+    AuthenticationError,
+    ClosedError,
+    CorrelationIdMismatchError,
+    DisconnectError,
+    RequestTimeoutError,
+    UnsupportedVersionError,
+    WakeupError,
+)
+from batchval.network.future import RequestFuture
+from batchval.network.node import Backoff, ConnectionState
+from batchval.network.request import Node
+from tests.support.network import (
     API_VERSIONS,
     METADATA,
     PRODUCE,
@@ -27,21 +42,6 @@ from support.network import (
     until,
     versions_answer,
 )
-
-from batchval.network.client import ConsumerNetworkClient
-from batchval.network.connection import Connection
-from batchval.network.errors import (
-    AuthenticationError,
-    ClosedError,
-    CorrelationIdMismatchError,
-    DisconnectError,
-    RequestTimeoutError,
-    UnsupportedVersionError,
-    WakeupError,
-)
-from batchval.network.future import RequestFuture
-from batchval.network.node import Backoff, ConnectionState
-from batchval.network.request import Node
 
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 NOWHERE = Node(99, "127.0.0.1", 1)  # nobody listens there

@@ -7,13 +7,13 @@ import logging
 from typing import Any
 
 import pytest
-from support.network import Ask, Peer, answer, client, client_options, echo, silent, until
 
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.errors import DisconnectError
 from batchval.network.node import Backoff
 from batchval.network.options import ConnectionOptions
 from batchval.network.request import Node
+from tests.support.network import Ask, Peer, answer, client, client_options, echo, silent, until
 
 STEPS = {
     "_fire_pending_completions": "fire completions",

@@ -10,7 +10,10 @@ import threading
 from typing import Any
 
 import pytest
-from support.network import (
+
+from batchval.network.connection import Connection
+from batchval.network.errors import ClosedError, DisconnectError
+from tests.support.network import (
     METADATA,
     PRODUCE,
     Answer,
@@ -24,9 +27,6 @@ from support.network import (
     silent,
     until,
 )
-
-from batchval.network.connection import Connection
-from batchval.network.errors import ClosedError, DisconnectError
 
 
 async def test_an_answer_comes_back() -> None:

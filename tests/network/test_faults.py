@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.network import Ask, Calls, Peer, Splitter, answer, client, echo, until
 
 from batchval.network.errors import CorrelationIdMismatchError, DisconnectError
+from tests.support.network import Ask, Calls, Peer, Splitter, answer, client, echo, until
 
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 ANSWER = answer(1, b"a body")

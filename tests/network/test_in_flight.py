@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from support.network import HEADER, Ask, answer, connection_options
 
 from batchval.network.connection import Connection
 from batchval.network.errors import CorrelationIdMismatchError, DisconnectError
 from batchval.network.in_flight import InFlightRequest, InFlightRequests
+from tests.support.network import HEADER, Ask, answer, connection_options
 
 CAPS = list(range(1, 11))
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from support.network import client_options, closed_port, until
-from support.scripted import ScriptedBroker, metadata, unknown_topic
 
 from batchval.errors import ErrorCode
 from batchval.network.api_versions import ApiVersions
@@ -26,6 +24,8 @@ from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.request import Node
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataResponse
+from tests.support.network import client_options, closed_port, until
+from tests.support.scripted import ScriptedBroker, metadata, unknown_topic
 
 
 def client() -> ConsumerNetworkClient:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.fixtures import needs_kafka
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-import generate_protocol
-import kafka_definitions
+from tools import generate_protocol, kafka_definitions
 
 pytestmark = pytest.mark.jvm
 

@@ -12,7 +12,14 @@ import time
 import pytest
 
 from tests.support.gate_process import GateProcess
-from tests.support.proxy import ScriptedBroker, batch, eventually, other_frame, produce_frame, read_exactly
+from tests.support.proxy import (
+    ScriptedBroker,
+    batch,
+    eventually,
+    other_frame,
+    produce_frame,
+    read_exactly,
+)
 
 MB = 1 << 20
 SMALL = 16 << 10  # of the kernel's own buffers, so that what waits, waits in the gate or before it

@@ -16,7 +16,15 @@ from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import ConfigError, settings_from
-from tests.support.proxy import COMPRESSED, ScriptedBroker, answered, batch, damaged, other_frame, produce_frame
+from tests.support.proxy import (
+    COMPRESSED,
+    ScriptedBroker,
+    answered,
+    batch,
+    damaged,
+    other_frame,
+    produce_frame,
+)
 
 
 def tag(records: bytes, lie: bool = False) -> tuple[tuple[int, bytes], ...]:

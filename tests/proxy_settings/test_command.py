@@ -23,7 +23,14 @@ import yaml
 
 from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from tests.support.network import closed_port
-from tests.support.proxy import ScriptedBroker, batch, damaged, eventually, produce_frame, read_frame
+from tests.support.proxy import (
+    ScriptedBroker,
+    batch,
+    damaged,
+    eventually,
+    produce_frame,
+    read_frame,
+)
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "batchval", "proxy"]

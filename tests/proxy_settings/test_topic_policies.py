@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from interop.kafka_broker import KafkaBroker
-from support.fixtures import running_kafka
 
 from batchval.network.errors import AuthenticationError, DisconnectError, NetworkError
 from batchval.network.sasl import ScramClient
@@ -34,6 +32,8 @@ from batchval.proxy.loading import ConfigError
 from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_topic_configs
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.fixtures import running_kafka
 
 USER, PASSWORD = "ga,te=", "pl4nted-s3cret"
 REQUESTS = [ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest, MetadataRequest, DescribeConfigsRequest]

@@ -11,17 +11,16 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kafka_model.batches import Batch, DefaultBatch, batches
-from kafka_model.java import JavaError, RecordErrors, Refused, TooMuchOutput
-from kafka_model.segment import Finding, judge_segment
-from kafka_model.settings import MAX_BODY_SIZE, Settings
-from kafka_model.streams import Notes
-from kafka_model.validator import Validated, Validator
-
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.rules import EXTRAS, Rule
 from batchval.types import AppendOrigin, CompressionType, TimestampType
+from tests.reference.kafka_model.batches import Batch, DefaultBatch, batches
+from tests.reference.kafka_model.java import JavaError, RecordErrors, Refused, TooMuchOutput
+from tests.reference.kafka_model.segment import Finding, judge_segment
+from tests.reference.kafka_model.settings import MAX_BODY_SIZE, Settings
+from tests.reference.kafka_model.streams import Notes
+from tests.reference.kafka_model.validator import Validated, Validator
 
 __all__ = ["Answer", "analyze", "check", "logical_sha256", "request", "validate"]
 

@@ -8,10 +8,10 @@ import struct
 from pathlib import Path
 
 import pytest
-from support.batches import GZIP, NONE, NOW, ZSTD, batch, message, record, records, with_crc
 
 from batchval.rules import Rule
 from batchval.segment.check import FileFinding, Options, Summary, check_paths, find_files
+from tests.support.batches import GZIP, NONE, NOW, ZSTD, batch, message, record, records, with_crc
 
 NAME = "00000000000000000000.log"
 

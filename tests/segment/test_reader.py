@@ -12,9 +12,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from support.batches import ZSTD, batch, record, records
 
 from batchval.segment.reader import BELIEVED, BLOCK, Damage, SegmentFile, Stretch, read_index
+from tests.support.batches import ZSTD, batch, record, records
 
 PARTS = [batch(records(2), base_offset=2 * i) for i in range(50)]
 WHOLE = b"".join(PARTS)

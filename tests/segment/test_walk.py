@@ -7,11 +7,11 @@ import random
 from pathlib import Path
 
 import pytest
-from support.batches import batch, record, records
-from support.segments import crossing, segment
 
 from batchval.segment import reader
 from batchval.segment.reader import Damage, LocalFile, SegmentFile, Stretch
+from tests.support.batches import batch, record, records
+from tests.support.segments import crossing, segment
 
 
 def walk(path: Path, start: int = 0, end: int | None = None, block: int = 1 << 20, reuse: bool = False) -> list[object]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from interop.kafka_broker import free_port
+
+from tests.interop.kafka_broker import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from support.batches import GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, record, records
 
 from batchval.audit.rows import ROW_SCHEMA, Options, read_range, unreadable_row
 from batchval.audit.segments import Range, SegmentInfo
 from batchval.audit.store import Store
+from tests.support.batches import GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, record, records
 
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 

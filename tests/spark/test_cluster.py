@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from .logs import a_cluster, ordered, plain, series, write
+from tests.spark.logs import a_cluster, ordered, plain, series, write
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.jvm

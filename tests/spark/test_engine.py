@@ -20,8 +20,7 @@ from batchval.audit.run import Engine, audit, list_work
 from batchval.audit.segments import Range, SegmentInfo
 from batchval.audit.state import RangeResult
 from batchval.spark.engine import _tasks, run_spark
-
-from .logs import a_cluster, ordered, plain
+from tests.spark.logs import a_cluster, ordered, plain
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.jvm

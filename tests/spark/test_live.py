@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.kafka_broker import KafkaBroker, ToolMissing, free_port
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -19,8 +18,8 @@ from batchval.errors import BatchvalError
 from batchval.producer import Producer, ProducerOptions
 from batchval.spark.live import BatchesStreamReader, KafkaBatches, Stretch
 from batchval.spark.schema import row_type
-
-from .logs import plain
+from tests.interop.kafka_broker import KafkaBroker, ToolMissing, free_port
+from tests.spark.logs import plain
 
 #: what a file knows and a topic does not
 PLACES = ("segment", "position")

@@ -18,8 +18,7 @@ from batchval.audit.segments import Range, SegmentInfo
 from batchval.errors import BatchvalError
 from batchval.spark.schema import TOGETHER, Shape, row_type
 from batchval.spark.source import KafkaSegments, Piece, pieces
-
-from .logs import a_cluster, ordered, plain, series, write
+from tests.spark.logs import a_cluster, ordered, plain, series, write
 
 pytestmark = pytest.mark.jvm
 

@@ -16,8 +16,7 @@ from batchval.audit.rows import UNREADABLE
 from batchval.errors import BatchvalError
 from batchval.spark.schema import row_type
 from batchval.spark.stream import SegmentsStreamReader, stream_reader
-
-from .logs import flipped, ordered, plain, series, write
+from tests.spark.logs import flipped, ordered, plain, series, write
 
 ALL = ReadAllAvailable()
 

@@ -20,8 +20,7 @@ from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.spark import validate_batches
 from batchval.spark.udf import judged, verdict_type
-
-from .logs import flipped, series
+from tests.spark.logs import flipped, series
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -20,8 +20,7 @@ from batchval.audit.run import Work, audit
 from batchval.audit.segments import Range, SegmentInfo
 from batchval.spark import engine, start
 from batchval.spark.words import of_error, of_log, python_cause
-
-from .logs import series, write
+from tests.spark.logs import series, write
 
 ROOT = Path(__file__).resolve().parents[2]
 TALK = """WARNING: Using incubator modules: jdk.incubator.vector

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from support.batches import HEADER, crc32c, fields, with_crc
+from tests.support.batches import HEADER, crc32c, fields, with_crc
 
 CLAIMED_HEADER = HEADER + 13
 

@@ -20,7 +20,7 @@ from batchval.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from support.network import Peer
+from tests.support.network import Peer
 
 REQUESTS: dict[int, Any] = {}
 for _module in pkgutil.iter_modules(messages.__path__):

@@ -8,8 +8,18 @@ from __future__ import annotations
 import random
 import struct
 
-from support.batches import CODECS, GZIP, NOW, batch, message, record, records, with_crc, wrapper
-from support.claims import Said, carrying
+from tests.support.batches import (
+    CODECS,
+    GZIP,
+    NOW,
+    batch,
+    message,
+    record,
+    records,
+    with_crc,
+    wrapper,
+)
+from tests.support.claims import Said, carrying
 
 SIZE_AT = 8
 LOG_OVERHEAD = 12
