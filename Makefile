@@ -64,12 +64,13 @@ test-full: build  ## the long tests too
 check: lint  ## lint, and the tests that read the sources: stubs, public names, imports, documents
 	$(PY) -m pytest -q tests/contract
 
-lint: build  ## ruff, cython-lint, mypy (strict), the import contract
+lint: build  ## ruff, cython-lint, mypy (strict), the import contract, the words and columns of new lines
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint batchval  # it calls pycodestyle by name
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-cache
+	$(PY) tools/style.py
 
 coverage: build  ## line coverage of the core's .pyx files, in a traced copy of the tree; fails below its floor
 	$(PY) tools/coverage.py --floor 90

@@ -1,1 +1,1 @@
-"""The tests. The repository's root is the one import root: ``from tests.support.batches import batch``."""
+"""The tests. Import helpers from the repository's root: ``from tests.support import batches``."""

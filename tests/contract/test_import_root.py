@@ -1,6 +1,7 @@
-"""Every file of tests/ and tools/ imports its helpers from the repository's root: ``tests.support.batches``.
+"""Every file of tests/ and tools/ imports its helpers from the repository's root.
 
-A helper with two names would be two modules, with two states, and plain ``pytest`` finds it under one of them only.
+A helper with two names would be two modules, with two states, and plain ``pytest`` finds it under
+one of them only. The form is ``from tests.support.batches import batch``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ROOTS = ("tests", "tools")
 
 
 def bare_imports(root: Path) -> Iterator[str]:
-    """Yield each import of a module of ROOTS that does not start at the root, as ``file:line: module``."""
+    """Yield each import that does not start at the root, as ``file:line: module``."""
     modules = {path.stem for top in ROOTS for path in (root / top).rglob("*.py")}
     folders = {path.parent.name for top in ROOTS for path in (root / top).rglob("*.py")}
     for top in ROOTS:
@@ -39,13 +40,13 @@ def bare_imports(root: Path) -> Iterator[str]:
 
 
 def _is_near(top: Path, path: Path, name: str) -> bool:
-    """Return whether a bare import can mean a module in the file's folder, or in one above it up to ``top``."""
+    """Return whether a bare import can mean a module next to the file or above it."""
     folders = [folder for folder in path.parents if folder.is_relative_to(top)]
     return any((folder / f"{name}.py").exists() or (folder / name / "__init__.py").exists() for folder in folders)
 
 
 def added_paths(root: Path) -> Iterator[str]:
-    """Yield each file of tests/ that changes sys.path by anything but the root, as ``file:line``."""
+    """Yield each line of tests/ that changes sys.path, as ``file:line: text``."""
     for path in sorted((root / "tests").rglob("*.py")):
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             text = line.strip()
@@ -53,14 +54,14 @@ def added_paths(root: Path) -> Iterator[str]:
                 yield f"{path.relative_to(root)}:{number}: {text}"
 
 
-#: the root, as programs below tests/ name it; then folders of bench/, whose programs import one another by bare name
+#: the root, as programs below tests/ name it; then folders of bench/ for its programs
 _ALLOWED = (
     "sys.path.insert(0, str(Path(__file__).resolve().parents[2]))",
     "sys.path.insert(0, str(ROOT))",
     "sys.path.insert(0, {str(ROOT)!r})",
     "sys.path[:0] = [{root!r}]",
     'sys.path.insert(0, ".")',
-    "sys.path.insert(0, os.getcwd())  # no PYTHONPATH: the executors of this machine would inherit it",
+    "sys.path.insert(0, os.getcwd())",
     "sys.path[:0] = [str(BENCH / folder) for folder in folders]",
     'sys.path.insert(0, "bench/validation")',
 )
@@ -82,7 +83,8 @@ def test_bare_imports_are_found(tmp_path: Path) -> None:
     (folder / "seeds.py").write_text("")
     (folder / "test_a.py").write_text(
         "import seeds\nfrom seeds import x\nfrom support.batches import batch\nimport json\n"
-        "def f():\n    from support import batches\n    import tests.core.seeds\nfrom tests.core import seeds\n"
+        "def f():\n    from support import batches\n    import tests.core.seeds\n"
+        "from tests.core import seeds\n"
     )
     assert list(bare_imports(tmp_path)) == [
         "tests/core/test_a.py:1: seeds",

@@ -199,8 +199,9 @@ def test_import_linter_agrees(tmp_path: Path) -> None:
 
 
 def test_no_two_scripts_share_a_name() -> None:
-    """Benches put their folders on sys.path and import one another by bare name, and one test run imports many of
-    them: whichever folder comes first would answer for the other.
+    """Benches put their folders on sys.path and import one another by bare name.
+
+    One test run imports many of them, so the first folder would answer for the other.
     """
     places: dict[str, list[str]] = {}
     for path in sorted((ROOT / "bench").rglob("*.py")):

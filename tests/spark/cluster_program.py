@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-sys.path.insert(0, os.getcwd())  # no PYTHONPATH: the executors of this machine would inherit it
+# no PYTHONPATH: the executors of this machine would inherit it
+sys.path.insert(0, os.getcwd())
 
 from batchval.spark import session
 

@@ -1,0 +1,298 @@
+"""tools/style.py: what it finds in added lines and commits, and what it lets pass."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import style as tool
+
+STYLE = tool.Style.read()
+
+
+def found(name: str, source: str, **more: object) -> list[str]:
+    lines = set(range(1, source.count("\n") + 2))
+    return [finding.what for finding in tool.check_lines(STYLE, name, source, lines, **more)]  # type: ignore[arg-type]
+
+
+def words(name: str, source: str, **more: object) -> list[str]:
+    return [what.split("'")[1] for what in found(name, source, **more)]
+
+
+# ---- words in text ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("The door opens.", "door"),
+        ("Houses of records", "house"),
+        ("rooms share a floor", "room"),
+        ("the short way to a validator", "short way"),
+        ("Each lane has a queue", "lane"),
+        ("the books of a sender", "books"),
+        ("it has no credits left", "credit"),
+        ("a liar lies", "liar"),
+        ("it knocks once", "knock"),
+        ("as it was told", "told"),
+        ("What the header said", "said"),
+        ("the given batch", "given"),
+        ("Behind that follows a CRC", "behind"),
+        ("beside the header", "beside"),
+        ("whoever calls", "whoever"),
+        ("until that is mended", "mend"),
+        ("a count is no index", "is no"),
+        ("what is not a record is a message", "what is not"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("a.py", '"""{}"""\n'),
+        ("a.py", "x = 1  # {}\n"),
+        ("a.py", 'raise ValueError("{}")\n'),
+        ("a.pyx", "cdef int x  # {}\n"),
+        ("a.pxd", "# {}\n"),
+        ("a.pyi", "'''{}'''\n"),
+        ("a.md", "{}\n"),
+        ("A.java", "/** {} */\n"),
+        ("a.c", "int x; // {}\n"),
+        ("a.h", 'char *x = "{}";\n'),
+    ],
+)
+def test_each_word_is_found(name: str, form: str, text: str, word: str) -> None:
+    assert words(name, form.format(text)) == [word]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is no longer there",
+        "given that the count is 3",
+        "a client behind a proxy",
+        "clients behind the load balancer",
+        "the consumer falls behind",
+        "there is room for one more record",
+        "recommended, amended, a laneway, creditable, doorstep, unknown",
+        "ClickHouse and a warehouse",
+        "see `core/door.pyx` and ``Door``",
+        "batchval.core.door says so",
+    ],
+)
+@pytest.mark.parametrize(("name", "form"), [("a.py", '"""{}"""\n'), ("a.md", "{}\n"), ("a.c", "// {}\n")])
+def test_legal_uses_pass(name: str, form: str, text: str) -> None:
+    assert found(name, form.format(text)) == []
+
+
+def test_a_line_can_allow_a_word() -> None:
+    assert found("a.md", "The room <!-- style: allow(room) -->\n") == []
+    assert words("a.py", "# The room behind it  style: allow(room)\n") == ["behind"]
+    assert found("a.py", "# The room behind it  style: allow(room, behind)\n") == []
+
+
+def test_code_in_markdown_is_not_prose() -> None:
+    assert found("a.md", "text\n```\nprint(Door)\n```\n") == []
+    assert words("a.md", "text\n```\nx\n```\nthe door\n") == ["door"]
+
+
+def test_a_placeholder_of_a_message_is_a_name() -> None:
+    assert found("a.py", 'x = f"size {room} bytes"\n') == []
+    assert words("a.py", 'x = f"a room of {size} bytes"\n') == ["room"]
+
+
+# ---- words in names --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        ("said_before = 1", "said"),
+        ("class CreditBook:", "credit"),
+        ("def test_it_is_no_index():", "is no"),
+        ("toldOnce(x)", "told"),
+        ('kind = "whoever_asks"', "whoever"),
+    ],
+)
+def test_new_names_with_a_word_are_found(code: str, word: str) -> None:
+    (what,) = found("a.py", code + "\n")
+    assert what.startswith(f"the word {word!r} in the name ")
+
+
+def test_names_that_the_project_has_may_be_used() -> None:
+    source = "from batchval.proxy.lane import Lane\nfrom batchval.core import door\nx = sender.credit + Door(room)\n"
+    assert found("a.py", source) == []
+
+
+def test_names_that_the_file_had_may_be_used() -> None:
+    assert words("a.py", "x = told + 1\n") == ["told"]
+    assert found("a.py", "x = told + 1\n", before="told = 0\n") == []
+
+
+# ---- columns ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.pyx", "a.pxd", "a.md", "A.java", "a.c", "a.h", "a.py", "a.pyi"])
+def test_a_hundred_columns(name: str) -> None:
+    start = {"py": "# ", "pyx": "# ", "pyi": "# ", "pxd": "# ", "md": ""}.get(name.rpartition(".")[2], "// ")
+    line = (start + "word " * 40)[:100].rstrip("w ").ljust(100, "x")
+    assert found(name, line + "\n") == []
+    assert found(name, line + "x\n") == ["101 columns: at most 100"]
+
+
+def test_code_that_the_formatter_lays_out_may_be_longer() -> None:
+    code = "x = " + " + ".join(["y"] * 40)
+    assert found("a.py", code[:113]) == []
+    assert found("a.py", code[:121] + "yy") == ["123 columns: at most 120"]
+    assert found("a.py", code[:90] + "  # why it is so") == ["106 columns: at most 100"]
+    assert found("a.pyx", code[:113]) == ["113 columns: at most 100"]
+
+
+def test_a_docstring_that_starts_with_a_name_is_text() -> None:
+    assert found("a.py", '"""\n``now_ms`` ' + "is a time " * 10 + '\n"""\n') == ["111 columns: at most 100"]
+
+
+def test_lines_that_cannot_be_broken_pass() -> None:
+    assert found("a.md", "| a | " + "b " * 80 + "|\n") == []
+    assert found("a.py", "# https://kafka.apache.org/" + "x" * 100 + "\n") == []
+    assert found("a.md", "- https://kafka.apache.org/" + "x" * 100 + "\n") == []
+    assert found("a.py", "# " + "x " * 60 + " style: allow(columns)\n") == []
+
+
+# ---- what was added --------------------------------------------------------------------------------
+
+
+class Repository:
+    """A git repository with one commit, ``base``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.git("init", "-q", "-b", "main")
+        self.git("config", "user.name", "a")
+        self.git("config", "user.email", "a@example.com")
+        self.write("old.py", "# the old door\nx = 1\n\n\ndef f():\n    # behind the header\n    return x\n")
+        self.commit("first: a base")
+        self.base = self.git("rev-parse", "HEAD").strip()
+
+    def git(self, *arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=self.root, check=True, capture_output=True, text=True).stdout
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text)
+
+    def commit(self, subject: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", subject)
+
+    def findings(self, base: str | None = None) -> list[str]:
+        return [str(finding) for finding in tool.check(STYLE, self.root, base or self.base)]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path)
+
+
+def test_old_lines_pass_and_added_lines_do_not(repository: Repository) -> None:
+    assert repository.findings() == []
+    text = (repository.root / "old.py").read_text()
+    repository.write("old.py", text + "\n# a new door\n")
+    expected = ["old.py:9: the word 'door': see the style rules in tools/style.toml"]
+    assert repository.findings() == expected  # before it is committed
+    repository.commit("old: a new line")
+    assert repository.findings() == expected
+    repository.write("new.py", "# a house\n")  # and a file that git does not know
+    assert repository.findings() == ["new.py:1: the word 'house': see the style rules in tools/style.toml", *expected]
+
+
+def test_moved_lines_and_renamed_files_pass(repository: Repository) -> None:
+    text = (repository.root / "old.py").read_text()
+    repository.git("mv", "old.py", "renamed.py")
+    repository.commit("move a file")
+    repository.write("renamed.py", text.replace("    # behind the header\n", ""))
+    repository.write("other.py", "class A:\n    def f():\n        # behind the header\n        return 1\n")
+    repository.commit("move and indent a line")
+    assert repository.findings() == []
+
+
+def test_deleted_and_binary_files_are_passed_over(repository: Repository) -> None:
+    (repository.root / "old.py").unlink()
+    (repository.root / "binary.py").write_bytes(b"\xff\xfe\0door")
+    repository.commit("delete")
+    assert repository.findings() == []
+
+
+def test_a_removed_line_that_looks_like_a_header_is_a_line(repository: Repository) -> None:
+    repository.write("a.md", "-- old.py\nfirst\n")
+    repository.commit("add a document")
+    base = repository.git("rev-parse", "HEAD").strip()
+    repository.write("a.md", "++ b/old.py\nthe door\n")
+    repository.commit("change it")
+    assert repository.findings(base) == ["a.md:2: the word 'door': see the style rules in tools/style.toml"]
+
+
+def test_long_subjects_are_found(repository: Repository) -> None:
+    repository.write("a.txt", "1")
+    repository.commit("proxy: " + "x" * 65)
+    assert repository.findings() == []
+    repository.write("a.txt", "2")
+    repository.commit("proxy: " + "x" * 66)
+    (what,) = repository.findings()
+    assert "a subject of 73 characters: at most 72" in what
+
+
+# ---- the base --------------------------------------------------------------------------------------
+
+
+def test_the_recorded_base_is_the_default(repository: Repository) -> None:
+    assert tool.choose_base(tool.Git(repository.root), None, repository.base) == (repository.base, "")
+
+
+def test_a_base_on_another_branch_means_where_this_one_left_it(repository: Repository) -> None:
+    repository.git("checkout", "-q", "-b", "other")
+    repository.write("other.py", "# a door\n")
+    repository.commit("other: a line of theirs")
+    repository.git("checkout", "-q", "main")
+    repository.write("mine.py", "# a house\n")
+    repository.commit("main: a line of mine")
+    base, note = tool.choose_base(tool.Git(repository.root), "other", repository.base)
+    assert (base, note) == (repository.base, "")
+
+
+def test_a_shallow_clone_checks_its_last_commit_or_says_that_it_cannot(repository: Repository, tmp_path: Path) -> None:
+    for n in range(3):
+        repository.write("a.txt", str(n))
+        repository.commit(f"commit {n}")
+    for depth, seen, words_of_it in ((2, True, "only the last commit"), (1, False, "nothing is checked")):
+        clone = tmp_path / f"clone{depth}"
+        subprocess.run(["git", "clone", "-q", "--depth", str(depth), repository.root.as_uri(), str(clone)], check=True)
+        base, note = tool.choose_base(tool.Git(clone), None, repository.base)
+        assert (base is not None) is seen
+        assert words_of_it in note
+
+
+def test_outside_a_repository_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    base, note = tool.choose_base(tool.Git(tmp_path), None, "0" * 40)
+    assert base is None
+    assert "not a git repository" in note
+
+
+def test_an_unknown_base_on_the_command_line_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tool.main(["--base", "no-such-commit"]) == 2
+    assert "no-such-commit" in capsys.readouterr().err
+
+
+# ---- the list of names -----------------------------------------------------------------------------
+
+
+def test_prune_drops_names_that_nothing_uses(repository: Repository, tmp_path: Path) -> None:
+    repository.write("a.py", "Door = 1\n")
+    repository.commit("a: a name")
+    data = tmp_path / "style.toml"
+    data.write_text(tool.DATA.read_text("utf-8"))
+    gone = tool.prune(STYLE, repository.root, data)
+    assert set(gone) == STYLE.identifiers - {"Door", "door"}
+    assert tool.Style.read(data).identifiers <= {"Door", "door"}
