@@ -31,6 +31,7 @@ class GateProcess:
 
     ``policies``  glob -> topic configuration, by Kafka's keys;  ``limits``  of options.Limits
     ``poison``    memory that is let go is overwritten: who reads it late passes on rubbish, and is found out
+    ``receive_buffer``  the kernel's buffer of each client's connection, which bounds a read of it
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class GateProcess:
         policies: dict[str, dict[str, Any]] | None = None,
         poison: bool = False,
         limits: dict[str, Any] | None = None,
+        receive_buffer: int = 0,
     ) -> None:
         self.port = free_ports(BROKERS + 2)
         self.bootstrap = f"{LOOPBACK}:{self.port}"
@@ -54,6 +56,7 @@ class GateProcess:
                 "policies": policies or {},
                 "poison": poison,
                 "limits": limits or {},
+                "receive_buffer": receive_buffer,
             }
         )
         self.process: subprocess.Popen[str] | None = None
@@ -153,6 +156,9 @@ async def serve(settings: dict[str, Any]) -> None:
             break
         except OSError:
             await asyncio.sleep(0.05)
+    if settings["receive_buffer"]:  # connections have the size of their listener
+        for listener in proxy.cluster.listeners:
+            listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings["receive_buffer"])
     until = time.monotonic() + 2.0
     while not proxy.ready and time.monotonic() < until:
         await asyncio.sleep(0.01)
