@@ -55,11 +55,23 @@ demo:  ## judges segments in front of you, then stands before a cluster: about t
 	@$(DEMO)/bin/python -m demo.run
 	@$(DEMO)/bin/python -m demo.gate
 
-test: build  ## all tests this machine can run, in at most ten minutes; says what was skipped and why
-	@$(PY) -m pytest -n $(JOBS) --maxprocesses 4 -m 'not slow'
+# Two stages, of which both count: first all that may share the processors, then one after the other
+# what measures time or memory or kills processes (the marker alone).
+# $(1): a condition for the marker slow, or nothing
+define stages
+	@failed=0; \
+	$(PY) -m pytest -n $(JOBS) --maxprocesses 4 -m '$(1)not alone' || failed=1; \
+	$(PY) -m pytest -n 0 -m '$(1)alone' $(ALONE) || failed=1; \
+	exit $$failed
+endef
+# to collect the other files would take longer than some of these tests
+ALONE = $(shell grep -rlw --include='test_*.py' 'mark.alone' tests | sort)
+
+test: build  ## all tests this machine can run, in at most 12 minutes; prints what was skipped and why
+	$(call stages,not slow and )
 
 test-full: build  ## the long tests too
-	@$(PY) -m pytest -n $(JOBS) --maxprocesses 4
+	$(call stages)
 
 check: lint  ## lint, and the tests that read the sources: stubs, public names, imports, documents
 	$(PY) -m pytest -q tests/contract

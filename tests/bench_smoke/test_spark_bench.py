@@ -36,6 +36,7 @@ def test_segments_are_sound_and_as_large_as_asked(tmp_path: Path) -> None:
     assert (tmp_path / "bench-1" / f"{0:020}.index").stat().st_size >= 8 * 100
 
 
+@pytest.mark.alone
 def test_cpu_of_the_tree_counts_children() -> None:
     process_tree = module("process_tree")
     before, began = process_tree.cpu(), time.process_time()

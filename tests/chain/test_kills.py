@@ -16,6 +16,7 @@ pytestmark = pytest.mark.jvm
 PARTITIONS = 4
 
 
+@pytest.mark.alone
 def test_a_short_run(broker: KafkaBroker) -> None:
     """Released frames are poisoned."""
     with GateProcess(broker.bootstrap, poison=True) as gate:
@@ -31,6 +32,7 @@ def test_a_short_run(broker: KafkaBroker) -> None:
     assert not found, str(found)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_million_records_and_forty_kills(broker: KafkaBroker, tmp_path: Path) -> None:
     with GateProcess(broker.bootstrap, poison=True) as gate, (tmp_path / "run.log").open("w") as log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -63,6 +64,19 @@ def test_a_reader_that_is_gone_before_the_first_line() -> None:
     assert (done.returncode, done.stderr) == (3, b"")
 
 
+def await_open(pid: int, path: Path) -> None:
+    """Wait until a process has a file open: it has started, and reads."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if fd.readlink() == path:
+                    return
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} did not open {path}")
+
+
+@pytest.mark.alone
 @pytest.mark.parametrize("words", [["check", "--json"], ["check"], ["dump"]], ids=" ".join)
 def test_ctrl_c(large: Path, words: list[str]) -> None:
     with subprocess.Popen(
@@ -74,7 +88,7 @@ def test_ctrl_c(large: Path, words: list[str]) -> None:
     ) as process:
         assert process.stdout is not None
         if words == ["check"]:
-            time.sleep(0.8)  # prints nothing before its end
+            await_open(process.pid, large)  # prints nothing before its end
         else:
             process.stdout.readline()
         process.send_signal(signal.SIGINT)

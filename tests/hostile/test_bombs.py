@@ -18,6 +18,7 @@ def made():
     return {name: bomb(*BOMBS[name]) for name in QUICK}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", QUICK)
 def test_a_small_limit_bounds_memory_and_time(name, made):
     found = measure(made[name], limit=LIMIT_SMALL)
@@ -27,6 +28,7 @@ def test_a_small_limit_bounds_memory_and_time(name, made):
     assert found["seconds"] <= 5 * 0.060
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["gzip, one", "lz4, one", "zstd, many"])
 def test_the_default_limit_bounds_memory(name, made):
     found = measure(made[name])
@@ -34,6 +36,7 @@ def test_the_default_limit_bounds_memory(name, made):
     assert found["growth"] <= DEFAULT_MAX_DECOMPRESSED_BYTES + 16 * MIB
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["gzip, one", "zstd, one", "lz4, many"])
 def test_a_segment_at_rest_too(name, made):
     found = measure(made[name], limit=LIMIT_SMALL, profile="log")
@@ -41,11 +44,13 @@ def test_a_segment_at_rest_too(name, made):
     assert found["growth"] <= 24 * MIB
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["snappy, one", "zstd, one"])
 def test_the_packages_provider_holds_the_bytes_twice(name, made):
     assert measure(made[name], limit=LIMIT_SMALL, provider="packages")["growth"] <= 2 * LIMIT_SMALL + 16 * MIB
 
 
+@pytest.mark.alone
 def test_each_frame_gets_what_the_ones_before_it_left():
     """Of 8 MiB, seven go to the first zstd frame: the second may not have eight more."""
     value = varint(128 * MIB)
@@ -66,6 +71,7 @@ def test_the_limit_is_what_refuses():
     assert measure(data, limit=1 << 20)["rule"] == "S8"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("mode", ["strict", "kafka"])
 def test_claimed_lengths_buy_no_memory(mode):
     growths = {

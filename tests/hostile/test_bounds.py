@@ -94,13 +94,10 @@ GROWING = {
 
 
 def seconds(work, data):
-    """CPU time, the best of three."""
-    best = float("inf")
-    for _ in range(3):
-        started = time.process_time()
-        work(data)
-        best = min(best, time.process_time() - started)
-    return best
+    """CPU time of this thread."""
+    started = time.thread_time()
+    work(data)
+    return time.thread_time() - started
 
 
 @pytest.fixture(params=compression.PROVIDERS)
@@ -111,12 +108,20 @@ def provider(request):
     compression.use(before)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", GROWING)
 def test_four_times_the_input_takes_no_square_of_it(name, provider):
     make, work, n = GROWING[name]
     small, large = make(n), make(4 * n)
+    few = many = float("inf")
+    # The best of some tries, in turns: others who use the machine only make a try slower.
+    for _ in range(5):
+        few = min(few, seconds(work, small))
+        many = min(many, seconds(work, large))
+        if many <= 10 * few + 0.002:
+            break
     # 16 would be a square; a fresh cache level or a noisy neighbour is worth less than 2.5
-    assert seconds(work, large) <= 10 * seconds(work, small) + 0.002
+    assert many <= 10 * few + 0.002
 
 
 def test_record_errors_are_counted_all_and_kept_in_part():

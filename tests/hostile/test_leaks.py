@@ -94,6 +94,7 @@ def growth(work, cases):
     return [min(numbers) for numbers in zip(*grown, strict=True)]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("provider", compression.PROVIDERS)
 @pytest.mark.parametrize("work", [checks, rebuilds, decodes, refused_arguments], ids=lambda work: work.__name__)
 def test_nothing_is_left(work, provider):
@@ -110,6 +111,7 @@ def test_nothing_is_left(work, provider):
     assert size < 64 << 10
 
 
+@pytest.mark.alone
 def test_a_leak_would_be_seen():
     mutator = Mutator(seeds(), 11)
     blocks, _ = growth(leaks, [mutator.case() for _ in range(60)])

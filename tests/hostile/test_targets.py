@@ -129,6 +129,7 @@ def test_slots_end_at_forbidden_pages():
     slots.view[slots.slot - 1] = 1
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.environ.get("BATCHVAL_BUILD") == "asan", reason="a signal of its own")
 def test_the_fuzzer_sees_a_signal(tmp_path):
     """fuzz.py takes the death of a target for a finding, saves the input that did it, and ends with 1."""

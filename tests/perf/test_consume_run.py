@@ -312,6 +312,7 @@ def test_an_interrupt_ends_the_run_and_the_totals_are_right() -> None:
     assert consumers[0].closed
 
 
+@pytest.mark.alone
 def test_an_interrupt_waits_for_every_thread() -> None:
     """Python 3.11 takes a thread for dead whose ``join`` was interrupted."""
 

@@ -251,12 +251,13 @@ def test_counts_of_more_than_eight_groups_of_seven_bits_are_nine_bytes_in_the_lo
     assert empty.get_total_count() == 0
 
 
+@pytest.mark.alone
 def test_recording_a_latency_takes_at_most_25_ns() -> None:
     """The best of many tries, as a batch of 500: whoever else uses the machine can only make it slower."""
     stamps, histogram, best = now_ns() - drawn("lognormal", 500) * 1000, Histogram(), float("inf")
     for _ in range(200):
-        begin = time.perf_counter_ns()
+        begin = time.thread_time_ns()
         for _ in range(20):
             histogram.record_since(stamps, now_ns())
-        best = min(best, (time.perf_counter_ns() - begin) / 10_000)
+        best = min(best, (time.thread_time_ns() - begin) / 10_000)
     assert best <= 25

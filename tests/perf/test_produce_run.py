@@ -145,6 +145,7 @@ def test_latency_from_the_intended_time_shows_what_a_late_sender_hides() -> None
     assert total.latencies.percentile(50) < total.intended.percentile(50) + 1
 
 
+@pytest.mark.alone
 def test_a_schedule_is_kept() -> None:
     begin = time.monotonic()
     run = go([Client(), Client()], num_records=400, throughput=800)
@@ -165,6 +166,7 @@ def test_threads_share_the_records_and_their_histograms_are_added() -> None:
     assert merged == run.total().latencies
 
 
+@pytest.mark.alone
 def test_a_duration_ends_a_run() -> None:
     begin = time.monotonic()
     run = go(Client(), num_records=None, duration_s=0.3, throughput=1000)

@@ -142,6 +142,7 @@ def test_what_is_no_request_ends_the_connection_but_not_what_was_sent_before(fir
         assert len(broker.frames) == 1
 
 
+@pytest.mark.alone
 def test_a_length_buys_no_memory():
     with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, contextlib.ExitStack() as open_:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -175,6 +176,7 @@ def test_random_bytes_do_no_harm():
 # ---- time and number -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_who_says_nothing_is_not_kept():
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=QUICK) as proxy:
         started = time.monotonic()
@@ -186,6 +188,7 @@ def test_who_says_nothing_is_not_kept():
         assert proxy.counters.connections_closed == {"handshake": 2}
 
 
+@pytest.mark.alone
 def test_a_byte_now_and_then_is_no_handshake():
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=QUICK) as proxy, connected(proxy) as sock:
         sent = other_frame(1)
@@ -197,6 +200,7 @@ def test_a_byte_now_and_then_is_no_handshake():
         assert broker.frames == []
 
 
+@pytest.mark.alone
 def test_idle_connections_end_and_those_that_wait_for_an_answer_do_not():
     late = threading.Event()
 
@@ -319,6 +323,7 @@ def test_a_broker_that_dies_with_requests_in_flight_ends_the_connection_after_wh
         assert answers == 2
 
 
+@pytest.mark.alone
 def test_a_broker_that_stalls_stops_the_reading_and_loses_nothing():
     limits = Limits(write_buffer=64 << 10)
     big = produce_frame(1, ("t", 0, batch(b"x" * 100_000)), acks=0)
@@ -347,6 +352,7 @@ def test_a_broker_that_stalls_stops_the_reading_and_loses_nothing():
         eventually(lambda: proxy.counters.bytes_held == 0)
 
 
+@pytest.mark.alone
 def test_a_client_that_does_not_read_is_not_filled_up():
     """A thousand answers of a megabyte for somebody who takes none."""
     large = 1 << 20
@@ -394,6 +400,7 @@ def test_refusals_do_not_pile_up_behind_an_answer_that_does_not_come():
         assert proxy.counters.connections_closed == {}
 
 
+@pytest.mark.alone
 def test_all_together_hold_no_more_than_allowed():
     limits = Limits(max_bytes_held=1 << 20, write_buffer=1 << 20)
     big = produce_frame(1, ("t", 0, batch(b"x" * 200_000)), acks=0)
@@ -421,6 +428,7 @@ def test_all_together_hold_no_more_than_allowed():
         eventually(lambda: proxy.counters.bytes_held == 0)
 
 
+@pytest.mark.alone
 def test_a_client_that_leaves_while_it_is_not_read_is_noticed():
     limits = Limits(write_buffer=64 << 10, linger_s=0.4)
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
@@ -464,6 +472,7 @@ def test_draining_delivers_what_is_under_way_and_takes_no_more():
         assert proxy.counters.connections_closed == {"drain": 2}
 
 
+@pytest.mark.alone
 def test_draining_ends_although_a_broker_does_not_answer():
     with ScriptedBroker(lambda _: None) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
         sock.sendall(other_frame(1))

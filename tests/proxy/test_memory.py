@@ -46,6 +46,7 @@ def narrow_listener() -> socket.socket:
     return listener
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("clients", "each"), [(100, 2 * MB), pytest.param(1000, MB // 2, marks=pytest.mark.slow)])
 def test_many_clients_on_a_stalled_broker(clients, each):
     """Each has megabytes to send, and the broker takes none of them: the limit holds, and nothing is lost."""
@@ -115,6 +116,7 @@ def test_many_clients_on_a_stalled_broker(clients, each):
         assert gate.peak_bytes() - before < held + clients * (len(frame) + 100_000) + 32 * MB
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("queued", [64 * MB, pytest.param(1024 * MB, marks=pytest.mark.slow)])
 def test_much_queued_for_a_stalled_client(queued):
     """Answers of a megabyte for somebody who takes none yet: they stay with the broker, and all come in the end."""

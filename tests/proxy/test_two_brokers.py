@@ -141,6 +141,7 @@ def test_leaders_change_under_producers(
     assert not found, str(found)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=pytest.mark.slow)])
 def test_a_broker_that_stops(cluster: tuple[KafkaBroker, KafkaBroker], gate: RunningProxy, seconds: float) -> None:
     """SIGSTOP: its connections stay, nothing is answered. The other's go on; the client's own timeout ends it."""

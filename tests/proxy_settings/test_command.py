@@ -158,6 +158,7 @@ def test_what_is_under_way_is_delivered_before_the_end() -> None:
         assert running.process.returncode == 0
 
 
+@pytest.mark.alone
 def test_who_asks_twice_does_not_wait() -> None:
     with ScriptedBroker(lambda _: None) as broker, gate(broker) as running, running.connected() as sock:
         sock.sendall(produce_frame(1, ("orders", 0, batch(b"good"))))

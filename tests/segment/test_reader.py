@@ -176,6 +176,7 @@ def growth(small: Path, path: Path) -> tuple[int, int, int]:
     return more, batches, found
 
 
+@pytest.mark.alone
 def test_a_claimed_size_buys_no_memory(tmp_path: Path) -> None:
     small = write(tmp_path, WHOLE)
     claim = tmp_path / "claim.log"
@@ -186,6 +187,7 @@ def test_a_claimed_size_buys_no_memory(tmp_path: Path) -> None:
     assert more < 4 << 10
 
 
+@pytest.mark.alone
 def test_a_claimed_size_inside_a_large_file_buys_no_memory(tmp_path: Path) -> None:
     """Sparse: 300 MB of which almost none is on the disk."""
     small = write(tmp_path, WHOLE)
@@ -200,6 +202,7 @@ def test_a_claimed_size_inside_a_large_file_buys_no_memory(tmp_path: Path) -> No
     assert BELIEVED > BLOCK
 
 
+@pytest.mark.alone
 def test_a_large_segment_is_judged_in_bounded_memory(tmp_path: Path) -> None:
     small = write(tmp_path, WHOLE)
     large = tmp_path / "large.log"
@@ -217,5 +220,6 @@ def test_a_large_segment_is_judged_in_bounded_memory(tmp_path: Path) -> None:
     assert more < 5 * BLOCK >> 10
 
 
+@pytest.mark.alone
 def test_rss_is_measured_at_all() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 10 << 10

@@ -1,0 +1,71 @@
+"""Tests that measure time or memory, or kill processes, have the marker ``alone``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.sources import ROOT
+
+#: names whose use in a test means that it measures, or that it kills
+MEASURES = {
+    *("process_time", "process_time_ns", "thread_time", "thread_time_ns"),
+    *("perf_counter", "perf_counter_ns", "getrusage", "peak_bytes", "cpu_seconds"),
+}
+KILLS = {"SIGKILL", "SIGSTOP", "kill", "killpg"}
+#: files in which such a name is something else
+EXEMPT = {
+    "tests/audit/test_report.py": {"cpu_seconds"},
+}
+
+
+def unmarked(root: Path) -> Iterator[str]:
+    """Yield each test that uses such a name without the marker, as ``file: test: name``."""
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        file = str(path.relative_to(root))
+        tree = ast.parse(path.read_text("utf-8"))
+        if any(_is_alone(node) for node in tree.body if isinstance(node, ast.Assign)):
+            continue
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if not node.name.startswith("test_") or any(map(_is_alone, node.decorator_list)):
+                continue
+            used = {found.attr for found in ast.walk(node) if isinstance(found, ast.Attribute)}
+            used |= {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
+            for name in sorted(used & (MEASURES | KILLS) - EXEMPT.get(file, set())):
+                yield f"{file}: {node.name}: {name}"
+
+
+def _is_alone(node: ast.AST) -> bool:
+    return any(isinstance(found, ast.Attribute) and found.attr == "alone" for found in ast.walk(node))
+
+
+def test_every_test_that_measures_or_kills_is_marked() -> None:
+    assert list(unmarked(ROOT)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def test_a():\n    time.process_time()\n", ["tests/test_x.py: test_a: process_time"]),
+        ("async def test_a():\n    broker.kill()\n", ["tests/test_x.py: test_a: kill"]),
+        ("@pytest.mark.alone\ndef test_a():\n    broker.kill()\n", []),
+        ("pytestmark = [pytest.mark.jvm, pytest.mark.alone]\ndef test_a():\n    kill()\n", []),
+        ("def helper():\n    broker.kill()\n", []),
+    ],
+)
+def test_an_unmarked_test_is_found(tmp_path: Path, text: str, found: list[str]) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_x.py").write_text(text)
+    assert list(unmarked(tmp_path)) == found
+
+
+def test_the_makefile_runs_both_stages() -> None:
+    """Every test is in one of them, whatever its markers."""
+    text = (ROOT / "Makefile").read_text("utf-8")
+    assert "-m '$(1)not alone'" in text
+    assert "-n 0 -m '$(1)alone' $(ALONE)" in text
