@@ -13,8 +13,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BATCHVAL_BUILD ?= release
 export BATCHVAL_BUILD
 SEED ?= 1
-# how many processes run the tests: one for each core, four at most; 0: none but the first (for a debugger)
-JOBS ?= auto
+# How many processes run the tests that may share the processors: one more than there are cores,
+# because many tests wait, and four at most. 0: none but the first (for a debugger).
+JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 # options of bench/validation/run.py
 BENCH ?= --write-readme
 # options of bench/claims/side_by_side.py
