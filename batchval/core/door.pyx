@@ -164,7 +164,7 @@ cdef inline void note_header(const BatchHeader *h, Verdict *v) noexcept nogil:
 cdef int honesty(const Claims *claims, const BatchHeader *h, const Verdict *v) noexcept nogil:
     """Compare claims with what a walk found, before the verdict is concluded.
 
-    S8 is a lie: claims promise that the payload decompresses whole, within the limit of the one who reads it.
+    S8 is a lie: claims promise that the payload decompresses whole, within the limit of the reader.
     Without this a sender of decompression bombs would pay for none of those that a sample finds.
     """
     cdef int8_t strongest
