@@ -1,7 +1,9 @@
 """Kafka's compressed payloads, written as Kafka's producer writes them: its levels, its framing.
 
 By default gzip level 6; snappy in xerial's framing with 32 KiB blocks; lz4 frames of independent 64 KiB blocks; zstd
-level 3 without a stated content size. Sources: GzipCompression, SnappyOutputStream, Lz4BlockOutputStream, ZstdCompression.
+level 3 without a stated content size.
+
+Sources: GzipCompression, SnappyOutputStream, Lz4BlockOutputStream, ZstdCompression.
 """
 
 from __future__ import annotations
