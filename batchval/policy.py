@@ -5,13 +5,15 @@ Names are Kafka's topic configuration keys with dots as underscores; YAML and ``
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Final
 
 from batchval.errors import BatchvalError
 
-__all__ = ["ClaimsPolicy", "TopicPolicy"]
+__all__ = ["KAFKA_TOPIC_KEYS", "OLDER_TIMESTAMP_KEY", "OLDER_TOPIC_KEYS", "ClaimsPolicy", "TopicPolicy"]
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -26,6 +28,75 @@ COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("delete", "compact", "compact,delete", "")
 
+#: Kafka's defaults (CompressionType, 4.4.0). -1 is zlib's own default, which is 6.
+DEFAULT_COMPRESSION_GZIP_LEVEL = -1
+DEFAULT_COMPRESSION_LZ4_LEVEL = 9
+DEFAULT_COMPRESSION_ZSTD_LEVEL = 3
+
+#: The least and the greatest value of each number, and one more value that Kafka takes.
+_RANGES: Final[dict[str, tuple[int, int, int | None]]] = {
+    "message_timestamp_before_max_ms": (0, _LONG_MAX, None),
+    "message_timestamp_after_max_ms": (0, _LONG_MAX, None),
+    "max_message_bytes": (0, _INT_MAX, None),
+    "max_decompressed_message_bytes": (0, _INT_MAX, None),
+    "compression_gzip_level": (1, 9, DEFAULT_COMPRESSION_GZIP_LEVEL),
+    "compression_lz4_level": (1, 17, None),
+    "compression_zstd_level": (-131_072, 22, None),
+}
+
+#: One bound for past and future, replaced in Kafka 3.6 by one key for each (KIP-937).
+OLDER_TIMESTAMP_KEY: Final = "message.timestamp.difference.max.ms"
+
+#: Every topic configuration key of Kafka 4.4.0: LogConfig.configNames().
+#: tests/conformance/test_topic_keys.py compares this with what Kafka answers.
+KAFKA_TOPIC_KEYS: Final = frozenset(
+    {
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "errors.deadletterqueue.group.enable",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "internal.segment.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.decompressed.message.bytes",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.copy.lag.bytes",
+        "remote.copy.lag.ms",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    }
+)
+#: Keys that Kafka had from 2.8 to 3.9 and 4.0 removed (KIP-724, KIP-937).
+OLDER_TOPIC_KEYS: Final = frozenset(("message.downconversion.enable", "message.format.version", OLDER_TIMESTAMP_KEY))
+_OWN_KEYS = frozenset(("accept.claims.header",))
+_KNOWN_KEYS = KAFKA_TOPIC_KEYS | OLDER_TOPIC_KEYS | _OWN_KEYS
+_SHOWN_CHARACTERS = 80
+
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
@@ -37,7 +108,8 @@ class TopicPolicy:
     for none. ``cleanup_policy`` with ``compact`` in it makes keys mandatory (rule 35).
     ``max_decompressed_message_bytes`` bounds the body of one compressed record (KAFKA 4.4.0); what bounds a whole
     batch is the validator's ``max_decompressed_bytes``. ``accept_claims_header`` admits batches of magic 3, which
-    no stock broker does.
+    no stock broker does. The levels apply where ``compression_type`` names their codec: gzip 1 to 9 or -1 (zlib's
+    default), lz4 1 to 17, zstd -131072 to 22.
     """
 
     message_timestamp_before_max_ms: int = _LONG_MAX
@@ -48,56 +120,129 @@ class TopicPolicy:
     compression_type: str = "producer"
     cleanup_policy: str = "delete"
     accept_claims_header: bool = False
+    compression_gzip_level: int = DEFAULT_COMPRESSION_GZIP_LEVEL
+    compression_lz4_level: int = DEFAULT_COMPRESSION_LZ4_LEVEL
+    compression_zstd_level: int = DEFAULT_COMPRESSION_ZSTD_LEVEL
 
     def __post_init__(self) -> None:
-        for name, top in (
-            ("message_timestamp_before_max_ms", _LONG_MAX),
-            ("message_timestamp_after_max_ms", _LONG_MAX),
-            ("max_message_bytes", _INT_MAX),
-            ("max_decompressed_message_bytes", _INT_MAX),
-        ):
+        for name in _RANGES:
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= top:
-                raise BatchvalError(f"{name} must be a whole number from 0 to {top}, not {value!r}")
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise _out_of_range(name, name, value)
+            _check_range(name, name, value)
         for name, words in (("message_timestamp_type", TIMESTAMP_TYPES), ("compression_type", COMPRESSION_TYPES)):
             if getattr(self, name) not in words:
-                raise BatchvalError(f"{name} must be one of {', '.join(words)}, not {getattr(self, name)!r}")
+                raise BatchvalError(f"{name} must be one of {', '.join(words)}, not {_shown(getattr(self, name))}")
         cleanup = ",".join(sorted(part.strip() for part in str(self.cleanup_policy).split(",")))
         if cleanup not in CLEANUP_POLICIES:
-            raise BatchvalError(f"cleanup_policy must be delete, compact or both, not {self.cleanup_policy!r}")
+            raise BatchvalError(f"cleanup_policy must be delete, compact or both, not {_shown(self.cleanup_policy)}")
         object.__setattr__(self, "cleanup_policy", cleanup)
         if not isinstance(self.accept_claims_header, bool):
-            raise BatchvalError(f"accept_claims_header must be true or false, not {self.accept_claims_header!r}")
+            raise BatchvalError(f"accept_claims_header must be true or false, not {_shown(self.accept_claims_header)}")
 
     @property
     def is_compacted(self) -> bool:
         """True where the cleaner may drop records by key, so that each needs one."""
         return "compact" in self.cleanup_policy
 
-    @classmethod
-    def from_kafka_config(cls, config: Mapping[str, object]) -> TopicPolicy:
-        """A policy from a topic's configuration (``max.message.bytes=…``); keys it does not know are passed over.
+    @property
+    def compression_level(self) -> int | None:
+        """The level at which a batch is compressed anew. None: the codec's default.
 
-        Values may be strings, as DescribeConfigs answers them. A value of the wrong kind raises BatchvalError.
+        As in Kafka, a level counts where ``compression_type`` names its codec: with ``producer`` a
+        batch that is built anew gets the default (LogConfig.getCompression, targetCompression).
         """
+        if self.compression_type == "gzip":
+            return self.compression_gzip_level
+        if self.compression_type == "lz4":
+            return self.compression_lz4_level
+        return self.compression_zstd_level if self.compression_type == "zstd" else None
+
+    @classmethod
+    def from_kafka_config(cls, config: Mapping[str, object], *, allow_unknown: bool = False) -> TopicPolicy:
+        """Return the policy of a topic's configuration, for example ``{"max.message.bytes": "2097152"}``.
+
+        Values may be strings, as DescribeConfigs answers them; None stands for a key that is not set.
+        Keys of Kafka that do not concern batches (``retention.ms``) are accepted and have no effect.
+        ``message.timestamp.difference.max.ms`` (Kafka before 4.0) bounds past and future, except a side
+        whose own key has a value below Long.MAX_VALUE (LogConfig of Kafka 3.6 to 3.9).
+
+        ``allow_unknown`` ignores keys that Kafka does not have, for example a vendor's own.
+
+        Raises BatchvalError for an unknown key, which the message names together with the known key
+        that is nearest, and for a value of the wrong kind or out of range.
+        """
+        if not isinstance(config, Mapping):
+            raise BatchvalError(f"config must be a mapping of keys to values, not {type(config).__name__}")
+        if not allow_unknown:
+            _check_keys(config)
         values: dict[str, object] = {}
         for field in fields(cls):
             key = field.name.replace("_", ".")
-            given = config.get(key)
-            if given is None:
+            value = config.get(key)
+            if value is None:
                 continue
-            if isinstance(field.default, bool):
-                word = str(given).lower()
+            if field.name in _RANGES:
+                values[field.name] = _whole_number(key, field.name, value)
+            elif isinstance(field.default, bool):
+                word = str(value).strip().lower()
                 if word not in ("true", "false"):
-                    raise BatchvalError(f"{key} must be true or false, not {given!r}")
+                    raise BatchvalError(f"{key} must be true or false, not {_shown(value)}")
                 values[field.name] = word == "true"
-            elif isinstance(field.default, int):
-                if not _WHOLE_NUMBER.fullmatch(str(given)):  # int() would take 1_000 too
-                    raise BatchvalError(f"{key} must be a whole number, not {given!r}")
-                values[field.name] = int(str(given))
             else:
-                values[field.name] = str(given)
+                values[field.name] = str(value).strip()
+        difference = config.get(OLDER_TIMESTAMP_KEY)
+        if difference is not None:
+            for name in ("message_timestamp_before_max_ms", "message_timestamp_after_max_ms"):
+                bound = _whole_number(OLDER_TIMESTAMP_KEY, name, difference)
+                if values.get(name, _LONG_MAX) == _LONG_MAX:
+                    values[name] = bound
         return cls(**values)  # type: ignore[arg-type]
+
+
+def _whole_number(key: str, name: str, value: object) -> int:
+    """Return the value of a key as a number within the range of the field ``name``."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        text = str(value)
+        if not _WHOLE_NUMBER.fullmatch(text):  # int() would take 1_000 too
+            raise _out_of_range(key, name, value)
+        value = int(text)
+    _check_range(key, name, value)
+    return value
+
+
+def _check_range(key: str, name: str, value: int) -> None:
+    low, high, other = _RANGES[name]
+    if not low <= value <= high and value != other:
+        raise _out_of_range(key, name, value)
+
+
+def _out_of_range(key: str, name: str, value: object) -> BatchvalError:
+    low, high, other = _RANGES[name]
+    also = "" if other is None else f", or {other}"
+    return BatchvalError(f"{key} must be a whole number from {low} to {high}{also}, not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """Return the value for a message. Python writes no int of more than 4,300 digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"an {type(value).__name__} of more than 4,300 digits"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _check_keys(config: Mapping[str, object]) -> None:
+    unknown = [key for key in config if key not in _KNOWN_KEYS]
+    if not unknown:
+        return
+    found = ", ".join(f"{_shown(key)} (nearest known key: {_nearest(key)})" for key in unknown)
+    raise BatchvalError(f"unknown topic configuration {'key' if len(unknown) == 1 else 'keys'}: {found}")
+
+
+def _nearest(key: object) -> str:
+    word = str(key)[:_SHOWN_CHARACTERS].lower().replace("_", ".")
+    return difflib.get_close_matches(word, sorted(_KNOWN_KEYS), n=1, cutoff=0.0)[0]
 
 
 _CLAIMS_WORDS = ("ignore", "verify", "audit", "trust")

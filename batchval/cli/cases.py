@@ -86,9 +86,11 @@ def _cases(path: Path) -> Iterator[Case | NotACase]:
                 yield NotACase(f"{path}:{number}: not a case: {error}")
 
 
+_LEVELLED = ("gzip", "lz4", "zstd")
+_LEVELS = tuple(f"{codec}_level" for codec in _LEVELLED)
 _NUMBERS = ("now", "first_offset", "leader_epoch", "produce_version", "to_magic", "before_max_ms", "after_max_ms")
 _CFG: Mapping[str, type | tuple[type, ...]] = (
-    dict.fromkeys((*_NUMBERS, "max_message_bytes", "max_record_body", "max_decompressed_bytes"), int)
+    dict.fromkeys((*_NUMBERS, *_LEVELS, "max_message_bytes", "max_record_body", "max_decompressed_bytes"), int)
     | dict.fromkeys(("origin", "source", "target", "ts_type"), str)
     | {"compact": bool, "extras": dict}
 )
@@ -165,6 +167,7 @@ def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
         max_decompressed_message_bytes=cfg.get("max_record_body", 2_147_483_639),
         compression_type=cfg.get("target", "producer"),
         cleanup_policy="compact" if cfg.get("compact", False) else "delete",
+        **{f"compression_{codec}_level": cfg[f"{codec}_level"] for codec in _LEVELLED if f"{codec}_level" in cfg},
     )
 
 

@@ -1,7 +1,9 @@
 """Kafka's compressed payloads, written as Kafka's producer writes them: its levels, its framing.
 
-gzip level 6; snappy in xerial's framing with 32 KiB blocks; lz4 frames of independent 64 KiB blocks; zstd level 3
-without a stated content size. Sources: GzipCompression, SnappyOutputStream, Lz4BlockOutputStream, ZstdCompression.
+By default gzip level 6; snappy in xerial's framing with 32 KiB blocks; lz4 frames of independent 64 KiB blocks; zstd
+level 3 without a stated content size.
+
+Sources: GzipCompression, SnappyOutputStream, Lz4BlockOutputStream, ZstdCompression.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import zstandard
 
 from batchval.types import CompressionType
 
-__all__ = ["compress"]
+__all__ = ["compress", "compress_in_one_piece"]
 
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
@@ -26,6 +28,8 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_DESCRIPTOR = b"\x60\x40"  # version 1, independent blocks, no checksums; blocks of 64 KiB
 _LZ4_BLOCK = 64 * 1024
 _LZ4_STORED = 0x80000000
+_ZSTD_STREAM_UP_TO = 19
+_LZ4_DEFAULT_LEVEL = 9  # CompressionType.LZ4.defaultLevel()
 
 
 def _gzip(data: bytes, magic: int, level: int | None = None) -> bytes:
@@ -74,7 +78,9 @@ def _lz4_header(magic: int) -> bytes:
 
 
 def _lz4(data: bytes, magic: int, level: int | None = None) -> bytes:
-    how = {"mode": "high_compression", "compression": level} if level is not None else {}
+    # Lz4BlockOutputStream takes the fast compressor for Kafka's default level, the high one for others
+    is_fast = level is None or level == _LZ4_DEFAULT_LEVEL
+    how = {} if is_fast else {"mode": "high_compression", "compression": level}
     parts = [_lz4_header(magic)]
     for block in _blocks(data, _LZ4_BLOCK):
         packed = lz4.block.compress(block, store_size=False, **how)
@@ -87,9 +93,20 @@ def _lz4(data: bytes, magic: int, level: int | None = None) -> bytes:
 
 
 def _zstd(data: bytes, magic: int, level: int | None = None) -> bytes:
-    return zstandard.ZstdCompressor(
-        level=3 if level is None else level, write_content_size=False, write_checksum=False
-    ).compress(data)
+    return _zstd_compressor(level).compress(data)
+
+
+def _zstd_stream(data: bytes, level: int | None) -> bytes:
+    """Compress as ZstdOutputStream does, which does not know the size in advance and flushes before it ends.
+
+    libzstd chooses its parameters by the size, so the bytes are Kafka's only if it is not known here either.
+    """
+    stream = _zstd_compressor(level).compressobj()
+    return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
+
+
+def _zstd_compressor(level: int | None) -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(level=3 if level is None else level, write_content_size=False, write_checksum=False)
 
 
 _COMPRESSORS: dict[int, Callable[[bytes, int, int | None], bytes]] = {
@@ -101,10 +118,20 @@ _COMPRESSORS: dict[int, Callable[[bytes, int, int | None], bytes]] = {
 
 
 def compress(codec: int, data: bytes | memoryview, magic: int = 2, level: int | None = None) -> bytes:
-    """The payload of a batch (or the value of a wrapper of magic 0 or 1) that holds ``data``.
+    """Return the payload of a batch (or the value of a wrapper of magic 0 or 1) that holds ``data``.
 
     ``level``: gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22; None: Kafka's default. snappy has none.
+
+    zstd writes the bytes that Kafka writes, except above level 19, where that would take 700 MB for a batch of any
+    size.
     """
+    if codec == CompressionType.ZSTD and (level is None or level <= _ZSTD_STREAM_UP_TO):
+        return _zstd_stream(bytes(data), level)
+    return compress_in_one_piece(codec, data, magic, level)
+
+
+def compress_in_one_piece(codec: int, data: bytes | memoryview, magic: int = 2, level: int | None = None) -> bytes:
+    """As ``compress``, but zstd uses the size of the data: quicker for small batches, and not Kafka's bytes."""
     if codec == CompressionType.NONE:
         return bytes(data)
     return _COMPRESSORS[codec](bytes(data), magic, level)

@@ -37,6 +37,7 @@ cdef int compile_policy(Policy *to, policy) except -1:
     to.max_message_bytes = policy.max_message_bytes
     to.max_body = policy.max_decompressed_message_bytes
     to.target = _CODECS[policy.compression_type]
+    to.level = DEFAULT_LEVEL if policy.compression_level is None else policy.compression_level
     to.compacted = policy.is_compacted
     to.log_append_time = policy.message_timestamp_type == "LogAppendTime"
     to.accept_claims_header = policy.accept_claims_header

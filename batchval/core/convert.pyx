@@ -175,6 +175,7 @@ cdef class Builder:
     """MemoryRecordsBuilder for one batch, or for a set of uncompressed messages."""
     cdef Out out  # records, without batch header or wrapper
     cdef int magic, codec
+    cdef object level  # None: the codec's default
     cdef bint log_append_time
     cdef int64_t base_offset, now, base_timestamp, max_timestamp
     cdef int32_t count, sizes
@@ -223,7 +224,7 @@ cdef class Builder:
             return b""
         if self.magic < 2:
             return self.out.value() if self.codec == NONE else self.build_wrapper()
-        payload = compress(self.codec, self.out.value(), 2)
+        payload = compress(self.codec, self.out.value(), 2, self.level)
         cdef bytearray batch = bytearray(RECORDS) + payload
         cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(batch)
         cdef size_t size = len(batch)
@@ -247,7 +248,7 @@ cdef class Builder:
 
     cdef bytes build_wrapper(self):
         cdef Out wrapper = Out()
-        payload = compress(self.codec, self.out.value(), self.magic)
+        payload = compress(self.codec, self.out.value(), self.magic, self.level)
         start_message(wrapper, self.base_offset + self.count - 1, self.magic,
                       self.codec | (LOG_APPEND_TIME_BIT if self.magic > 0 and self.log_append_time else 0),
                       self.now if self.log_append_time else self.max_timestamp)
@@ -324,6 +325,7 @@ cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *poli
     builder.out = Out()
     builder.magic = d.to_magic
     builder.codec = v.target
+    builder.level = None if policy.level == DEFAULT_LEVEL else policy.level
     builder.log_append_time = policy.log_append_time
     builder.base_offset = d.first_offset
     builder.now = d.now

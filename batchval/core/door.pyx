@@ -162,8 +162,14 @@ cdef inline void note_header(const BatchHeader *h, Verdict *v) noexcept nogil:
 
 
 cdef int honesty(const Claims *claims, const BatchHeader *h, const Verdict *v) noexcept nogil:
-    """Claims against what a walk found; before the verdict is concluded."""
+    """Compare claims with what a walk found, before the verdict is concluded.
+
+    S8 is a lie: claims promise that the payload decompresses whole, within the limit of the reader.
+    Without this a sender of decompression bombs would pay for none of those that a sample finds.
+    """
     cdef int8_t strongest
+    if v.rule == S8:
+        return CLAIMS_LYING
     if v.walked == 0:
         # the walk itself refused: what claims say above all is that records can be read; of their size they say nothing
         if v.reason == reasons.RECORD_LENGTH_ABOVE_MAX:

@@ -62,6 +62,9 @@ cdef enum:
     PRODUCER = -1  # target codec: the batch's own
 
 cdef enum:
+    DEFAULT_LEVEL = -0x7FFFFFFF  # of a codec, where the policy names none; no codec has it
+
+cdef enum:
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
@@ -151,3 +154,15 @@ cdef enum:  # batchval.rules.Rule.number
     L5 = 75
     L6 = 76
     L7 = 77
+
+cdef enum:  # Verdict.found and reports, Door.refuse: one bit for each extra
+    S1_BIT = 1 << 1
+    S2_BIT = 1 << 2
+    S3_BIT = 1 << 3
+    S4_BIT = 1 << 4
+    S5_BIT = 1 << 5
+    S6_BIT = 1 << 6
+    S7_BIT = 1 << 7
+    S8_BIT = 1 << 8
+    S9_BIT = 1 << 9
+    S10_BIT = 1 << 10

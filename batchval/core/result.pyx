@@ -202,9 +202,9 @@ cdef class ValidationResult:
     def claims(self):
         """What became of the batch's claims; None where there were none, or they were ignored.
 
-        ``trusted``: they settled it, no record was looked at. ``honest``, ``lying``: held against the records.
-        ``unjudged``: the batch was refused before its records were read to the end. ``unbound``: a tag that is none,
-        or was made for another batch.
+        ``trusted``: they settled it, no record was looked at. ``honest``, ``lying``: compared with the records;
+        a batch that decompresses to more than the limit (S8) is ``lying``. ``unjudged``: the batch was refused
+        before its records were read to the end. ``unbound``: a tag that is none, or was made for another batch.
         """
         return CLAIMS[self.v.claims]
 

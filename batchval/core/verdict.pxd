@@ -13,6 +13,7 @@ cdef struct Policy:  # a TopicPolicy, compiled
     int32_t max_message_bytes
     int32_t max_body
     int8_t target  # a codec, or PRODUCER
+    int32_t level  # of the target codec, or DEFAULT_LEVEL
     bint compacted
     bint log_append_time
     bint accept_claims_header

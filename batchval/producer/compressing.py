@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from batchval.compression.compressors import compress
+from batchval.compression.compressors import compress_in_one_piece as compress
 from batchval.producer.batch import ProducerBatch
 from batchval.types import CompressionType
 

@@ -185,7 +185,11 @@ class TopicRule(_Model):
     max_message_bytes: int | None = None
     max_decompressed_message_bytes: int | None = None
     compression_type: str | None = None
+    compression_gzip_level: int | None = None
+    compression_lz4_level: int | None = None
+    compression_zstd_level: int | None = None
     cleanup_policy: str | None = None
+    message_timestamp_difference_max_ms: int | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> TopicRule:

@@ -72,7 +72,7 @@ _CLAIMS_HELP = {
     "sampled": "Of these, checked because the draw fell on them.",
     "trusted": "Accepted on their claims, nothing decompressed.",
     "honest": "Checked, and true.",
-    "lying": "Checked, and not true.",
+    "lying": "Checked, and not true, or the batch decompresses to more than the limit.",
     "unjudged": "Refused before their records were walked to the end.",
     "unbound": "With a tag that is none, or another batch's.",
     "demotions": "How often a lie ended a sender's credit.",

@@ -19,7 +19,7 @@ from batchval.network.connection import Connection
 from batchval.network.errors import NetworkError
 from batchval.network.options import ConnectionOptions
 from batchval.network.sasl import authenticate
-from batchval.policy import TopicPolicy
+from batchval.policy import KAFKA_TOPIC_KEYS, OLDER_TIMESTAMP_KEY, TopicPolicy
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Request
 from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -45,7 +45,11 @@ RETRY_S: Final = (1.0, 60.0)
 SOON_S: Final = 0.5  # after a topic was asked for that is not known: others may follow
 
 _TOPIC = 2  # ConfigResource.Type.TOPIC
-_KEYS = [field.name.replace("_", ".") for field in fields(TopicPolicy) if field.name != "accept_claims_header"]
+#: What is asked of brokers; one that does not have a key leaves it out.
+_KEYS: Final = [
+    OLDER_TIMESTAMP_KEY,
+    *sorted(KAFKA_TOPIC_KEYS & {field.name.replace("_", ".") for field in fields(TopicPolicy)}),
+]
 
 log = logging.getLogger("batchval.proxy")
 RequestT = TypeVar("RequestT", bound=Request[Any])
@@ -229,7 +233,9 @@ async def _describe(
         if result.error_code or result.resource_type != _TOPIC:
             continue
         try:
-            found[result.resource_name] = TopicPolicy.from_kafka_config({c.name: c.value for c in result.configs})
+            found[result.resource_name] = TopicPolicy.from_kafka_config(
+                {c.name: c.value for c in result.configs}, allow_unknown=True
+            )
         except BatchvalError as error:
             log.warning("a topic's configuration is not understood: %s", error)
     return found

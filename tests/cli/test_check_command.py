@@ -177,6 +177,16 @@ def test_wrong_usage_is_one_line_and_exit_2(run: Run, what: str) -> None:
     assert err.startswith("batchval")
 
 
+def test_an_unknown_configuration_key_is_named_with_the_nearest(run: Run, tmp_path: Path) -> None:
+    """Kafka's other keys have no effect, so that a whole topic configuration can be passed."""
+    file = write(tmp_path, GOOD, name="a.bin")
+    code, _, err = run("check", "--config", "max.mesage.bytes=1", file)
+    assert code == 2
+    assert "--config: unknown topic configuration key: 'max.mesage.bytes' (nearest known key: max.message.bytes)" in err
+    others = ("retention.ms=-1", "message.format.version=3.0-IV1", "compression.gzip.level=9")
+    assert run("check", *(word for other in others for word in ("--config", other)), file)[0] == 0
+
+
 def test_now_beyond_64_bits_is_wrong_usage(run: Run, tmp_path: Path) -> None:
     code, _, err = run("check", "--now", 2**70, write(tmp_path, GOOD, name="a.bin"))
     assert (code, len(err.splitlines())) == (2, 1)

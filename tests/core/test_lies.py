@@ -9,6 +9,7 @@ import struct
 from typing import Any
 
 import pytest
+import zstandard
 
 from batchval.core.claims import compute
 from batchval.core.validator import LogValidator
@@ -258,6 +259,29 @@ def test_a_timestamp_below_minus_1(carrier: str, codec: int) -> None:
     assert (slow.rule.id, slow.error_code.name) == ("S10", "INVALID_TIMESTAMP")
     assert Door(carrier).believed(data, (NOW, 2, 1))
     assert not Door(carrier).believed(data, (-5, 2, 1))
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_bomb_under_true_facts(carrier: str, codec: int) -> None:
+    """S8 stands, also in a header: the client learns what is wrong with the batch."""
+    bomb = batch([record(0, value=bytes(300_000))], codec=codec)
+    topic = Door(carrier)
+    topic.validator = LogValidator(topic.validator.policy, max_decompressed_bytes=100_000)
+    assert topic.found_by_verify(bomb, (NOW, 1, 1)).rule.id == "S8"
+    states_its_size = codec == SNAPPY and topic.judge(bomb, (NOW, 1, 1), "trust").claims == "lying"
+    assert topic.believed(bomb, (NOW, 1, 1)) != states_its_size
+    topic.validator = LogValidator(topic.validator.policy, max_decompressed_bytes=400_000)
+    assert topic.judge(bomb, (NOW, 1, 1), "verify").claims == "honest"
+
+
+def test_a_frame_that_states_too_much_is_read_and_is_a_lie(carrier: str) -> None:
+    """The stated size makes trust read the records: nothing was sampled, and it is a lie all the same."""
+    payload = zstandard.ZstdCompressor(write_content_size=True).compress(record(0, value=bytes(300_000)))
+    bomb = batch([], codec=ZSTD, payload=payload, records_count=1)
+    topic = Door(carrier)
+    topic.validator = LogValidator(topic.validator.policy, max_decompressed_bytes=100_000)
+    result = topic.judge(bomb, (NOW, 1, 1), "trust")
+    assert (result.rule.id, result.claims) == ("S8", "lying")
 
 
 # ---- other people's claims -----------------------------------------------------------------------------------------

@@ -239,6 +239,50 @@ def test_a_sender_has_a_name() -> None:
         ledger("verify").decide("", 1, NOW)
 
 
+# ---- decompression bombs -------------------------------------------------------------------------------------------
+
+LIMIT = 1 << 16
+
+
+def a_bomb(number: int, codec: int = ZSTD) -> bytes:
+    """Return a batch that decompresses to four times the limit; each has its own checksum."""
+    return batch([record(0, value=b"%8d" % number + bytes(4 * LIMIT))], codec=codec)
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_the_first_bomb_that_is_sampled_demotes_its_sender(codec: int) -> None:
+    books = ledger("audit:0.2")
+    validator = LogValidator(max_decompressed_bytes=LIMIT)
+    for _ in range(150):
+        assert books.check(validator, GOOD, sender="edge", now_ms=NOW, tag=tag_of(TRUE)).ok
+    bombs = [a_bomb(n, codec) for n in range(200)]
+    tags = [tag_of(claims.BatchClaims(NOW, 1, 1), bomb) for bomb in bombs]
+    results = [
+        books.check(validator, bomb, sender="edge", now_ms=NOW, tag=tag) for bomb, tag in zip(bombs, tags, strict=True)
+    ]
+    passed = next(n for n, result in enumerate(results) if not result.ok)
+    assert passed < 50  # 0.8 ** 50: one in 70,000 secrets would let more pass
+    assert [result.ok for result in results] == [True] * passed + [False] * (200 - passed)
+    assert {(result.rule, result.claims) for result in results[passed:]} == {(Rule.S8, "lying")}
+    counts = books.counts("edge")
+    assert (counts.demotions, counts.lying, counts.unjudged) == (1, 200 - passed, 0)
+    assert books.is_demoted("edge", NOW)
+    assert books.check(validator, GOOD, sender="edge", now_ms=NOW, tag=tag_of(TRUE)).path == "shallow"
+
+
+def test_bombs_in_one_request_demote_their_sender() -> None:
+    books = ledger("audit:1")
+    bombs = [a_bomb(n) for n in range(3)]
+    ends = list(itertools.accumulate(map(len, bombs)))
+    ranges = [(end - len(bomb), len(bomb)) for end, bomb in zip(ends, bombs, strict=True)]
+    tags = [tag_of(claims.BatchClaims(NOW, 1, 1), bomb) for bomb in bombs]
+    columns = books.check_ranges(
+        LogValidator(max_decompressed_bytes=LIMIT), b"".join(bombs), ranges, sender="edge", now_ms=NOW, tags=tags
+    )
+    assert [row["claims"] for row in columns.rows()] == ["lying"] * 3
+    assert (books.counts("edge").demotions, books.is_demoted("edge", NOW)) == (1, True)
+
+
 # ---- with a validator ----------------------------------------------------------------------------------------------
 
 

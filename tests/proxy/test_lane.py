@@ -21,6 +21,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.downstream import Downstream
+from batchval.proxy.gate import INLINE_COMPRESSED
 from batchval.proxy.lane import Routes
 from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from batchval.proxy.server import Proxy
@@ -239,6 +240,50 @@ async def the_short_way() -> None:
         at += 4 + size
     assert codes == [0] * 12
     side.proxy.pool.shutdown()
+
+
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("word", ["verify", "audit:0.2", "trust"])
+def test_only_the_whole_limit_makes_a_bomb(short: bool, word: str) -> None:
+    """A batch above what the loop decompresses, and within the whole limit, is not a lie; above both it is."""
+    asyncio.run(only_the_whole_limit(short, word))
+
+
+async def only_the_whole_limit(short: bool, word: str) -> None:
+    side = Side(short=short, claims_in=ClaimsPolicy.parse(word), validator={"max_decompressed_bytes": 3 << 20})
+    large, bomb = (batch(bytes(size << 20), codec=GZIP) for size in (2, 4))  # gzip states no size
+    assert len(bomb) < INLINE_COMPRESSED
+    ledger = side.proxy.gate.ledger
+    assert ledger is not None
+    await judged(side, [claimed(produce_frame(n, ("t", 0, large)), [tag_of(large)]) for n in range(20)])
+    assert (ledger.counts().lying, ledger.counts().unjudged, side.refusals) == (0, 0, [])
+    assert ledger.counts().honest + ledger.counts().trusted == 20
+    tag, now_ms, refused = tag_of(bomb), NOW_NS // 1_000_000, 0
+    for n in range(60):
+        await judged(side, [claimed(produce_frame(n, ("t", 0, bomb)), [tag])])
+        demoted = ledger.is_demoted("listener x", now_ms)
+        refused += demoted
+        assert demoted == (ledger.counts().lying > 0)
+        assert len(side.refusals) == ledger.counts().lying == refused
+    counts = ledger.counts()
+    if word == "trust":
+        assert (counts.trusted, counts.lying) == (80, 0)
+    else:
+        assert refused > 10
+        assert (counts.demotions, counts.unjudged) == (1, 0)
+        assert {refusal.rule for refusal in side.refusals} == {"decompressed-too-large"}
+    side.proxy.pool.shutdown()
+
+
+async def judged(side: Side, frames: list[bytes]) -> None:
+    """Read the frames, and wait for what is judged in a thread."""
+    side.read(side.down, b"".join(frames))
+    for _ in range(10_000):
+        if not side.down.outbox:
+            break
+        await asyncio.sleep(0.001)
+    assert not side.down.outbox
+    side.answer(0)
 
 
 def test_frames_are_what_a_splitter_gives() -> None:

@@ -132,10 +132,19 @@ def upstream(broker: Broker, mechanism: str = "NONE", password: str = PASSWORD) 
 CONFIGS = {
     "orders": {"max.message.bytes": "2000000", "cleanup.policy": "compact", "message.timestamp.type": "CreateTime"},
     "logs": {"message.timestamp.after.max.ms": "9223372036854775807", "compression.type": "zstd", "other.key": "x"},
+    "levels": {"compression.type": "gzip", "compression.gzip.level": "9", "compression.lz4.level": "3"},
+    "kafka-3.9": {
+        "message.timestamp.difference.max.ms": "1000",
+        "message.timestamp.before.max.ms": "9223372036854775807",
+        "message.timestamp.after.max.ms": "60",
+        "message.format.version": "3.0-IV1",
+    },
 }
 POLICIES = {
     "orders": TopicPolicy(max_message_bytes=2_000_000, cleanup_policy="compact"),
     "logs": TopicPolicy(message_timestamp_after_max_ms=2**63 - 1, compression_type="zstd"),
+    "levels": TopicPolicy(compression_type="gzip", compression_gzip_level=9, compression_lz4_level=3),
+    "kafka-3.9": TopicPolicy(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=60),
 }
 
 

@@ -23,7 +23,7 @@ public final class Validation {
     static Outcome run(MemoryRecords records, CompressionType source, Settings s, LogValidator.MetricsRecorder meters) {
         PrimitiveRef.LongRef offset = PrimitiveRef.ofLong(s.firstOffset());
         LogValidator validator = new LogValidator(records, PARTITION, standingStill(s.now()), source,
-            Compression.of(s.targetFor(source)).build(), s.compact(), s.toMagic(), s.timestampType(), s.beforeMaxMs(), s.afterMaxMs(),
+            s.targetFor(source), s.compact(), s.toMagic(), s.timestampType(), s.beforeMaxMs(), s.afterMaxMs(),
             s.leaderEpoch(), s.origin(), s.maxRecordBody());
         LogValidator.ValidationResult result = validator.validateMessagesAndAssignOffsets(offset, meters, BufferSupplier.NO_CACHING);
         return new Outcome(result, offset.value);
