@@ -66,6 +66,7 @@ cdef struct Stream:
     bint keep  # the arena keeps everything; else bytes behind `at` are forgotten
     bint soft_end  # Kafka would see one -1 here and then go on
     bint soft_end_unread  # it was met, but nobody has read that -1 yet
+    bint halted  # there was a soft end: batchval.core.chunked knows what Kafka reads
     bint overlong  # bytes behind the end, which Kafka never reads
     bint mislabelled  # something that Kafka does not check is wrong
     const uint8_t *payload

@@ -120,6 +120,7 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
     s.keep = keep
     s.soft_end = False
     s.soft_end_unread = False
+    s.halted = False
     s.overlong = False
     s.mislabelled = False
     s.payload = p
@@ -167,7 +168,8 @@ cdef bint refill(Stream *s) noexcept nogil:
         else:
             brought = refill_zstd_by_package(s)
     if s.soft_end:
-        s.mislabelled = True  # what Kafka makes of it depends on where records are cut: S7
+        s.halted = True
+        s.mislabelled = True
     if s.keep:
         s.end = s.scratch.arena + s.delivered
         s.at = (s.at if brought else s.end) - unread
