@@ -6,22 +6,13 @@ unpacks itself under both providers.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import lz4.block
 import zstandard
 
-__all__ = ["Decoded", "lz4_block", "zstd_frame"]
+__all__ = ["ZstdFrame", "lz4_block"]
 
-_READ_SIZE = 131075  # zstd's recommended input size, which Kafka's stream class reads too
-_CHUNK = 16384  # what Kafka reads at a time
-
-
-class Decoded(NamedTuple):
-    """What came out, and whether the input was whole and well-formed to its end."""
-
-    data: bytes
-    ok: bool
+_CHUNK = 131072
+_STEP = 512
 
 
 def lz4_block(source: bytes, capacity: int) -> bytes | None:
@@ -32,18 +23,61 @@ def lz4_block(source: bytes, capacity: int) -> bytes | None:
         return None
 
 
-def zstd_frame(frame: bytes, limit: int) -> Decoded:
-    """The content of one frame, at most a chunk more than ``limit`` bytes of it."""
-    chunks: list[bytes] = []
-    produced = 0
-    reader = zstandard.ZstdDecompressor().stream_reader(frame, read_size=_READ_SIZE)
-    try:
-        while produced <= limit:
-            chunk = reader.read(_CHUNK)
-            if not chunk:
-                break
-            chunks.append(chunk)
-            produced += len(chunk)
-    except zstandard.ZstdError:
-        return Decoded(b"".join(chunks), False)
-    return Decoded(b"".join(chunks), True)
+class ZstdFrame:
+    """The content of one zstd frame, produced as it is asked for.
+
+    Holds the frame and the decoder's window, never the whole content.
+    """
+
+    __slots__ = ("_frame", "_produced", "_reader", "damaged")
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = frame
+        self._produced = 0
+        self.damaged = False
+        self._reader = self._open()
+
+    def _open(self) -> zstandard.ZstdDecompressionReader:
+        return zstandard.ZstdDecompressor().stream_reader(self._frame, read_size=len(self._frame) or 1)
+
+    def readinto(self, target: memoryview) -> int:
+        """Fill ``target`` with the content that follows, and return how many bytes there were.
+
+        They are fewer than asked for only at the end of the frame or of its input, or where ``damaged`` is set: then
+        ``target`` has all bytes of the blocks before the damage.
+        """
+        try:
+            produced = self._reader.readinto(target)
+        except zstandard.ZstdError:
+            self.damaged = True
+            return self._before_damage(target)
+        self._produced += produced
+        return produced
+
+    def _before_damage(self, target: memoryview) -> int:
+        """Decode the frame again: a read that fails does not say how much it has produced.
+
+        The last byte of a block comes with the error of the next one, so it is looked for with two marks.
+        """
+        good = self._read_on(0, target, _STEP)
+        marks = []
+        for mark in (0, 255):
+            end = self._read_on(good, target, 1, mark)
+            marks.append(target[end])
+        return end + (marks[0] == marks[1])
+
+    def _read_on(self, start: int, target: memoryview, step: int, mark: int = 0) -> int:
+        """Fill ``target`` from ``start`` on, ``step`` bytes at a time, and return where that fails."""
+        reader = self._open()
+        left = self._produced + start
+        scrap = memoryview(bytearray(_CHUNK))
+        try:
+            while left:
+                left -= reader.readinto(scrap[: min(left, _CHUNK)])
+            while True:
+                target[start] = mark
+                if reader.readinto(target[start : start + step]) < step:
+                    return start
+                start += step
+        except zstandard.ZstdError:
+            return start

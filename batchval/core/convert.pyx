@@ -10,11 +10,13 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from batchval.compression.compressors import compress
 
 from batchval.core.bytes cimport be32, be64, put_be16, put_be32, put_be64
+from batchval.core.chunked cimport as_read
 from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string, read_int, read_record
 from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, unpack
@@ -22,7 +24,7 @@ from batchval.core.header cimport BATCH, Entry, next_batch
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
-from batchval.core.records cimport WALKED, Checks, Facts, clear_facts, structure_alone
+from batchval.core.records cimport STREAM_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone
 from batchval.core.scratch cimport Scratch
 from batchval.core.writing cimport (
     put_nullable, put_record, put_varint, size_of_body, size_of_nullable, size_of_varint,
@@ -291,6 +293,7 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
     cdef Checks c
     cdef Facts f
     cdef const uint8_t *p
+    cdef uint8_t *read = NULL
     cdef int32_t _i
     cdef int codec
     if b.magic == 2:
@@ -300,9 +303,18 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
             if unpack(&s, scratch, codec, p, b.size - RECORDS, <uint64_t>UNLIMITED) == NO_MEMORY:
                 raise MemoryError()
             p = scratch.arena
-        for _i in range(be32(b.p + RECORDS_COUNT)):
-            p = read_record(p, b.p, &r)
-            builder.append(&r)
+            if s.halted:  # the records are those that Kafka's parser got
+                read = as_read(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS, <uint64_t>UNLIMITED,
+                        STREAM_PARSER, be32(b.p + RECORDS_COUNT), 0x7FFFFFFF)
+                if read is NULL:
+                    raise MemoryError()
+                p = read
+        try:
+            for _i in range(be32(b.p + RECORDS_COUNT)):
+                p = read_record(p, b.p, &r)
+                builder.append(&r)
+        finally:
+            free(read)
         return 0
     structure_alone(&c)
     clear_facts(&f)

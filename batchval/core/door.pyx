@@ -61,7 +61,7 @@ cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h
     open_stream(&s, call.scratch, h.attributes & CODEC_MASK, 2, p, n, call.door.limit, False)
     if s.status == DAMAGED or walk(&s, h, &call.checks, &f, SKIP_PARSER) != WALKED:
         return False
-    if call.scratch.errors_seen or not f.in_order:
+    if call.scratch.errors_seen or not f.in_order or s.halted:
         return False
     if s.overlong or s.mislabelled:
         f.found |= 1 << 7

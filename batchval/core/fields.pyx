@@ -65,7 +65,8 @@ cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *header, Record 
     return p
 
 
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+# new String(bytes, UTF_8) makes one U+FFFD of an encoded surrogate, also of one whose last byte is missing
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 cdef bytes java_string(const uint8_t *p, int32_t n):

@@ -28,6 +28,7 @@ cdef struct GzipState:
     uint64_t produced  # by this member
     uint32_t crc
     size_t at  # where in the arena the next bytes go
+    const uint8_t *fetched  # end of what Java has read of the payload when the member's deflate data begin
 
 cdef struct Lz4State:
     uint32_t block_maximum
@@ -42,6 +43,7 @@ cdef struct ZstdState:
     uint64_t frame_start  # position in the stream of the frame's first byte
     uint64_t content_left  # of the stated content, where Kafka's buffer is no larger
     const uint8_t *whole_end  # behind the last whole frame
+    uint64_t whole_size  # bytes of the frame that the package decodes, 0 where it is cut off
 
 cdef union CodecState:
     GzipState gzip
@@ -64,6 +66,7 @@ cdef struct Stream:
     bint keep  # the arena keeps everything; else bytes behind `at` are forgotten
     bint soft_end  # Kafka would see one -1 here and then go on
     bint soft_end_unread  # it was met, but nobody has read that -1 yet
+    bint halted  # there was a soft end: batchval.core.chunked knows what Kafka reads
     bint overlong  # bytes behind the end, which Kafka never reads
     bint mislabelled  # something that Kafka does not check is wrong
     const uint8_t *payload

@@ -9,7 +9,10 @@ What those classes pass over (bytes behind the end, lz4's content checksum) is p
 ``strict``. A length or window size in a header buys no memory: output grows with the bytes that come out.
 """
 
+from cpython.buffer cimport PyBUF_WRITE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
@@ -21,7 +24,7 @@ from batchval.core.bytes cimport be32, le16, le24, le32, le64, room
 from batchval.core.crc32c cimport crc32_of
 from batchval.core.gzip cimport (
     INFLATE_BAD, INFLATE_DONE, INFLATE_HISTORY, INFLATE_SHORT, Inflate, gzip_header, inflate_on, inflate_open,
-    inflate_size,
+    inflate_size, next_gzip_member,
 )
 from batchval.core.layout cimport GZIP, LZ4, NONE, SNAPPY, ZSTD
 from batchval.core.scratch cimport Scratch, arena_reserve, ring_reserve
@@ -54,6 +57,7 @@ cdef enum:
     ZSTD_WINDOW_MAXIMUM = (1 << 27) + 1
     ZSTD_JAVA_SOURCE = 131075  # what Kafka's stream class holds of the input at a time
     ZSTD_JAVA_CHUNK = 16384  # and what it asks for
+    ZSTD_PACKAGE_CHUNK = 131072  # what one call of the package decodes
     ZSTD_RING_LEAST = (2 << 20) + 2 * ZSTD_BLOCK_MAXIMUM + 512  # level 3, as Kafka's producer writes it
 
 
@@ -116,6 +120,7 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
     s.keep = keep
     s.soft_end = False
     s.soft_end_unread = False
+    s.halted = False
     s.overlong = False
     s.mislabelled = False
     s.payload = p
@@ -162,6 +167,9 @@ cdef bint refill(Stream *s) noexcept nogil:
             brought = refill_zstd(s)
         else:
             brought = refill_zstd_by_package(s)
+    if s.soft_end:
+        s.halted = True
+        s.mislabelled = True
     if s.keep:
         s.end = s.scratch.arena + s.delivered
         s.at = (s.at if brought else s.end) - unread
@@ -198,6 +206,7 @@ cdef bint open_gzip(Stream *s) noexcept nogil:
         if s.scratch.inflate is NULL:
             return no_memory(s)
     s.state.gzip.at = 0
+    s.state.gzip.fetched = behind
     return open_member(s, behind)
 
 
@@ -231,9 +240,9 @@ cdef bint refill_gzip(Stream *s) noexcept nogil:
         elif le32(p) != s.state.gzip.crc or le32(p + 4) != <uint32_t>s.state.gzip.produced:
             damaged(s, reasons.GZIP_TRAILER, ALL_BEFORE)
         else:
-            # another member may follow; what is none ends the stream without complaint
+            # another member may follow; anything else ends the stream without an error
             s.source = p + 8
-            p = gzip_header(s.source, s.source_end)
+            p = next_gzip_member(p, s.source_end, &s.state.gzip.fetched)
             if p is NULL:
                 ended(s, s.source)
             else:
@@ -627,32 +636,53 @@ cdef bint deliver_from_ring(Stream *s, const uint8_t *p, uint64_t n) noexcept no
 
 
 cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
-    """One whole frame, through Python."""
+    """Up to ZSTD_PACKAGE_CHUNK bytes, through Python. The same answers as refill_zstd."""
     cdef FrameHeader h
-    cdef uint64_t size, base = s.delivered if s.keep else 0, n, limit = s.limit - s.delivered
-    if not open_zstd_frame(s, &h):
-        return False
-    if h.window > ZSTD_WINDOW_MAXIMUM:
-        return damaged(s, reasons.ZSTD_WINDOW, LOST_ABRUPTLY, <int64_t>h.window)
-    size = zstd_frame_size(s.source, s.source_end, &h)
+    cdef uint64_t base = s.delivered if s.keep else 0, n
+    cdef bint small
     try:
-        # only this frame is copied: all that is left, for each of many small frames, would be quadratic
-        n = size if size else room(s.source, s.source_end)
-        decoded = packages.zstd_frame(PyBytes_FromStringAndSize(<const char *>s.source, n), limit)
+        if not s.state.zstd.in_frame:
+            if not open_zstd_frame(s, &h):
+                return False
+            n = zstd_frame_size(s.source, s.source_end, &h)
+            small = 0 <= h.content_size <= ZSTD_JAVA_CHUNK and 0 < n <= ZSTD_JAVA_SOURCE
+            if h.window > ZSTD_WINDOW_MAXIMUM:
+                if not small:
+                    return damaged(s, reasons.ZSTD_WINDOW, LOST_ABRUPTLY, <int64_t>h.window)
+                s.mislabelled = True
+            s.state.zstd.whole_size = n
+            # only this frame is copied: all that is left, for each of many small frames, would be quadratic
+            n = n if n else room(s.source, s.source_end)
+            keep_frame(s.scratch, packages.ZstdFrame(PyBytes_FromStringAndSize(<const char *>s.source, n)))
+            s.state.zstd.in_frame = True
+        frame = <object>s.scratch.zstd_frame
+        if not arena_reserve(s.scratch, base + ZSTD_PACKAGE_CHUNK):
+            return no_memory(s)
+        n = frame.readinto(PyMemoryView_FromMemory(<char *>s.scratch.arena + base, ZSTD_PACKAGE_CHUNK, PyBUF_WRITE))
+        if frame.damaged:
+            damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
+        elif n < ZSTD_PACKAGE_CHUNK:
+            keep_frame(s.scratch, None)
+            s.state.zstd.in_frame = False
+            if s.state.zstd.whole_size == 0:
+                zstd_cut_off(s)
+            else:
+                s.source += s.state.zstd.whole_size
+                s.state.zstd.whole_end = s.source
     except MemoryError:
         return no_memory(s)
-    n = PyBytes_GET_SIZE(decoded.data)
-    if not arena_reserve(s.scratch, base + n + 1):
-        return no_memory(s)
-    memcpy(s.scratch.arena + base, PyBytes_AS_STRING(decoded.data), n)
-    if not decoded.ok:
-        damaged(s, reasons.ZSTD_BLOCK, ALL_BEFORE)
-    elif size == 0 and n <= limit:
-        zstd_cut_off(s)
-    else:
-        s.source += size
-        s.state.zstd.whole_end = s.source
     return deliver(s, s.scratch.arena + base, n)
+
+
+cdef int keep_frame(Scratch *scratch, frame) except -1:
+    """The decoder that the next refill asks, in place of the one before."""
+    if scratch.zstd_frame is not NULL:
+        Py_DECREF(<object>scratch.zstd_frame)
+        scratch.zstd_frame = NULL
+    if frame is not None:
+        Py_INCREF(frame)
+        scratch.zstd_frame = <void *>frame
+    return 0
 
 
 # ---- what a frame says of itself -----------------------------------------------------------------------------------

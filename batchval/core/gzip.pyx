@@ -24,6 +24,8 @@ cdef enum:
     FLAG_NAME = 8
     FLAG_COMMENT = 16
 
+    NO_MEMBER = 26  # bytes: a trailer, and what is too short for a header and a trailer
+
 
 cdef const uint8_t *behind_zero(const uint8_t *p, const uint8_t *end) noexcept nogil:
     while p < end and p[0] != 0:
@@ -54,6 +56,28 @@ cdef const uint8_t *gzip_header(const uint8_t *p, const uint8_t *end) noexcept n
             return NULL
         p += 2
     return p
+
+
+cdef const uint8_t *next_gzip_member(const uint8_t *trailer, const uint8_t *end,
+        const uint8_t **fetched) noexcept nogil:
+    """The deflate data of the member that follows ``trailer``, NULL where the stream ends with it.
+
+    JDK 17 looks for another member only if its source has more bytes, or if more than 26 (the trailer, a header of 10
+    and a trailer) are left of the piece that it holds (GZIPInputStream, JDK-7036144). JDK 25 looks for one in any case.
+    ``fetched`` is the end of what it held when this member's data began, and is moved to where the next one begins.
+    """
+    cdef const uint8_t *held = fetched[0]
+    cdef const uint8_t *data
+    while held < trailer:
+        held = held + JAVA_INPUT if room(held, end) > JAVA_INPUT else end
+    if held < trailer + 8:
+        held = trailer + 8  # read one by one, as are header bytes
+    if held == end and room(trailer, end) <= NO_MEMBER:
+        return NULL
+    data = gzip_header(trailer + 8, end)
+    if data is not NULL:
+        fetched[0] = held if held > data else data
+    return data
 
 
 cdef void inflate_open(Inflate *s, const uint8_t *p, const uint8_t *end) noexcept nogil:

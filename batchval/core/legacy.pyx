@@ -10,9 +10,12 @@ Fields are read only where Kafka reads them: a magic 1 message of 14 bytes passe
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy
 
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, be64, room
+from batchval.core.chunked cimport as_read
 from batchval.core.crc32c cimport crc32_of
 from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, refill
 from batchval.core.header cimport Entry
@@ -23,7 +26,7 @@ from batchval.core.layout cimport (
 from batchval.core.records cimport (
     BROKER_FAILS, MALFORMED, OUT_OF_MEMORY, OVER_LIMIT, WALKED, Checks, Facts, check_record,
 )
-from batchval.core.scratch cimport Scratch, add_error
+from batchval.core.scratch cimport Scratch, add_error, arena_reserve
 
 cdef enum:  # offsets in a record, which starts at its crc
     RECORD_MAGIC = 4
@@ -148,6 +151,29 @@ cdef int read_entries(Stream *s, Messages *m, const Checks *c, Facts *f) noexcep
     return WALKED
 
 
+cdef int read_halting(Stream *halting, Messages *m, const Checks *c, Facts *f) noexcept nogil:
+    """read_entries over the bytes that Kafka would get of a wrapper whose stream halts."""
+    cdef Stream s
+    cdef Scratch *scratch = halting.scratch
+    cdef uint64_t size
+    cdef int answer
+    cdef uint8_t *read = as_read(&s, scratch, halting.codec, halting.magic, halting.payload,
+            room(halting.payload, halting.source_end), halting.limit, 0, 0, c.max_body)
+    if read is NULL:
+        return malformed(f, 0, reasons.WRAPPER_EMPTY)
+    size = room(s.at, s.end)
+    if not arena_reserve(scratch, size):
+        free(read)
+        return OUT_OF_MEMORY
+    memcpy(scratch.arena, read, size)
+    free(read)
+    s.at = scratch.arena
+    s.end = scratch.arena + size
+    answer = read_entries(&s, m, c, f)
+    f.needed = 0
+    return answer
+
+
 cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
         Facts *f) noexcept nogil:
     """AbstractLegacyRecordBatch.iterator. A wrapper's entries go to the scratch's arena."""
@@ -180,6 +206,8 @@ cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const 
         return malformed(f, 0, reasons.WRAPPER_NULL)
     open_stream(&s, scratch, attributes & CODEC_MASK, entry.magic, record + value, length, limit, True)
     answer = read_entries(&s, m, c, f)
+    if s.halted:
+        answer = read_halting(&s, m, c, f)
     if answer != WALKED:
         return answer
     m.overlong = s.overlong

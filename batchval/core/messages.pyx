@@ -210,6 +210,19 @@ cdef bint cannot_append(const Facts *f, const Door *d, int32_t before, Verdict *
     return False
 
 
+cdef bint cannot_number(int64_t records, const Door *d, const Policy *policy, Verdict *v) noexcept nogil:
+    """What MemoryRecordsBuilder refuses of the new offsets and of the broker's clock, once it has so many records."""
+    cdef int64_t last = 0x7FFFFFFFFFFFFFFF
+    if records > 0 and d.first_offset > last - (records - 1):
+        v.record = <int32_t>(last - d.first_offset + 1)
+        broker_fails(v, REBUILD_IMPOSSIBLE, S9, reasons.REBUILD_OFFSET, d.first_offset)
+        return True
+    if records > 0 and policy.log_append_time and d.to_magic < 2 and d.now < NO_TIMESTAMP:
+        broker_fails(v, REBUILD_IMPOSSIBLE, S10, reasons.REBUILD_CLOCK, d.now, d.to_magic)
+        return True
+    return False
+
+
 cdef bint cannot_close(const Entry *first, const Door *d, Verdict *v) noexcept nogil:
     """MemoryRecordsBuilder.validateProducerState: of the first batch, whose state the new one takes over."""
     cdef int64_t producer_id
@@ -258,6 +271,7 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
     cdef Facts f
     cdef size_t at = 0
     cdef int found, parser
+    cdef int32_t before
     cdef int64_t expected = 0
     cdef bint walked
     v.path = PATH_REBUILT
@@ -292,7 +306,10 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
         walked = walk_batch(&b, parser, False, &c, d, scratch, &f, &expected, v)
         # records are written as they are validated, up to the first that is refused: one that cannot be written
         # throws before a later one is looked at
-        if cannot_append(&f, d, scratch.errors[0].index if scratch.errors_seen else 0x7FFFFFFF, v):
+        before = scratch.errors[0].index if scratch.errors_seen else 0x7FFFFFFF
+        if cannot_append(&f, d, before, v):
+            return False
+        if cannot_number(v.records_count + <int64_t>(f.records if f.records < before else before), d, policy, v):
             return False
         if not walked or not record_errors(scratch, v):
             return False
@@ -374,7 +391,7 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
     if unreadable:
         return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
     if (cannot_build(&first, d, v.target == ZSTD, v) or cannot_append(&appended, d, 0x7FFFFFFF, v)
-            or cannot_close(&first, d, v) or cannot_tell(d, policy, v)):
+            or cannot_number(v.records_count, d, policy, v) or cannot_close(&first, d, v) or cannot_tell(d, policy, v)):
         return False
     rebuilt_max_timestamp(d, policy, v)
     return True

@@ -59,6 +59,8 @@ REASONS: dict[str, str] = {
     "REBUILD_PRODUCER_EPOCH": "producer id {a} without an epoch cannot be written",
     "REBUILD_SEQUENCE": "producer id {a} without a base sequence cannot be written",
     "REBUILD_NO_RECORD": "a batch without records has no last offset for LogAppendTime",
+    "REBUILD_OFFSET": "record {i}: the offset that follows first_offset {a} is above 2^63 - 1",
+    "REBUILD_CLOCK": "now_ms {a} cannot be written as LogAppendTime with magic {b}",
     "REBUILT_LARGER_THAN_MAX": "rebuilt to {a} bytes, max.message.bytes is {b}",
     # magic 0 and 1
     "MESSAGE_FIELDS": "message {i}: its key or value runs past its end",

@@ -569,7 +569,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
 
 cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil:
     cdef Reader r
-    cdef int32_t i = 0
+    cdef int32_t i = 0, keys_missing = -1
     cdef int answer
     # the first block is fetched before the first record, so that this one too can be plain
     if s.at == s.end and h.records_count > 0 and not refill(s):
@@ -581,6 +581,8 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
         i = walk_plain(&r, h, c, f, i)
         if i >= h.records_count:
             break
+        if i == h.records_count - 1:
+            keys_missing = s.scratch.keys_missing
         answer = walk_one(s, &r, h, c, f, i, parser)
         if answer != WALKED:
             s.at = r.p
@@ -593,9 +595,16 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     # Kafka probes for one byte more; an empty batch is not opened at all
     if h.records_count > 0:
         if s.at < s.end or refill(s):
-            return malformed_behind(s, f, h.records_count)
-        if s.status != ENDED and not s.soft_end:
-            return stopped(s, f, h.records_count, False)
+            answer = malformed_behind(s, f, h.records_count)
+        elif s.status != ENDED and not s.soft_end:
+            answer = stopped(s, f, h.records_count, False)
+        else:
+            answer = WALKED
+        if answer != WALKED:
+            # it probes before it hands out the last record, which is therefore not asked for its key
+            if keys_missing >= 0:
+                s.scratch.keys_missing = keys_missing
+            return answer
     if h.records_count > 0 and h.records_count - 1 > h.last_offset_delta:
         f.found |= 1 << 3
         f.deltas_ascend = False

@@ -20,7 +20,8 @@ from libc.string cimport memmove
 from batchval.core.bytes cimport be32, room
 from batchval.core.frames cimport DAMAGED, LOST_ABRUPTLY, Stream, open_stream, refill
 from batchval.core.gzip cimport (
-    INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, Inflate, gzip_header, inflate_on, inflate_open,
+    INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, JAVA_INPUT, Inflate, gzip_header, inflate_on,
+    inflate_open, next_gzip_member,
 )
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport (
@@ -34,7 +35,6 @@ cdef enum:
     LARGEST_FILL = 16384
     SNAPPY_FILL = 2048
 
-    JAVA_INPUT = 8192  # what GZIPInputStream reads of the compressed bytes at a time
     AHEAD_WINDOW = 65536
 
 cdef struct GzipAhead:  # inflates as far as the input allows that Java has read
@@ -79,11 +79,9 @@ cdef bint next_member(Replay *r) noexcept nogil:
     cdef const uint8_t *behind
     if r.damage == g.produced or room(g.inflate.at, r.payload_end) < 8:
         return False
-    behind = gzip_header(g.inflate.at + 8, r.payload_end)
+    behind = next_gzip_member(g.inflate.at, r.payload_end, &g.input_end)
     if behind is NULL:
         return False
-    if behind > g.input_end:
-        g.input_end = behind  # header bytes behind the buffer are read one by one
     inflate_open(g.inflate, behind, g.input_end)
     g.window_at = 0
     return True

@@ -16,6 +16,7 @@ cdef struct Scratch:
     uint8_t *copy  # a batch without the claims in its header
     size_t copy_size
     void *zstd_dctx
+    void *zstd_frame  # packages.ZstdFrame, a reference of our own
     void *inflate
     RecordError *errors  # the first errors_count of errors_seen
     int32_t errors_count

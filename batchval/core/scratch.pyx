@@ -4,6 +4,7 @@ Sizes follow bytes that were really produced. The ring alone is reserved ahead, 
 written to cost no memory.
 """
 
+from cpython.ref cimport Py_DECREF
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -68,6 +69,9 @@ cdef void give_back(Scratch *scratch) noexcept:
         free(scratch.errors)
         scratch.errors = NULL
         scratch.errors_size = 0
+    if scratch.zstd_frame is not NULL:
+        Py_DECREF(<object>scratch.zstd_frame)
+        scratch.zstd_frame = NULL
     if POOLED < POOL_SIZE:
         POOL[POOLED] = scratch
         POOLED += 1

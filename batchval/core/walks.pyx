@@ -1,9 +1,11 @@
 """One batch's records walked to their end, and what that says: of every magic, for the stages and at rest."""
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free
 
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be32
+from batchval.core.chunked cimport as_read
 from batchval.core.frames cimport DAMAGED, Stream, open_stream, position
 from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
 from batchval.core.layout cimport *
@@ -78,6 +80,26 @@ cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch
     return True
 
 
+cdef int walk_halting(const Entry *b, const BatchHeader *h, int parser, const Checks *c, const Door *d,
+        Scratch *scratch, Facts *f) noexcept nogil:
+    """The walk of a batch of magic 2 whose stream halts, over the bytes that Kafka's parser would get."""
+    cdef Stream s
+    cdef int answer
+    cdef uint8_t *read
+    clear_facts(f)
+    no_errors(scratch, d.strict)
+    read = as_read(&s, scratch, attributes_of(b) & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS, d.limit, parser,
+            h.records_count, c.max_body)
+    if read is NULL:
+        f.record = 0
+        f.reason = reasons.RECORD_CUT_OFF
+        return MALFORMED
+    answer = walk(&s, h, c, f, parser)
+    f.needed = 0  # nothing comes before anything else: the bytes end where Kafka's reads fail
+    free(read)
+    return answer
+
+
 cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const Door *d, Scratch *scratch,
         Facts *f, int64_t *expected, Verdict *v) noexcept nogil:
     """One batch's records, of any magic. The parser counts for magic 2 alone."""
@@ -108,6 +130,8 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
     if s.status == DAMAGED:
         return broker_fails(v, RECORD_MALFORMED, S7, s.reason, s.detail)
     answer = walk(&s, &h, c, f, parser)
+    if s.halted and not (d.strict and d.refuse & (1 << 7)):
+        answer = walk_halting(b, &h, parser, c, d, scratch, f)
     if answer == MALFORMED and codec != NONE and f.needed and damage_comes_first(b, scratch, c, f, parser, d.limit):
         v.record = f.record
         return broker_fails(v, RECORD_MALFORMED, S7, f.reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -142,15 +143,32 @@ def test_lz4_blocks_through_the_package() -> None:
     assert packages.lz4_block(b"\xff" * 20, 100) is None
 
 
-def test_zstd_frames_through_the_package() -> None:
-    data = bytes(100_000)
+def _content(frame: bytes, step: int) -> tuple[bytes, bool]:
+    """All that the package makes of a frame, read ``step`` bytes at a time, and whether it was undamaged."""
+    decoder = packages.ZstdFrame(frame)
+    target = memoryview(bytearray(step))
+    content = b""
+    while (n := decoder.readinto(target)) == step and not decoder.damaged:
+        content += target[:n]
+    return content + target[:n], not decoder.damaged
+
+
+@pytest.mark.parametrize("step", [1000, 131072])
+def test_zstd_frames_through_the_package(step: int) -> None:
+    data = random.Random(5).randbytes(300) * 1000
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(data)
-    assert packages.zstd_frame(frame, 200_000) == (data, True)
-    limited = packages.zstd_frame(frame, 20_000)
-    assert limited.ok
-    assert 20_000 < len(limited.data) <= 20_000 + 2 * 16_384
+    assert _content(frame, step) == (data, True)
+    assert _content(frame[:-20], step)[1]  # cut off: the caller knows where frames end
     checked = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(data))
-    assert packages.zstd_frame(bytes(checked), 200_000) == (data, True)
+    assert _content(bytes(checked), step) == (data, True)
     checked[-1] ^= 0xFF
-    assert not packages.zstd_frame(bytes(checked), 200_000).ok
-    assert packages.zstd_frame(b"no frame", 100) == (b"", False)
+    assert _content(bytes(checked), step) == (data, False)  # all that came before the damage
+    assert _content(b"no frame", step) == (b"", False)
+
+
+def test_blocks_before_a_damaged_one_come_out_whole() -> None:
+    blocks = [random.Random(6).randbytes(size) for size in (70_000, 1, 131_072, 5)]
+    frame = b"\x28\xb5\x2f\xfd\0\x50" + b"".join((len(b) << 3).to_bytes(3, "little") + b for b in blocks)
+    for step in (999, 4096, 131_072):
+        assert _content(frame + b"\x07\0\0", step) == (b"".join(blocks), False)
+        assert _content(frame[:6] + b"\x07\0\0", step) == (b"", False)

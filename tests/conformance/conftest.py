@@ -9,6 +9,7 @@ from tests.conformance import oracle
 def kafka():
     """The oracle, built; skips where it cannot be (a build that fails is an error, not a skip)."""
     try:
+        oracle.java(answers=True)
         oracle.jar()
     except oracle.OracleUnavailable as error:
         pytest.skip(str(error))

@@ -2,7 +2,8 @@
 
 Built once for each state of its sources, by Maven, into a cache folder outside the repository
 (``$BATCHVAL_ORACLE_CACHE``, else ``$XDG_CACHE_HOME/batchval``, else ``~/.cache/batchval``).
-``JAVA_HOME`` chooses the JDK, else ``java`` on the path; 17 or newer.
+Kafka's answers depend on the JDK in gzip streams (JDK-7036144), so those that are compared are always JDK 17's: that
+of ``JAVA_HOME``, else of the path, else one that is installed. Other commands take the first that is 17 or newer.
 
     python tests/conformance/oracle.py COMMAND ...      builds if needed, then runs the oracle's own command
 """
@@ -26,6 +27,10 @@ __all__ = ["OracleFailed", "OracleUnavailable", "answer", "jar", "java", "run"]
 
 SOURCES = Path(__file__).resolve().parent / "oracle"
 MIN_JAVA = 17
+#: Where packages install JDKs, below the root.
+INSTALLED = ("usr/lib/jvm/*/bin", "opt/java/*/bin", "Library/Java/JavaVirtualMachines/*/Contents/Home/bin")
+#: Commands whose output is Kafka's answer.
+ANSWERS = frozenset({"accepts", "answer", "golden"})
 #: a record may claim two gigabytes, and Kafka takes them before it reads
 HEAP = "-Xmx6g"
 
@@ -38,23 +43,33 @@ class OracleFailed(RuntimeError):
     """The oracle was not built, or one of its commands ended with an error."""
 
 
-def java() -> str:
-    """The java command. Raises OracleUnavailable where there is none that is new enough."""
-    found = _tool("java")
-    if found is None:
-        raise OracleUnavailable("the oracle needs a JDK, 17 or newer: no java on the path, and JAVA_HOME names none")
-    if (version := _version(found)) < MIN_JAVA:
-        raise OracleUnavailable(f"the oracle needs a JDK, {MIN_JAVA} or newer: {found} is {version}")
-    return found
+def java(*, answers: bool = False) -> str:
+    """Return the java command: for ``answers`` a JDK 17's, else one that is 17 or newer.
+
+    Raises:
+        OracleUnavailable: there is none.
+    """
+    found = [tool for folder in _folders() if (tool := str(folder / "java")) and _version(tool)]
+    for tool in found:
+        if _version(tool) == MIN_JAVA or (not answers and _version(tool) > MIN_JAVA):
+            return tool
+    seen = ", ".join(f"{tool} is {_version(tool)}" for tool in found) or "no java here"
+    if answers:
+        raise OracleUnavailable(
+            f"the oracle needs a JDK {MIN_JAVA}, other versions read gzip streams otherwise (JDK-7036144): {seen}; "
+            f"install one, for example openjdk-{MIN_JAVA}-jdk-headless, or set JAVA_HOME"
+        )
+    raise OracleUnavailable(f"the oracle needs a JDK, {MIN_JAVA} or newer: {seen}")
 
 
-def _tool(name: str) -> str | None:
-    """A command of the JDK that JAVA_HOME names, else of the path."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").is_file():
-        tool = Path(home) / "bin" / name
-        return str(tool) if tool.is_file() else None
-    return shutil.which(name)
+def _folders() -> list[Path]:
+    """Folders with a java command: JAVA_HOME's, the path's, those of installed JDKs."""
+    found = [Path(os.environ["JAVA_HOME"]) / "bin"] if os.environ.get("JAVA_HOME") else []
+    if on_path := shutil.which("java"):
+        found.append(Path(on_path).parent)
+    for pattern in INSTALLED:
+        found += sorted(Path("/").glob(pattern))
+    return [folder for folder in found if (folder / "java").is_file()]
 
 
 @functools.cache
@@ -99,16 +114,21 @@ def _build(to: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise OracleUnavailable("the oracle is built by Maven: no mvn on the path")
-    java()
-    if _tool("javac") is None:
-        raise OracleUnavailable("the oracle is compiled: there is a java, but no JDK with its javac")
+    compilers = [
+        folder for folder in _folders() if (folder / "javac").is_file() and _version(str(folder / "java")) >= MIN_JAVA
+    ]
+    if not compilers:
+        raise OracleUnavailable(f"the oracle is compiled: there is no JDK, {MIN_JAVA} or newer, with a javac")
+    environment = {**os.environ, "JAVA_HOME": str((compilers[0] / "javac").resolve().parents[1])}
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=to.parent) as folder:
         for file in _source_files():
             copy = Path(folder) / file.relative_to(SOURCES)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-        done = subprocess.run([maven, "-q", "-B", "package"], cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [maven, "-q", "-B", "package"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise OracleFailed(f"mvn package failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
         # whoever builds at the same time builds the same: the last one to arrive replaces the file
@@ -117,7 +137,8 @@ def _build(to: Path) -> None:
 
 def command(*arguments: str) -> list[str]:
     """The whole command line for one of the oracle's commands."""
-    return [java(), HEAP, "-XX:+UseSerialGC", "-jar", str(jar()), *arguments]
+    runtime = java(answers=bool(ANSWERS.intersection(arguments[:1])))
+    return [runtime, HEAP, "-XX:+UseSerialGC", "-jar", str(jar()), *arguments]
 
 
 def run(*arguments: str, stdin: bytes | None = None) -> bytes:

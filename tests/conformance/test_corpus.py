@@ -9,7 +9,6 @@ Every case is asked under both codec providers, in kafka mode (the three stages 
 import copy
 import gzip
 import json
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -20,7 +19,7 @@ from batchval import compression
 from batchval.cli.cases import compare, kafka_answers, policy_of, read_cases
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
-from tests.conformance import corpus, fresh
+from tests.conformance import corpus, fresh, oracle
 
 FOUND = Path(__file__).with_name("found.jsonl")
 SAMPLE = list(read_cases([corpus.FILE]))
@@ -147,16 +146,40 @@ def test_hostile_cases_are_accepted_or_refused_by_name(provider):
     assert kafka_fails > 50  # these would have been -1
 
 
-def test_without_a_jdk_fresh_says_so(tmp_path):
-    done = subprocess.run(
-        [sys.executable, fresh.__file__, "--seed", "7", "--cases", "10"],
-        env={"PATH": str(tmp_path), "BATCHVAL_ORACLE_CACHE": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == fresh.NO_JDK
-    assert done.stderr.startswith("conformance: the oracle needs a JDK, 17 or newer")
+def _java(folder: Path, version: str) -> Path:
+    """A JDK that only says its version."""
+    (folder / "bin").mkdir(parents=True)
+    for name in ("java", "javac"):
+        (folder / "bin" / name).write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+        (folder / "bin" / name).chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def no_jdk(monkeypatch, tmp_path):
+    """As on a machine without any JDK; returns a folder for installed ones."""
+    monkeypatch.setattr(oracle, "INSTALLED", (f"{tmp_path.relative_to('/')}/jvm/*/bin",))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    return tmp_path / "jvm"
+
+
+def test_without_a_jdk_fresh_says_so(no_jdk, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fresh.py", "--seed", "7", "--cases", "10"])
+    assert fresh.main() == fresh.NO_JDK
+    assert capsys.readouterr().err.startswith("conformance: the oracle needs a JDK, 17 or newer: no java here")
+
+
+def test_answers_are_those_of_a_jdk_17(no_jdk, monkeypatch):
+    newer = _java(no_jdk / "a-newer", "25.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(newer))
+    assert oracle.java() == str(newer / "bin" / "java")
+    with pytest.raises(oracle.OracleUnavailable, match=r"needs a JDK 17, .* is 25; install one"):
+        oracle.java(answers=True)
+    right = _java(no_jdk / "b-right", "17.0.15")
+    _java(no_jdk / "c-old", "1.8.0_422")
+    assert oracle.java(answers=True) == str(right / "bin" / "java")
+    assert oracle.java() == str(newer / "bin" / "java")
 
 
 @pytest.mark.jvm

@@ -9,10 +9,10 @@ import random
 
 import pytest
 import zstandard
-from support.batches import GZIP, NOW, ZSTD, batch, message, record, wrapper
 
 from batchval.cli.cases import policy_of
 from batchval.core.validator import LogValidator
+from tests.support.batches import GZIP, NOW, ZSTD, batch, message, record, wrapper
 
 pytestmark = pytest.mark.jvm
 

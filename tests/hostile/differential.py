@@ -78,10 +78,10 @@ def setups(seed: int, count: int = 200) -> list[Setup]:
     pick = rng.choice
     found = []
     for i in range(count):
-        cfg: dict[str, Any] = {"now": pick([NOW, NOW, NOW + 500, 0, 1000])}
+        cfg: dict[str, Any] = {"now": pick([NOW, NOW, NOW + 500, 0, 1000, -3])}
         if i % 3:
             cfg |= {
-                "first_offset": pick([0, 0, 1, 1000, 2**31, 2**62]),
+                "first_offset": pick([0, 0, 1, 1000, 2**31, 2**62, 2**63 - 1, 2**63 - 3]),
                 "leader_epoch": pick([0, 0, 4, 7, -1, 2**31 - 1]),
                 "origin": pick(["CLIENT"] * 7 + ["COORDINATOR", "REPLICATION", "RAFT_LEADER"]),
                 "target": pick(["producer"] * 4 + ["uncompressed", "gzip", "snappy", "lz4", "zstd"]),

@@ -1,8 +1,8 @@
-"""Java's GZIPInputStream (JDK 25) over 8,192-byte pieces, with zlib's inflate underneath.
+"""Java's GZIPInputStream (JDK 17) over 8,192-byte pieces, with zlib's inflate underneath.
 
 An error costs the bytes that the same call to inflate had already produced, so the sizes of pieces and of reads are
-part of the behaviour. Behind a member's trailer Java tries another member; whatever is no gzip header ends the stream
-in silence.
+part of the behaviour. After a member's trailer Java tries another member if its source has more bytes, or if more than
+26 bytes were left of the piece when the trailer began. Whatever does not start as a gzip header ends the stream.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .streams import Notes
 __all__ = ["GzipSource"]
 
 _PIECE = 8192
+_NO_MEMBER = 26
 _FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16
 
 
@@ -81,6 +82,9 @@ class GzipSource:
         if crc != self._crc or size != self._written & 0xFFFF_FFFF:
             raise JavaIOError("gzip: wrong trailer")
         self._members_end = trailer + 8
+        # the trailer's bytes come from the piece, and then one by one from the source
+        if max(self._at, trailer + 8) >= len(self._in) and len(self._piece) <= _NO_MEMBER:
+            return False
         try:
             header_end = _header_end(self._in, trailer + 8)
         except JavaIOError:

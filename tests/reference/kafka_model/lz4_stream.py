@@ -11,6 +11,8 @@ import struct
 
 import lz4.block
 
+from batchval.rules import Rule
+
 from .java import BufferUnderflow, JavaIOError
 from .streams import Notes
 
@@ -102,6 +104,8 @@ class Lz4Source:
             self._blocks.append(self._block)
         if self._notes:
             self._notes.produced(len(self._block))
+            if not self._block:
+                self._notes.found.add(Rule.S7)
 
     def _piece(self, size: int) -> bytes | None:
         """From the current block, or from the next one if there is nothing left; None at the end mark.

@@ -6,6 +6,8 @@ int lengths, each decoded when it is reached; the magic again in place of a leng
 
 from __future__ import annotations
 
+from batchval.rules import Rule
+
 from .java import JavaError, JavaIOError, i32
 from .streams import Notes
 
@@ -62,6 +64,8 @@ class SnappySource:
                 self._finished = True
                 raise JavaIOError("snappy: end of input within a header")
             if not header.startswith(_MAGIC):
+                if self._notes:
+                    self._notes.found.add(Rule.S7)
                 return False
             if i32(int.from_bytes(header[8:12], "big")) < 1:
                 raise JavaIOError("snappy: version below 1")

@@ -14,6 +14,8 @@ public final class Main {
     private static final String USAGE = """
         usage: java -jar oracle.jar COMMAND
           answer IN OUT                        adds Kafka's answers to cases (JSON lines; .gz by suffix; - standard streams)
+          accepts                              answers batches with error codes alone (binary, standard streams)
+          utf8                                 new String(bytes, UTF_8).getBytes(UTF_8) of each line of hex
           generate --seed N [--cases N] OUT    makes cases, without answers
           golden DIR                           writes DIR/SLUG/cases.jsonl for each rule
           bench-batches [--seed N] DIR         writes the batches that are timed
@@ -30,6 +32,14 @@ public final class Main {
             case "answer" -> {
                 need(rest.length == 2);
                 AnswerCommand.run(rest[0], rest[1]);
+            }
+            case "accepts" -> {
+                need(rest.length == 0);
+                AcceptsCommand.run(System.out);
+            }
+            case "utf8" -> {
+                need(rest.length == 0);
+                Utf8Command.run("-", "-");
             }
             case "generate" -> {
                 Options o = Options.parse(rest, "--seed", "--cases");
