@@ -1,7 +1,8 @@
 """``batchval conformance``: are our answers Apache Kafka's?
 
 Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``, ``cfg``, ``batch_hex``
-and ``expect``, Kafka's own answer to three independent stages. Golden lines also hold ``profile`` and, asked where they
+and ``expect``, Kafka's own answer to three independent stages. ``kafka_version`` names the Kafka that answered; without
+it that is 4.4. Golden lines also hold ``profile`` and, asked where they
 stand: ``expect_strict``, strict mode's answer; ``rule``, what the line is there to show (id, stage, broken); ``shows``,
 the batch loop's ``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these bytes, with
 ``index_hex`` as its .index file.
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 from batchval.core.batch import batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.types import AppendOrigin, CompressionType
@@ -123,7 +125,7 @@ def _case(case: object, default_id: str) -> Case:
     _golden_case(case)
     case["id"] = str(case.get("id", default_id))
     try:  # the remaining words are the policy's and the validator's to know
-        LogValidator(policy_of(cfg), mode="kafka", **strict_settings(cfg))
+        LogValidator(policy_of(cfg), mode="kafka", **strict_settings(cfg), **version_of(case))
         if cfg.get("origin", "CLIENT") not in AppendOrigin.__members__:
             raise ValueError(f"cfg.origin is {cfg['origin']!r}")
         if cfg.get("source", "auto") not in ("auto", *(codec.kafka_name for codec in CompressionType)):
@@ -153,6 +155,11 @@ def _golden_case(case: Case) -> None:
 def strict_settings(cfg: dict[str, Any]) -> dict[str, Any]:
     """The validator's own settings, of golden lines alone."""
     return {name: cfg[name] for name in ("extras", "max_decompressed_bytes") if name in cfg}
+
+
+def version_of(case: Case) -> dict[str, Any]:
+    """LogValidator's ``kafka_version``: whose classes answered the case. Without the key, those of 4.4."""
+    return {"kafka_version": case.get("kafka_version", DEFAULT_KAFKA_VERSION)}
 
 
 def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
@@ -203,7 +210,7 @@ def kafka_answers(case: Case) -> dict[str, Answer]:
     """Our answers to the three stages, in kafka mode."""
     cfg = case.get("cfg", {})
     batch: bytes = case["batch"]
-    validator = LogValidator(policy_of(cfg), mode="kafka")
+    validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
     origin = cfg.get("origin", "CLIENT")
     leader_epoch = cfg.get("leader_epoch", 0)
     answers = {"request": _stage(validator.check_request(batch, produce_version=cfg.get("produce_version", 9)))}
@@ -274,7 +281,11 @@ def compare_strict(case: Case) -> Iterator[Disagreement]:
     """Strict mode against the line's own expectation."""
     cfg, expected = case.get("cfg", {}), case["expect_strict"]
     validator = LogValidator(
-        policy_of(cfg), mode="strict", profile=case.get("profile", "produce"), **strict_settings(cfg)
+        policy_of(cfg),
+        mode="strict",
+        profile=case.get("profile", "produce"),
+        **strict_settings(cfg),
+        **version_of(case),
     )
     # check leaves rule 40 to whoever appends
     ask = validator.validate if case.get("rule", {}).get("stage") == "append" else validator.check
@@ -305,7 +316,7 @@ def _door(cfg: dict[str, Any]) -> dict[str, Any]:
 def compare_rule(case: Case) -> Iterator[Disagreement]:
     """Kafka mode must name the rule where a golden line breaks it, and must not where the line obeys it."""
     cfg, rule = case["cfg"], case["rule"]
-    validator = LogValidator(policy_of(cfg), mode="kafka")
+    validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
     origin, leader_epoch = cfg.get("origin", "CLIENT"), cfg.get("leader_epoch", 0)
     if rule["stage"] == "request":
         result = validator.check_request(case["batch"], produce_version=cfg.get("produce_version", 9))
