@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
+from batchval.kafka_versions import kafka_version as find_kafka_version
 
 __all__ = ["ClaimsPolicy", "TopicPolicy"]
 
@@ -75,12 +77,16 @@ class TopicPolicy:
         return "compact" in self.cleanup_policy
 
     @classmethod
-    def from_kafka_config(cls, config: Mapping[str, object]) -> TopicPolicy:
+    def from_kafka_config(
+        cls, config: Mapping[str, object], *, kafka_version: str = DEFAULT_KAFKA_VERSION
+    ) -> TopicPolicy:
         """A policy from a topic's configuration (``max.message.bytes=…``); keys it does not know are passed over.
 
+        What the configuration leaves out has the default of ``kafka_version``.
         Values may be strings, as DescribeConfigs answers them. A value of the wrong kind raises BatchvalError.
         """
-        values: dict[str, object] = {}
+        version = find_kafka_version(kafka_version)
+        values: dict[str, object] = {"message_timestamp_after_max_ms": version.message_timestamp_after_max_ms}
         for field in fields(cls):
             key = field.name.replace("_", ".")
             given = config.get(key)
