@@ -7,8 +7,8 @@ the last line is ``conformance: N of M agree`` (a case agrees if it does under b
 3 where there is no JDK or Maven.
 
 Where Kafka itself ran out of memory, which takes a record or a count that claims about two gigabytes, its answer tells
-of the heap and not of the batch. Such a case is printed, is not compared, and is not among the M. A length above that of
-the longest array of a JVM, which brokers before 4.4 ask for, fails on every heap: that case is compared.
+of the heap and not of the batch. Such a case is printed, is not compared, and is not among the M. A length above that
+of the longest array of a JVM, which brokers before 4.4 try to allocate, fails on every heap: that case is compared.
 """
 
 from __future__ import annotations

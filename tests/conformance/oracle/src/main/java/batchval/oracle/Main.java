@@ -20,6 +20,7 @@ public final class Main {
           bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
           paced WAY                            what produce requests cost Kafka at a given pace
           errors [OUT]                         Kafka's Errors: name, code, retriable, message
+          topic-keys [OUT]                     Kafka's topic configuration keys: name, default, allowed values
         """;
 
     public static void main(String[] args) throws Exception {
@@ -58,6 +59,10 @@ public final class Main {
             case "errors" -> {
                 need(rest.length <= 1);
                 ErrorsCommand.run(rest.length == 1 ? rest[0] : "-");
+            }
+            case "topic-keys" -> {
+                need(rest.length <= 1);
+                TopicKeysCommand.run(rest.length == 1 ? rest[0] : "-");
             }
             default -> need(false);
         }
