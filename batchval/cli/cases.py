@@ -55,9 +55,10 @@ class NotACase(Exception):
     """A line, or a file, that holds no case. The text names it."""
 
 
-def read_cases(paths: list[Path]) -> Iterator[Case | NotACase]:
+def read_cases(paths: list[Path], kafka_version: str = DEFAULT_KAFKA_VERSION) -> Iterator[Case | NotACase]:
     """Every case of the files, and of the .jsonl files below the folders, in order of their names.
 
+    ``kafka_version`` is that of cases that name none.
     What is no case comes as a NotACase in its place: one bad line does not hide the others.
     """
     for path in paths:
@@ -69,12 +70,12 @@ def read_cases(paths: list[Path]) -> Iterator[Case | NotACase]:
             files = [path]
         for file in files:
             try:
-                yield from _cases(file)
+                yield from _cases(file, kafka_version)
             except (OSError, EOFError, zlib.error) as error:  # EOFError: a .gz that is cut off
                 yield NotACase(f"{file}: {getattr(error, 'strerror', None) or error}")
 
 
-def _cases(path: Path) -> Iterator[Case | NotACase]:
+def _cases(path: Path, kafka_version: str) -> Iterator[Case | NotACase]:
     if path.exists() and not path.is_file():
         yield NotACase(f"{path}: not a regular file")  # opening a pipe would wait for ever
         return
@@ -83,7 +84,7 @@ def _cases(path: Path) -> Iterator[Case | NotACase]:
             if not line.strip():
                 continue
             try:
-                yield _case(json.loads(line), f"{path.name}:{number}")
+                yield _case(json.loads(line), f"{path.name}:{number}", kafka_version)
             except (ValueError, RecursionError) as error:
                 yield NotACase(f"{path}:{number}: not a case: {error}")
 
@@ -97,7 +98,7 @@ _CFG: Mapping[str, type | tuple[type, ...]] = (
 _INT_RANGES = {"leader_epoch": 31, "produce_version": 15, "to_magic": 2}  # bits
 
 
-def _case(case: object, default_id: str) -> Case:
+def _case(case: object, default_id: str, kafka_version: str) -> Case:
     """A case that has been looked at; ValueError says what is wrong with it."""
     if not isinstance(case, dict):
         raise ValueError("no object")
@@ -124,6 +125,7 @@ def _case(case: object, default_id: str) -> Case:
         raise ValueError(f"profile is {case['profile']!r}")
     _golden_case(case)
     case["id"] = str(case.get("id", default_id))
+    case.setdefault("kafka_version", kafka_version)
     try:  # the remaining words are the policy's and the validator's to know
         LogValidator(policy_of(cfg), mode="kafka", **strict_settings(cfg), **version_of(case))
         if cfg.get("origin", "CLIENT") not in AppendOrigin.__members__:
@@ -158,8 +160,8 @@ def strict_settings(cfg: dict[str, Any]) -> dict[str, Any]:
 
 
 def version_of(case: Case) -> dict[str, Any]:
-    """LogValidator's ``kafka_version``: whose classes answered the case. Without the key, those of 4.4."""
-    return {"kafka_version": case.get("kafka_version", DEFAULT_KAFKA_VERSION)}
+    """LogValidator's ``kafka_version``: whose classes answered the case."""
+    return {"kafka_version": case["kafka_version"]}
 
 
 def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
@@ -347,6 +349,7 @@ def compare_log(case: Case) -> Iterator[Disagreement]:
         policy=policy_of(cfg),
         cleanup_policy="compact" if cfg.get("compact", False) else "delete",
         **strict_settings(cfg),
+        **version_of(case),
     )
     with tempfile.TemporaryDirectory() as folder:
         segment = Path(folder) / "topic-0" / "00000000000000000000.log"
