@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
+from batchval.kafka_versions import kafka_version as find_kafka_version
 
 __all__ = ["KAFKA_TOPIC_KEYS", "OLDER_TIMESTAMP_KEY", "OLDER_TOPIC_KEYS", "ClaimsPolicy", "TopicPolicy"]
 
@@ -159,7 +161,13 @@ class TopicPolicy:
         return self.compression_zstd_level if self.compression_type == "zstd" else None
 
     @classmethod
-    def from_kafka_config(cls, config: Mapping[str, object], *, allow_unknown: bool = False) -> TopicPolicy:
+    def from_kafka_config(
+        cls,
+        config: Mapping[str, object],
+        *,
+        allow_unknown: bool = False,
+        kafka_version: str = DEFAULT_KAFKA_VERSION,
+    ) -> TopicPolicy:
         """Return the policy of a topic's configuration, for example ``{"max.message.bytes": "2097152"}``.
 
         Values may be strings, as DescribeConfigs answers them; None stands for a key that is not set.
@@ -168,6 +176,7 @@ class TopicPolicy:
         whose own key has a value below Long.MAX_VALUE (LogConfig of Kafka 3.6 to 3.9).
 
         ``allow_unknown`` ignores keys that Kafka does not have, for example a vendor's own.
+        A key that ``config`` does not set has the default of ``kafka_version``.
 
         Raises BatchvalError for an unknown key, which the message names together with the known key
         that is nearest, and for a value of the wrong kind or out of range.
@@ -176,6 +185,7 @@ class TopicPolicy:
             raise BatchvalError(f"config must be a mapping of keys to values, not {type(config).__name__}")
         if not allow_unknown:
             _check_keys(config)
+        version = find_kafka_version(kafka_version)
         values: dict[str, object] = {}
         for field in fields(cls):
             key = field.name.replace("_", ".")
@@ -197,6 +207,7 @@ class TopicPolicy:
                 bound = _whole_number(OLDER_TIMESTAMP_KEY, name, difference)
                 if values.get(name, _LONG_MAX) == _LONG_MAX:
                     values[name] = bound
+        values.setdefault("message_timestamp_after_max_ms", version.message_timestamp_after_max_ms)
         return cls(**values)  # type: ignore[arg-type]
 
 

@@ -1,7 +1,8 @@
 """``batchval conformance``: are our answers Apache Kafka's?
 
 Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``, ``cfg``, ``batch_hex``
-and ``expect``, Kafka's own answer to three independent stages. Golden lines also hold ``profile`` and, asked where they
+and ``expect``, Kafka's own answer to three independent stages. ``kafka_version`` names the Kafka that answered; without
+it that is 4.4. Golden lines also hold ``profile`` and, asked where they
 stand: ``expect_strict``, strict mode's answer; ``rule``, what the line is there to show (id, stage, broken); ``shows``,
 the batch loop's ``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these bytes, with
 ``index_hex`` as its .index file.
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 from batchval.core.batch import batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.types import AppendOrigin, CompressionType
@@ -53,9 +55,10 @@ class NotACase(Exception):
     """A line, or a file, that holds no case. The text names it."""
 
 
-def read_cases(paths: list[Path]) -> Iterator[Case | NotACase]:
+def read_cases(paths: list[Path], kafka_version: str = DEFAULT_KAFKA_VERSION) -> Iterator[Case | NotACase]:
     """Every case of the files, and of the .jsonl files below the folders, in order of their names.
 
+    ``kafka_version`` is that of cases that name none.
     What is no case comes as a NotACase in its place: one bad line does not hide the others.
     """
     for path in paths:
@@ -67,12 +70,12 @@ def read_cases(paths: list[Path]) -> Iterator[Case | NotACase]:
             files = [path]
         for file in files:
             try:
-                yield from _cases(file)
+                yield from _cases(file, kafka_version)
             except (OSError, EOFError, zlib.error) as error:  # EOFError: a .gz that is cut off
                 yield NotACase(f"{file}: {getattr(error, 'strerror', None) or error}")
 
 
-def _cases(path: Path) -> Iterator[Case | NotACase]:
+def _cases(path: Path, kafka_version: str) -> Iterator[Case | NotACase]:
     if path.exists() and not path.is_file():
         yield NotACase(f"{path}: not a regular file")  # opening a pipe would wait for ever
         return
@@ -81,7 +84,7 @@ def _cases(path: Path) -> Iterator[Case | NotACase]:
             if not line.strip():
                 continue
             try:
-                yield _case(json.loads(line), f"{path.name}:{number}")
+                yield _case(json.loads(line), f"{path.name}:{number}", kafka_version)
             except (ValueError, RecursionError) as error:
                 yield NotACase(f"{path}:{number}: not a case: {error}")
 
@@ -97,7 +100,7 @@ _CFG: Mapping[str, type | tuple[type, ...]] = (
 _INT_RANGES = {"leader_epoch": 31, "produce_version": 15, "to_magic": 2}  # bits
 
 
-def _case(case: object, default_id: str) -> Case:
+def _case(case: object, default_id: str, kafka_version: str) -> Case:
     """A case that has been looked at; ValueError says what is wrong with it."""
     if not isinstance(case, dict):
         raise ValueError("no object")
@@ -124,8 +127,9 @@ def _case(case: object, default_id: str) -> Case:
         raise ValueError(f"profile is {case['profile']!r}")
     _golden_case(case)
     case["id"] = str(case.get("id", default_id))
+    case.setdefault("kafka_version", kafka_version)
     try:  # the remaining words are the policy's and the validator's to know
-        LogValidator(policy_of(cfg), mode="kafka", **strict_settings(cfg))
+        LogValidator(policy_of(cfg), mode="kafka", **strict_settings(cfg), **version_of(case))
         if cfg.get("origin", "CLIENT") not in AppendOrigin.__members__:
             raise ValueError(f"cfg.origin is {cfg['origin']!r}")
         if cfg.get("source", "auto") not in ("auto", *(codec.kafka_name for codec in CompressionType)):
@@ -155,6 +159,11 @@ def _golden_case(case: Case) -> None:
 def strict_settings(cfg: dict[str, Any]) -> dict[str, Any]:
     """The validator's own settings, of golden lines alone."""
     return {name: cfg[name] for name in ("extras", "max_decompressed_bytes") if name in cfg}
+
+
+def version_of(case: Case) -> dict[str, Any]:
+    """LogValidator's ``kafka_version``: whose classes answered the case."""
+    return {"kafka_version": case["kafka_version"]}
 
 
 def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
@@ -206,7 +215,7 @@ def kafka_answers(case: Case) -> dict[str, Answer]:
     """Our answers to the three stages, in kafka mode."""
     cfg = case.get("cfg", {})
     batch: bytes = case["batch"]
-    validator = LogValidator(policy_of(cfg), mode="kafka")
+    validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
     origin = cfg.get("origin", "CLIENT")
     leader_epoch = cfg.get("leader_epoch", 0)
     answers = {"request": _stage(validator.check_request(batch, produce_version=cfg.get("produce_version", 9)))}
@@ -277,7 +286,11 @@ def compare_strict(case: Case) -> Iterator[Disagreement]:
     """Strict mode against the line's own expectation."""
     cfg, expected = case.get("cfg", {}), case["expect_strict"]
     validator = LogValidator(
-        policy_of(cfg), mode="strict", profile=case.get("profile", "produce"), **strict_settings(cfg)
+        policy_of(cfg),
+        mode="strict",
+        profile=case.get("profile", "produce"),
+        **strict_settings(cfg),
+        **version_of(case),
     )
     # check leaves rule 40 to whoever appends
     ask = validator.validate if case.get("rule", {}).get("stage") == "append" else validator.check
@@ -308,7 +321,7 @@ def _door(cfg: dict[str, Any]) -> dict[str, Any]:
 def compare_rule(case: Case) -> Iterator[Disagreement]:
     """Kafka mode must name the rule where a golden line breaks it, and must not where the line obeys it."""
     cfg, rule = case["cfg"], case["rule"]
-    validator = LogValidator(policy_of(cfg), mode="kafka")
+    validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
     origin, leader_epoch = cfg.get("origin", "CLIENT"), cfg.get("leader_epoch", 0)
     if rule["stage"] == "request":
         result = validator.check_request(case["batch"], produce_version=cfg.get("produce_version", 9))
@@ -339,6 +352,7 @@ def compare_log(case: Case) -> Iterator[Disagreement]:
         policy=policy_of(cfg),
         cleanup_policy="compact" if cfg.get("compact", False) else "delete",
         **strict_settings(cfg),
+        **version_of(case),
     )
     with tempfile.TemporaryDirectory() as folder:
         segment = Path(folder) / "topic-0" / "00000000000000000000.log"

@@ -13,6 +13,7 @@ from batchval.cli.options import (
     cleanup_policy_option,
     finding_columns,
     json_option,
+    kafka_version_option,
     mode_option,
     parse_extras,
     paths_argument,
@@ -97,6 +98,7 @@ def _total(paths: tuple[Path, ...]) -> int:
     help="Profile for all files. Default: log for .log files, produce for others.",
 )
 @mode_option
+@kafka_version_option("Version of the brokers whose answers these are, and whose defaults a topic has.")
 @click.option(
     "--extra",
     "extras",
@@ -141,6 +143,7 @@ def command(
     paths: tuple[Path, ...],
     profile: Literal["produce", "log"] | None,
     mode: Literal["strict", "kafka"],
+    kafka_version: Literal["3.9", "4.1", "4.4"],
     extras: tuple[str, ...],
     config: tuple[str, ...],
     cleanup_policy: str,
@@ -158,11 +161,12 @@ def command(
     settings: dict[str, object] = {} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}
     if accept_claims_header:
         settings["accept.claims.header"] = True
-    policy = policy_from(config, **settings)
+    policy = policy_from(config, kafka_version=kafka_version, **settings)
     if cleanup_policy == "auto" and any(word.startswith("cleanup.policy=") for word in config):
         cleanup_policy = policy.cleanup_policy
     options = Options(
         mode=mode,
+        kafka_version=kafka_version,
         profile=profile,
         policy=policy,
         cleanup_policy=cleanup_policy,

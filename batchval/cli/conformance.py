@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from batchval.cli.cases import NotACase, compare, read_cases
-from batchval.cli.options import json_option, paths_argument
+from batchval.cli.options import json_option, kafka_version_option, paths_argument
 from batchval.report.words import printable
 
 _UNREADABLE = 3
@@ -17,8 +17,9 @@ _SHOWN = 20  # lines that are no case
 
 @click.command("conformance", short_help="Hold our answers against Apache Kafka's own.")
 @paths_argument
+@kafka_version_option("Kafka that answered the cases that name no kafka_version.")
 @json_option
-def command(paths: tuple[Path, ...], as_json: bool) -> int:
+def command(paths: tuple[Path, ...], kafka_version: str, as_json: bool) -> int:
     """Holds batchval against Apache Kafka's own answers: .jsonl and .jsonl.gz files of cases, or folders of them.
 
     Prints each disagreement; the last line is ``conformance: N of M agree`` (with --json on stderr, behind the summary
@@ -26,7 +27,7 @@ def command(paths: tuple[Path, ...], as_json: bool) -> int:
     """
     total = agree = unreadable = 0
     try:
-        for case in read_cases(list(paths)):
+        for case in read_cases(list(paths), kafka_version):
             if isinstance(case, NotACase):
                 unreadable += 1
                 if unreadable <= _SHOWN:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.policy import TopicPolicy
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "cleanup_policy_option",
     "finding_columns",
     "json_option",
+    "kafka_version_option",
     "mode_option",
     "parse_extras",
     "paths_argument",
@@ -76,6 +78,16 @@ def mode_option(command: F) -> F:
     )(command)
 
 
+def kafka_version_option(help: str) -> Callable[[F], F]:
+    return click.option(
+        "--kafka-version",
+        type=click.Choice(list(KAFKA_VERSIONS)),
+        default=DEFAULT_KAFKA_VERSION,
+        show_default=True,
+        help=help,
+    )
+
+
 def cleanup_policy_option(help: str) -> Callable[[F], F]:
     return click.option(
         "--cleanup-policy",
@@ -97,8 +109,8 @@ def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
     return extras
 
 
-def policy_from(values: tuple[str, ...], **more: object) -> TopicPolicy:
-    """``max.message.bytes=2097152`` words, as topic configurations are written."""
+def policy_from(values: tuple[str, ...], *, kafka_version: str = DEFAULT_KAFKA_VERSION, **more: object) -> TopicPolicy:
+    """``max.message.bytes=2097152`` words, as topic configurations are written; the rest has the version's defaults."""
     config: dict[str, object] = {key: value for key, value in more.items() if value is not None}
     for value in values:
         key, equals, setting = value.partition("=")
@@ -106,7 +118,7 @@ def policy_from(values: tuple[str, ...], **more: object) -> TopicPolicy:
             raise click.UsageError(f"--config takes key=value, not {value!r}")
         config[key] = setting
     try:
-        return TopicPolicy.from_kafka_config(config)
+        return TopicPolicy.from_kafka_config(config, kafka_version=kafka_version)
     except BatchvalError as error:
         raise click.UsageError(f"--config: {error}") from None
 

@@ -146,7 +146,12 @@ cdef void judge_by_stages(const uint8_t *p, size_t n, const Call *call, Verdict 
         return
     if v.valid_bytes and not judge_messages(p, v.valid_bytes, d, call.policy, call.scratch, v):
         return
-    if next_batch(p, n, &b) == BATCH and b.size < n:  # a request holds one; as a follower Kafka may leave it out
+    if d.produce_version < d.first_checked_produce_version:  # may hold none, and several
+        if <size_t>v.valid_bytes < n:
+            v.found |= 1 << 2
+        if v.valid_bytes == 0 or p[MAGIC] != 2:
+            return
+    elif next_batch(p, n, &b) == BATCH and b.size < n:  # a request holds one; as a follower Kafka may leave it out
         v.found |= 1 << 2
     if d.origin == CLIENT and be16(p + ATTRIBUTES) & UNUSED_BITS:
         v.found |= 1 << 1

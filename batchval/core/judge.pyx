@@ -18,14 +18,17 @@ from batchval.core.layout cimport *
 from batchval.core.records cimport Checks
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy, Verdict, attributes_of, broker_fails, refuse, refuse_batch_rule
-from batchval.core.walks cimport LARGEST_BODY, estimate, fill_checks, judge_checksum
+from batchval.core.walks cimport estimate, fill_checks, judge_checksum
 
 
 # ---- the request ---------------------------------------------------------------------------------------------------
 
 cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) noexcept nogil:
     cdef Entry first, second
-    cdef int found = next_batch(p, n, &first)
+    cdef int found
+    if d.produce_version < d.first_checked_produce_version:
+        return True
+    found = next_batch(p, n, &first)
     if found == NO_MORE:
         return refuse(v, REQUEST_WITHOUT_BATCH, INVALID_RECORD, reasons.NO_BATCH)
     if found != BATCH:
@@ -106,7 +109,7 @@ cdef bint read_all_records(const uint8_t *p, size_t n, const Door *d, const Poli
     cdef size_t at = 0
     cdef int found
     fill_checks(&c, d, policy)
-    c.max_body = LARGEST_BODY
+    c.max_body = d.largest_record
     c.check_records = False
     while True:
         found = next_batch(p + at, n - at, &b)

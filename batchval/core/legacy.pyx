@@ -129,6 +129,8 @@ cdef int read_entries(Stream *s, Messages *m, const Checks *c, Facts *f) noexcep
             f.cause = INNER_SIZE_TOO_SMALL
             return CORRUPT
         if size > c.max_body:
+            if not c.checks_length:
+                return fails(f, count, reasons.INNER_SIZE_NO_ARRAY, S9, size, c.max_body)
             f.needed = whole + LOG_OVERHEAD
             return malformed(f, count, reasons.INNER_SIZE_ABOVE_MAX, size, c.max_body)
         if not available(s, LOG_OVERHEAD + <uint64_t>size):

@@ -18,7 +18,7 @@ from batchval.core.verdict cimport (
     METER_MAGIC, METER_OFFSET, METER_SEQUENCE, Door, Policy, Verdict, add_facts, attributes_of, broker_fails,
     note_facts, refuse, refuse_batch_rule,
 )
-from batchval.core.walks cimport LARGEST_BODY, estimate, fill_checks, mark_meters, record_errors, walk_batch
+from batchval.core.walks cimport estimate, fill_checks, mark_meters, record_errors, walk_batch
 
 cdef enum:
     NO_PRODUCER_ID = -1
@@ -137,7 +137,7 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const
     cdef int found
     cdef int64_t expected = 0
     fill_checks(&c, d, policy)
-    c.max_body = LARGEST_BODY  # not the topic's limit, not even for a batch mislabelled as uncompressed
+    c.max_body = d.largest_record  # not the topic's limit, not even for a batch mislabelled as uncompressed
     if not first_of_one(p, n, NONE, &first, v):
         return False
     v.path = PATH_FULL
@@ -277,7 +277,7 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
     v.path = PATH_REBUILT
     v.rebuild = True
     fill_checks(&c, d, policy)
-    c.max_body = LARGEST_BODY
+    c.max_body = d.largest_record
     c.check_records = False
     while True:
         found = next_batch(p + at, n - at, &b)
@@ -292,7 +292,7 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
     if not first_of_one(p, n, NONE, &first, v) or cannot_build(&first, d, False, v):
         return False
     fill_checks(&c, d, policy)
-    c.max_body = LARGEST_BODY
+    c.max_body = d.largest_record
     at = 0
     while True:
         found = next_batch(p + at, n - at, &b)

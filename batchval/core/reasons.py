@@ -39,6 +39,7 @@ REASONS: dict[str, str] = {
     "RECORD_LENGTH_VARINT": "record {i}: its length is a varint of more than 5 bytes",
     "RECORD_LENGTH_NEGATIVE": "record {i}: length {a}",
     "RECORD_LENGTH_ABOVE_MAX": "record {i}: length {a} is above max.decompressed.message.bytes {b}",
+    "RECORD_LENGTH_NO_ARRAY": "record {i}: length {a} is above {b}, the longest array of a JVM",
     "RECORD_LENGTH_PAST_END": "record {i}: length {a} runs past the end of the batch",
     "RECORD_LENGTH_WRONG": "record {i}: length {a}, its fields take {b} bytes",
     "RECORD_VARINT": "record {i}: a varint that is too long",
@@ -71,6 +72,7 @@ REASONS: dict[str, str] = {
     "INNER_COMPRESSED": "message {i}: compressed inside a compressed message",
     "INNER_SIZE": "message {i}: size field {a} is below 14",
     "INNER_SIZE_ABOVE_MAX": "message {i}: size {a} is above max.decompressed.message.bytes {b}",
+    "INNER_SIZE_NO_ARRAY": "message {i}: size {a} is above {b}, the longest array of a JVM",
     "INNER_CRC": "message {i}: stored crc {a}, computed {b}",
     # compressed streams
     "STREAM_EMPTY": "the compressed payload is empty",

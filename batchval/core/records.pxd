@@ -24,6 +24,7 @@ cdef struct Checks:
     int64_t before_max
     int64_t after_max
     int32_t max_body  # of a compressed record
+    bint checks_length  # what a compressed record states is checked before it is read; else max_body is an array's
     bint compacted
     bint create_time  # the topic's timestamp type
     bint check_records  # key and timestamp rules are asked (not at rest)
@@ -113,6 +114,7 @@ cdef inline void structure_alone(Checks *c) noexcept nogil:
     c.before_max = 0
     c.after_max = 0
     c.max_body = 0x7FFFFFFF
+    c.checks_length = True
     c.compacted = False
     c.create_time = False
     c.check_records = False

@@ -451,6 +451,23 @@ cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i, int32_t offs
     f.previous_delta = offset_delta
 
 
+cdef int odd_length(Stream *s, const Reader *r, const Checks *c, Facts *f, int32_t record, int32_t length,
+        int parser) noexcept nogil:
+    """A compressed record's length below 0 or above the limit. WALKED: this parser reads it and never uses it."""
+    if not c.checks_length and parser == SKIP_PARSER:
+        return WALKED
+    if length < 0:
+        return malformed(s, r, f, record, reasons.RECORD_LENGTH_NEGATIVE, length)
+    if c.checks_length:
+        return malformed(s, r, f, record, reasons.RECORD_LENGTH_ABOVE_MAX, length, c.max_body)
+    f.record = record
+    f.reason = reasons.RECORD_LENGTH_NO_ARRAY
+    f.cause = S9
+    f.a = length
+    f.b = c.max_body
+    return BROKER_FAILS
+
+
 cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Checks *c, Facts *f, int32_t i,
         int parser) noexcept nogil:
     cdef int32_t length = 0, offset_delta = 0, key_length = 0, value_length = 0, headers = 0
@@ -471,10 +488,10 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
             return malformed(s, r, f, i, reasons.RECORD_LENGTH_VARINT)
         return stopped(s, f, i, False)
     if parser != BUFFER_PARSER:
-        if length < 0:
-            return malformed(s, r, f, i, reasons.RECORD_LENGTH_NEGATIVE, length)
-        if length > c.max_body:
-            return malformed(s, r, f, i, reasons.RECORD_LENGTH_ABOVE_MAX, length, c.max_body)
+        if length < 0 or length > c.max_body:
+            answer = odd_length(s, r, c, f, i, length, parser)
+            if answer != WALKED:
+                return answer
     elif length > 0 and room(r.p, r.end) < <uint64_t>length:
         return malformed(s, r, f, i, reasons.RECORD_LENGTH_PAST_END, length)
     start = s.delivered - room(r.p, r.end)

@@ -16,6 +16,7 @@ cdef class LogValidator:
     cdef readonly object policy
     cdef readonly str mode
     cdef readonly str profile
+    cdef readonly str kafka_version
     cdef readonly object max_decompressed_bytes
     cdef object clock_ns
     cdef Policy compiled

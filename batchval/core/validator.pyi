@@ -15,6 +15,7 @@ _Buffer: TypeAlias = Buffer | NDArray[Any]
 _Mode: TypeAlias = Literal["strict", "kafka"]
 _Profile: TypeAlias = Literal["produce", "log"]
 _Origin: TypeAlias = AppendOrigin | Literal["REPLICATION", "COORDINATOR", "CLIENT", "RAFT_LEADER"]
+_KafkaVersion: TypeAlias = Literal["3.9", "4.1", "4.4"]
 _ClaimsPolicy: TypeAlias = Literal["ignore", "verify", "trust"]
 # (the bytes of a tag or None, what to make of the claims)
 _Claims: TypeAlias = tuple[_Buffer | None, _ClaimsPolicy]
@@ -44,6 +45,7 @@ class LogValidator:
         extras: _Extras | None = None,
         max_decompressed_bytes: int = 67108864,
         clock_ns: Callable[[], int] | None = None,
+        kafka_version: _KafkaVersion = "4.4",
     ) -> None: ...
     @property
     def policy(self) -> TopicPolicy: ...
@@ -51,6 +53,8 @@ class LogValidator:
     def mode(self) -> _Mode: ...
     @property
     def profile(self) -> _Profile: ...
+    @property
+    def kafka_version(self) -> _KafkaVersion: ...
     @property
     def max_decompressed_bytes(self) -> int: ...
     def with_policy(self, policy: TopicPolicy) -> LogValidator: ...

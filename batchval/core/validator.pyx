@@ -34,6 +34,7 @@ from batchval.core.result cimport ValidationResult
 from batchval.core.rows cimport judge_resting_rows, judge_rows
 from batchval.core.scratch cimport Scratch, borrow, give_back
 
+from batchval import kafka_versions
 from batchval.core.continuity import Continuity
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
@@ -93,20 +94,22 @@ cdef class Rejudge:
 
 @cython.final
 cdef class LogValidator:
-    """Kafka 4.4.0's LogValidator with the checks around it, for one topic's policy.
+    """Kafka's LogValidator with the checks around it, for one topic's policy.
 
     ``mode``      ``strict`` (default): Kafka's rules and the extras S1 to S10; never answers UNKNOWN_SERVER_ERROR.
                   ``kafka``: Kafka's own answer, with its disagreeing parsers and its failures, and without limit.
     ``profile``   ``produce`` (default): the broker's door. ``log``: what may lie in a segment.
     ``extras``    {"S1": "report", ...}: extras that shall only be reported; the others refuse.
     ``max_decompressed_bytes``  bounds a whole batch in strict mode (S8).
+    ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``; without a policy, that version's defaults.
     ``clock_ns``  a function that gives nanoseconds, for the conversion time in Kafka's statistics.
 
     A validator holds no scratch memory of its own and may be used by many threads at once. Any contiguous buffer is
     accepted. A refusal is a result; BatchvalError is raised for a caller's mistake alone.
     """
     def __init__(self, policy=None, *, mode="strict", profile="produce", extras=None,
-            max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, clock_ns=None):
+            max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, clock_ns=None,
+            kafka_version=kafka_versions.DEFAULT_KAFKA_VERSION):
         if mode not in ("strict", "kafka"):
             raise BatchvalError(f"mode must be strict or kafka, not {mode!r}")
         if profile not in ("produce", "log"):
@@ -114,12 +117,17 @@ cdef class LogValidator:
         if not isinstance(max_decompressed_bytes, int) or not 0 <= max_decompressed_bytes < 1 << 62:
             raise BatchvalError(
                 f"max_decompressed_bytes must be a whole number from 0 on, not {max_decompressed_bytes!r}")
-        self.policy = TopicPolicy() if policy is None else policy
+        row = kafka_versions.kafka_version(kafka_version)
+        self.policy = TopicPolicy.from_kafka_config({}, kafka_version=kafka_version) if policy is None else policy
         compile_policy(&self.compiled, self.policy)
         self.mode = mode
         self.profile = profile
         self.max_decompressed_bytes = max_decompressed_bytes
         self.clock_ns = clock_ns
+        self.kafka_version = kafka_version
+        self.door.first_checked_produce_version = row.first_checked_produce_version
+        self.door.checks_record_length = row.checks_record_length
+        self.door.largest_record = row.largest_record
         self.door.strict = mode == "strict"
         self.door.refuse = refusing(extras)
         self.door.limit = <uint64_t>max_decompressed_bytes if self.door.strict else <uint64_t>UNLIMITED
@@ -128,11 +136,16 @@ cdef class LogValidator:
         self.door.produce_version = 9
         self.door.origin = CLIENT
 
+    def __repr__(self):
+        return (f"LogValidator({self.policy!r}, mode={self.mode!r}, profile={self.profile!r}, "
+                f"kafka_version={self.kafka_version!r})")
+
     def with_policy(self, policy):
         """The same validator for another topic."""
         extras = {f"S{n}": "report" for n in range(1, 11) if not self.door.refuse & (1 << n)}
         return LogValidator(policy, mode=self.mode, profile=self.profile, extras=extras,
-                            max_decompressed_bytes=self.max_decompressed_bytes, clock_ns=self.clock_ns)
+                            max_decompressed_bytes=self.max_decompressed_bytes, clock_ns=self.clock_ns,
+                            kafka_version=self.kafka_version)
 
     cdef bint accepts_claims(self) noexcept nogil:
         """Batches of magic 3: never in kafka mode."""

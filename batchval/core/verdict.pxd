@@ -23,10 +23,13 @@ cdef struct Door:  # what a call says, and how the validator was set up
     int64_t first_offset
     int32_t leader_epoch
     int16_t produce_version
+    int16_t first_checked_produce_version  # older requests meet rules 5 to 8 not at all (batchval.kafka_versions)
     int8_t origin
     int8_t to_magic
     int8_t profile
     bint strict
+    bint checks_record_length  # batchval.kafka_versions
+    int32_t largest_record
     uint32_t refuse  # bit n: extra Sn refuses
     uint64_t limit  # of decompressed bytes a batch
 

@@ -7,9 +7,6 @@ from batchval.core.records cimport Checks, Facts
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy, Verdict
 
-cdef enum:
-    LARGEST_BODY = 0x7FFFFFF7  # what Kafka's iterators allow a record where nobody tells them max.decompressed
-
 cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept nogil
 cdef bint judge_checksum(const Entry *b, Verdict *v) noexcept nogil
 cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil

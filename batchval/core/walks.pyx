@@ -29,7 +29,8 @@ cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept n
     c.now = d.now
     c.before_max = policy.before_max
     c.after_max = policy.after_max
-    c.max_body = policy.max_body
+    c.checks_length = d.checks_record_length
+    c.max_body = policy.max_body if c.checks_length else d.largest_record
     c.compacted = policy.compacted
     c.create_time = not policy.log_append_time
     c.check_records = d.profile == PRODUCE_PROFILE
@@ -224,7 +225,7 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     cdef int codec
     no_errors(scratch, d.strict)
     fill_checks(&c, d, policy)
-    c.max_body = LARGEST_BODY
+    c.max_body = d.largest_record
     v.path = PATH_FULL
     if not judge_checksum(b, v):
         return False

@@ -82,6 +82,7 @@ class RunningGate:
             topics=topics,
             validator={
                 "mode": settings.validation.rules,
+                "kafka_version": settings.validation.kafka_version,
                 "extras": settings.validation.all_extras,
                 "max_decompressed_bytes": settings.validation.max_decompressed_bytes,
             },
@@ -110,14 +111,14 @@ class RunningGate:
         )
 
     def _topics(self) -> TopicPolicies:
-        rules = self.settings.topics.policies
+        rules, kafka_version = self.settings.topics.policies, self.settings.validation.kafka_version
         if self.cluster_topics is None:
             globs: dict[str, TopicPolicy] = {}
             for rule in rules:
-                globs.setdefault(rule.match, rule.policy())  # the first that matches
+                globs.setdefault(rule.match, rule.policy(kafka_version))  # the first that matches
             return TopicPolicies(UNBOUNDED, globs)
         topics = TopicPolicies(UNBOUNDED)
-        topics.known = TopicLookup(rules, self.cluster_topics)
+        topics.known = TopicLookup(rules, self.cluster_topics, kafka_version=kafka_version)
         return topics
 
     def _upstream_context(self) -> Any:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import fnmatch
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from batchval.core.validator import DEFAULT_MAX_DECOMPRESSED_BYTES
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.values import (
     Address,
@@ -147,9 +148,20 @@ class Upstream(_Model):
         return bootstrap
 
 
-class Validation(_Model):
-    """How batches are judged. Extras are reported unless told otherwise, since the broker behind would accept."""
+def _quoted(version: object) -> object:
+    """YAML reads 3.9 as a number, and 3.10 as 3.1."""
+    if isinstance(version, int | float):
+        raise ValueError(f'must be one of {", ".join(KAFKA_VERSIONS)}, in quotes: "{version}"')
+    return version
 
+
+class Validation(_Model):
+    """How batches are judged. Extras are reported unless told otherwise, since the broker behind would accept.
+
+    ``kafka_version``  version of the brokers: their answers, and the defaults of ``topics.policies``
+    """
+
+    kafka_version: Annotated[Literal["3.9", "4.1", "4.4"], BeforeValidator(_quoted)] = "4.4"
     rules: Literal["strict", "kafka"] = "strict"
     extras: dict[str, Literal["report", "refuse"]] = {}
     max_decompressed_bytes: Annotated[int, Field(gt=0, le=_INT_MAX)] = DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -196,11 +208,11 @@ class TopicRule(_Model):
         self.policy()
         return self
 
-    def policy(self) -> TopicPolicy:
-        """As the engine takes it. ValueError."""
+    def policy(self, kafka_version: str = DEFAULT_KAFKA_VERSION) -> TopicPolicy:
+        """As the engine takes it, with the defaults of this version of Kafka. ValueError."""
         given = self.model_dump(by_alias=True, exclude={"match"}, exclude_none=True)
         try:
-            return TopicPolicy.from_kafka_config(given)
+            return TopicPolicy.from_kafka_config(given, kafka_version=kafka_version)
         except BatchvalError as error:
             raise ValueError(str(error)) from None
 

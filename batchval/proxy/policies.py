@@ -15,6 +15,7 @@ from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.network.connection import Connection
 from batchval.network.errors import NetworkError
 from batchval.network.options import ConnectionOptions
@@ -58,8 +59,14 @@ RequestT = TypeVar("RequestT", bound=Request[Any])
 class TopicLookup:
     """The policy of a topic by name, None where nothing is known. Answers of the globs are remembered."""
 
-    def __init__(self, rules: Iterable[TopicRule], cluster: Callable[[str], TopicPolicy | None] | None = None) -> None:
-        self._rules = [(rule, rule.policy()) for rule in rules]
+    def __init__(
+        self,
+        rules: Iterable[TopicRule],
+        cluster: Callable[[str], TopicPolicy | None] | None = None,
+        *,
+        kafka_version: str = DEFAULT_KAFKA_VERSION,
+    ) -> None:
+        self._rules = [(rule, rule.policy(kafka_version)) for rule in rules]
         self._cluster = cluster
         self._by_glob: dict[str, TopicPolicy | None] = {}
 

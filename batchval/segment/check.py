@@ -71,6 +71,7 @@ class Options:
 
     mode: Literal["strict", "kafka"] = "strict"
     profile: Literal["produce", "log"] | None = None
+    kafka_version: Literal["3.9", "4.1", "4.4"] = "4.4"
     policy: TopicPolicy = field(default_factory=TopicPolicy)
     cleanup_policy: str = "auto"
     extras: dict[str, str] = field(default_factory=dict)
@@ -89,6 +90,7 @@ class Options:
             profile=profile,
             extras=self.extras,
             max_decompressed_bytes=self.max_decompressed_bytes,
+            kafka_version=self.kafka_version,
         )
 
 

@@ -1,13 +1,16 @@
-"""The sample of the generator's cases that lies in the repository, with Kafka's answers: ``fixtures/corpus/``.
+"""The samples of the generator's cases that lie in the repository, with Kafka's answers: ``fixtures/corpus/``.
 
-    python tests/conformance/corpus.py [FILE]        writes it anew; by default where it lies
+    python tests/conformance/corpus.py [FILE]                  writes that of 4.4 anew; by default where it lies
+    python tests/conformance/corpus.py --kafka-version 3.9     writes that of this version anew
 
-Every family, a thousand cases of each of three seeds, compressed without a time, so that equal cases are equal bytes.
+4.4: every family, a thousand cases of each of three seeds. 3.9, 4.1: every family, and all cases of the families that
+brokers before 4.4 alone have. Compressed without a time, so that equal cases are equal bytes.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -15,19 +18,28 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.conformance import oracle
+from tests.conformance import fresh, oracle
 
 FILE = Path(__file__).resolve().parents[2] / "fixtures" / "corpus" / "sample.jsonl.gz"
 SEEDS = (104, 107, 110)
 CASES = 1000
 
+#: the samples of versions before 4.4
+VERSION_FILES = {version: FILE.with_name(f"kafka-{version}.jsonl.gz") for version in ("3.9", "4.1")}
+VERSION_SEED = 113
+VERSION_CASES = 2400
+#: the generator has these for versions before 4.4 alone
+VERSION_FAMILIES = ("stated_length", "produce_v0_v2")
+#: of the other families: the first case, and one in so many
+ONE_IN = 12
 
-def of_seed(seed: int, cases: int = CASES) -> bytes:
+
+def of_seed(seed: int, cases: int = CASES, kafka_version: str = oracle.DEFAULT_KAFKA_VERSION) -> bytes:
     """Generated and answered cases, as JSON lines."""
     with tempfile.TemporaryDirectory() as folder:
         questions, answers = (str(Path(folder) / name) for name in ("questions.jsonl", "answers.jsonl"))
-        oracle.run("generate", "--seed", str(seed), "--cases", str(cases), questions)
-        oracle.run("answer", questions, answers)
+        oracle.run("generate", "--seed", str(seed), "--cases", str(cases), questions, kafka_version=kafka_version)
+        oracle.run("answer", questions, answers, kafka_version=kafka_version)
         return Path(answers).read_bytes()
 
 
@@ -40,5 +52,28 @@ def write(to: Path) -> None:
     to.write_bytes(gzip.compress(text, 9, mtime=0))
 
 
+def of_version(version: str) -> bytes:
+    """The sample of a version before 4.4, as JSON lines. Cases in which Kafka ran out of its heap are left out."""
+    kept, families, others = [], set(), 0
+    for line in of_seed(VERSION_SEED, VERSION_CASES, version).splitlines(keepends=True):
+        case = json.loads(line)
+        if fresh.out_of_memory(case):
+            continue
+        special = case["family"] in VERSION_FAMILIES
+        others += not special
+        if special or case["family"] not in families or others % ONE_IN == 0:
+            kept.append(line)
+        families.add(case["family"])
+    return b"".join(kept)
+
+
+def write_version(version: str) -> None:
+    """Generates, asks this version of Kafka, writes."""
+    VERSION_FILES[version].write_bytes(gzip.compress(of_version(version), 9, mtime=0))
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--kafka-version"]:
+        write_version(sys.argv[2])
+        sys.exit()
     write(Path(sys.argv[1]) if len(sys.argv) > 1 else FILE)

@@ -5,7 +5,9 @@ Built once for each state of its sources, by Maven, into a cache folder outside 
 Kafka's answers depend on the JDK in gzip streams (JDK-7036144), so those that are compared are always JDK 17's: that
 of ``JAVA_HOME``, else of the path, else one that is installed. Other commands take the first that is 17 or newer.
 
-    python tests/conformance/oracle.py COMMAND ...      builds if needed, then runs the oracle's own command
+    python tests/conformance/oracle.py [--kafka-version 3.9] COMMAND ...
+
+builds if needed, then runs the oracle's own command. There is one jar for each version of Kafka; the default is 4.4.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ MIN_JAVA = 17
 INSTALLED = ("usr/lib/jvm/*/bin", "opt/java/*/bin", "Library/Java/JavaVirtualMachines/*/Contents/Home/bin")
 #: Commands whose output is Kafka's answer.
 ANSWERS = frozenset({"accepts", "answer", "golden"})
+#: batchval.kafka_versions has the same; this file also runs where batchval is not installed
+DEFAULT_KAFKA_VERSION = "4.4"
+KAFKA_VERSIONS = ("3.9", "4.1", "4.4")
 #: a record may claim two gigabytes, and Kafka takes them before it reads
 HEAP = "-Xmx6g"
 
@@ -102,15 +107,17 @@ def _fingerprint() -> str:
 
 
 @functools.cache
-def jar() -> Path:
-    """The runnable jar, built where this state of the sources has not been built before."""
-    built = cache_folder() / f"oracle-{_fingerprint()}.jar"
+def jar(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
+    """The runnable jar of this version, built where this state of the sources has not been built before."""
+    if kafka_version not in KAFKA_VERSIONS:
+        raise OracleFailed(f"there is an oracle of Kafka {', '.join(KAFKA_VERSIONS)}, not of {kafka_version}")
+    built = cache_folder() / f"oracle-{kafka_version}-{_fingerprint()}.jar"
     if not built.is_file():
-        _build(built)
+        _build(built, kafka_version)
     return built
 
 
-def _build(to: Path) -> None:
+def _build(to: Path, kafka_version: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise OracleUnavailable("the oracle is built by Maven: no mvn on the path")
@@ -126,38 +133,53 @@ def _build(to: Path) -> None:
             copy = Path(folder) / file.relative_to(SOURCES)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-        done = subprocess.run(
-            [maven, "-q", "-B", "package"], cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
+        profile = [] if kafka_version == DEFAULT_KAFKA_VERSION else [f"-Pkafka-{kafka_version}"]
+        maven_command = [maven, "-q", "-B", "package", *profile]
+        done = subprocess.run(maven_command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise OracleFailed(f"mvn package failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
         # whoever builds at the same time builds the same: the last one to arrive replaces the file
-        (Path(folder) / "target" / "oracle.jar").replace(to)
+        (Path(folder) / "target" / f"oracle-{kafka_version}.jar").replace(to)
 
 
-def command(*arguments: str) -> list[str]:
+def command(*arguments: str, kafka_version: str = DEFAULT_KAFKA_VERSION) -> list[str]:
     """The whole command line for one of the oracle's commands."""
     runtime = java(answers=bool(ANSWERS.intersection(arguments[:1])))
-    return [runtime, HEAP, "-XX:+UseSerialGC", "-jar", str(jar()), *arguments]
+    return [runtime, HEAP, "-XX:+UseSerialGC", "-jar", str(jar(kafka_version)), *arguments]
 
 
-def run(*arguments: str, stdin: bytes | None = None) -> bytes:
+def run(*arguments: str, stdin: bytes | None = None, kafka_version: str = DEFAULT_KAFKA_VERSION) -> bytes:
     """Runs a command of the oracle and returns what it printed. Raises OracleFailed with its errors if it fails."""
-    done = subprocess.run(command(*arguments), input=stdin, capture_output=True, check=False)
+    command_line = command(*arguments, kafka_version=kafka_version)
+    done = subprocess.run(command_line, input=stdin, capture_output=True, check=False)
     if done.returncode:
         raise OracleFailed(f"oracle {' '.join(arguments)}: {done.stderr.decode(errors='replace')[-2000:]}")
     return done.stdout
 
 
 def answer(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Kafka's answers to cases with ``batch_hex`` and ``cfg``: the same cases, each with ``expect``."""
-    lines = "".join(json.dumps(case) + "\n" for case in cases)
-    return [json.loads(line) for line in run("answer", "-", "-", stdin=lines.encode()).splitlines()]
+    """Kafka's answers to cases with ``batch_hex`` and ``cfg``: the same cases, each with ``expect``.
+
+    A case is asked of the version that its ``kafka_version`` names, else of 4.4.
+    """
+    answered = list(cases)
+    places: dict[str, list[int]] = {}
+    for place, case in enumerate(answered):
+        places.setdefault(case.get("kafka_version", DEFAULT_KAFKA_VERSION), []).append(place)
+    for version, wanted in places.items():
+        lines = "".join(json.dumps(answered[place]) + "\n" for place in wanted)
+        answers = run("answer", "-", "-", stdin=lines.encode(), kafka_version=version).splitlines()
+        for place, line in zip(wanted, answers, strict=True):
+            answered[place] = json.loads(line)
+    return answered
 
 
 def main() -> int:
+    arguments, version = sys.argv[1:], DEFAULT_KAFKA_VERSION
+    if arguments[:1] == ["--kafka-version"] and len(arguments) > 1:
+        version, arguments = arguments[1], arguments[2:]
     try:
-        return subprocess.run(command(*sys.argv[1:]), check=False).returncode
+        return subprocess.run(command(*arguments, kafka_version=version), check=False).returncode
     except (OracleUnavailable, OracleFailed) as error:
         print(f"oracle: {error}", file=sys.stderr)
         return 3

@@ -16,7 +16,7 @@ from batchval.errors import BatchvalError
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.rules import Rule
-from tests.support.batches import LZ4, NONE, NOW, ZSTD, batch, record, records
+from tests.support.batches import GZIP, LZ4, NONE, NOW, ZSTD, batch, record, records
 
 SECRET = bytes(range(32))
 HOUR = 3_600_000

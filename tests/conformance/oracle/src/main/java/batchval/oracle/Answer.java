@@ -135,7 +135,8 @@ public final class Answer {
     }
 
     private void conclude() {
-        if (refusedBy == null && loop.validBytes <= 0)
+        // appendAsLeader returns before LogValidator where no batch is there
+        if ((refusedBy == null || "validate".equals(refusedBy) && analyzed) && loop.validBytes <= 0)
             refusedBy = "nothing_to_append";
         out.put("final", refusedBy == null ? "ok" : refusedBy);
         int code = 0;

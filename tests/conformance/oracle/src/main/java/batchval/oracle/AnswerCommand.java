@@ -15,12 +15,22 @@ final class AnswerCommand {
                 if (line.isBlank())
                     continue;
                 ObjectNode c = (ObjectNode) Json.MAPPER.readTree(line);
-                c.set("expect", of(c));
+                answer(c);
                 Json.line(to, c);
                 if (out.equals("-"))
                     to.flush();
             }
         }
+    }
+
+    /** Sets expect, and kafka_version where it is not the default. */
+    private static void answer(ObjectNode c) {
+        String asked = c.path("kafka_version").asText(Kafka.LINE);
+        if (!asked.equals(Kafka.LINE))
+            throw new IllegalArgumentException("case " + c.path("id").asText() + " asks Kafka " + asked + ", this oracle is " + Kafka.LINE);
+        if (!Kafka.LINE.equals(Kafka.DEFAULT_LINE))
+            c.put("kafka_version", Kafka.LINE);
+        c.set("expect", of(c));
     }
 
     static ObjectNode of(ObjectNode c) {

@@ -9,14 +9,13 @@ import org.apache.kafka.common.record.internal.MutableRecordBatch;
 import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
-import org.apache.kafka.storage.internals.log.OffsetsOutOfOrderException;
 
 import java.util.stream.Collectors;
 import java.util.stream.StreamSupport;
 
 /**
- * The broker's loop over the batches before validation: UnifiedLog.analyzeAndValidateRecords of Kafka 4.4.0, which is
- * private there. The order of questions is restated here; each question is asked of Kafka's own MutableRecordBatch.
+ * The broker's loop over the batches before validation: UnifiedLog.analyzeAndValidateRecords, which is private there
+ * and the same in 3.9.2, 4.1.2 and 4.4.0. The order of questions is restated here; each question is asked of Kafka's own MutableRecordBatch.
  */
 public final class BatchLoop {
     private final AppendOrigin origin;
@@ -60,7 +59,7 @@ public final class BatchLoop {
                 look(batch);
             }
             if (requireOffsetsInOrder && !inOrder)
-                throw new OffsetsOutOfOrderException("offsets " + offsets(records));
+                throw KafkaClasses.offsetsOutOfOrder("offsets " + offsets(records));
         }
     }
 

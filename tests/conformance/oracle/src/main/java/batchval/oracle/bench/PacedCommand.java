@@ -1,6 +1,7 @@
 package batchval.oracle.bench;
 
 import batchval.oracle.BatchLoop;
+import batchval.oracle.KafkaClasses;
 import batchval.oracle.Meters;
 import batchval.oracle.Validation;
 
@@ -109,8 +110,8 @@ public final class PacedCommand {
             loop.run(records);
             if (way == Way.VALIDATOR) {
                 CompressionType codec = loop.source;
-                seen += Validation.broker(records, codec, Compression.of(codec).build(), RecordBatch.MAGIC_VALUE_V2, meters, buffers)
-                    .maxTimestampMs();
+                seen += KafkaClasses.maxTimestampMs(Validation.broker(records, codec, Compression.of(codec).build(),
+                    RecordBatch.MAGIC_VALUE_V2, meters, buffers));
             } else {
                 for (MutableRecordBatch batch : records.batches())
                     look(way == Way.SKIP ? batch.skipKeyValueIterator(buffers) : batch.streamingIterator(buffers));

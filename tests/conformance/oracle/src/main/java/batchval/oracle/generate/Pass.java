@@ -1,6 +1,7 @@
 package batchval.oracle.generate;
 
 import batchval.oracle.Json;
+import batchval.oracle.KafkaClasses;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
@@ -37,6 +38,10 @@ final class Pass {
         Legacy.make(p);
         Follower.make(p);
         Mixtures.make(p);
+        if (KafkaClasses.ADMITS_PRODUCE_V0)
+            OldRequests.make(p);
+        if (!KafkaClasses.CHECKS_LENGTHS)
+            StatedLengths.make(p, first);
         if (first) {
             Large.make(p);
             Bombs.make(p);
