@@ -8,7 +8,8 @@ from bombs import BOMBS, CLAIMS, LIMIT_SMALL, MIB, bomb, measure
 from seeds import batch, compress, varint
 
 from batchval import compression
-from batchval.core.validator import DEFAULT_MAX_DECOMPRESSED_BYTES, LogValidator
+from batchval.core.validator import LogValidator
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 QUICK = ("gzip, one", "snappy, one", "lz4, one", "zstd, one", "lz4, many", "zstd, many")
 
