@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from batchval.core.validator import DEFAULT_MAX_DECOMPRESSED_BYTES
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.values import (
@@ -22,6 +21,7 @@ from batchval.proxy.values import (
     SecretField,
 )
 from batchval.rules import EXTRAS
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = [
     "Admin",
