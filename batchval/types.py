@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["AppendOrigin", "CompressionType", "TimestampType"]
+__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "AppendOrigin", "CompressionType", "TimestampType"]
+
+#: Bytes that one batch may decompress to, where the caller says nothing else.
+DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
 
 
 class CompressionType(IntEnum):

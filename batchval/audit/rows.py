@@ -26,7 +26,7 @@ from batchval.policy import TopicPolicy
 from batchval.rules import by_number
 from batchval.segment.check import damage_reason
 from batchval.segment.reader import Damage, SegmentReader, Stretch
-from batchval.types import CompressionType, TimestampType
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, TimestampType
 
 __all__ = [
     "ROW_SCHEMA",
@@ -101,7 +101,7 @@ class Options:
     cleanup_policy: str = "auto"
     accept_claims_header: bool = False
     topics: tuple[str, ...] | None = None
-    max_decompressed_bytes: int = 64 << 20
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 class Block(NamedTuple):

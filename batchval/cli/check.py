@@ -29,6 +29,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.report.tables import findings_table
 from batchval.report.words import human_bytes, plural, printable
 from batchval.segment.check import ClaimsJudge, FileFinding, Options, Summary, check_paths, find_files
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 _SHOWN = 200  # findings in the table; --json has all
 
@@ -118,7 +119,7 @@ def _total(paths: tuple[Path, ...]) -> int:
     "--max-decompressed-bytes",
     type=int,
     metavar="BYTES",
-    default=64 << 20,
+    default=DEFAULT_MAX_DECOMPRESSED_BYTES,
     show_default=True,
     help="Limit a batch, in strict mode.",
 )

@@ -1,4 +1,4 @@
-"""The block decompressors, as C functions called by pointer; all NULL while the provider is ``packages``."""
+"""The block decompressors, as C functions called by pointer, while the provider is ``native``."""
 
 from libc.stddef cimport size_t
 

@@ -1,15 +1,17 @@
 """Holds the pointers that batchval.compression.native has found, for core to call without the GIL."""
 
 cdef Blocks BLOCKS
+cdef bint BOUND = False
 
 cdef bint native() noexcept nogil:
-    return BLOCKS.lz4_decompress_safe is not NULL
+    return BOUND
 
 
 def bind(dict addresses):
     """Takes the address of every function by its C name; an empty dict goes back to the Python packages."""
+    global BOUND
     if not addresses:
-        BLOCKS.lz4_decompress_safe = NULL
+        BOUND = False  # the addresses stay: another thread may be about to call one
         return
     BLOCKS.zstd_create_dctx = <ZstdCreateDCtx><size_t>addresses["ZSTD_createDCtx"]
     BLOCKS.zstd_free_dctx = <ZstdFreeDCtx><size_t>addresses["ZSTD_freeDCtx"]
@@ -20,3 +22,4 @@ def bind(dict addresses):
     BLOCKS.zstd_decompress_dctx = <ZstdDecompressDCtx><size_t>addresses["ZSTD_decompressDCtx"]
     BLOCKS.zstd_is_error = <ZstdIsError><size_t>addresses["ZSTD_isError"]
     BLOCKS.lz4_decompress_safe = <Lz4DecompressSafe><size_t>addresses["LZ4_decompress_safe"]
+    BOUND = True

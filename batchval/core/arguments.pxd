@@ -9,6 +9,31 @@ from batchval.core.claims cimport ClaimsCall
 from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC
 
+cdef extern from *:
+    """
+    #include <string.h>
+    /* Whether nobody can write to these bytes: they are those of a bytes object, or a memoryview's of one. "Read-only"
+     * says less: whoever made a read-only view may hold a writable one of the same memory. The exporter is asked, not
+     * the object that was passed, which may hand on another's memory; a subclass of bytes may do that too. */
+    static inline int batchval_is_immutable(const Py_buffer *view)
+    {
+        PyObject *exporter = view->obj;
+        if (exporter != NULL && PyMemoryView_Check(exporter)) exporter = PyMemoryView_GET_BUFFER(exporter)->obj;
+        return exporter != NULL && PyBytes_CheckExact(exporter) && view->readonly;
+    }
+    /* struct's codes b, B and c, with or without a byte order, which one byte does not have */
+    static inline int batchval_holds_bytes(const Py_buffer *view)
+    {
+        const char *format = view->format;
+        if (view->itemsize != 1) return 0;
+        if (format == NULL) return 1;
+        if (format[0] != 0 && strchr("@=<>!", format[0]) != NULL) format++;
+        return (format[0] == 'B' || format[0] == 'b' || format[0] == 'c') && format[1] == 0;
+    }
+    """
+    bint is_immutable "batchval_is_immutable"(const Py_buffer *view) noexcept
+    bint holds_bytes "batchval_holds_bytes"(const Py_buffer *view) noexcept
+
 cdef enum:
     # Below these sizes a call is over before another thread has got hold of the GIL.
     NOGIL_COMPRESSED = 8192
@@ -22,9 +47,11 @@ cdef int compile_policy(Policy *to, policy) except -1
 cdef CompiledPolicy compiled_policy(policy)
 cdef uint32_t refusing(extras) except? 0
 cdef int origin_number(origin) except -1
-cdef int take_buffer(buffer, Py_buffer *view, int flags) except -1
+cdef int take_buffer(buffer, Py_buffer *view, bint writable=*) except -1
+cdef object private_bytes(buffer)
+cdef object view_of_bytes(buffer)
 cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *count) except NULL
-cdef int take_pairs(ranges, Py_buffer *pairs) except -1
+cdef int64_t *copy_pairs(ranges, size_t *count) except NULL
 cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size) except -1
 cdef int source_number(source) except -2
 cdef int source_of(const uint8_t *p, size_t n) noexcept

@@ -1,17 +1,19 @@
 """What a caller hands over, as the core reads it. Every mistake is one BatchvalError that says what was expected.
 
     policies, origins, extras    to numbers, a policy once for each object
-    buffers and ranges           checked before anything is read
+    buffers                      of bytes alone; which of them nobody can change (arguments.pxd)
+    ranges                       copied, then checked
     claims=                      (tag bytes or None, "ignore" | "verify" | "trust")
 """
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_ND, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer,
 )
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from batchval.core.claims cimport IGNORE_CLAIMS, TAG_SIZE, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall
@@ -96,14 +98,36 @@ cdef int origin_number(origin) except -1:
 
 # ---- buffers and ranges --------------------------------------------------------------------------------------------
 
-cdef int take_buffer(buffer, Py_buffer *view, int flags) except -1:
+cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
+    """A contiguous buffer of bytes: an array of other items would be judged by the bytes that happen to hold them."""
     try:
-        PyObject_GetBuffer(buffer, view, flags)
+        PyObject_GetBuffer(buffer, view, PyBUF_ND | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))
     except (BufferError, TypeError, ValueError) as error:
-        if flags & PyBUF_WRITABLE:
+        if writable:
             raise BatchvalError(f"in_place needs a writable, contiguous buffer: {error}") from None
         raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    if not holds_bytes(view):
+        format = "B" if view.format is NULL else (<bytes>view.format).decode("ascii", "replace")
+        PyBuffer_Release(view)
+        raise BatchvalError(
+            f"a contiguous buffer of bytes is needed (format b, B or c), not items of format {format!r}; "
+            "memoryview(...).cast('B') and numpy's view('u1') show the bytes of other items")
     return 0
+
+
+cdef object private_bytes(buffer):
+    """The buffer itself where nobody can change it, else its bytes, copied."""
+    cdef Py_buffer view
+    take_buffer(buffer, &view)
+    try:
+        return buffer if is_immutable(&view) else PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef object view_of_bytes(buffer):
+    """A memoryview that is indexed by bytes, of a buffer that ``take_buffer`` takes."""
+    return memoryview(buffer).cast("B")
 
 
 cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *count) except NULL:
@@ -115,12 +139,10 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *coun
         at += b.size
         i += 1
     count[0] = i
-    pairs = <int64_t *>malloc((2 * i + 1) * sizeof(int64_t))
-    if pairs is NULL:
-        raise MemoryError()
+    pairs = new_pairs(i)
     at = 0
     i = 0
-    while i < count[0]:  # another process may write to a mapping
+    while i < count[0]:  # the buffer may have changed: no more pairs than there is room for
         if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) != BATCH:
             break
         pairs[2 * i] = at
@@ -131,16 +153,51 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *coun
     return pairs
 
 
-cdef int take_pairs(ranges, Py_buffer *pairs) except -1:
+cdef int64_t *new_pairs(size_t count) except NULL:
+    cdef int64_t *pairs = <int64_t *>malloc((2 * count + 1) * sizeof(int64_t))
+    if pairs is NULL:
+        raise MemoryError()
+    return pairs
+
+
+@cython.boundscheck(True)  # tuples come from the caller
+cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
+    """(start, length) pairs of a sequence of tuples or a buffer of int64, to be freed by the caller. Not checked yet:
+    the caller's own may change, while they are converted or later."""
+    cdef Py_buffer view
+    cdef int64_t *pairs
+    cdef size_t i
+    if isinstance(ranges, (list, tuple)):
+        ranges = tuple(ranges)
+        count[0] = len(ranges)
+        pairs = new_pairs(count[0])
+        try:
+            for i in range(count[0]):
+                pair = ranges[i]
+                try:
+                    pairs[2 * i] = pair[0]
+                    pairs[2 * i + 1] = pair[1]
+                except (TypeError, IndexError, KeyError, OverflowError):
+                    raise BatchvalError(f"range {i} must be a pair (start, length), not {pair!r}") from None
+        except BaseException:
+            free(pairs)
+            raise
+        return pairs
     try:
-        PyObject_GetBuffer(ranges, pairs, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
+        PyObject_GetBuffer(ranges, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
     except (BufferError, TypeError, ValueError) as error:
         raise BatchvalError(f"ranges must be (start, length) pairs: {error}") from None
-    if (pairs.itemsize != 8 or pairs.len % 16 or pairs.format is NULL or pairs.format[0] not in b"lq"
-            or pairs.format[1] != 0):
-        PyBuffer_Release(pairs)
-        raise BatchvalError("ranges must be (start, length) pairs of int64")
-    return 0
+    try:
+        if (view.itemsize != 8 or view.len % 16 or view.format is NULL or view.format[0] not in b"lq"
+                or view.format[1] != 0):
+            raise BatchvalError("ranges must be (start, length) pairs of int64")
+        count[0] = view.len // (2 * sizeof(int64_t))
+        pairs = new_pairs(count[0])
+        if count[0]:
+            memcpy(pairs, view.buf, view.len)
+        return pairs
+    finally:
+        PyBuffer_Release(&view)
 
 
 cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size) except -1:
@@ -190,7 +247,7 @@ cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1:
     if call.policy != IGNORE_CLAIMS and not strict:
         raise BatchvalError("claims need strict mode: kafka mode gives Kafka's answer, which knows no claims")
     if tag is not None:
-        take_buffer(tag, &view, PyBUF_SIMPLE)
+        take_buffer(tag, &view)
         call.tagged = True
         call.tag_size = view.len
         if view.len == TAG_SIZE:

@@ -1,5 +1,5 @@
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, Self, TypeAlias, final
+from typing import Any, NamedTuple, Self, TypeAlias, final
 
 from numpy.typing import NDArray
 from typing_extensions import Buffer
@@ -9,8 +9,6 @@ from batchval.types import CompressionType, TimestampType
 
 # on Python 3.11 numpy's own types do not say that an array is a buffer
 _Buffer: TypeAlias = Buffer | NDArray[Any]
-
-DEFAULT_MAX_DECOMPRESSED_BYTES: Final[int]
 
 class NotABatch(BatchvalError, ValueError): ...
 
@@ -78,6 +76,6 @@ class RecordBatch:
     @property
     def delete_horizon_ms(self) -> int | None: ...
     def records(self, *, max_decompressed_bytes: int = 67108864) -> Iterator[DecodedRecord]: ...
-    def default_records(self, limit: int) -> Iterator[DecodedRecord]: ...
+    def default_records(self, limit: int, own: bytes | None = None) -> Iterator[DecodedRecord]: ...
 
 def batches(buffer: _Buffer) -> Iterator[RecordBatch]: ...

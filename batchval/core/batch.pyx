@@ -1,15 +1,16 @@
 """One batch by Kafka's names: RecordBatch, and its records when somebody asks for them."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from collections import namedtuple
 
+from batchval.core.arguments cimport is_immutable, take_buffer
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
-from batchval.core.fields cimport Record, java_string, read_int, read_record
+from batchval.core.fields cimport Record, java_string, read_field, read_record
 from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_claimed_batch, read_header, stored_crc
 from batchval.core.layout cimport *
@@ -22,9 +23,7 @@ from batchval.core.scratch cimport Scratch, borrow, give_back
 
 from batchval.core.reasons import sentence
 from batchval.errors import BatchvalError
-from batchval.types import CompressionType, TimestampType
-
-DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, TimestampType
 
 
 class NotABatch(BatchvalError, ValueError):
@@ -32,14 +31,16 @@ class NotABatch(BatchvalError, ValueError):
 
 
 DecodedRecord = namedtuple("DecodedRecord", "offset timestamp sequence key value headers attributes size_in_bytes")
-DecodedRecord.__doc__ = """One record. Keys and values are memoryviews into the batch (None for null), valid as long as
-they are held; header keys are str. ``size_in_bytes`` counts the length field. ``sequence`` is -1 without a producer."""
+DecodedRecord.__doc__ = """One record. Keys and values are memoryviews of bytes that nobody changes (None for null),
+valid as long as they are held; header keys are str. ``size_in_bytes`` counts the length field. ``sequence`` is -1
+without a producer."""
 
 
 @cython.final
 @cython.no_gc  # in a cycle that dies CPython may clear the memoryview before our buffer of it is released
 cdef class RecordBatch:
-    """The batch at ``position`` of a contiguous buffer, which is held, not copied.
+    """The batch at ``position`` of a contiguous buffer, which is held, not copied: while this is alive, a bytearray
+    cannot be resized nor a mapping closed. The header's fields are those of the time when this was made.
 
     Raises NotABatch where there is no whole batch of magic 0, 1 or 2, or of magic 3 with claims in its header. The
     checksum is not asked: see ``is_valid``.
@@ -55,10 +56,7 @@ cdef class RecordBatch:
     def __cinit__(self, buffer, Py_ssize_t position=0):
         cdef int found
         self.held = False
-        try:
-            PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
-        except (BufferError, TypeError, ValueError) as error:
-            raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+        take_buffer(buffer, &self.view)
         self.held = True
         self.owner = buffer
         if position < 0 or position > self.view.len:
@@ -117,7 +115,7 @@ cdef class RecordBatch:
         return stored_crc(&self.entry) == computed_crc(&self.entry)
 
     cdef int flags(self):
-        return self.entry.p[ATTRIBUTES + 1] if self.entry.magic >= 2 else self.entry.p[LEGACY_ATTRIBUTES]
+        return self.header.attributes & 0xFF if self.entry.magic >= 2 else self.entry.p[LEGACY_ATTRIBUTES]
 
     @property
     def attributes(self):
@@ -207,23 +205,52 @@ cdef class RecordBatch:
         """Yields a DecodedRecord for each record, in order.
 
         Raises NotABatch, before the first record, where records cannot be read or decompress to more than
-        ``max_decompressed_bytes``. Keys and values of an uncompressed batch are views of the buffer itself.
+        ``max_decompressed_bytes``. Keys and values of an uncompressed batch are views: of the buffer itself where that
+        is ``bytes`` or a memoryview of them, else of a copy of the batch, which is made by this call.
         """
+        cdef Entry entry = self.entry
+        cdef bytes own = self.private_copy()
         if self.entry.magic >= 2:
-            return self.default_records(max_decompressed_bytes)
-        return iter(self.legacy_records(max_decompressed_bytes))
+            return self.default_records(max_decompressed_bytes, own)
+        if own is not None:
+            entry.p = <const uint8_t *>PyBytes_AS_STRING(own)
+        return iter(legacy_records(&entry, max_decompressed_bytes))
 
-    def default_records(self, uint64_t limit):
+    cdef bytes private_copy(self):
+        """The batch's bytes; None where nobody can change the buffer, and they may be read where they are."""
+        if is_immutable(&self.view):
+            return None
+        return PyBytes_FromStringAndSize(<const char *>self.entry.p, self.entry.size)
+
+    def default_records(self, uint64_t limit, bytes own=None):
+        """Of a batch of magic 2 or 3. ``own``: its private copy, if it has been made already."""
         cdef const uint8_t *p
+        cdef const uint8_t *end
         cdef Record r
         cdef int32_t _i, sequence
         cdef const uint8_t *base
-        content, _ = self.plain(limit)
-        view = memoryview(content).cast("B") if content is not None else memoryview(self.owner).cast("B")
-        base = <const uint8_t *>PyBytes_AS_STRING(content) if content is not None else <const uint8_t *>self.view.buf
-        p = base if content is not None else self.entry.p + self.records_at
+        if own is None:
+            own = self.private_copy()
+        elif <uint64_t>PyBytes_GET_SIZE(own) != self.entry.size:
+            raise ValueError(f"{len(own)} bytes are not a copy of a batch of {self.entry.size}")
+        p = (self.entry.p if own is None else <const uint8_t *>PyBytes_AS_STRING(own)) + self.records_at
+        cdef bytes content = self.unpacked(p, limit)
+        if content is not None:
+            own = content
+            p = <const uint8_t *>PyBytes_AS_STRING(content)
+            end = p + PyBytes_GET_SIZE(content)
+        else:
+            end = p + self.entry.size - self.records_at
+        if own is not None:
+            view = memoryview(own)
+            base = <const uint8_t *>PyBytes_AS_STRING(own)
+        else:
+            view = memoryview(self.owner).cast("B")
+            base = <const uint8_t *>self.view.buf
         for _i in range(self.header.records_count):
-            p = read_record(p, self.entry.p, &r)
+            p = read_record(p, end, &self.header, &r)
+            if p is NULL:
+                raise NotABatch(f"record {_i} is not what it was when the batch was walked")
             sequence = -1
             if self.header.base_sequence >= 0:
                 sequence = incremented(self.header.base_sequence, <int32_t>(r.offset - self.header.base_offset))
@@ -232,19 +259,20 @@ cdef class RecordBatch:
             headers = headers_of(&r) if r.headers_count else ()
             yield DecodedRecord(r.offset, r.timestamp, sequence, key, value, headers, r.attributes, r.size)
 
-    cdef tuple plain(self, uint64_t limit):
-        """(the decompressed records or None where they are not compressed, their size); they have been walked."""
+    cdef bytes unpacked(self, const uint8_t *p, uint64_t limit):
+        """The records at ``p``, decompressed; None where they are not compressed. Either way they have been walked."""
         cdef Scratch *scratch = borrow()
+        cdef uint64_t size = self.entry.size - self.records_at
         cdef Stream s
         cdef Checks c
         cdef Facts f
         cdef int codec = self.flags() & CODEC_MASK, answer
-        content = None
+        cdef bytes content = None
         try:
             if codec > ZSTD:
                 raise NotABatch(f"compression codec {codec}")
             if codec != NONE and self.header.records_count != 0:
-                unpack(&s, scratch, codec, self.entry.p + self.records_at, self.entry.size - self.records_at, limit)
+                unpack(&s, scratch, codec, p, size, limit)
                 if s.status == LIMIT_HIT:
                     raise NotABatch(f"more than {limit} bytes decompressed")
                 if s.status == DAMAGED:
@@ -255,8 +283,7 @@ cdef class RecordBatch:
                 open_stream(&s, scratch, NONE, 2, <const uint8_t *>PyBytes_AS_STRING(content),
                         PyBytes_GET_SIZE(content), limit, False)
             else:
-                open_stream(&s, scratch, NONE, 2, self.entry.p + self.records_at, self.entry.size - self.records_at,
-                        limit, False)
+                open_stream(&s, scratch, NONE, 2, p, size, limit, False)
             structure_alone(&c)
             c.extras = False
             clear_facts(&f)
@@ -264,41 +291,7 @@ cdef class RecordBatch:
                 answer = walk(&s, &self.header, &c, &f, BUFFER_PARSER)
                 if answer != WALKED:
                     raise NotABatch(sentence(f.reason, f.record, f.a, f.b))
-            return content, s.delivered
-        finally:
-            give_back(scratch)
-
-    cdef list legacy_records(self, uint64_t limit):
-        cdef Scratch *scratch = borrow()
-        cdef Messages m
-        cdef Message message
-        cdef Checks c
-        cdef Facts f
-        cdef int answer
-        cdef int32_t key_length = 0, value_length = 0
-        cdef int64_t key, value
-        records = []
-        try:
-            structure_alone(&c)
-            clear_facts(&f)
-            answer = open_messages(&m, &self.entry, scratch, &c, limit, &f)
-            while answer == WALKED:
-                answer = next_message(&m, &message, <int32_t>len(records), &f)
-                if answer == NO_MESSAGE:
-                    return records
-                if answer != MESSAGE:
-                    break
-                key = legacy_key(message.p, message.size, &key_length)
-                value = legacy_value(message.p, message.size, &value_length)
-                if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
-                    raise NotABatch(f"message {len(records)}: its key or value runs past its end")
-                records.append(DecodedRecord(
-                    message.offset, message.timestamp, -1,
-                    None if key == LEGACY_NULL else copy_of(message.p + key, key_length),
-                    None if value == LEGACY_NULL else copy_of(message.p + value, value_length),
-                    (), message.p[5], message.size + LOG_OVERHEAD))
-                answer = WALKED
-            raise NotABatch(sentence(f.reason, f.record, f.a, f.b))
+            return content
         finally:
             give_back(scratch)
 
@@ -318,22 +311,61 @@ cdef inline object copy_of(const uint8_t *p, Py_ssize_t size):
     return memoryview(PyBytes_FromStringAndSize(<const char *>p, size))
 
 
+cdef list legacy_records(const Entry *entry, uint64_t limit):
+    """The messages of a batch in memory that nobody else writes to."""
+    cdef Scratch *scratch = borrow()
+    cdef Messages m
+    cdef Message message
+    cdef Checks c
+    cdef Facts f
+    cdef int answer
+    cdef int32_t key_length = 0, value_length = 0
+    cdef int64_t key, value
+    records = []
+    try:
+        structure_alone(&c)
+        clear_facts(&f)
+        answer = open_messages(&m, entry, scratch, &c, limit, &f)
+        while answer == WALKED:
+            answer = next_message(&m, &message, <int32_t>len(records), &f)
+            if answer == NO_MESSAGE:
+                return records
+            if answer != MESSAGE:
+                break
+            key = legacy_key(message.p, message.size, &key_length)
+            value = legacy_value(message.p, message.size, &value_length)
+            if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
+                raise NotABatch(f"message {len(records)}: its key or value runs past its end")
+            records.append(DecodedRecord(
+                message.offset, message.timestamp, -1,
+                None if key == LEGACY_NULL else copy_of(message.p + key, key_length),
+                None if value == LEGACY_NULL else copy_of(message.p + value, value_length),
+                (), message.p[5], message.size + LOG_OVERHEAD))
+            answer = WALKED
+        raise NotABatch(sentence(f.reason, f.record, f.a, f.b))
+    finally:
+        give_back(scratch)
+
+
 cdef tuple headers_of(const Record *r):
     cdef const uint8_t *p = r.headers
+    cdef const uint8_t *end = p + r.headers_size
     cdef int32_t _i, size = 0
     headers = []
-    for _i in range(r.headers_count):
-        p = read_int(p, &size)
+    for _i in range(r.headers_count):  # read_record has found them whole
+        p = read_field(p, end, &size)
         key = java_string(p, size).decode("utf-8")
-        p += size
-        p = read_int(p, &size)
+        p = read_field(p + size, end, &size)
         headers.append((key, None if size < 0 else PyBytes_FromStringAndSize(<const char *>p, size)))
         p += size if size > 0 else 0
     return tuple(headers)
 
 
 def batches(buffer):
-    """Yields a RecordBatch for each whole batch of a buffer, from its start to the first bytes that are none."""
+    """Yields a RecordBatch for each whole batch of a buffer, from its start to the first bytes that are none.
+
+    Each is looked for when it is asked for, and holds the buffer.
+    """
     cdef Py_ssize_t position = 0
     size = memoryview(buffer).nbytes
     while position < size:

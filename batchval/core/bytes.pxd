@@ -1,6 +1,7 @@
 """Fixed-width fields: big-endian as Kafka writes them, little-endian as lz4 and zstd do.
 
-The caller has checked the room.
+The caller has checked the room. A buffer may change while it is read: what bounds a later read is read once, into a
+local, and never from the buffer again.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -15,6 +16,14 @@ cdef extern from *:
     uint16_t bswap16 "__builtin_bswap16"(uint16_t) noexcept nogil
     uint32_t bswap32 "__builtin_bswap32"(uint32_t) noexcept nogil
     uint64_t bswap64 "__builtin_bswap64"(uint64_t) noexcept nogil
+
+cdef extern from *:
+    """
+    /* For a bound that is read as it lies: without this the compiler may read it a second time instead of keeping it
+     * in a register. Where bytes are swapped or put together first, it cannot. */
+    static inline uint32_t batchval_once(uint32_t v) { __asm__("" : "+r"(v)); return v; }
+    """
+    uint32_t once "batchval_once"(uint32_t) noexcept nogil
 
 
 cdef inline int16_t be16(const uint8_t *p) noexcept nogil:

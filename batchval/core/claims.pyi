@@ -7,7 +7,6 @@ from typing_extensions import Buffer
 _Buffer: TypeAlias = Buffer | NDArray[Any]
 
 TAG: Final[int]
-DEFAULT_MAX_DECOMPRESSED_BYTES: Final[int]
 
 class BatchClaims(NamedTuple):
     batch_min_timestamp: int

@@ -1,6 +1,6 @@
 """Claims about a batch: made, carried, read. What a validator makes of them is batchval.core.door's matter."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.number cimport PyNumber_Index
 from libc.stddef cimport size_t
@@ -8,6 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from typing import NamedTuple
 
+from batchval.core.arguments cimport private_bytes, take_buffer
 from batchval.core.frames cimport DAMAGED, Stream, open_stream
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.records cimport (
@@ -16,10 +17,10 @@ from batchval.core.records cimport (
 from batchval.core.scratch cimport Scratch, borrow, give_back
 
 from batchval.errors import BatchvalError
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 #: The tagged field of PartitionProduceData that carries a tag, in Produce v9 and later.
 TAG = 25206
-DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
 
 
 class BatchClaims(NamedTuple):
@@ -52,7 +53,7 @@ class BatchClaims(NamedTuple):
         """From 13 bytes; BatchvalError for any other number of them. No value is refused: a claim may be a lie."""
         cdef Py_buffer view
         cdef Claims claims
-        take(data, &view)
+        take_buffer(data, &view)
         try:
             if view.len != CLAIMS_SIZE:
                 raise BatchvalError(f"claims are {CLAIMS_SIZE} bytes, not {view.len}")
@@ -73,19 +74,11 @@ cdef int fill(values, Claims *claims) except -1:
     return 0
 
 
-cdef int take(buffer, Py_buffer *view) except -1:
-    try:
-        PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
-    except (BufferError, TypeError, ValueError) as error:
-        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
-    return 0
-
-
 cdef int take_batch(batch, Py_buffer *view, int magic) except -1:
     """A buffer that is one whole batch of this magic and nothing else."""
     cdef size_t least = CLAIMED_RECORDS if magic == CLAIMS_MAGIC else RECORDS
     cdef const uint8_t *p
-    take(batch, view)
+    take_buffer(batch, view)
     p = <const uint8_t *>view.buf
     if <size_t>view.len < least or p[MAGIC] != magic or be32(p + BATCH_LENGTH) != view.len - LOG_OVERHEAD:
         PyBuffer_Release(view)
@@ -124,7 +117,7 @@ def compute(batch, *, uint64_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_B
     cdef Scratch *scratch
     cdef bint honest
     cdef int magic
-    take(batch, &view)
+    take_buffer(batch, &view)
     magic = (<const uint8_t *>view.buf)[MAGIC] if view.len > MAGIC else 2
     PyBuffer_Release(&view)
     if magic == CLAIMS_MAGIC:
@@ -151,6 +144,7 @@ def attach(batch, claims=None):
     """
     cdef Py_buffer view
     cdef Claims these
+    batch = private_bytes(batch)  # the claims are about the bytes that come out
     if claims is None:
         claims = compute(batch)
         if claims is None:
@@ -171,6 +165,7 @@ def attach(batch, claims=None):
 def strip(batch):
     """The batch of magic 2 that a batch of magic 3 carries; the checksum is patched."""
     cdef Py_buffer view
+    batch = private_bytes(batch)
     take_batch(batch, &view, CLAIMS_MAGIC)
     try:
         out = PyBytes_FromStringAndSize(NULL, view.len - CLAIMS_SIZE)
@@ -185,7 +180,7 @@ def read(batch):
     cdef Py_buffer view
     cdef Claims claims
     cdef const uint8_t *p
-    take(batch, &view)
+    take_buffer(batch, &view)
     try:
         p = <const uint8_t *>view.buf
         if view.len < CLAIMED_RECORDS or p[MAGIC] != CLAIMS_MAGIC:
@@ -211,7 +206,7 @@ def from_tag(tag, uint32_t crc):
     """The claims in a tagged field; None where it is none that we know, or was made for a batch with another crc."""
     cdef Py_buffer view
     cdef Claims claims
-    take(tag, &view)
+    take_buffer(tag, &view)
     try:
         if not read_tag(<const uint8_t *>view.buf, view.len, crc, &claims):
             return None

@@ -73,7 +73,7 @@ cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil
 cdef inline void put_header_row(Rows *rows, size_t i, const BatchHeader *h, int64_t position,
         bint is_valid) noexcept nogil:
     rows.position[i] = position
-    rows.size_in_bytes[i] = h.batch_length + LOG_OVERHEAD
+    rows.size_in_bytes[i] = <int32_t>(<uint32_t>h.batch_length + LOG_OVERHEAD)
     rows.magic[i] = 2
     rows.is_valid[i] = is_valid
     rows.base_offset[i] = h.base_offset

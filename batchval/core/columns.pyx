@@ -5,7 +5,7 @@ A scan reads each header and checks each CRC; it looks at no record. Its row is 
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo, PyBuffer_Release
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 
 import numpy
 
+from batchval.core.arguments cimport take_buffer
 from batchval.core.bytes cimport be32, be64
 from batchval.core.crc32c cimport crc32_moved, crc32_of, crc32c_moved, crc32c_of
 from batchval.core.header cimport (
@@ -226,7 +227,10 @@ cdef class BatchColumns:
         return text or by_number(int(self["rule"][i])).summary
 
     def result(self, Py_ssize_t i):
-        """Of a check: the whole ValidationResult of row i, judged again; the buffer must not have changed."""
+        """Of a check: the whole ValidationResult of row i, judged again: of what the buffer holds by then.
+
+        BatchvalError where that cannot be read any more, or holds no batch there.
+        """
         if self.rejudge is None:
             raise BatchvalError("a scan has no results: it looks at no record"
                     if not self.checked else "columns of several buffers have no results")
@@ -438,10 +442,7 @@ def scan_batches(buffer, Py_ssize_t position=0, *, bint accept_claims_header=Fal
     cdef size_t end = 0
     cdef int found
     cdef const uint8_t *p
-    try:
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    except (BufferError, TypeError, ValueError) as error:
-        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    take_buffer(buffer, &view)
     try:
         if not 0 <= position <= view.len:
             raise BatchvalError(f"position {position} is outside the buffer of {view.len} bytes")
@@ -522,10 +523,7 @@ def resynchronise(buffer, Py_ssize_t position=0, *, bint accept_claims_header=Fa
     cdef int most = 3 if accept_claims_header else 2
     cdef const uint8_t *p
     cdef Py_ssize_t at, found = -1
-    try:
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    except (BufferError, TypeError, ValueError) as error:
-        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    take_buffer(buffer, &view)
     p = <const uint8_t *>view.buf
     s.p = p
     s.n = view.len
@@ -558,10 +556,7 @@ def follow(buffer, int64_t largest, *, bint accept_claims_header=False):
     cdef int64_t last = 0, following, size
     cdef uint64_t ahead
     cdef int most = 3 if accept_claims_header else 2
-    try:
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    except (BufferError, TypeError, ValueError) as error:
-        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    take_buffer(buffer, &view)
     p = <const uint8_t *>view.buf
     try:
         if view.len <= MAGIC or p[MAGIC] > most:

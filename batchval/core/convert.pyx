@@ -3,7 +3,8 @@
     assign_in_place   base offset, leader epoch, timestamp type, max timestamp: what a broker writes into a batch
     rebuild           MemoryRecordsBuilder: other magic, other codec, or inner offsets that have to be counted anew
 
-judge_messages has found that neither can fail: every record parses and can be written.
+Both read the bytes that judge_messages read, in memory that nobody else writes to: it has found that neither can fail,
+and that every record parses and can be written.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
@@ -18,17 +19,21 @@ from batchval.compression.compressors import compress
 from batchval.core.bytes cimport be32, be64, put_be16, put_be32, put_be64
 from batchval.core.chunked cimport as_read
 from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
-from batchval.core.fields cimport Record, java_string, read_int, read_record
+from batchval.core.fields cimport Record, java_string, read_field, read_record
 from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, unpack
-from batchval.core.header cimport BATCH, Entry, next_batch
+from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
-from batchval.core.legacy cimport MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages
+from batchval.core.legacy cimport (
+    LEGACY_BROKEN, MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages,
+)
 from batchval.core.records cimport STREAM_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone
 from batchval.core.scratch cimport Scratch
 from batchval.core.writing cimport (
     put_nullable, put_record, put_varint, size_of_body, size_of_nullable, size_of_varint,
 )
+
+from batchval.errors import BatchvalError
 
 cdef enum:
     NO_TIMESTAMP = -1
@@ -38,14 +43,16 @@ cdef enum:
 
 # ---- in place ------------------------------------------------------------------------------------------------------
 
-cdef void set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp,
+cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp,
         bint crc_is_right) noexcept:
-    """DefaultRecordBatch.setMaxTimestamp. Writing the attributes loses their unused bits, as it does in Kafka."""
+    """DefaultRecordBatch.setMaxTimestamp. Writing the attributes loses their unused bits, as it does in Kafka.
+
+    False: there was nothing to write."""
     cdef uint8_t flags = p[ATTRIBUTES + 1]
     cdef uint32_t before, crc
     cdef uint64_t tail = size - RECORDS
     if (flags & LOG_APPEND_TIME_BIT != 0) == log_append_time and be64(p + MAX_TIMESTAMP) == timestamp:
-        return
+        return False
     before = crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES)
     flags &= CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
     put_be16(p + ATTRIBUTES, flags | (LOG_APPEND_TIME_BIT if log_append_time else 0))
@@ -55,33 +62,60 @@ cdef void set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int
     else:
         crc = crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES)
     put_be32(p + CRC, <int32_t>crc)
+    return True
 
 
-cdef void set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp) noexcept:
-    """ByteBufferLegacyRecordBatch.setMaxTimestamp, for magic 1."""
+cdef bint set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp) noexcept:
+    """ByteBufferLegacyRecordBatch.setMaxTimestamp, for magic 1. False: there was nothing to write."""
     cdef uint8_t attributes = p[LEGACY_ATTRIBUTES]
     if (attributes & LOG_APPEND_TIME_BIT != 0) == log_append_time and be64(p + LEGACY_TIMESTAMP) == timestamp:
-        return
+        return False
     p[LEGACY_ATTRIBUTES] = (attributes & CODEC_MASK) | (LOG_APPEND_TIME_BIT if log_append_time else 0)
     put_be64(p + LEGACY_TIMESTAMP, timestamp)
     put_be32(p + LEGACY_CRC, <int32_t>crc32_of(0, p + LEGACY_MAGIC, size - LEGACY_MAGIC))
+    return True
+
+
+cdef inline void put_field(uint8_t *to, const uint8_t *p, size_t at, size_t size) noexcept:
+    memcpy(to + at, p + at, size)
+
+
+cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_magic, bint stamped) noexcept:
+    """What was assigned in the batch at ``p``, into the caller's own bytes of it. Of those nothing is read."""
+    put_field(to, p, BASE_OFFSET, 8)
+    if b.magic == 2 and to_magic == 2:
+        put_field(to, p, PARTITION_LEADER_EPOCH, 4)
+    if not stamped:
+        return
+    if b.magic == 2:
+        put_field(to, p, CRC, 4)
+        put_field(to, p, ATTRIBUTES, 2)
+        put_field(to, p, MAX_TIMESTAMP, 8)
+    else:
+        put_field(to, p, LEGACY_CRC, 4)
+        put_field(to, p, LEGACY_ATTRIBUTES, 1)
+        put_field(to, p, LEGACY_TIMESTAMP, 8)
 
 
 cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
-        const Verdict *v, bint crc_is_right) noexcept:
-    """Offsets from d.first_offset on. crc_is_right: the checksum has been verified, so it may be patched."""
+        const Verdict *v, bint crc_is_right, uint8_t *to) noexcept:
+    """Offsets from d.first_offset on, into the private bytes p[0:n]; and the same fields into the caller's, if ``to``
+    is not NULL. crc_is_right: the checksum has been verified, so it may be patched."""
     cdef Entry b
     cdef size_t at = 0
     cdef int64_t offset = d.first_offset, timestamp
-    cdef bint by_message
+    cdef bint by_message, stamped
     while next_batch(p + at, n - at, &b) == BATCH:
+        stamped = False
         if b.magic == 2:
             offset += v.records_count
             put_be64(p + at, offset - 1 - be32(p + at + LAST_OFFSET_DELTA))
             if d.to_magic == 2:
                 put_be32(p + at + PARTITION_LEADER_EPOCH, d.leader_epoch)
             if d.to_magic > 0:
-                set_max_timestamp(p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right)
+                stamped = set_max_timestamp(p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right)
+            if to is not NULL:
+                put_assigned(to + at, p + at, &b, d.to_magic, stamped)
             return
         by_message = v.source == NONE and v.target == NONE  # each message or wrapper of the set for itself
         if by_message:
@@ -91,7 +125,10 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
             timestamp = v.max_timestamp
         put_be64(p + at, offset - 1)
         if b.magic == 1 and d.to_magic > 0:
-            set_legacy_timestamp(p + at, b.size, policy.log_append_time, d.now if policy.log_append_time else timestamp)
+            stamped = set_legacy_timestamp(
+                p + at, b.size, policy.log_append_time, d.now if policy.log_append_time else timestamp)
+        if to is not NULL:
+            put_assigned(to + at, p + at, &b, d.to_magic, stamped)
         at += b.size
 
 
@@ -158,14 +195,14 @@ cdef bytes canonical_headers(const Record *r):
     """The headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded."""
     cdef Out out = Out()
     cdef const uint8_t *p = r.headers
+    cdef const uint8_t *end = p + r.headers_size
     cdef int32_t _i, size = 0
-    for _i in range(r.headers_count):
-        p = read_int(p, &size)
+    for _i in range(r.headers_count):  # read_record has found them whole
+        p = read_field(p, end, &size)
         key = java_string(p, size)
-        p += size
+        p = read_field(p + size, end, &size)
         out.varint(<int32_t>PyBytes_GET_SIZE(key))
         out.put(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
-        p = read_int(p, &size)
         out.nullable(p, size)
         p += size if size > 0 else 0
     return out.value()
@@ -286,6 +323,7 @@ cdef void end_message(Out out, size_t start) noexcept:
 
 
 cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except -1:
+    cdef BatchHeader h
     cdef Record r
     cdef Stream s
     cdef Messages m
@@ -293,25 +331,33 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
     cdef Checks c
     cdef Facts f
     cdef const uint8_t *p
+    cdef const uint8_t *end
     cdef uint8_t *read = NULL
     cdef int32_t _i
     cdef int codec
+    cdef int64_t key, value
     if b.magic == 2:
+        read_header(b.p, &h)
         p = b.p + RECORDS
-        codec = b.p[ATTRIBUTES + 1] & CODEC_MASK
+        end = b.p + b.size
+        codec = h.attributes & CODEC_MASK
         if codec != NONE:
             if unpack(&s, scratch, codec, p, b.size - RECORDS, <uint64_t>UNLIMITED) == NO_MEMORY:
                 raise MemoryError()
             p = scratch.arena
+            end = p + s.delivered
             if s.halted:  # the records are those that Kafka's parser got
                 read = as_read(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS, <uint64_t>UNLIMITED,
-                        STREAM_PARSER, be32(b.p + RECORDS_COUNT), 0x7FFFFFFF)
+                        STREAM_PARSER, h.records_count, 0x7FFFFFFF)
                 if read is NULL:
                     raise MemoryError()
                 p = read
+                end = read + s.delivered
         try:
-            for _i in range(be32(b.p + RECORDS_COUNT)):
-                p = read_record(p, b.p, &r)
+            for _i in range(h.records_count):
+                p = read_record(p, end, &h, &r)
+                if p is NULL:
+                    raise unlike_before()
                 builder.append(&r)
         finally:
             free(read)
@@ -322,11 +368,19 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
         raise MemoryError()
     r.headers_count = 0
     while next_message(&m, &message, 0, &f) == MESSAGE:
+        key = legacy_key(message.p, message.size, &r.key_length)
+        value = legacy_value(message.p, message.size, &r.value_length)
+        if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
+            raise unlike_before()
         r.timestamp = message.timestamp
-        r.key = message.p + legacy_key(message.p, message.size, &r.key_length)
-        r.value = message.p + legacy_value(message.p, message.size, &r.value_length)
+        r.key = message.p + key
+        r.value = message.p + value
         builder.append(&r)
     return 0
+
+
+cdef object unlike_before():
+    return BatchvalError("the batch does not hold the records that were just found in it; has its memory been changed?")
 
 
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v):

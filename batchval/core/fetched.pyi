@@ -2,8 +2,6 @@ from typing import Literal, NamedTuple
 
 from typing_extensions import Buffer
 
-DEFAULT_MAX_DECOMPRESSED_BYTES: int
-
 class Fetched(NamedTuple):
     records: int
     key_value_bytes: int
@@ -18,5 +16,5 @@ def walk_fetched(
     decode: Literal["records", "headers"] | str = "records",
     check_crcs: bool = False,
     *,
-    max_decompressed_bytes: int = 1073741824,
+    max_decompressed_bytes: int = 67108864,
 ) -> Fetched: ...

@@ -4,13 +4,15 @@
 
 Left out, as Kafka's consumer leaves them out: records below ``fetch_offset`` (a broker sends whole batches), control
 batches (their offsets are passed all the same), and a batch at the end that is not whole. Nothing beyond the buffer is
-read, whatever lengths it holds; what cannot be read is NotABatch with its position. Takes no lock while it counts.
+read, whatever lengths it holds or however it changes meanwhile; what cannot be read is NotABatch with its position.
+Takes no lock while it counts.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from batchval.core.arguments cimport take_buffer
 from batchval.core.bytes cimport be64, room
 from batchval.core.frames cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.frames cimport DAMAGED as STREAM_DAMAGED
@@ -28,8 +30,7 @@ from collections import namedtuple
 from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
 from batchval.errors import BatchvalError
-
-DEFAULT_MAX_DECOMPRESSED_BYTES = 1 << 30
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef enum:
     NOGIL_ABOVE = 16384  # bytes
@@ -308,10 +309,7 @@ def walk_fetched(buffer, int64_t fetch_offset=0, str decode="records", bint chec
     cdef int stopped
     if not walk and decode != "headers":
         raise BatchvalError(f"decode is records or headers, not {decode!r}")
-    try:
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    except (BufferError, TypeError, ValueError) as error:
-        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+    take_buffer(buffer, &view)
     try:
         c.records = 0
         c.bytes = 0

@@ -1,6 +1,8 @@
-"""A record of magic 2 that has been walked: its fields, without a bound to ask."""
+"""The fields of a record of magic 2, in memory that nobody else writes to."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from batchval.core.header cimport BatchHeader
 
 cdef struct Record:
     int64_t offset
@@ -15,6 +17,6 @@ cdef struct Record:
     int32_t headers_count
     int32_t headers_size
 
-cdef const uint8_t *read_int(const uint8_t *p, int32_t *value) noexcept
-cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *header, Record *r) noexcept
+cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end, int32_t *length) noexcept
+cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const BatchHeader *h, Record *r) noexcept
 cdef bytes java_string(const uint8_t *p, int32_t n)

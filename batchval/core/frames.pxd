@@ -63,6 +63,7 @@ cdef struct Stream:
     uint8_t delivery
     uint8_t codec
     uint8_t magic
+    bint native  # the provider of the codecs, which may be switched while the stream is read
     bint keep  # the arena keeps everything; else bytes behind `at` are forgotten
     bint soft_end  # Kafka would see one -1 here and then go on
     bint soft_end_unread  # it was met, but nobody has read that -1 yet

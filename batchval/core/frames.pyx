@@ -117,6 +117,7 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
     s.delivery = ALL_BEFORE
     s.codec = codec
     s.magic = magic
+    s.native = native()
     s.keep = keep
     s.soft_end = False
     s.soft_end_unread = False
@@ -163,7 +164,7 @@ cdef bint refill(Stream *s) noexcept nogil:
             brought = refill_snappy(s)
         elif s.codec == LZ4:
             brought = refill_lz4(s)
-        elif native():
+        elif s.native:
             brought = refill_zstd(s)
         else:
             brought = refill_zstd_by_package(s)
@@ -409,7 +410,7 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
             capacity = size * LZ4_MOST_EXPANSION
         if not arena_reserve(s.scratch, base + capacity):
             return no_memory(s)
-        if native():
+        if s.native:
             n = BLOCKS.lz4_decompress_safe(<const char *>p, <char *>s.scratch.arena + base, <int>size, <int>capacity)
         else:
             n = lz4_block_by_package(s, p, size, capacity, base)

@@ -6,7 +6,7 @@
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 
 from batchval.core.bytes cimport le16, room
 from batchval.core.crc32c cimport crc32_of
@@ -37,14 +37,19 @@ cdef const uint8_t *gzip_header(const uint8_t *p, const uint8_t *end) noexcept n
     """Behind the header of a member; NULL where GZIPInputStream would throw."""
     cdef const uint8_t *start = p
     cdef uint8_t flags
+    cdef uint32_t extra
     if room(p, end) < 10 or p[0] != 0x1F or p[1] != 0x8B or p[2] != 8:
         return NULL
     flags = p[3]
     p += 10
     if flags & FLAG_EXTRA:
-        if room(p, end) < 2 or room(p + 2, end) < le16(p):
+        if room(p, end) < 2:
             return NULL
-        p += 2 + le16(p)
+        extra = le16(p)
+        p += 2
+        if room(p, end) < extra:
+            return NULL
+        p += extra
     if flags & FLAG_NAME:
         p = behind_zero(p, end)
     if p is not NULL and flags & FLAG_COMMENT:

@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from batchval.core.bytes cimport be16, be32, be64
+from batchval.core.bytes cimport be16, be32, be64, once
 from batchval.core.crc32c cimport crc32_of, crc32c_of
 from batchval.core.layout cimport *
 
@@ -45,7 +45,7 @@ cdef inline int next_batch(const uint8_t *p, uint64_t left, Entry *entry) noexce
         return BATCH_SIZE_TOO_SMALL
     if left <= MAGIC:
         return NO_MORE
-    entry.magic = <int8_t>p[MAGIC]
+    entry.magic = <int8_t>once(p[MAGIC])
     if entry.magic < 0 or entry.magic > 2:
         return MAGIC_UNKNOWN
     if size > 0x7FFFFFFF - LOG_OVERHEAD:

@@ -61,6 +61,7 @@ cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy 
     cdef int64_t last_offset = -1, this_offset
     cdef bint in_order = True, skipping = False
     cdef int64_t odd_offset = 0, odd_before = 0
+    cdef int codec = NONE
     v.valid_bytes = 0
     v.source = NONE
     while True:
@@ -80,7 +81,7 @@ cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy 
         if skipping:
             v.skipped_batches += 1
         else:
-            if not judge_batch(&b, d, policy, v, &this_offset):
+            if not judge_batch(&b, d, policy, v, &this_offset, &codec):
                 return False
             if last_offset >= this_offset and in_order:
                 in_order = False
@@ -89,8 +90,8 @@ cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy 
             last_offset = this_offset
             v.valid_bytes += b.size
             v.batches += 1
-            if attributes_of(&b) & CODEC_MASK:
-                v.source = attributes_of(&b) & CODEC_MASK
+            if codec:
+                v.source = codec
         # offsets are assigned elsewhere for these two, so here they must ascend
         if not in_order and (d.origin == REPLICATION or d.origin == RAFT_LEADER):
             if not read_all_records(p, n, d, policy, scratch, v):
@@ -124,7 +125,7 @@ cdef bint read_all_records(const uint8_t *p, size_t n, const Door *d, const Poli
 
 
 cdef inline bint judge_batch(const Entry *b, const Door *d, const Policy *policy, Verdict *v,
-        int64_t *last_offset) noexcept nogil:
+        int64_t *last_offset, int *codec) noexcept nogil:
     if b.magic == 2:
         if b.size < LAST_OFFSET_DELTA + 4:
             return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.TOO_SMALL_FOR_FIELDS, b.size)
@@ -136,6 +137,7 @@ cdef inline bint judge_batch(const Entry *b, const Door *d, const Policy *policy
         return refuse(v, BATCH_TOO_LARGE, MESSAGE_TOO_LARGE, reasons.LARGER_THAN_MAX, b.size, policy.max_message_bytes)
     if not judge_checksum(b, v):
         return False
-    if attributes_of(b) & CODEC_MASK > ZSTD:
-        return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, attributes_of(b) & CODEC_MASK)
+    codec[0] = attributes_of(b) & CODEC_MASK
+    if codec[0] > ZSTD:
+        return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, codec[0])
     return True

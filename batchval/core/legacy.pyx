@@ -237,7 +237,8 @@ cdef int next_message(Messages *m, Message *message, int32_t index, Facts *f) no
     if m.at >= m.end:
         return NO_MESSAGE
     message.p = m.at + LOG_OVERHEAD
-    message.size = be32(m.at + 8)
+    # a message alone lies in the caller's buffer, where its size may have changed since the batch was found whole
+    message.size = be32(m.at + 8) if m.deep else <int64_t>m.entry.size - LOG_OVERHEAD
     message.offset = <int64_t>(<uint64_t>be64(m.at) + <uint64_t>m.base)
     message.timestamp = timestamp_of(m, message.p)
     m.at += LOG_OVERHEAD + message.size
@@ -257,6 +258,7 @@ cdef int check_message(const Messages *m, const Message *message, Scratch *scrat
     """LogValidator.validateRecord for one message; WALKED, or what is thrown at once."""
     cdef uint32_t stored, computed
     cdef int32_t errors = scratch.errors_seen
+    cdef int64_t key = key_field(message.p)
     refused[0] = False
     if message.p[RECORD_MAGIC] != <uint8_t>m.magic:
         refused[0] = True
@@ -272,10 +274,10 @@ cdef int check_message(const Messages *m, const Message *message, Scratch *scrat
             return CORRUPT
     if not c.check_records:
         return WALKED
-    if c.compacted and message.size < key_field(message.p) + 4:
+    if c.compacted and message.size < key + 4:
         return fails(f, i, reasons.MESSAGE_FIELDS, S9)
     if not check_record(scratch, c, m.log_append_time, i, message.timestamp,
-            not c.compacted or be32(message.p + key_field(message.p)) >= 0):
+            not c.compacted or be32(message.p + key) >= 0):
         return OUT_OF_MEMORY
     refused[0] = scratch.errors_seen > errors
     if (refused[0] and m.log_append_time and scratch.last_rule == TIMESTAMP_TYPE_BY_PRODUCER

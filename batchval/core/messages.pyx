@@ -226,7 +226,7 @@ cdef bint cannot_number(int64_t records, const Door *d, const Policy *policy, Ve
 cdef bint cannot_close(const Entry *first, const Door *d, Verdict *v) noexcept nogil:
     """MemoryRecordsBuilder.validateProducerState: of the first batch, whose state the new one takes over."""
     cdef int64_t producer_id
-    if first.magic < 2:
+    if first.magic < 2 or first.size < RECORDS:  # smaller than its header: only where the buffer has changed meanwhile
         return False
     producer_id = be64(first.p + PRODUCER_ID)
     if producer_id == NO_PRODUCER_ID:

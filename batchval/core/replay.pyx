@@ -47,7 +47,7 @@ cdef struct GzipAhead:  # inflates as far as the input allows that Java has read
 
 cdef struct Replay:
     int codec
-    uint64_t damage  # position of the first byte that never comes
+    uint64_t damage  # position of the first byte that never comes, and how many the arena holds where it keeps them
     bint abrupt  # good bytes of the failing read are lost
     uint64_t frame_start  # zstd: the damaged frame's first byte
     uint64_t restart  # snappy: a read that comes here stops, and the next one starts here
@@ -108,6 +108,8 @@ cdef uint64_t read_gzip(Replay *r, uint64_t wish) noexcept nogil:
 
 cdef bint start_gzip(Replay *r, GzipAhead *g, Scratch *scratch) noexcept nogil:
     cdef const uint8_t *behind = gzip_header(r.payload, r.payload_end)
+    if behind is NULL or scratch.inflate is NULL:  # it was one a moment ago: the buffer has changed
+        return False
     g.window = <uint8_t *>malloc(AHEAD_WINDOW)
     if g.window is NULL:
         return False
@@ -210,7 +212,7 @@ cdef bint records_arrive(Replay *r, const uint8_t *data, uint64_t needed) noexce
         v = 0
         shift = 0
         while True:
-            if not take_byte(r):
+            if not take_byte(r) or at >= r.damage:
                 return False
             v |= <uint64_t>(data[at] & 0x7F) << shift
             shift += 7
@@ -230,7 +232,7 @@ cdef bint entries_arrive(Replay *r, const uint8_t *data, uint64_t needed) noexce
     """Entries of a wrapper: offset and size in bulk, then the message."""
     cdef uint64_t at = 0
     while at < needed:
-        if not take_bulk(r, LOG_OVERHEAD):
+        if not take_bulk(r, LOG_OVERHEAD) or at + LOG_OVERHEAD > r.damage:
             return False
         at += LOG_OVERHEAD
         if at >= needed:
@@ -269,6 +271,8 @@ cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, 
     else:
         r.codec = b.p[LEGACY_ATTRIBUTES] & CODEC_MASK
         value = legacy_value(b.p + LOG_OVERHEAD, b.size - LOG_OVERHEAD, &length)
+        if value < 0:  # null, or past the end: the buffer has changed since it was opened
+            return False
         r.payload = b.p + LOG_OVERHEAD + value
         r.payload_end = r.payload + length
     if r.codec == NONE:

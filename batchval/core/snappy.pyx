@@ -11,7 +11,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from batchval.core.bytes cimport le16, le32, room
+from batchval.core.bytes cimport le16, le32, once, room
 
 cdef extern from *:
     bint unlikely "__builtin_expect"(bint, bint) noexcept nogil
@@ -148,7 +148,7 @@ cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) 
             if room(p, end) < 4:
                 return False
             size = (tag >> 2) + 1
-            offset = le32(p)
+            offset = once(le32(p))
             p += 4
         if offset == 0 or offset > room(start, to) or room(to, stop) < size:
             return False

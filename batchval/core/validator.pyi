@@ -21,7 +21,6 @@ _ClaimsPolicy: TypeAlias = Literal["ignore", "verify", "trust"]
 _Claims: TypeAlias = tuple[_Buffer | None, _ClaimsPolicy]
 _Extras: TypeAlias = Mapping[str, str] | Mapping[Rule, str] | Mapping[str | Rule, str]
 
-DEFAULT_MAX_DECOMPRESSED_BYTES: Final[int]
 TAILS: Final[dict[str, tuple[int, int, int]]]
 TAIL_TEXTS: Final[dict[str, str]]
 

@@ -6,8 +6,8 @@
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.buffer cimport Py_buffer, PyBuffer_Release
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -15,8 +15,9 @@ from libc.stdlib cimport free, malloc
 from batchval.compression.blocks cimport native
 from batchval.core cimport reasons
 from batchval.core.arguments cimport (
-    NOGIL_COMPRESSED, CompiledPolicy, check_pairs, compile_policy, compiled_policy, every_batch, is_long, is_one_claim,
-    origin_number, read_claims_call, refusing, source_number, source_of, take_buffer, take_pairs,
+    NOGIL_COMPRESSED, CompiledPolicy, check_pairs, compile_policy, compiled_policy, copy_pairs, every_batch,
+    is_immutable, is_long, is_one_claim, origin_number, read_claims_call, refusing, source_number, source_of,
+    take_buffer, view_of_bytes,
 )
 from batchval.core.bytes cimport be32
 from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
@@ -38,8 +39,8 @@ from batchval import kafka_versions
 from batchval.core.continuity import Continuity
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
-DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
 cdef str CLIENT_NAME = "CLIENT"
 
 # how a stretch of a segment may end before its buffer does: rule, reason, code
@@ -55,6 +56,13 @@ TAIL_TEXTS = {
     "size": "an impossible batch size, {} bytes before the end",
     "magic": "an unknown magic, {} bytes before the end",
 }
+
+
+cdef bytes private_copy(const Py_buffer *view):
+    """The bytes of a buffer that can change; None where nobody can, and it may be read in place."""
+    if is_immutable(view):
+        return None
+    return PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
 
 
 @cython.final
@@ -87,8 +95,15 @@ cdef class Rejudge:
             policy = self.policies if isinstance(self.policies, TopicPolicy) else self.policies[i]
             validator = validator.with_policy(policy)
         claims = self.claims if is_one_claim(self.claims) else self.claims[i]
+        try:
+            data = view_of_bytes(self.buffer)
+        except (BufferError, TypeError, ValueError) as error:
+            raise BatchvalError(f"the buffer of row {i} cannot be read any more: {error}") from None
+        if start + length > len(data):
+            raise BatchvalError(
+                f"row {i} is {length} bytes from {start}, but its buffer has only {len(data)} bytes now")
         return validator.check(
-            memoryview(self.buffer).cast("B")[start:start + length], now_ms=self.now_ms, origin=self.origin,
+            data[start:start + length], now_ms=self.now_ms, origin=self.origin,
             produce_version=self.produce_version, leader_epoch=self.leader_epoch, to_magic=self.to_magic, claims=claims)
 
 
@@ -104,8 +119,10 @@ cdef class LogValidator:
     ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``; without a policy, that version's defaults.
     ``clock_ns``  a function that gives nanoseconds, for the conversion time in Kafka's statistics.
 
-    A validator holds no scratch memory of its own and may be used by many threads at once. Any contiguous buffer is
-    accepted. A refusal is a result; BatchvalError is raised for a caller's mistake alone.
+    A validator holds no scratch memory of its own and may be used by many threads at once. Any contiguous buffer of
+    bytes is accepted. Checks read it in place: if it changes meanwhile, the verdict may be wrong. What builds output
+    reads a private copy, unless nobody can change the buffer. A refusal is a result; BatchvalError is raised for a
+    caller's mistake alone.
     """
     def __init__(self, policy=None, *, mode="strict", profile="produce", extras=None,
             max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, clock_ns=None,
@@ -191,7 +208,7 @@ cdef class LogValidator:
                 raise BatchvalError("at rest the claims in a header are always verified; there are no others")
             return self.check_log(buffer)
         read_claims_call(claims, d.strict, &call)
-        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        take_buffer(buffer, &view)
         try:
             scratch = borrow()
             try:
@@ -261,7 +278,7 @@ cdef class LogValidator:
         cdef RejudgeAtRest again
         columns = BatchColumns(True)
         columns.width = RESTING_COLUMNS
-        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        take_buffer(buffer, &view)
         try:
             if not 0 <= position <= view.len:
                 raise BatchvalError(f"position {position} is outside the buffer of {view.len} bytes")
@@ -296,7 +313,7 @@ cdef class LogValidator:
         cdef Scratch *scratch
         cdef Entry b
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
-        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        take_buffer(buffer, &view)
         try:
             clear(&result.v)
             if not 0 <= position <= view.len or next_claimed_batch(<const uint8_t *>view.buf + position,
@@ -320,22 +337,21 @@ cdef class LogValidator:
             int leader_epoch=0, int to_magic=2, claims=None):
         """A whole produce request in one call: ``check`` for each range of the buffer, one row each.
 
-        ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64 (numpy, array);
-                      None takes every whole batch of the buffer as a range of its own.
+        ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64 (numpy, array),
+                      copied; None takes every whole batch of the buffer as a range of its own.
         ``policies``  None (the validator's own), one TopicPolicy for all, or one a range.
         ``claims``    as for ``check``: one for all, or a sequence of one (or None) a range.
 
         Columns hold numbers; ``columns.result(i)`` makes the whole ValidationResult of a row that somebody looks at.
         """
         cdef Door d
-        cdef Py_buffer view, pairs
+        cdef Py_buffer view
         cdef Scratch *scratch
         cdef BatchColumns columns = BatchColumns(True)
         cdef int64_t *range_of = NULL
-        cdef int64_t *own = NULL
         cdef const Policy **policy_of = NULL
         cdef size_t count, i
-        cdef bint have_pairs = False, long_work
+        cdef bint long_work
         cdef CompiledPolicy one
         cdef Rejudge again
         cdef ClaimsCall one_call
@@ -347,29 +363,12 @@ cdef class LogValidator:
             if claims is not None:
                 raise BatchvalError("at rest the claims in a header are always verified; there are no others")
             return self.check_batches(buffer)
-        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        take_buffer(buffer, &view)
         try:
             if ranges is None:
-                own = every_batch(<const uint8_t *>view.buf, view.len, self.accepts_claims(), &count)
-                range_of = own
-            elif isinstance(ranges, (list, tuple)):
-                count = len(ranges)
-                own = <int64_t *>malloc((2 * count + 1) * sizeof(int64_t))
-                if own is NULL:
-                    raise MemoryError()
-                range_of = own
-                for i in range(count):
-                    pair = ranges[i]
-                    try:
-                        own[2 * i] = pair[0]
-                        own[2 * i + 1] = pair[1]
-                    except (TypeError, IndexError, KeyError, OverflowError):
-                        raise BatchvalError(f"range {i} must be a pair (start, length), not {pair!r}") from None
+                range_of = every_batch(<const uint8_t *>view.buf, view.len, self.accepts_claims(), &count)
             else:
-                take_pairs(ranges, &pairs)
-                have_pairs = True
-                count = pairs.len // (2 * sizeof(int64_t))
-                range_of = <int64_t *>pairs.buf
+                range_of = copy_pairs(ranges, &count)
             check_pairs(range_of, count, view.len)
             kept = None
             if policies is None:
@@ -397,6 +396,7 @@ cdef class LogValidator:
             else:
                 if not isinstance(claims, (list, tuple)):
                     raise BatchvalError(f"claims must be one (tag, policy) or a list of one a range, not {claims!r}")
+                claims = tuple(claims)  # as policies
                 if len(claims) != <Py_ssize_t>count:
                     raise BatchvalError(f"{len(claims)} claims for {count} ranges")
                 calls = <ClaimsCall *>malloc((count + 1) * sizeof(ClaimsCall))
@@ -434,11 +434,9 @@ cdef class LogValidator:
             again.claims = claims
             columns.rejudge = again
         finally:
-            free(own)
+            free(range_of)
             free(policy_of)
             free(calls)
-            if have_pairs:
-                PyBuffer_Release(&pairs)
             PyBuffer_Release(&view)
         return columns
 
@@ -474,6 +472,8 @@ cdef class LogValidator:
 
         The bytes for the log are in ``result.output``: a changed copy, or with ``in_place=True`` a view of the buffer
         itself, which is left as it was by a refusal. A batch that has to be built anew comes as new bytes either way.
+        A buffer that can change is copied first, and the copy judged; of ``in_place`` only the fields that an append
+        assigns are written back.
         ``claims`` as for ``check``; of a batch of magic 3 the output is the batch that it carries, which cannot be had
         in place.
         """
@@ -481,38 +481,43 @@ cdef class LogValidator:
         cdef ClaimsCall call
         cdef Py_buffer view
         cdef Scratch *scratch
+        cdef const uint8_t *p
+        cdef bytes own
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if self.door.profile != PRODUCE_PROFILE:
             raise BatchvalError("validate appends to a log; the log profile only checks")
         read_claims_call(claims, d.strict, &call)
-        take_buffer(buffer, &view, PyBUF_WRITABLE if in_place else PyBUF_SIMPLE)
+        take_buffer(buffer, &view, in_place)
         try:
-            if (in_place and self.accepts_claims() and view.len > MAGIC
-                    and (<const uint8_t *>view.buf)[MAGIC] == CLAIMS_MAGIC):
+            own = private_copy(&view)
+            p = <const uint8_t *>view.buf if own is None else <const uint8_t *>PyBytes_AS_STRING(own)
+            if in_place and self.accepts_claims() and view.len > MAGIC and p[MAGIC] == CLAIMS_MAGIC:
                 raise BatchvalError("a batch with claims in its header becomes shorter: not in place")
             scratch = borrow()
             try:
-                self.judge_into(result, <const uint8_t *>view.buf, view.len, &d, &call, scratch)
+                self.judge_into(result, p, view.len, &d, &call, scratch)
                 if result.v.rule == 0:
-                    self.assign(result, buffer, &view, result.v.valid_bytes, &d, scratch, in_place, True)
+                    self.assign(result, p, result.v.valid_bytes, own, buffer if in_place else None, &view, &d, scratch,
+                            True)
             finally:
                 give_back(scratch)
         finally:
             PyBuffer_Release(&view)
         return result
 
-    cdef int assign(self, ValidationResult result, buffer, Py_buffer *view, size_t n, const Door *d, Scratch *scratch,
-            bint in_place, bint crc_is_right) except -1:
-        cdef uint8_t *p = <uint8_t *>view.buf
+    cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept, const Py_buffer *view,
+            const Door *d, Scratch *scratch, bint crc_is_right) except -1:
+        """What was judged, p[0:n], to ``result.output``. ``own``: p's bytes, a private copy, None where p is the
+        caller's and immutable. ``kept``: the caller's buffer, to be written to; None: it stays as it is."""
         cdef Entry b
         cdef size_t at = 0
         cdef const uint8_t *built
-        cdef bint strips = result.v.stripped and n > 0  # a follower may have skipped it
-        if strips:
-            stripped = PyBytes_FromStringAndSize(NULL, n - CLAIMS_SIZE)
-            strip_into(<uint8_t *>PyBytes_AS_STRING(stripped), p, n, be32(p + BATCH_LENGTH) + LOG_OVERHEAD)
-            p = <uint8_t *>PyBytes_AS_STRING(stripped)
+        cdef uint8_t *to = NULL
+        if result.v.stripped and n > 0:  # a follower may have skipped it
+            own = PyBytes_FromStringAndSize(NULL, n - CLAIMS_SIZE)
+            strip_into(<uint8_t *>PyBytes_AS_STRING(own), p, n, be32(p + BATCH_LENGTH) + LOG_OVERHEAD)
+            p = <const uint8_t *>PyBytes_AS_STRING(own)
             n -= CLAIMS_SIZE
         if result.v.rebuild:
             started = self.clock_ns() if self.clock_ns is not None else None
@@ -528,15 +533,16 @@ cdef class LogValidator:
                     at += b.size
             result.new_bytes = output
             return 0
-        if strips:
-            result.new_bytes = stripped
-        elif not in_place:
-            result.new_bytes = PyBytes_FromStringAndSize(<const char *>p, n)
-            p = <uint8_t *>PyBytes_AS_STRING(result.new_bytes)
+        if own is None or (kept is None and <size_t>PyBytes_GET_SIZE(own) != n):
+            own = PyBytes_FromStringAndSize(<const char *>p, n)
+        if kept is None:
+            result.new_bytes = own
         else:
-            result.new_bytes = memoryview(buffer).cast("B")[:n]
-        if n:
-            assign_in_place(p, n, d, &self.compiled, scratch, &result.v, crc_is_right)
+            result.new_bytes = view_of_bytes(kept)[:n]
+            to = <uint8_t *>view.buf
+        if n:  # nobody else has seen these bytes yet
+            assign_in_place(
+                <uint8_t *>PyBytes_AS_STRING(own), n, d, &self.compiled, scratch, &result.v, crc_is_right, to)
         return 0
 
     cdef int refuse_size(self, ValidationResult result, int64_t size) except -1:
@@ -555,7 +561,7 @@ cdef class LogValidator:
         cdef Py_buffer view
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         d.produce_version = produce_version
-        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        take_buffer(buffer, &view)
         try:
             clear(&result.v)
             judge_request(<const uint8_t *>view.buf, view.len, &d, &result.v)
@@ -575,7 +581,7 @@ cdef class LogValidator:
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         d.origin = origin_number(origin)
         d.leader_epoch = leader_epoch
-        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        take_buffer(buffer, &view)
         try:
             clear(&result.v)
             scratch = borrow()
@@ -599,27 +605,33 @@ cdef class LogValidator:
         cdef Door d
         cdef Py_buffer view
         cdef Scratch *scratch
+        cdef const uint8_t *p
+        cdef size_t n
+        cdef bytes own
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, 9, first_offset, leader_epoch, to_magic)
         if source is not None and source_number(source) < 0:
             raise BatchvalError(f"source must be none, gzip, snappy, lz4 or zstd, not {source!r}")
-        take_buffer(buffer, &view, PyBUF_SIMPLE)
+        take_buffer(buffer, &view)
         try:
+            own = private_copy(&view)
+            p = <const uint8_t *>view.buf if own is None else <const uint8_t *>PyBytes_AS_STRING(own)
+            n = view.len
             clear(&result.v)
             result.now = d.now
             result.first_offset = d.first_offset
             if source is None:
-                result.v.source = source_of(<const uint8_t *>view.buf, view.len)
+                result.v.source = source_of(p, n)
             else:
                 result.v.source = source_number(source)
             scratch = borrow()
             try:
                 with nogil:
-                    judge_messages(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
+                    judge_messages(p, n, &d, &self.compiled, scratch, &result.v)
                     conclude(&d, &result.v)
                 self.finish(result, scratch)
                 if result.v.rule == 0:
-                    self.assign(result, buffer, &view, view.len, &d, scratch, False, False)
+                    self.assign(result, p, n, own, None, &view, &d, scratch, False)
             finally:
                 give_back(scratch)
         finally:

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import Any, Final, Self
 
 from batchval.core.batch import DecodedRecord, batches
-from batchval.core.fetched import DEFAULT_MAX_DECOMPRESSED_BYTES
 from batchval.errors import BatchvalError
 from batchval.fetch.errors import CommitFailedError, FetchError, NoOffsetForPartitionError
 from batchval.fetch.fetcher import Fetcher
@@ -489,4 +488,4 @@ async def _called(function: Rebalanced, partitions: list[TopicPartition]) -> Non
 def _records_of(fetched: FetchedBatches) -> Iterator[DecodedRecord]:
     for batch in batches(fetched.records):
         if not batch.is_control_batch and batch.last_offset >= fetched.fetch_offset:
-            yield from batch.records(max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES)
+            yield from batch.records()

@@ -53,6 +53,8 @@ cdef class Credit:
         cdef bytes found
         self.blocks += 1
         found = self.keyed(block)
+        if len(found) != sizeof(self.pads):
+            raise ValueError(f"a block of pads has {sizeof(self.pads)} bytes, not {len(found)}")
         memcpy(self.pads, <const char *>found, sizeof(self.pads))
         self.pads_left = PADS
         return 0

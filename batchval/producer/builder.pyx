@@ -13,6 +13,7 @@ from cpython.buffer cimport (
 )
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8String
 from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -22,6 +23,7 @@ from batchval.compression.compressors import compress_in_one_piece as compress
 from batchval.core.bytes cimport be32, put_be16, put_be32, put_be64
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.fields cimport Record, read_record
+from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.layout cimport *
 from batchval.core.writing cimport put_record, put_varint, size_of_body, size_of_varint
 
@@ -44,11 +46,11 @@ BATCH_OVERHEAD = RECORDS
 cdef class Given:
     """The values and stamps of one ``produce_many``: buffers that are held until ``close``.
 
-    ``values``: one bytes-like, which is the value of every record, or a sequence of bytes-likes.
+    ``values``: one bytes-like, which is the value of every record, or a sequence of bytes-likes, copied to a tuple.
     ``stamps``: a contiguous buffer of int64, one a record; their number is that of the records.
     """
     cdef readonly Py_ssize_t count
-    cdef object values  # a list or tuple; None: one value for all
+    cdef tuple values  # None: one value for all
     cdef Py_buffer value
     cdef Py_buffer stamps
     cdef bint has_value, has_stamps
@@ -63,7 +65,7 @@ cdef class Given:
             PyObject_GetBuffer(values, &self.value, PyBUF_SIMPLE)
             self.has_value = True
         else:
-            self.values = values if isinstance(values, (list, tuple)) else list(values)
+            self.values = tuple(values)
             if len(self.values) != self.count:
                 raise ValueError(f"{len(self.values)} values and {self.count} stamps")
 
@@ -214,7 +216,8 @@ cdef class BatchBuilder:
         cdef Py_buffer k, v
         cdef Record r
         cdef bint has_key = key is not None, has_value = value is not None
-        cdef bytes packed = pack_headers(headers) if headers else b""
+        cdef tuple pairs = tuple(headers)
+        cdef bytes packed = pack_headers(pairs) if pairs else b""
         if has_key:
             PyObject_GetBuffer(key, &k, PyBUF_SIMPLE)
         try:
@@ -229,7 +232,7 @@ cdef class BatchBuilder:
                 r.value = <const uint8_t *>v.buf if has_value else NULL
                 r.value_length = <int32_t>v.len if has_value else -1
                 r.headers = <const uint8_t *>PyBytes_AS_STRING(packed)
-                r.headers_count = <int32_t>len(headers)
+                r.headers_count = <int32_t>len(pairs)
                 r.headers_size = <int32_t>len(packed)
                 return self.put(&r) == 1
             finally:
@@ -248,7 +251,6 @@ cdef class BatchBuilder:
         cdef Py_ssize_t taken = 0, at = first
         cdef Record r
         cdef int64_t *to
-        cdef const int64_t *stamps = <const int64_t *>given.stamps.buf
         if first < 0 or step < 1 or count < 0 or (count and first + (count - 1) * step >= given.count):
             raise IndexError("not among the records given")
         if self.stamp_data is None:
@@ -261,10 +263,12 @@ cdef class BatchBuilder:
             if not (self.put_sized(&r, given.value.buf, given.value.len) if given.has_value
                     else self.put_value(&r, given.values[at])):
                 break
+            if at >= given.count:  # a value that was asked for its bytes has closed it
+                raise IndexError("not among the records given")
             if 8 * (<Py_ssize_t>self.stamped + 1) > len(self.stamp_data):
                 PyByteArray_Resize(self.stamp_data, 16 * (<Py_ssize_t>self.stamped + 1))
             to = <int64_t *>PyByteArray_AS_STRING(self.stamp_data)
-            to[self.stamped] = stamps[at]
+            to[self.stamped] = (<const int64_t *>given.stamps.buf)[at]
             self.stamped += 1
             taken += 1
             at += step
@@ -372,20 +376,26 @@ cdef class BatchBuilder:
     def split(self):
         """Two batches of half of the records each, not finished; [] where there is one record. (KAFKA-3995.)"""
         cdef BatchBuilder half
+        cdef BatchHeader h
         cdef Record r
         cdef const uint8_t *p
+        cdef const uint8_t *end
         cdef int32_t _i, first = self.count // 2, n = 0
         if self.count < 2:
             return []
         halves = []
         self.finish()
-        # read_record takes the base timestamp from the header, which is in ``data`` only where nothing is compressed
+        # the header is in ``data`` only where nothing is compressed
         memcpy(PyByteArray_AS_STRING(self.data), self.bytes_at(0), RECORDS)
+        read_header(<const uint8_t *>PyByteArray_AS_STRING(self.data), &h)
         p = <const uint8_t *>PyByteArray_AS_STRING(self.data) + RECORDS
+        end = p + self.used - RECORDS
         for n in (first, self.count - first):
             half = BatchBuilder(max(<Py_ssize_t>self.used, self.limit) + 64, self.codec, self.level)
             for _i in range(n):
-                p = read_record(p, <const uint8_t *>PyByteArray_AS_STRING(self.data), &r)
+                p = read_record(p, end, &h, &r)
+                if p is NULL:
+                    raise ValueError("the batch does not hold the records that were put into it")
                 half.put(&r)
             halves.append(half)
         if self.stamped:
@@ -407,16 +417,17 @@ cdef class BatchBuilder:
         return data
 
 
-cdef bytes pack_headers(headers):
+cdef bytes pack_headers(tuple headers):
     """Key length, key, value length or -1, value of each."""
     cdef uint8_t number[10]
     cdef Py_ssize_t n
+    cdef bytes coded, content
     parts = []
     for key, value in headers:
-        key = key.encode()
-        n = put_varint(number, len(key)) - number
-        parts += ((<const char *>number)[:n], key)
-        value = None if value is None else bytes(value)
-        n = put_varint(number, -1 if value is None else len(value)) - number
-        parts += ((<const char *>number)[:n], value or b"")
+        coded = PyUnicode_AsUTF8String(key)
+        n = put_varint(number, len(coded)) - number
+        parts += ((<const char *>number)[:n], coded)
+        content = None if value is None else bytes(value)
+        n = put_varint(number, -1 if content is None else len(content)) - number
+        parts += ((<const char *>number)[:n], content or b"")
     return b"".join(parts)

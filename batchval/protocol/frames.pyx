@@ -254,7 +254,8 @@ cdef class FrameSplitter:
         if self.block is not None:
             data = self.block.memory + self.start
             filled = self.end - self.start
-        return 4 - filled if filled < 4 else self.stated(data) + 4 - filled
+        # at least one: whoever still writes to what he read into may make the stated length another
+        return 4 - filled if filled < 4 else max(self.stated(data) + 4 - filled, <int64_t>1)
 
     cdef int reserve(self) except -1:
         """Room behind what is unfinished: for what it lacks, or as much of that as has been earned."""

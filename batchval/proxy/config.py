@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from batchval.core.validator import DEFAULT_MAX_DECOMPRESSED_BYTES
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.policy import ClaimsPolicy, TopicPolicy
@@ -23,6 +22,7 @@ from batchval.proxy.values import (
     SecretField,
 )
 from batchval.rules import EXTRAS
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = [
     "Admin",

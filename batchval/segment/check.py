@@ -28,6 +28,7 @@ from batchval.report.words import plural
 from batchval.rules import Rule, by_number
 from batchval.segment.folders import CHECKPOINT, SEGMENT_NAME, cleaned_partitions, read_small, walk
 from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentFile, Stretch, index_entries
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = [
     "LEGAL_IF_COMPACTED",
@@ -75,7 +76,7 @@ class Options:
     policy: TopicPolicy = field(default_factory=TopicPolicy)
     cleanup_policy: str = "auto"
     extras: dict[str, str] = field(default_factory=dict)
-    max_decompressed_bytes: int = 64 << 20
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     now_ms: int | None = None
     #: judges the claims of produce batches; at rest those in a header are always held against the records
     judge_claims: ClaimsJudge | None = None

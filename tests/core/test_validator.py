@@ -353,18 +353,24 @@ BUFFERS: dict[str, Callable[[bytes], Any]] = {
     "array": lambda data: array.array("B", data),
     "numpy": lambda data: np.frombuffer(data, "u1"),
     "numpy slice": lambda data: np.frombuffer(b"xx" + data, "u1")[2:],
-    "numpy strings": lambda data: np.frombuffer(data, "S1"),
-    "numpy structures": lambda data: np.frombuffer(data, [("a", "u1")]),
     "mmap": mapped,
     "ctypes": lambda data: (ctypes.c_ubyte * len(data)).from_buffer_copy(data),
     "ctypes characters": lambda data: ctypes.create_string_buffer(data, len(data)),
 }
-#: elements of more than a byte, more than one dimension
+#: more than one dimension
 WIDE: dict[str, Callable[[bytes], Any]] = {
+    "numpy two dimensions": lambda data: np.frombuffer(data, "u1").reshape(-1, 8).copy(),
+}
+#: elements that are not bytes
+OTHER_ITEMS: dict[str, Callable[[bytes], Any]] = {
+    "numpy objects": lambda data: np.array([data, None, 5] * 100, dtype=object),
+    "numpy truths": lambda data: np.frombuffer(data, "?"),
+    "numpy strings": lambda data: np.frombuffer(data, "S1"),
+    "numpy structures": lambda data: np.frombuffer(data, [("a", "u1")]),
+    "numpy dates": lambda data: np.frombuffer(data, "M8[ms]"),
     "array of longs": lambda data: array.array("q", data),
     "numpy big-endian longs": lambda data: np.frombuffer(data, ">i8").copy(),
     "numpy floats": lambda data: np.frombuffer(data, "f8").copy(),
-    "numpy two dimensions": lambda data: np.frombuffer(data, "u1").reshape(-1, 8).copy(),
     "numpy records": lambda data: np.frombuffer(data, [("a", ">i4"), ("b", "u1", 4)]).copy(),
     "ctypes structure": lambda data: (ctypes.c_uint64 * (len(data) // 8)).from_buffer_copy(data),
 }
@@ -395,6 +401,22 @@ def test_any_writable_buffer(kind: str) -> None:
     assert fields(bytes(buffer))["base_offset"] == 77
     assert (len(result.output), fields(result.output)["base_offset"]) == (len(PLAIN), 77)
     del result
+
+
+@pytest.mark.parametrize("kind", OTHER_ITEMS)
+def test_items_that_are_not_bytes(kind: str) -> None:
+    """Their bytes are an accident of this machine: of objects, they are addresses."""
+    buffer = OTHER_ITEMS[kind](PADDED)
+    log = LogValidator(profile="log")
+    for ask in (KAFKA.check, KAFKA.validate, KAFKA.check_ranges, KAFKA.validate_messages_and_assign_offsets):
+        with pytest.raises(BatchvalError, match="a contiguous buffer of bytes is needed"):
+            ask(buffer, now_ms=NOW)
+    for look in (KAFKA.check_request, KAFKA.analyze, log.check, log.check_batches):
+        with pytest.raises(BatchvalError, match="a contiguous buffer of bytes is needed"):
+            look(buffer)
+    with pytest.raises(BatchvalError, match=r"a contiguous buffer of bytes is needed|writable"):
+        KAFKA.validate(buffer, now_ms=NOW, in_place=True)
+    assert len(memoryview(buffer).cast("B") if kind != "numpy dates" else b"x") > 0  # and no buffer of it is held
 
 
 @pytest.mark.parametrize("kind", ["bytes", "memoryview", "read-only memoryview of a bytearray", "numpy"])

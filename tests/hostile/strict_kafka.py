@@ -20,21 +20,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path[:0] = [
-    str(Path(__file__).parents[2]),
-    str(Path(__file__).parent),
-    str(Path(__file__).parents[1] / "conformance"),
-]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import oracle  # noqa: E402
-from accepts import Answered, Kafka  # noqa: E402
-
-from batchval import compression  # noqa: E402
-from batchval.core.validator import LogValidator  # noqa: E402
-from tests.hostile.differential import DEFAULTS, Setup, setups  # noqa: E402
-from tests.hostile.mutator import Mutator  # noqa: E402
-from tests.hostile.odd_streams import odd_streams  # noqa: E402
-from tests.hostile.seeds import NOW, seeds  # noqa: E402
+from batchval import compression
+from batchval.core.validator import LogValidator
+from tests.conformance import oracle
+from tests.conformance.accepts import Answered, Kafka
+from tests.hostile.differential import DEFAULTS, Setup, setups
+from tests.hostile.mutator import Mutator
+from tests.hostile.odd_streams import odd_streams
+from tests.hostile.seeds import NOW, seeds
 
 GROUP = 64  # cases of one configuration, so that check_ranges has many ranges
 AHEAD = 32  # groups that the oracle may be ahead

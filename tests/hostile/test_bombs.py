@@ -6,7 +6,8 @@ Bounds of time are five times the figures that hold on a quiet machine: 60 ms at
 import pytest
 
 from batchval import compression
-from batchval.core.validator import DEFAULT_MAX_DECOMPRESSED_BYTES, LogValidator
+from batchval.core.validator import LogValidator
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tests.hostile.bombs import BOMBS, CLAIMS, LIMIT_SMALL, MIB, bomb, measure
 from tests.hostile.seeds import batch, compress, varint
 

@@ -1,0 +1,153 @@
+"""Every reader of the core over a mapping that another process writes to. For a process of its own: it may crash.
+
+python shared_mapping.py READER SECONDS    prints how many calls there were
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from batchval.core import claims
+from batchval.core.batch import batches
+from batchval.core.columns import follow, resynchronise, scan_batches
+from batchval.core.fetched import walk_fetched
+from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
+from batchval.perf.histogram import Histogram
+from batchval.policy import TopicPolicy
+from tests.support.batches import NOW, batch, message, record
+
+POLICIES = [
+    TopicPolicy(),
+    TopicPolicy(compression_type="gzip"),
+    TopicPolicy(compression_type="uncompressed"),
+    TopicPolicy(compression_type="zstd", message_timestamp_type="LogAppendTime"),
+    TopicPolicy(cleanup_policy="compact", compression_type="lz4"),
+]
+EXTRAS = {f"S{n}": "report" for n in range(1, 11) if n != 8}
+VALIDATORS = [LogValidator(p, extras=EXTRAS) for p in POLICIES] + [LogValidator(p, mode="kafka") for p in POLICIES]
+REST = LogValidator(profile="log")
+READERS: dict[str, Callable[[Any], object]] = {
+    "check": lambda data: [v.check(data, now_ms=NOW) for v in VALIDATORS],
+    "validate": lambda data: [v.validate(data, now_ms=NOW, first_offset=5) for v in VALIDATORS],
+    "stage": lambda data: [
+        v.validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=m) for v in VALIDATORS for m in (0, 1, 2)
+    ],
+    "ranges": lambda data: [v.check_ranges(data, now_ms=NOW) for v in VALIDATORS],
+    "rest": lambda data: (REST.check_batches(data), REST.check(data)),
+    "scan": lambda data: (scan_batches(data), resynchronise(data, 1), follow(data, 1 << 20)),
+    "fetched": lambda data: (walk_fetched(data, check_crcs=True), walk_fetched(data), walk_fetched(data, 3, "headers")),
+    "records": lambda data: [bytes(r.value or b"") for b in batches(data) for r in b.records()],
+    "in_place": lambda data: [v.validate(data, now_ms=NOW, in_place=True) for v in VALIDATORS],
+    "claims": lambda data: (claims.compute(data), claims.attach(data)),
+    "sizes": lambda data: (
+        REST.check_batches(data),
+        VALIDATORS[0].validate_messages_and_assign_offsets(data, now_ms=NOW),
+        [r.value for b in batches(data) for r in b.records()],
+        walk_fetched(data),
+    ),
+}
+
+
+@contextmanager
+def written_by_a_child(write: Callable[[], None]) -> Iterator[None]:
+    """``write`` is called in another process, over and over."""
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        while os.getppid() == parent:  # also where the parent has crashed
+            for _ in range(200):
+                write()
+        os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def damage(data: bytes, memory: mmap.mmap) -> Callable[[], None]:
+    """Puts junk at a random place, and then what was there before."""
+    view, original, r = np.frombuffer(memory, "u1"), np.frombuffer(data, "u1"), random.Random(1)
+    size = len(data)
+    hot = [*range(min(101, size)), *(r.randrange(size) for _ in range(30))]
+
+    def write() -> None:
+        at = r.choice(hot) if r.random() < 0.5 else r.randrange(size)
+        n = min(r.choice((1, 1, 2, 4)), size - at)
+        view[at : at + n] = r.choice((0xFF, 0x7F, 0, 0x80, r.randrange(256)))
+        view[at : at + n] = original[at : at + n]
+
+    return write
+
+
+def sizes(data: bytes, memory: mmap.mmap) -> Callable[[], None]:
+    """The size of a message of magic 1, and its key's length: whole, and far beyond the buffer."""
+    view = np.frombuffer(memory, "u1", 38)
+    right, wrong = np.frombuffer(data, "u1", 38).copy(), np.frombuffer(data, "u1", 38).copy()
+    wrong[8:12] = np.frombuffer(struct.pack(">i", 0x7FFFFFF0), "u1")
+    wrong[26:30] = np.frombuffer(struct.pack(">i", 0x7FFFF000), "u1")
+
+    def write() -> None:
+        view[:] = wrong
+        view[:] = right
+
+    return write
+
+
+def run(reader: str, seconds: float) -> int:
+    parts = [record(i, key=b"k%d" % i, value=b"value %d" % i * (i % 9)) for i in range(400)]
+    if reader == "sizes":
+        cases = [message(1, key=b"key", value=b"v" * 2000)]
+    else:
+        cases = [batch(parts, codec=codec) for codec in range(5)]
+        cases += [
+            b"".join(message(magic, offset=i, key=b"key", value=b"v" * 90) for i in range(200)) for magic in (0, 1)
+        ]
+    calls = 0
+    for data in cases:
+        memory = mmap.mmap(-1, len(data))
+        memory[:] = data
+        with written_by_a_child((sizes if reader == "sizes" else damage)(data, memory)):
+            end = time.monotonic() + seconds / len(cases)
+            while time.monotonic() < end:
+                with suppress(BatchvalError):
+                    READERS[reader](memory)
+                calls += 1
+    return calls
+
+
+def latencies() -> None:
+    """Counts a mapping's numbers while they are made negative and huge."""
+    memory = mmap.mmap(-1, 8 * 4096)
+    view = np.frombuffer(memory, "<i8")
+
+    def write() -> None:
+        view[:] = -(1 << 40)
+        view[:] = 5
+
+    histogram = Histogram()
+    with written_by_a_child(write):
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            with suppress(ValueError, OverflowError):
+                histogram.record_many(view)
+
+
+if __name__ == "__main__":
+    print(run(sys.argv[1], float(sys.argv[2])))
