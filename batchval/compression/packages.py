@@ -1,27 +1,20 @@
 """The block decompressors through the Python packages, for machines on which no C symbol can be had.
 
-Slower than ``native`` and holding the GIL; the answers are the same. gzip and snappy need no library: core inflates and
-unpacks itself under both providers.
+Slower than ``native``; the answers are the same. gzip and snappy need no library: core inflates and
+unpacks itself under both providers. Both packages release the GIL while they decompress. zstd comes
+in chunks of 16 kB; a block of lz4 comes whole, and the package copies its content, 4 MiB at most,
+with the GIL held.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import lz4.block
 import zstandard
 
-__all__ = ["Decoded", "lz4_block", "zstd_frame"]
+__all__ = ["ZstdFrame", "lz4_block"]
 
 _READ_SIZE = 131075  # zstd's recommended input size, which Kafka's stream class reads too
 _CHUNK = 16384  # what Kafka reads at a time
-
-
-class Decoded(NamedTuple):
-    """What came out, and whether the input was whole and well-formed to its end."""
-
-    data: bytes
-    ok: bool
 
 
 def lz4_block(source: bytes, capacity: int) -> bytes | None:
@@ -32,18 +25,19 @@ def lz4_block(source: bytes, capacity: int) -> bytes | None:
         return None
 
 
-def zstd_frame(frame: bytes, limit: int) -> Decoded:
-    """The content of one frame, at most a chunk more than ``limit`` bytes of it."""
-    chunks: list[bytes] = []
-    produced = 0
-    reader = zstandard.ZstdDecompressor().stream_reader(frame, read_size=_READ_SIZE)
-    try:
-        while produced <= limit:
-            chunk = reader.read(_CHUNK)
-            if not chunk:
-                break
-            chunks.append(chunk)
-            produced += len(chunk)
-    except zstandard.ZstdError:
-        return Decoded(b"".join(chunks), False)
-    return Decoded(b"".join(chunks), True)
+class ZstdFrame:
+    """The content of one frame, chunk by chunk."""
+
+    __slots__ = ("_reader", "damaged")
+
+    def __init__(self, frame: bytes) -> None:
+        self._reader = zstandard.ZstdDecompressor().stream_reader(frame, read_size=_READ_SIZE)
+        self.damaged = False  # the chunks so far are all that can be had
+
+    def read(self) -> bytes:
+        """Return the next chunk, b"" after the last."""
+        try:
+            return self._reader.read(_CHUNK)
+        except zstandard.ZstdError:
+            self.damaged = True
+            return b""

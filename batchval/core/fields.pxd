@@ -1,6 +1,6 @@
 """A record of magic 2 that has been walked: its fields, without a bound to ask."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 cdef struct Record:
     int64_t offset
@@ -15,6 +15,7 @@ cdef struct Record:
     int32_t headers_count
     int32_t headers_size
 
-cdef const uint8_t *read_int(const uint8_t *p, int32_t *value) noexcept
-cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *header, Record *r) noexcept
+cdef const uint8_t *read_int(const uint8_t *p, int32_t *value) noexcept nogil
+cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *header, Record *r) noexcept nogil
+cdef uint64_t java_string_into(uint8_t *to, uint64_t most, const uint8_t *p, uint64_t n) noexcept nogil
 cdef bytes java_string(const uint8_t *p, int32_t n)

@@ -80,6 +80,8 @@ cdef int unpack(Stream *s, Scratch *scratch, int codec, const uint8_t *source, s
         uint64_t limit) noexcept nogil
 cdef uint64_t stated_size(int codec, const uint8_t *p, uint64_t n) noexcept nogil
 
+cdef void copy_unlocked(uint8_t *to, const uint8_t *source, size_t n) noexcept
+
 cdef inline uint64_t position(const Stream *s) noexcept nogil:
     """How many bytes the reader has taken."""
     return s.delivered - <uint64_t>(s.end - s.at)

@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy, memmove
 
-from batchval.compression.blocks cimport BLOCKS, native
+from batchval.compression.blocks cimport Blocks
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, le16, le24, le32, le64, room
 from batchval.core.crc32c cimport crc32_of
@@ -24,13 +24,20 @@ from batchval.core.gzip cimport (
     inflate_size,
 )
 from batchval.core.layout cimport GZIP, LZ4, NONE, SNAPPY, ZSTD
-from batchval.core.scratch cimport Scratch, arena_reserve, ring_reserve
+from batchval.core.scratch cimport Scratch, arena_reserve, ring_reserve, spend
 from batchval.core.snappy cimport SNAPPY_SLACK, snappy_decode, snappy_length
 from batchval.core.xxh32 cimport xxh32_add, xxh32_of, xxh32_start, xxh32_value
 
 from batchval.compression import packages
 
 cdef enum:
+    # What a byte of compressed input may cost, and a piece of a payload beside its bytes, in bytes that are walked:
+    # tables are built, memory is taken.
+    INPUT_WORK = 8
+    PIECE_WORK = 1024
+    LARGE_PIECE = 262144  # may come out of one piece; a larger one is announced before
+    UNLOCK_ABOVE = 65536  # bytes to copy
+
     GZIP_WINDOW = 32768 + 262144  # history, and what one refill brings
     GZIP_LEAST = 65536  # no refill starts with less room
 
@@ -127,7 +134,10 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
         s.end = p + n
         s.delivered = n
         s.status = ENDED
-    elif codec == GZIP:
+        spend(scratch, n)
+        return
+    spend(scratch, n * INPUT_WORK)
+    if codec == GZIP:
         open_gzip(s)
     elif codec == SNAPPY:
         open_snappy(s)
@@ -158,10 +168,11 @@ cdef bint refill(Stream *s) noexcept nogil:
             brought = refill_snappy(s)
         elif s.codec == LZ4:
             brought = refill_lz4(s)
-        elif native():
+        elif s.scratch.blocks is not NULL:
             brought = refill_zstd(s)
         else:
             brought = refill_zstd_by_package(s)
+        spend(s.scratch, room(s.at, s.end) + PIECE_WORK if brought else PIECE_WORK)
     if s.keep:
         s.end = s.scratch.arena + s.delivered
         s.at = (s.at if brought else s.end) - unread
@@ -274,6 +285,8 @@ cdef bint snappy_block(Stream *s, uint64_t n) noexcept nogil:
         return False
     if not arena_reserve(s.scratch, base + length + SNAPPY_SLACK):
         return no_memory(s)
+    if length > LARGE_PIECE:
+        spend(s.scratch, length)
     if not snappy_decode(s.source + header, n - header, s.scratch.arena + base, length):
         return damaged(s, reasons.SNAPPY_BLOCK, LOST_ABRUPTLY)
     s.source += n
@@ -364,7 +377,7 @@ cdef int64_t lz4_block_by_package(Stream *s, const uint8_t *p, uint32_t size, ui
         return -1
     if block is None:
         return -1
-    memcpy(s.scratch.arena + base, PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block))
+    copy_unlocked(s.scratch.arena + base, <const uint8_t *>PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block))
     return PyBytes_GET_SIZE(block)
 
 
@@ -400,8 +413,11 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
             capacity = size * LZ4_MOST_EXPANSION
         if not arena_reserve(s.scratch, base + capacity):
             return no_memory(s)
-        if native():
-            n = BLOCKS.lz4_decompress_safe(<const char *>p, <char *>s.scratch.arena + base, <int>size, <int>capacity)
+        if capacity > LARGE_PIECE:
+            spend(s.scratch, capacity)
+        if s.scratch.blocks is not NULL:
+            n = s.scratch.blocks.lz4_decompress_safe(<const char *>p, <char *>s.scratch.arena + base,
+                    <int>size, <int>capacity)
         else:
             n = lz4_block_by_package(s, p, size, capacity, base)
         if n < 0:
@@ -550,8 +566,9 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
     cdef size_t n, need, capacity
     cdef int kind
     cdef uint8_t *to
+    cdef const Blocks *blocks = s.scratch.blocks
     if s.scratch.zstd_dctx is NULL:
-        s.scratch.zstd_dctx = BLOCKS.zstd_create_dctx()
+        s.scratch.zstd_dctx = blocks.zstd_create_dctx()
         if s.scratch.zstd_dctx is NULL:
             return no_memory(s)
     if not s.state.zstd.in_frame:
@@ -563,8 +580,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
             if 0 < size <= ZSTD_JAVA_SOURCE:
                 if not ring_reserve(s.scratch, ZSTD_RING_LEAST):
                     return no_memory(s)
-                n = BLOCKS.zstd_decompress_dctx(s.scratch.zstd_dctx, s.scratch.ring, h.content_size, s.source, size)
-                if BLOCKS.zstd_is_error(n):
+                n = blocks.zstd_decompress_dctx(s.scratch.zstd_dctx, s.scratch.ring, h.content_size, s.source, size)
+                if blocks.zstd_is_error(n):
                     return damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
                 s.source += size
                 s.state.zstd.whole_end = s.source
@@ -586,15 +603,15 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         # where the whole content would fit Kafka's window buffer, that buffer is as large as the stated content
         history = 2 * (h.window if h.window < ZSTD_BLOCK_MAXIMUM else ZSTD_BLOCK_MAXIMUM) + h.window + 64
         s.state.zstd.content_left = h.content_size if 0 <= h.content_size <= <int64_t>history else <uint64_t>UNLIMITED
-        BLOCKS.zstd_decompress_begin(s.scratch.zstd_dctx)
+        blocks.zstd_decompress_begin(s.scratch.zstd_dctx)
     while True:
-        need = BLOCKS.zstd_next_src_size(s.scratch.zstd_dctx)
+        need = blocks.zstd_next_src_size(s.scratch.zstd_dctx)
         if need == 0:
             s.state.zstd.in_frame = False
             s.state.zstd.whole_end = s.source
             return False
         here = room(s.source, s.source_end)
-        kind = BLOCKS.zstd_next_input_type(s.scratch.zstd_dctx)
+        kind = blocks.zstd_next_input_type(s.scratch.zstd_dctx)
         if kind == ZSTD_BLOCK_HEADER:
             s.state.zstd.raw_block = here > 0 and s.source[0] & 6 == 0
         elif s.state.zstd.raw_block and kind <= ZSTD_LAST_BLOCK and 0 < here < need:  # but not of a checksum
@@ -607,14 +624,16 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         capacity = s.scratch.ring + s.scratch.ring_size - to
         if s.state.zstd.content_left < capacity:
             capacity = s.state.zstd.content_left
-        n = BLOCKS.zstd_decompress_continue(s.scratch.zstd_dctx, to, capacity, s.source, need)
-        if BLOCKS.zstd_is_error(n):
+        n = blocks.zstd_decompress_continue(s.scratch.zstd_dctx, to, capacity, s.source, need)
+        if blocks.zstd_is_error(n):
             return damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
         s.source += need
         if n:
             s.state.zstd.content_left -= n
             s.state.zstd.ring_at += n
             return deliver_from_ring(s, to, n)
+        if kind != ZSTD_BLOCK_HEADER:
+            spend(s.scratch, PIECE_WORK)  # tables may have been built for nothing
 
 
 cdef bint deliver_from_ring(Stream *s, const uint8_t *p, uint64_t n) noexcept nogil:
@@ -627,9 +646,11 @@ cdef bint deliver_from_ring(Stream *s, const uint8_t *p, uint64_t n) noexcept no
 
 
 cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
-    """One whole frame, through Python."""
+    """One whole frame, through Python, a chunk at a time: the package releases the GIL for each."""
     cdef FrameHeader h
     cdef uint64_t size, base = s.delivered if s.keep else 0, n, limit = s.limit - s.delivered
+    cdef uint64_t wanted
+    cdef bint ok = False, grown
     if not open_zstd_frame(s, &h):
         return False
     if h.window > ZSTD_WINDOW_MAXIMUM:
@@ -637,15 +658,28 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
     size = zstd_frame_size(s.source, s.source_end, &h)
     try:
         # only this frame is copied: all that is left, for each of many small frames, would be quadratic
-        n = size if size else room(s.source, s.source_end)
-        decoded = packages.zstd_frame(PyBytes_FromStringAndSize(<const char *>s.source, n), limit)
+        frame = PyBytes_FromStringAndSize(NULL, size if size else room(s.source, s.source_end))
+        copy_unlocked(<uint8_t *>PyBytes_AS_STRING(frame), s.source, PyBytes_GET_SIZE(frame))
+        reader = packages.ZstdFrame(frame)
+        n = 0
+        while n <= limit:
+            chunk = reader.read()
+            if not chunk:
+                break
+            if base + n + PyBytes_GET_SIZE(chunk) > s.scratch.arena_size:
+                wanted = base + n + PyBytes_GET_SIZE(chunk)
+                with nogil:  # what there is may be copied
+                    grown = arena_reserve(s.scratch, wanted)
+                if not grown:
+                    return no_memory(s)
+            memcpy(s.scratch.arena + base + n, PyBytes_AS_STRING(chunk), PyBytes_GET_SIZE(chunk))
+            n += PyBytes_GET_SIZE(chunk)
+        ok = not reader.damaged
+        if n == 0 and not arena_reserve(s.scratch, base + 1):
+            return no_memory(s)
     except MemoryError:
         return no_memory(s)
-    n = PyBytes_GET_SIZE(decoded.data)
-    if not arena_reserve(s.scratch, base + n + 1):
-        return no_memory(s)
-    memcpy(s.scratch.arena + base, PyBytes_AS_STRING(decoded.data), n)
-    if not decoded.ok:
+    if not ok:
         damaged(s, reasons.ZSTD_BLOCK, ALL_BEFORE)
     elif size == 0 and n <= limit:
         zstd_cut_off(s)
@@ -653,6 +687,15 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
         s.source += size
         s.state.zstd.whole_end = s.source
     return deliver(s, s.scratch.arena + base, n)
+
+
+cdef void copy_unlocked(uint8_t *to, const uint8_t *source, size_t n) noexcept:
+    """memcpy; others may have the GIL while it is long."""
+    if n < UNLOCK_ABOVE:
+        memcpy(to, source, n)
+        return
+    with nogil:
+        memcpy(to, source, n)
 
 
 # ---- what a frame says of itself -----------------------------------------------------------------------------------

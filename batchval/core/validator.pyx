@@ -12,31 +12,34 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from batchval.compression.blocks cimport native
 from batchval.core cimport reasons
 from batchval.core.arguments cimport (
-    NOGIL_COMPRESSED, CompiledPolicy, check_pairs, compile_policy, compiled_policy, every_batch, is_long, is_one_claim,
-    origin_number, read_claims_call, refusing, source_number, source_of, take_buffer, take_pairs,
+    NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, CompiledPolicy, check_pairs, compile_policy,
+    compiled_policy, every_batch, is_long, is_one_claim, origin_number, read_claims_call, refusing,
+    source_number, source_of, take_buffer, take_pairs,
 )
 from batchval.core.bytes cimport be32
 from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
 from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall, strip_into
 from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.door cimport Call, judge, judge_resting
-from batchval.core.frames cimport UNLIMITED
+from batchval.core.frames cimport UNLIMITED, copy_unlocked
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
 from batchval.core.judge cimport judge_batches, judge_request
 from batchval.core.messages cimport judge_messages
-from batchval.core.verdict cimport Door, clear, conclude
+from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude
 from batchval.core.walks cimport fill_checks
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
 from batchval.core.rows cimport judge_resting_rows, judge_rows
-from batchval.core.scratch cimport Scratch, borrow, give_back
+from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 
 from batchval.core.continuity import Continuity
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
+
+cdef enum:
+    BREATH = 1024  # arguments a range that are read before others may have the GIL
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
 cdef str CLIENT_NAME = "CLIENT"
@@ -54,6 +57,21 @@ TAIL_TEXTS = {
     "size": "an impossible batch size, {} bytes before the end",
     "magic": "an unknown magic, {} bytes before the end",
 }
+
+
+cdef void judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+    """Called with the GIL, which is released when the work is long."""
+    begin_work(call.scratch, is_long(p, n))
+    judge(p, n, call, v, h)
+    end_work(call.scratch)
+
+
+cdef void assign_unlocked(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        const Verdict *v, bint crc_is_right) noexcept nogil:
+    """Called with the GIL, which is released when the work is long: checksums may have to be computed anew."""
+    begin_work(scratch, n >= NOGIL_UNCOMPRESSED)
+    assign_in_place(p, n, d, policy, scratch, v, crc_is_right)
+    end_work(scratch)
 
 
 @cython.final
@@ -255,11 +273,7 @@ cdef class LogValidator:
             p = <const uint8_t *>view.buf
             scratch = borrow()
             try:
-                if native():
-                    with nogil:
-                        found = judge_resting_rows(p, view.len, position, &d, &self.compiled, deep, scratch, columns,
-                                &end)
-                else:
+                with nogil:
                     found = judge_resting_rows(p, view.len, position, &d, &self.compiled, deep, scratch, columns, &end)
             finally:
                 give_back(scratch)
@@ -291,7 +305,8 @@ cdef class LogValidator:
                 raise BatchvalError(f"no whole batch at position {position}: has the buffer changed?")
             scratch = borrow()
             try:
-                judge_resting(&b, &d, &self.compiled, deep, scratch, &result.v)
+                with nogil:
+                    judge_resting(&b, &d, &self.compiled, deep, scratch, &result.v)
                 result.v.error_batch = position
                 result.v.valid_bytes = b.size
                 self.finish(result, scratch)
@@ -322,7 +337,7 @@ cdef class LogValidator:
         cdef int64_t *own = NULL
         cdef const Policy **policy_of = NULL
         cdef size_t count, i
-        cdef bint have_pairs = False, long_work
+        cdef bint have_pairs = False
         cdef CompiledPolicy one
         cdef Rejudge again
         cdef ClaimsCall one_call
@@ -346,6 +361,9 @@ cdef class LogValidator:
                     raise MemoryError()
                 range_of = own
                 for i in range(count):
+                    if i % BREATH == BREATH - 1:
+                        with nogil:
+                            pass
                     pair = ranges[i]
                     try:
                         own[2 * i] = pair[0]
@@ -376,6 +394,9 @@ cdef class LogValidator:
                     raise MemoryError()
                 kept = []
                 for i in range(count):
+                    if i % BREATH == BREATH - 1:
+                        with nogil:
+                            pass
                     one = compiled_policy(policies[i])
                     kept.append(one)
                     policy_of[i] = &one.policy
@@ -390,20 +411,17 @@ cdef class LogValidator:
                 if calls is NULL:
                     raise MemoryError()
                 for i in range(count):
+                    if i % BREATH == BREATH - 1:
+                        with nogil:
+                            pass
                     read_claims_call(claims[i], d.strict, &calls[i])
             if not columns.reserve(count + 1):
                 raise MemoryError()
             scratch = borrow()
             try:
-                long_work = native() and view.len >= NOGIL_COMPRESSED
-                if long_work:
-                    with nogil:
-                        judge_rows(<const uint8_t *>view.buf, range_of, policy_of, &one.policy
-                                if kept is not None and policy_of is NULL else &self.compiled, count, &d, &one_call,
-                                calls, scratch, columns)
-                else:
-                    judge_rows(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None
-                            and policy_of is NULL else &self.compiled, count, &d, &one_call, calls, scratch, columns)
+                judge_rows(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None
+                        and policy_of is NULL else &self.compiled, count, &d, &one_call, calls, scratch, columns,
+                        view.len >= NOGIL_COMPRESSED)
             finally:
                 give_back(scratch)
             if <size_t>columns.count < count:
@@ -440,11 +458,7 @@ cdef class LogValidator:
         fill_checks(&c.checks, d, &self.compiled)
         result.now = d.now
         result.first_offset = d.first_offset
-        if is_long(p, n):
-            with nogil:
-                judge(p, n, &c, &result.v, &h)
-        else:
-            judge(p, n, &c, &result.v, &h)
+        judge_one(p, n, &c, &result.v, &h)
         return self.finish(result, scratch)
 
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1:
@@ -498,7 +512,9 @@ cdef class LogValidator:
         cdef bint strips = result.v.stripped and n > 0  # a follower may have skipped it
         if strips:
             stripped = PyBytes_FromStringAndSize(NULL, n - CLAIMS_SIZE)
-            strip_into(<uint8_t *>PyBytes_AS_STRING(stripped), p, n, be32(p + BATCH_LENGTH) + LOG_OVERHEAD)
+            built = <const uint8_t *>PyBytes_AS_STRING(stripped)
+            with nogil:
+                strip_into(<uint8_t *>built, p, n, be32(p + BATCH_LENGTH) + LOG_OVERHEAD)
             p = <uint8_t *>PyBytes_AS_STRING(stripped)
             n -= CLAIMS_SIZE
         if result.v.rebuild:
@@ -518,12 +534,13 @@ cdef class LogValidator:
         if strips:
             result.new_bytes = stripped
         elif not in_place:
-            result.new_bytes = PyBytes_FromStringAndSize(<const char *>p, n)
+            result.new_bytes = PyBytes_FromStringAndSize(NULL, n)
+            copy_unlocked(<uint8_t *>PyBytes_AS_STRING(result.new_bytes), p, n)
             p = <uint8_t *>PyBytes_AS_STRING(result.new_bytes)
         else:
             result.new_bytes = memoryview(buffer).cast("B")[:n]
         if n:
-            assign_in_place(p, n, d, &self.compiled, scratch, &result.v, crc_is_right)
+            assign_unlocked(p, n, d, &self.compiled, scratch, &result.v, crc_is_right)
         return 0
 
     cdef int refuse_size(self, ValidationResult result, int64_t size) except -1:
@@ -545,7 +562,7 @@ cdef class LogValidator:
         take_buffer(buffer, &view, PyBUF_SIMPLE)
         try:
             clear(&result.v)
-            judge_request(<const uint8_t *>view.buf, view.len, &d, &result.v)
+            judge_request(<const uint8_t *>view.buf, view.len, &d, &result.v)  # two headers, no record
             conclude(&d, &result.v)
         finally:
             PyBuffer_Release(&view)
@@ -567,8 +584,9 @@ cdef class LogValidator:
             clear(&result.v)
             scratch = borrow()
             try:
-                judge_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
-                conclude(&d, &result.v)
+                with nogil:
+                    judge_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
+                    conclude(&d, &result.v)
                 self.finish(result, scratch)
                 result.judged_messages = False
             finally:
@@ -596,7 +614,8 @@ cdef class LogValidator:
             result.now = d.now
             result.first_offset = d.first_offset
             if source is None:
-                result.v.source = source_of(<const uint8_t *>view.buf, view.len)
+                with nogil:
+                    result.v.source = source_of(<const uint8_t *>view.buf, view.len)
             else:
                 result.v.source = source_number(source)
             scratch = borrow()

@@ -198,7 +198,7 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     cdef Facts f
     cdef int64_t expected = 0
     cdef int codec
-    no_errors(scratch, d.strict)
+    no_errors(scratch)
     fill_checks(&c, d, policy)
     c.max_body = LARGEST_BODY
     v.path = PATH_FULL
