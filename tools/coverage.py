@@ -28,7 +28,6 @@ TESTS = ["tests/core", "tests/compression", "tests/conformance/test_golden.py", 
 LEFT_TO_OTHERS = (
     "many_records",
     "many_record_errors",
-    "65536",
     "across_the_blocks",
     "far_back",
     "bounded_to_the_byte",

@@ -1,4 +1,4 @@
-"""The block decompressors, as C functions called by pointer, while the provider is ``native``."""
+"""The block decompressors, as C functions called by pointer."""
 
 from libc.stddef cimport size_t
 
@@ -25,5 +25,4 @@ cdef struct Blocks:
     ZstdDecompressDCtx zstd_decompress_dctx
     ZstdIsError zstd_is_error
 
-cdef Blocks BLOCKS
-cdef bint native() noexcept nogil
+cdef const Blocks *CURRENT  # NULL while the provider is ``packages``; read once a call, with the GIL

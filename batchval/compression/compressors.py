@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import lz4.block
 import snappy
@@ -20,6 +21,8 @@ import zstandard
 from batchval.types import CompressionType
 
 __all__ = ["compress", "compress_in_one_piece"]
+
+_Data = bytes | memoryview
 
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
@@ -32,18 +35,18 @@ _ZSTD_STREAM_UP_TO = 19
 _LZ4_DEFAULT_LEVEL = 9  # CompressionType.LZ4.defaultLevel()
 
 
-def _gzip(data: bytes, magic: int, level: int | None = None) -> bytes:
+def _gzip(data: _Data, magic: int, level: int | None = None) -> bytes:
     deflate = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, -15)
-    body = deflate.compress(data) + deflate.flush()
-    return _GZIP_HEADER + body + struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    trailer = struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    return b"".join((_GZIP_HEADER, deflate.compress(data), deflate.flush(), trailer))
 
 
-def _blocks(data: bytes, size: int) -> Iterator[bytes]:
+def _blocks(data: _Data, size: int) -> Iterator[_Data]:
     for start in range(0, len(data), size):
         yield data[start : start + size]
 
 
-def _snappy(data: bytes, magic: int, level: int | None = None) -> bytes:
+def _snappy(data: _Data, magic: int, level: int | None = None) -> bytes:
     parts = [_XERIAL_HEADER]
     for block in _blocks(data, _XERIAL_BLOCK):
         packed = bytes(snappy.compress(block))
@@ -77,7 +80,7 @@ def _lz4_header(magic: int) -> bytes:
     return _LZ4_MAGIC + _LZ4_DESCRIPTOR + bytes([_xxh32(covered) >> 8 & 0xFF])
 
 
-def _lz4(data: bytes, magic: int, level: int | None = None) -> bytes:
+def _lz4(data: _Data, magic: int, level: int | None = None) -> bytes:
     # Lz4BlockOutputStream takes the fast compressor for Kafka's default level, the high one for others
     is_fast = level is None or level == _LZ4_DEFAULT_LEVEL
     how = {} if is_fast else {"mode": "high_compression", "compression": level}
@@ -87,29 +90,29 @@ def _lz4(data: bytes, magic: int, level: int | None = None) -> bytes:
         if len(packed) < len(block):
             parts += (struct.pack("<I", len(packed)), packed)
         else:
-            parts += (struct.pack("<I", len(block) | _LZ4_STORED), block)
+            parts += (struct.pack("<I", len(block) | _LZ4_STORED), bytes(block))
     parts.append(b"\0\0\0\0")
     return b"".join(parts)
 
 
-def _zstd(data: bytes, magic: int, level: int | None = None) -> bytes:
+def _zstd(data: _Data, magic: int, level: int | None = None) -> bytes:
     return _zstd_compressor(level).compress(data)
 
 
-def _zstd_stream(data: bytes, level: int | None) -> bytes:
+def _zstd_stream(data: _Data, level: int | None) -> bytes:
     """Compress as ZstdOutputStream does, which does not know the size in advance and flushes before it ends.
 
     libzstd chooses its parameters by the size, so the bytes are Kafka's only if it is not known here either.
     """
     stream = _zstd_compressor(level).compressobj()
-    return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
+    return b"".join((stream.compress(data), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()))
 
 
 def _zstd_compressor(level: int | None) -> zstandard.ZstdCompressor:
     return zstandard.ZstdCompressor(level=3 if level is None else level, write_content_size=False, write_checksum=False)
 
 
-_COMPRESSORS: dict[int, Callable[[bytes, int, int | None], bytes]] = {
+_COMPRESSORS: dict[int, Callable[[_Data, int, int | None], bytes]] = {
     CompressionType.GZIP: _gzip,
     CompressionType.SNAPPY: _snappy,
     CompressionType.LZ4: _lz4,
@@ -117,8 +120,11 @@ _COMPRESSORS: dict[int, Callable[[bytes, int, int | None], bytes]] = {
 }
 
 
-def compress(codec: int, data: bytes | memoryview, magic: int = 2, level: int | None = None) -> bytes:
+def compress(codec: int, data: Any, magic: int = 2, level: int | None = None) -> bytes:
     """Return the payload of a batch (or the value of a wrapper of magic 0 or 1) that holds ``data``.
+
+    ``data`` is any contiguous buffer of bytes. Every codec's library releases the GIL, and so does
+    the join of parts above 1 MiB: it is held for no more than a block of 64 KiB.
 
     ``level``: gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22; None: Kafka's default. snappy has none.
 
@@ -126,12 +132,12 @@ def compress(codec: int, data: bytes | memoryview, magic: int = 2, level: int | 
     size.
     """
     if codec == CompressionType.ZSTD and (level is None or level <= _ZSTD_STREAM_UP_TO):
-        return _zstd_stream(bytes(data), level)
+        return _zstd_stream(memoryview(data), level)
     return compress_in_one_piece(codec, data, magic, level)
 
 
-def compress_in_one_piece(codec: int, data: bytes | memoryview, magic: int = 2, level: int | None = None) -> bytes:
+def compress_in_one_piece(codec: int, data: Any, magic: int = 2, level: int | None = None) -> bytes:
     """As ``compress``, but zstd uses the size of the data: quicker for small batches, and not Kafka's bytes."""
     if codec == CompressionType.NONE:
         return bytes(data)
-    return _COMPRESSORS[codec](bytes(data), magic, level)
+    return _COMPRESSORS[codec](data if isinstance(data, bytes) else memoryview(data).cast("B"), magic, level)

@@ -1,7 +1,8 @@
 """Finds C functions of lz4 and zstd that are on every machine with the packages, and gives core their addresses.
 
 The Linux wheels of lz4 and zstandard carry the whole libraries inside their extension modules and export them; failing
-that, the host's liblz4 and libzstd serve. A set of functions is only taken after it has decompressed a known frame.
+that, the host's liblz4 and libzstd serve. A set of functions is only taken after every one of them,
+called as core calls it, has given the right answer to a known frame and to a damaged one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ _ZSTD = (
 _SELF_TEST = b"batchval" * 8
 _LZ4_BLOCK = bytes.fromhex("8f626174636876616c08002050636876616c")
 _ZSTD_FRAME = bytes.fromhex("28b52ffd204075000040626174636876616c0100dd59b8")
+# the same with a copy from before the start, and with a block of the reserved kind
+_LZ4_DAMAGED = bytes.fromhex("8f626174636876616cffff2050636876616c")
+_ZSTD_DAMAGED = bytes.fromhex("28b52ffd204077000040626174636876616c0100dd59b8")
+_ZSTD_STEPS = (0, 0, 1, 3)  # ZSTD_nextInputType_e: frame header, its rest, block header, last block
 
 
 @dataclass
@@ -38,7 +43,7 @@ class Found:
 
     addresses: dict[str, int] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
-    libraries: list[ctypes.CDLL] = field(default_factory=list)  # kept, or the addresses would dangle
+    libraries: list[ctypes.CDLL] = field(default_factory=list)  # ctypes never unloads one
 
 
 def _candidates(modules: tuple[str, ...], host: str) -> Iterator[tuple[str, str]]:
@@ -73,24 +78,61 @@ def _lz4_works(library: ctypes.CDLL) -> bool:
     function.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
     function.restype = ctypes.c_int
     out = ctypes.create_string_buffer(len(_SELF_TEST))
-    return bool(function(_LZ4_BLOCK, out, len(_LZ4_BLOCK), len(out)) == len(_SELF_TEST) and out.raw == _SELF_TEST)
+    if function(_LZ4_BLOCK, out, len(_LZ4_BLOCK), len(out)) != len(_SELF_TEST) or out.raw != _SELF_TEST:
+        return False
+    return bool(function(_LZ4_DAMAGED, out, len(_LZ4_DAMAGED), len(out)) < 0)
 
 
 def _zstd_works(library: ctypes.CDLL) -> bool:
-    library.ZSTD_createDCtx.restype = ctypes.c_void_p
-    library.ZSTD_freeDCtx.argtypes = [ctypes.c_void_p]
-    function = library.ZSTD_decompressDCtx
-    function.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
-    function.restype = ctypes.c_size_t
-    out = ctypes.create_string_buffer(len(_SELF_TEST))
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    for name, answers, takes in (
+        ("ZSTD_createDCtx", pointer, []),
+        ("ZSTD_freeDCtx", size, [pointer]),
+        ("ZSTD_decompressBegin", size, [pointer]),
+        ("ZSTD_nextSrcSizeToDecompress", size, [pointer]),
+        ("ZSTD_nextInputType", ctypes.c_int, [pointer]),
+        ("ZSTD_decompressContinue", size, [pointer, pointer, size, pointer, size]),
+        ("ZSTD_decompressDCtx", size, [pointer, pointer, size, pointer, size]),
+        ("ZSTD_isError", ctypes.c_uint, [size]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = answers, takes
     context = library.ZSTD_createDCtx()
     if not context:
         return False
-    try:
-        size = function(context, out, len(out), _ZSTD_FRAME, len(_ZSTD_FRAME))
-    finally:
-        library.ZSTD_freeDCtx(context)
-    return bool(size == len(_SELF_TEST) and out.raw == _SELF_TEST)
+    right = all(
+        decompress(library, context, frame) == content
+        for frame, content in ((_ZSTD_FRAME, _SELF_TEST), (_ZSTD_DAMAGED, None))
+        for decompress in (_zstd_in_one, _zstd_by_block)
+    )
+    return not library.ZSTD_isError(library.ZSTD_freeDCtx(context)) and right
+
+
+def _zstd_in_one(library: ctypes.CDLL, context: int, frame: bytes) -> bytes | None:
+    """None where the library reports an error."""
+    out = ctypes.create_string_buffer(len(_SELF_TEST))
+    n = library.ZSTD_decompressDCtx(context, out, len(out), frame, len(frame))
+    return None if library.ZSTD_isError(n) else out.raw[:n]
+
+
+def _zstd_by_block(library: ctypes.CDLL, context: int, frame: bytes) -> bytes | None:
+    """As core.frames does: what comes out of one step lies before what comes out of the next."""
+    out = ctypes.create_string_buffer(len(_SELF_TEST))
+    at = made = 0
+    kinds: list[int] = []
+    if library.ZSTD_isError(library.ZSTD_decompressBegin(context)):
+        return None
+    while need := library.ZSTD_nextSrcSizeToDecompress(context):
+        if need > len(frame) - at or len(kinds) == len(_ZSTD_STEPS):
+            return None
+        kinds.append(library.ZSTD_nextInputType(context))
+        piece = ctypes.create_string_buffer(frame[at : at + need], need)
+        n = library.ZSTD_decompressContinue(context, ctypes.addressof(out) + made, len(out) - made, piece, need)
+        if library.ZSTD_isError(n) or n > len(out) - made:
+            return None
+        at += need
+        made += n
+    return out.raw[:made] if at == len(frame) and tuple(kinds) == _ZSTD_STEPS else None
 
 
 def _version(library: ctypes.CDLL, name: str) -> str:

@@ -4,7 +4,6 @@ from cpython.buffer cimport Py_buffer
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from batchval.compression.blocks cimport native
 from batchval.core.claims cimport ClaimsCall
 from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC
@@ -35,7 +34,9 @@ cdef extern from *:
     bint holds_bytes "batchval_holds_bytes"(const Py_buffer *view) noexcept
 
 cdef enum:
-    # Below these sizes a call is over before another thread has got hold of the GIL.
+    BREATH = 1024  # arguments of ranges that are read before others may have the GIL
+    # From these sizes on the work is long whatever comes out of the input: the GIL is released before it begins.
+    # Below, it is released as soon as the work turns out to be long (batchval.core.scratch).
     NOGIL_COMPRESSED = 8192
     NOGIL_UNCOMPRESSED = 131072
 
@@ -54,14 +55,14 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *coun
 cdef int64_t *copy_pairs(ranges, size_t *count) except NULL
 cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size) except -1
 cdef int source_number(source) except -2
-cdef int source_of(const uint8_t *p, size_t n) noexcept
+cdef int source_of(const uint8_t *p, size_t n) noexcept nogil
 cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1
 cdef bint is_one_claim(claims)
 
 
-cdef inline bint is_long(const uint8_t *p, size_t n) noexcept:
-    """Is the work worth handing the GIL to others?"""
-    if n < NOGIL_COMPRESSED or not native():
+cdef inline bint is_long(const uint8_t *p, size_t n) noexcept nogil:
+    """Whether the work is long by the size of the input alone."""
+    if n < NOGIL_COMPRESSED:
         return False
     if p[MAGIC] >= 2 and p[ATTRIBUTES + 1] & CODEC_MASK:
         return True

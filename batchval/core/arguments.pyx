@@ -135,20 +135,22 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *coun
     cdef Entry b
     cdef size_t at = 0, i = 0
     cdef int64_t *pairs
-    while (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) == BATCH:
-        at += b.size
-        i += 1
+    with nogil:
+        while (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) == BATCH:
+            at += b.size
+            i += 1
     count[0] = i
     pairs = new_pairs(i)
     at = 0
     i = 0
-    while i < count[0]:  # the buffer may have changed: no more pairs than there is room for
-        if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) != BATCH:
-            break
-        pairs[2 * i] = at
-        pairs[2 * i + 1] = b.size
-        at += b.size
-        i += 1
+    with nogil:
+        while i < count[0]:  # the buffer may have changed: no more pairs than there is room for
+            if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) != BATCH:
+                break
+            pairs[2 * i] = at
+            pairs[2 * i + 1] = b.size
+            at += b.size
+            i += 1
     count[0] = i
     return pairs
 
@@ -173,6 +175,9 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
         pairs = new_pairs(count[0])
         try:
             for i in range(count[0]):
+                if i % BREATH == BREATH - 1:
+                    with nogil:
+                        pass
                 pair = ranges[i]
                 try:
                     pairs[2 * i] = pair[0]
@@ -202,11 +207,24 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
 
 cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size) except -1:
     cdef size_t i
+    if count < 4096:
+        i = pairs_inside(pairs, count, size)
+    else:
+        with nogil:
+            i = pairs_inside(pairs, count, size)
+    if i < count:
+        raise BatchvalError(
+            f"range {i}, {pairs[2 * i + 1]} bytes from {pairs[2 * i]}, is not inside the buffer of {size} bytes")
+    return 0
+
+
+cdef size_t pairs_inside(const int64_t *pairs, size_t count, Py_ssize_t size) noexcept nogil:
+    """How many pairs come before the first that is not inside the buffer."""
+    cdef size_t i
     for i in range(count):
         if pairs[2 * i] < 0 or pairs[2 * i + 1] < 0 or pairs[2 * i] > size or pairs[2 * i + 1] > size - pairs[2 * i]:
-            raise BatchvalError(
-                f"range {i}, {pairs[2 * i + 1]} bytes from {pairs[2 * i]}, is not inside the buffer of {size} bytes")
-    return 0
+            return i
+    return count
 
 
 cdef int source_number(source) except -2:
@@ -214,7 +232,7 @@ cdef int source_number(source) except -2:
     return -1 if source == "producer" else _CODECS.get(source, -1)
 
 
-cdef int source_of(const uint8_t *p, size_t n) noexcept:
+cdef int source_of(const uint8_t *p, size_t n) noexcept nogil:
     """The last codec among the batches, as the batch loop keeps it."""
     cdef Entry b
     cdef size_t at = 0

@@ -3,6 +3,7 @@
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from collections import namedtuple
@@ -11,7 +12,7 @@ from batchval.core.arguments cimport is_immutable, take_buffer
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.fields cimport Record, java_string, read_field, read_record
-from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, unpack
+from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, copy_unlocked, open_stream, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_claimed_batch, read_header, stored_crc
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
@@ -19,11 +20,43 @@ from batchval.core.legacy cimport (
     open_messages,
 )
 from batchval.core.records cimport BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk
-from batchval.core.scratch cimport Scratch, borrow, give_back
+from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 
 from batchval.core.reasons import sentence
 from batchval.errors import BatchvalError
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, TimestampType
+
+cdef enum:
+    NOGIL_ABOVE = 8192  # bytes
+    BREATH = 1024  # objects that are made before others may have the GIL
+
+
+# Called with the GIL, which is released when the work is long.
+
+cdef int unpack_unlocked(Stream *s, Scratch *scratch, int codec, const uint8_t *p, size_t n,
+        uint64_t limit) noexcept nogil:
+    cdef int status
+    begin_work(scratch, n > NOGIL_ABOVE)
+    status = unpack(s, scratch, codec, p, n, limit)
+    end_work(scratch)
+    return status
+
+
+cdef int walk_unlocked(Stream *s, const BatchHeader *h, const Checks *c, Facts *f) noexcept nogil:
+    cdef int answer
+    begin_work(s.scratch, s.delivered > NOGIL_ABOVE)
+    answer = walk(s, h, c, f, BUFFER_PARSER)
+    end_work(s.scratch)
+    return answer
+
+
+cdef int open_unlocked(Messages *m, const Entry *b, Scratch *scratch, const Checks *c, uint64_t limit,
+        Facts *f) noexcept nogil:
+    cdef int answer
+    begin_work(scratch, b.size > NOGIL_ABOVE)
+    answer = open_messages(m, b, scratch, c, limit, f)
+    end_work(scratch)
+    return answer
 
 
 class NotABatch(BatchvalError, ValueError):
@@ -272,14 +305,15 @@ cdef class RecordBatch:
             if codec > ZSTD:
                 raise NotABatch(f"compression codec {codec}")
             if codec != NONE and self.header.records_count != 0:
-                unpack(&s, scratch, codec, p, size, limit)
+                unpack_unlocked(&s, scratch, codec, p, size, limit)
                 if s.status == LIMIT_HIT:
                     raise NotABatch(f"more than {limit} bytes decompressed")
                 if s.status == DAMAGED:
                     raise NotABatch(sentence(s.reason, -1, s.detail, 0))
                 if s.status == NO_MEMORY:
                     raise MemoryError()
-                content = PyBytes_FromStringAndSize(<const char *>scratch.arena, s.delivered)
+                content = PyBytes_FromStringAndSize(NULL, s.delivered)
+                copy_unlocked(<uint8_t *>PyBytes_AS_STRING(content), scratch.arena, s.delivered)
                 open_stream(&s, scratch, NONE, 2, <const uint8_t *>PyBytes_AS_STRING(content),
                         PyBytes_GET_SIZE(content), limit, False)
             else:
@@ -288,7 +322,7 @@ cdef class RecordBatch:
             c.extras = False
             clear_facts(&f)
             if self.header.records_count:
-                answer = walk(&s, &self.header, &c, &f, BUFFER_PARSER)
+                answer = walk_unlocked(&s, &self.header, &c, &f)
                 if answer != WALKED:
                     raise NotABatch(sentence(f.reason, f.record, f.a, f.b))
             return content
@@ -325,8 +359,11 @@ cdef list legacy_records(const Entry *entry, uint64_t limit):
     try:
         structure_alone(&c)
         clear_facts(&f)
-        answer = open_messages(&m, entry, scratch, &c, limit, &f)
+        answer = open_unlocked(&m, entry, scratch, &c, limit, &f)
         while answer == WALKED:
+            if len(records) % BREATH == BREATH - 1:
+                with nogil:
+                    pass
             answer = next_message(&m, &message, <int32_t>len(records), &f)
             if answer == NO_MESSAGE:
                 return records
@@ -353,6 +390,9 @@ cdef tuple headers_of(const Record *r):
     cdef int32_t _i, size = 0
     headers = []
     for _i in range(r.headers_count):  # read_record has found them whole
+        if _i % BREATH == BREATH - 1:
+            with nogil:
+                pass
         p = read_field(p, end, &size)
         key = java_string(p, size).decode("utf-8")
         p = read_field(p + size, end, &size)

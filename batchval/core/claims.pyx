@@ -14,13 +14,16 @@ from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.records cimport (
     BUFFER_PARSER, SKIP_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,
 )
-from batchval.core.scratch cimport Scratch, borrow, give_back
+from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 
 from batchval.errors import BatchvalError
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 #: The tagged field of PartitionProduceData that carries a tag, in Produce v9 and later.
 TAG = 25206
+
+cdef enum:
+    NOGIL_ABOVE = 8192  # bytes
 
 
 class BatchClaims(NamedTuple):
@@ -106,6 +109,16 @@ cdef bint facts_of(const uint8_t *p, size_t n, Py_ssize_t header, uint64_t limit
     return not (s.overlong or s.mislabelled or f.found & AGAINST_CLAIMS or f.max_timestamp != h.max_timestamp)
 
 
+cdef bint facts_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t limit, Scratch *scratch,
+        Facts *f) noexcept nogil:
+    """Called with the GIL, which is released when the work is long."""
+    cdef bint honest
+    begin_work(scratch, n >= NOGIL_ABOVE)
+    honest = facts_of(p, n, header, limit, scratch, f)
+    end_work(scratch)
+    return honest
+
+
 def compute(batch, *, uint64_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     """The claims of a batch of magic 2 (or of magic 3, without regard to those it carries).
 
@@ -127,7 +140,7 @@ def compute(batch, *, uint64_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_B
     try:
         scratch = borrow()
         try:
-            honest = facts_of(<const uint8_t *>view.buf, view.len,
+            honest = facts_unlocked(<const uint8_t *>view.buf, view.len,
                               CLAIMED_RECORDS if magic == CLAIMS_MAGIC else RECORDS, max_decompressed_bytes, scratch,
                               &f)
         finally:

@@ -6,4 +6,4 @@ from batchval.core.scratch cimport Scratch
 
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v)
 cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
-        const Verdict *v, bint crc_is_right, uint8_t *to) noexcept
+        const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil

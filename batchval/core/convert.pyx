@@ -4,23 +4,24 @@
     rebuild           MemoryRecordsBuilder: other magic, other codec, or inner offsets that have to be counted anew
 
 Both read the bytes that judge_messages read, in memory that nobody else writes to: it has found that neither can fail,
-and that every record parses and can be written.
+and that every record parses and can be written. Records are read and written without the GIL.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+cimport cython
+from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
-from libc.string cimport memcpy
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
 
 from batchval.compression.compressors import compress
 
 from batchval.core.bytes cimport be32, be64, put_be16, put_be32, put_be64
 from batchval.core.chunked cimport as_read
 from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
-from batchval.core.fields cimport Record, java_string, read_field, read_record
-from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, unpack
+from batchval.core.fields cimport Record, java_string_into, read_field, read_record
+from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, copy_unlocked, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
@@ -38,13 +39,14 @@ from batchval.errors import BatchvalError
 cdef enum:
     NO_TIMESTAMP = -1
     NO_PRODUCER_ID = -1
+    UNLOCK_ABOVE = 65536  # bytes to free
     PATCH_FROM = 2048  # bytes behind the header from which patching the crc beats computing it
 
 
 # ---- in place ------------------------------------------------------------------------------------------------------
 
 cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp,
-        bint crc_is_right) noexcept:
+        bint crc_is_right) noexcept nogil:
     """DefaultRecordBatch.setMaxTimestamp. Writing the attributes loses their unused bits, as it does in Kafka.
 
     False: there was nothing to write."""
@@ -65,7 +67,7 @@ cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int
     return True
 
 
-cdef bint set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp) noexcept:
+cdef bint set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp) noexcept nogil:
     """ByteBufferLegacyRecordBatch.setMaxTimestamp, for magic 1. False: there was nothing to write."""
     cdef uint8_t attributes = p[LEGACY_ATTRIBUTES]
     if (attributes & LOG_APPEND_TIME_BIT != 0) == log_append_time and be64(p + LEGACY_TIMESTAMP) == timestamp:
@@ -76,11 +78,11 @@ cdef bint set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time, 
     return True
 
 
-cdef inline void put_field(uint8_t *to, const uint8_t *p, size_t at, size_t size) noexcept:
+cdef inline void put_field(uint8_t *to, const uint8_t *p, size_t at, size_t size) noexcept nogil:
     memcpy(to + at, p + at, size)
 
 
-cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_magic, bint stamped) noexcept:
+cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_magic, bint stamped) noexcept nogil:
     """What was assigned in the batch at ``p``, into the caller's own bytes of it. Of those nothing is read."""
     put_field(to, p, BASE_OFFSET, 8)
     if b.magic == 2 and to_magic == 2:
@@ -98,7 +100,7 @@ cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_mag
 
 
 cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
-        const Verdict *v, bint crc_is_right, uint8_t *to) noexcept:
+        const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
     """Offsets from d.first_offset on, into the private bytes p[0:n]; and the same fields into the caller's, if ``to``
     is not NULL. crc_is_right: the checksum has been verified, so it may be patched."""
     cdef Entry b
@@ -132,7 +134,7 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
         at += b.size
 
 
-cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp) noexcept:
+cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp) noexcept nogil:
     cdef Messages m
     cdef Message message
     cdef Checks c
@@ -152,177 +154,266 @@ cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp)
 
 # ---- writing -------------------------------------------------------------------------------------------------------
 
-cdef class Out:
-    """Bytes that grow."""
-    cdef bytearray data
-    cdef size_t size
+cdef struct Out:  # bytes that grow
+    uint8_t *data
+    size_t size
+    size_t capacity
+
+
+cdef uint8_t *more(Out *out, size_t n) noexcept nogil:
+    """Room for n bytes after what there is, which the caller then fills. NULL: no memory."""
+    cdef size_t wanted = out.size + n, capacity
+    cdef uint8_t *grown
+    if wanted > out.capacity:
+        capacity = 2 * out.capacity if 2 * out.capacity > wanted else wanted
+        if capacity < 4096:
+            capacity = 4096
+        grown = <uint8_t *>realloc(out.data, capacity)
+        if grown is NULL:
+            return NULL
+        out.data = grown
+        out.capacity = capacity
+    out.size = wanted
+    return out.data + wanted - n
+
+
+cdef bint put_legacy_nullable(Out *out, const uint8_t *p, int32_t length) noexcept nogil:
+    """False: no memory."""
+    cdef size_t size = length if length > 0 else 0
+    cdef uint8_t *to = more(out, 4 + size)
+    if to is NULL:
+        return False
+    put_be32(to, length if length >= 0 else -1)
+    if size:
+        memcpy(to + 4, p, size)
+    return True
+
+
+@cython.final
+cdef class Written:
+    """Bytes that were written, for ``compress``: nobody copies them, and they are freed without the GIL."""
+    cdef uint8_t *data
+    cdef Py_ssize_t size
 
     def __cinit__(self):
-        self.data = bytearray(4096)
+        self.data = NULL
         self.size = 0
 
-    cdef uint8_t *more(self, size_t n) except NULL:
-        """Room for n bytes behind what there is, which the caller then fills."""
-        cdef size_t wanted = self.size + n
-        if wanted > <size_t>len(self.data):
-            PyByteArray_Resize(self.data, max(wanted, 2 * <size_t>len(self.data)))
-        self.size = wanted
-        return <uint8_t *>PyByteArray_AS_STRING(self.data) + wanted - n
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
 
-    cdef int put(self, const uint8_t *p, size_t n) except -1:
-        if n:
-            memcpy(self.more(n), p, n)
-        return 0
-
-    cdef int varint(self, int64_t value) except -1:
-        put_varint(self.more(size_of_varint(value)), value)
-        return 0
-
-    cdef int nullable(self, const uint8_t *p, int32_t length) except -1:
-        """Length as a varint, -1 for null; then the bytes."""
-        put_nullable(self.more(size_of_nullable(length)), p, length)
-        return 0
-
-    cdef int legacy_nullable(self, const uint8_t *p, int32_t length) except -1:
-        put_be32(self.more(4), length if length >= 0 else -1)
-        return self.put(p, length if length > 0 else 0)
-
-    cdef bytes value(self):
-        return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(self.data), self.size)
+    def __dealloc__(self):
+        if self.size < UNLOCK_ABOVE:
+            free(self.data)
+            return
+        with nogil:
+            free(self.data)
 
 
-cdef bytes canonical_headers(const Record *r):
-    """The headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded."""
-    cdef Out out = Out()
+cdef Written written(Out *out):
+    """Takes the bytes over."""
+    cdef Written result = Written.__new__(Written)
+    result.data = out.data
+    result.size = out.size
+    out.data = NULL
+    out.size = 0
+    out.capacity = 0
+    return result
+
+
+cdef bytes bytes_of(const uint8_t *p, size_t n):
+    result = PyBytes_FromStringAndSize(NULL, n)
+    copy_unlocked(<uint8_t *>PyBytes_AS_STRING(result), p, n)
+    return result
+
+
+cdef bint canonical_headers(Out *out, const Record *r) noexcept nogil:
+    """The headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded. False: no memory."""
     cdef const uint8_t *p = r.headers
     cdef const uint8_t *end = p + r.headers_size
+    cdef uint8_t *to
+    cdef uint64_t made
     cdef int32_t _i, size = 0
+    out.size = 0
     for _i in range(r.headers_count):  # read_record has found them whole
         p = read_field(p, end, &size)
-        key = java_string(p, size)
+        made = java_string_into(NULL, <uint64_t>-1, p, size)
+        to = more(out, size_of_varint(<int64_t>made) + made)
+        if to is NULL:
+            return False
+        java_string_into(put_varint(to, <int64_t>made), made, p, size)
         p = read_field(p + size, end, &size)
-        out.varint(<int32_t>PyBytes_GET_SIZE(key))
-        out.put(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
-        out.nullable(p, size)
+        to = more(out, size_of_nullable(size))
+        if to is NULL:
+            return False
+        put_nullable(to, p, size)
         p += size if size > 0 else 0
-    return out.value()
+    return True
 
 
 # ---- the builder ---------------------------------------------------------------------------------------------------
 
-cdef class Builder:
-    """MemoryRecordsBuilder for one batch, or for a set of uncompressed messages."""
-    cdef Out out  # records, without batch header or wrapper
-    cdef int magic, codec
-    cdef object level  # None: the codec's default
-    cdef bint log_append_time
-    cdef int64_t base_offset, now, base_timestamp, max_timestamp
-    cdef int32_t count, sizes
+cdef struct Builder:  # MemoryRecordsBuilder for one batch, or for a set of uncompressed messages
+    Out out  # records, without batch header or wrapper
+    Out headers  # of the record that is being appended
+    int magic
+    int codec
+    bint log_append_time
+    int64_t base_offset
+    int64_t now
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int32_t count
+    int32_t sizes
 
-    cdef int append(self, const Record *r) except -1:
-        cdef size_t before = self.out.size
-        cdef int64_t timestamp = r.timestamp
-        if self.count == 0:
-            self.base_timestamp = timestamp
-        if self.magic == 2:
-            self.append_record(r)
-        else:
-            if self.log_append_time:
-                timestamp = self.now
-            self.append_message(r, timestamp)
-        if self.magic > 0 and timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-        self.count += 1
-        self.sizes = <int32_t>(<uint32_t>self.sizes + <uint32_t>(self.out.size - before))
-        return 0
 
-    cdef int append_record(self, const Record *r) except -1:
-        cdef int64_t delta = <int64_t>(<uint64_t>r.timestamp - <uint64_t>self.base_timestamp)
-        cdef Record canonical = r[0]
-        cdef size_t body
-        headers = canonical_headers(r) if r.headers_count else b""
-        canonical.headers = <const uint8_t *>PyBytes_AS_STRING(headers)
-        canonical.headers_size = <int32_t>PyBytes_GET_SIZE(headers)
-        body = size_of_body(&canonical, delta, self.count)
-        put_record(self.out.more(size_of_varint(<int32_t>body) + body), <int32_t>body, &canonical, delta, self.count)
-        return 0
+cdef bint append(Builder *b, const Record *r) noexcept nogil:
+    """False: no memory."""
+    cdef size_t before = b.out.size
+    cdef int64_t timestamp = r.timestamp
+    if b.count == 0:
+        b.base_timestamp = timestamp
+    if b.magic == 2:
+        if not append_record(b, r):
+            return False
+    else:
+        if b.log_append_time:
+            timestamp = b.now
+        if not append_message(b, r, timestamp):
+            return False
+    if b.magic > 0 and timestamp > b.max_timestamp:
+        b.max_timestamp = timestamp
+    b.count += 1
+    b.sizes = <int32_t>(<uint32_t>b.sizes + <uint32_t>(b.out.size - before))
+    return True
 
-    cdef int append_message(self, const Record *r, int64_t timestamp) except -1:
-        cdef bint relative = self.magic > 0 and self.codec != NONE
-        start_message(self.out, self.count + (0 if relative else self.base_offset), self.magic,
-                LOG_APPEND_TIME_BIT if self.magic > 0 and self.log_append_time else 0, timestamp)
-        cdef size_t start = self.out.size - (18 if self.magic == 0 else 26)
-        self.out.legacy_nullable(r.key, r.key_length)
-        self.out.legacy_nullable(r.value, r.value_length)
-        end_message(self.out, start)
-        return 0
 
-    cdef bytes build(self, const uint8_t *first, int first_magic, int32_t leader_epoch):
-        """The finished bytes. Producer state is the first batch's."""
-        if self.count == 0:
-            return b""
-        if self.magic < 2:
-            return self.out.value() if self.codec == NONE else self.build_wrapper()
-        payload = compress(self.codec, self.out.value(), 2, self.level)
-        cdef bytearray batch = bytearray(RECORDS) + payload
-        cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(batch)
-        cdef size_t size = len(batch)
-        cdef int16_t attributes = self.codec | (LOG_APPEND_TIME_BIT if self.log_append_time else 0)
-        if first_magic == 2:
-            attributes |= first[ATTRIBUTES + 1] & TRANSACTIONAL_BIT
-            memcpy(p + PRODUCER_ID, first + PRODUCER_ID, RECORDS_COUNT - PRODUCER_ID)
-        else:
-            memset_ones(p + PRODUCER_ID, RECORDS_COUNT - PRODUCER_ID)
-        put_be64(p + BASE_OFFSET, self.base_offset)
-        put_be32(p + BATCH_LENGTH, <int32_t>(size - LOG_OVERHEAD))
-        put_be32(p + PARTITION_LEADER_EPOCH, leader_epoch)
-        p[MAGIC] = 2
-        put_be16(p + ATTRIBUTES, attributes)
-        put_be32(p + LAST_OFFSET_DELTA, self.count - 1)
-        put_be64(p + BASE_TIMESTAMP, self.base_timestamp)
-        put_be64(p + MAX_TIMESTAMP, self.now if self.log_append_time else self.max_timestamp)
-        put_be32(p + RECORDS_COUNT, self.count)
+cdef bint append_record(Builder *b, const Record *r) noexcept nogil:
+    cdef int64_t delta = <int64_t>(<uint64_t>r.timestamp - <uint64_t>b.base_timestamp)
+    cdef Record canonical = r[0]
+    cdef size_t body
+    cdef uint8_t *to
+    canonical.headers_size = 0
+    if r.headers_count:
+        if not canonical_headers(&b.headers, r):
+            return False
+        canonical.headers = b.headers.data
+        canonical.headers_size = <int32_t>b.headers.size
+    body = size_of_body(&canonical, delta, b.count)
+    to = more(&b.out, size_of_varint(<int32_t>body) + body)
+    if to is NULL:
+        return False
+    put_record(to, <int32_t>body, &canonical, delta, b.count)
+    return True
+
+
+cdef bint append_message(Builder *b, const Record *r, int64_t timestamp) noexcept nogil:
+    cdef bint relative = b.magic > 0 and b.codec != NONE
+    cdef size_t start = b.out.size
+    if not start_message(&b.out, b.count + (0 if relative else b.base_offset), b.magic,
+            LOG_APPEND_TIME_BIT if b.magic > 0 and b.log_append_time else 0, timestamp):
+        return False
+    if not put_legacy_nullable(&b.out, r.key, r.key_length) or not put_legacy_nullable(&b.out, r.value, r.value_length):
+        return False
+    end_message(b.out.data + start, b.out.size - start)
+    return True
+
+
+cdef bytes build(Builder *b, const uint8_t *first, int first_magic, int32_t leader_epoch, level):
+    """The finished bytes. Producer state is the first batch's. ``level`` is None for the codec's default."""
+    cdef int16_t attributes = b.codec | (LOG_APPEND_TIME_BIT if b.log_append_time else 0)
+    cdef const uint8_t *content
+    cdef uint8_t *p
+    cdef size_t size
+    cdef Written records
+    if b.count == 0:
+        return b""
+    if b.magic < 2 and b.codec == NONE:
+        return bytes_of(b.out.data, b.out.size)
+    records = written(&b.out)
+    if b.magic < 2:
+        return build_wrapper(b, compress(b.codec, records, b.magic, level))
+    if b.codec == NONE:
+        content = records.data
+        size = records.size
+    else:
+        payload = compress(b.codec, records, 2, level)
+        content = <const uint8_t *>PyBytes_AS_STRING(payload)
+        size = PyBytes_GET_SIZE(payload)
+    batch = PyBytes_FromStringAndSize(NULL, RECORDS + size)
+    p = <uint8_t *>PyBytes_AS_STRING(batch)
+    copy_unlocked(p + RECORDS, content, size)
+    size += RECORDS
+    memset(p, 0, RECORDS)
+    if first_magic == 2:
+        attributes |= first[ATTRIBUTES + 1] & TRANSACTIONAL_BIT
+        memcpy(p + PRODUCER_ID, first + PRODUCER_ID, RECORDS_COUNT - PRODUCER_ID)
+    else:
+        memset(p + PRODUCER_ID, 0xFF, RECORDS_COUNT - PRODUCER_ID)
+    put_be64(p + BASE_OFFSET, b.base_offset)
+    put_be32(p + BATCH_LENGTH, <int32_t>(size - LOG_OVERHEAD))
+    put_be32(p + PARTITION_LEADER_EPOCH, leader_epoch)
+    p[MAGIC] = 2
+    put_be16(p + ATTRIBUTES, attributes)
+    put_be32(p + LAST_OFFSET_DELTA, b.count - 1)
+    put_be64(p + BASE_TIMESTAMP, b.base_timestamp)
+    put_be64(p + MAX_TIMESTAMP, b.now if b.log_append_time else b.max_timestamp)
+    put_be32(p + RECORDS_COUNT, b.count)
+    with nogil:
         put_be32(p + CRC, <int32_t>crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES))
-        return bytes(batch)
-
-    cdef bytes build_wrapper(self):
-        cdef Out wrapper = Out()
-        payload = compress(self.codec, self.out.value(), self.magic, self.level)
-        start_message(wrapper, self.base_offset + self.count - 1, self.magic,
-                      self.codec | (LOG_APPEND_TIME_BIT if self.magic > 0 and self.log_append_time else 0),
-                      self.now if self.log_append_time else self.max_timestamp)
-        wrapper.legacy_nullable(NULL, -1)
-        wrapper.legacy_nullable(<const uint8_t *>PyBytes_AS_STRING(payload), <int32_t>PyBytes_GET_SIZE(payload))
-        end_message(wrapper, 0)
-        return wrapper.value()
+    return batch
 
 
-cdef inline void memset_ones(uint8_t *p, size_t n) noexcept:
-    cdef size_t i
-    for i in range(n):
-        p[i] = 0xFF
+cdef bytes build_wrapper(Builder *b, bytes payload):
+    cdef Out wrapper
+    cdef const uint8_t *content = <const uint8_t *>PyBytes_AS_STRING(payload)
+    cdef int32_t size = <int32_t>PyBytes_GET_SIZE(payload)
+    cdef bint done
+    wrapper.data = NULL
+    wrapper.size = 0
+    wrapper.capacity = 0
+    try:
+        with nogil:
+            done = (start_message(&wrapper, b.base_offset + b.count - 1, b.magic,
+                        b.codec | (LOG_APPEND_TIME_BIT if b.magic > 0 and b.log_append_time else 0),
+                        b.now if b.log_append_time else b.max_timestamp)
+                    and put_legacy_nullable(&wrapper, NULL, -1) and put_legacy_nullable(&wrapper, content, size))
+            if done:
+                end_message(wrapper.data, wrapper.size)
+        if not done:
+            raise MemoryError()
+        return bytes_of(wrapper.data, wrapper.size)
+    finally:
+        with nogil:
+            free(wrapper.data)
 
 
-cdef int start_message(Out out, int64_t offset, int magic, int attributes, int64_t timestamp) except -1:
-    """Offset, size and crc (both still 0), magic, attributes, timestamp."""
-    cdef uint8_t *p = out.more(18 if magic == 0 else 26)
+cdef bint start_message(Out *out, int64_t offset, int magic, int attributes, int64_t timestamp) noexcept nogil:
+    """Offset, size and crc (both still 0), magic, attributes, timestamp. False: no memory."""
+    cdef uint8_t *p = more(out, 18 if magic == 0 else 26)
+    if p is NULL:
+        return False
     put_be64(p, offset)
     put_be64(p + 8, 0)
     p[LEGACY_MAGIC] = magic
     p[LEGACY_ATTRIBUTES] = attributes
     if magic > 0:
         put_be64(p + LEGACY_TIMESTAMP, timestamp)
-    return 0
+    return True
 
 
-cdef void end_message(Out out, size_t start) noexcept:
-    cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(out.data) + start
-    cdef size_t size = out.size - start
+cdef void end_message(uint8_t *p, size_t size) noexcept nogil:
     put_be32(p + 8, <int32_t>(size - LOG_OVERHEAD))
     put_be32(p + LEGACY_CRC, <int32_t>crc32_of(0, p + LEGACY_MAGIC, size - LEGACY_MAGIC))
 
 
-cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except -1:
+cdef enum:  # append_batch
+    APPENDED
+    NO_ROOM  # no memory
+    UNLIKE_BEFORE  # the records are not those that judge_messages found
+
+
+cdef int append_batch(Builder *builder, const Entry *b, Scratch *scratch) noexcept nogil:
     cdef BatchHeader h
     cdef Record r
     cdef Stream s
@@ -333,8 +424,7 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
     cdef const uint8_t *p
     cdef const uint8_t *end
     cdef uint8_t *read = NULL
-    cdef int32_t _i
-    cdef int codec
+    cdef int codec, answer
     cdef int64_t key, value
     if b.magic == 2:
         read_header(b.p, &h)
@@ -343,65 +433,89 @@ cdef int append_batch(Builder builder, const Entry *b, Scratch *scratch) except 
         codec = h.attributes & CODEC_MASK
         if codec != NONE:
             if unpack(&s, scratch, codec, p, b.size - RECORDS, <uint64_t>UNLIMITED) == NO_MEMORY:
-                raise MemoryError()
+                return NO_ROOM
             p = scratch.arena
             end = p + s.delivered
             if s.halted:  # the records are those that Kafka's parser got
                 read = as_read(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS, <uint64_t>UNLIMITED,
                         STREAM_PARSER, h.records_count, 0x7FFFFFFF)
                 if read is NULL:
-                    raise MemoryError()
+                    return NO_ROOM
                 p = read
                 end = read + s.delivered
-        try:
-            for _i in range(h.records_count):
-                p = read_record(p, end, &h, &r)
-                if p is NULL:
-                    raise unlike_before()
-                builder.append(&r)
-        finally:
-            free(read)
-        return 0
+        answer = append_records(builder, p, end, &h)
+        free(read)
+        return answer
     structure_alone(&c)
     clear_facts(&f)
     if open_messages(&m, b, scratch, &c, <uint64_t>UNLIMITED, &f) != WALKED:
-        raise MemoryError()
+        return NO_ROOM
     r.headers_count = 0
     while next_message(&m, &message, 0, &f) == MESSAGE:
         key = legacy_key(message.p, message.size, &r.key_length)
         value = legacy_value(message.p, message.size, &r.value_length)
         if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
-            raise unlike_before()
+            return UNLIKE_BEFORE
         r.timestamp = message.timestamp
         r.key = message.p + key
         r.value = message.p + value
-        builder.append(&r)
-    return 0
+        if not append(builder, &r):
+            return NO_ROOM
+    return APPENDED
 
 
-cdef object unlike_before():
-    return BatchvalError("the batch does not hold the records that were just found in it; has its memory been changed?")
+cdef int append_records(Builder *builder, const uint8_t *p, const uint8_t *end, const BatchHeader *h) noexcept nogil:
+    cdef Record r
+    cdef int32_t _i
+    for _i in range(h.records_count):
+        p = read_record(p, end, h, &r)
+        if p is NULL:
+            return UNLIKE_BEFORE
+        if not append(builder, &r):
+            return NO_ROOM
+    return APPENDED
+
+
+cdef int append_all(Builder *builder, const uint8_t *p, size_t n, Scratch *scratch) noexcept nogil:
+    cdef Entry b
+    cdef size_t at = 0
+    cdef int answer
+    while next_batch(p + at, n - at, &b) == BATCH:
+        answer = append_batch(builder, &b, scratch)
+        if answer != APPENDED:
+            return answer
+        at += b.size
+    return APPENDED
 
 
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v):
     """All accepted records in new bytes; completes the verdict's statistics and asks rule 40."""
-    cdef Builder builder = Builder()
-    cdef Entry b, first
-    cdef size_t at = 0
-    builder.out = Out()
+    cdef Builder builder
+    cdef Entry first
+    cdef int answer
+    memset(&builder, 0, sizeof(Builder))
     builder.magic = d.to_magic
     builder.codec = v.target
-    builder.level = None if policy.level == DEFAULT_LEVEL else policy.level
     builder.log_append_time = policy.log_append_time
     builder.base_offset = d.first_offset
     builder.now = d.now
     builder.base_timestamp = NO_TIMESTAMP
     builder.max_timestamp = NO_TIMESTAMP
-    next_batch(p, n, &first)
-    while next_batch(p + at, n - at, &b) == BATCH:
-        append_batch(builder, &b, scratch)
-        at += b.size
-    result = builder.build(first.p, first.magic, d.leader_epoch)
+    try:
+        with nogil:
+            answer = append_all(&builder, p, n, scratch)
+        if answer == NO_ROOM:
+            raise MemoryError()
+        if answer == UNLIKE_BEFORE:
+            raise BatchvalError("the batch does not hold the records that were just found in it; "
+                    "has its memory been changed?")
+        next_batch(p, n, &first)
+        level = None if policy.level == DEFAULT_LEVEL else policy.level
+        result = build(&builder, first.p, first.magic, d.leader_epoch, level)
+    finally:
+        with nogil:
+            free(builder.out.data)
+            free(builder.headers.data)
     v.temporary_bytes = <int32_t>(
         <uint32_t>v.temporary_bytes + <uint32_t>builder.sizes + <uint32_t>header_size(d.to_magic, v.target))
     return result

@@ -57,7 +57,7 @@ cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h
     cdef Facts f
     cdef Stream s
     clear_facts(&f)
-    no_errors(call.scratch, call.door.strict)
+    no_errors(call.scratch)
     open_stream(&s, call.scratch, h.attributes & CODEC_MASK, 2, p, n, call.door.limit, False)
     if s.status == DAMAGED or walk(&s, h, &call.checks, &f, SKIP_PARSER) != WALKED:
         return False

@@ -23,7 +23,7 @@ from batchval.core.legacy cimport (
     open_messages,
 )
 from batchval.core.records cimport WALKED, Checks, Facts, clear_facts, structure_alone
-from batchval.core.scratch cimport Scratch, borrow, give_back
+from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 
 from collections import namedtuple
 
@@ -272,6 +272,16 @@ cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit
 
 cdef int count_all(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs, uint64_t limit,
         Scratch *scratch, Counts *c) noexcept nogil:
+    """Called with the GIL, which is released when the work is long."""
+    cdef int stopped
+    begin_work(scratch, n > NOGIL_ABOVE)
+    stopped = count_each(p, n, first, walk, check_crcs, limit, scratch, c)
+    end_work(scratch)
+    return stopped
+
+
+cdef int count_each(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs, uint64_t limit,
+        Scratch *scratch, Counts *c) noexcept nogil:
     cdef Entry b
     cdef int found, stopped
     while True:
@@ -323,13 +333,8 @@ def walk_fetched(buffer, int64_t fetch_offset=0, str decode="records", bint chec
         c.b = 0
         scratch = borrow()
         try:
-            if view.len > NOGIL_ABOVE:
-                with nogil:
-                    stopped = count_all(<const uint8_t *>view.buf, view.len, fetch_offset, walk, check_crcs,
-                            max_decompressed_bytes, scratch, &c)
-            else:
-                stopped = count_all(<const uint8_t *>view.buf, view.len, fetch_offset, walk, check_crcs,
-                        max_decompressed_bytes, scratch, &c)
+            stopped = count_all(<const uint8_t *>view.buf, view.len, fetch_offset, walk, check_crcs,
+                    max_decompressed_bytes, scratch, &c)
         finally:
             give_back(scratch)
     finally:

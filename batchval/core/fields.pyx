@@ -4,17 +4,16 @@ Whoever calls has walked the records before, which finds the same; the bounds ar
 would hand out, or write into a batch, the memory that follows.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-
-import re
+from libc.string cimport memcpy
 
 from batchval.core.bytes cimport room
 from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport LOG_APPEND_TIME_BIT
 
 
-cdef const uint8_t *read_varint(const uint8_t *p, const uint8_t *end, int64_t *value) noexcept:
+cdef const uint8_t *read_varint(const uint8_t *p, const uint8_t *end, int64_t *value) noexcept nogil:
     cdef uint64_t v = 0
     cdef int shift = 0
     cdef uint8_t b
@@ -29,7 +28,7 @@ cdef const uint8_t *read_varint(const uint8_t *p, const uint8_t *end, int64_t *v
     return NULL
 
 
-cdef const uint8_t *read_int(const uint8_t *p, const uint8_t *end, int32_t *value) noexcept:
+cdef const uint8_t *read_int(const uint8_t *p, const uint8_t *end, int32_t *value) noexcept nogil:
     """As Kafka's readVarint: of a fifth byte only 4 bits count."""
     cdef uint32_t v = 0
     cdef int shift = 0
@@ -45,7 +44,7 @@ cdef const uint8_t *read_int(const uint8_t *p, const uint8_t *end, int32_t *valu
     return NULL
 
 
-cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end, int32_t *length) noexcept:
+cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end, int32_t *length) noexcept nogil:
     """A length, below 0 for null, and where so many bytes start."""
     p = read_int(p, end, length)
     if p is NULL or (length[0] > 0 and <uint64_t>length[0] > room(p, end)):
@@ -53,7 +52,7 @@ cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end, int32_t *le
     return p
 
 
-cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const BatchHeader *h, Record *r) noexcept:
+cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const BatchHeader *h, Record *r) noexcept nogil:
     """A record that a walk has accepted; returns where the next starts."""
     cdef int32_t length = 0, offset_delta = 0, _i
     cdef int64_t timestamp_delta = 0
@@ -96,15 +95,66 @@ cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const Batc
     return p
 
 
-# new String(bytes, UTF_8) makes one U+FFFD of an encoded surrogate, also of one whose last byte is missing
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+cdef const uint8_t *REPLACEMENT = b"\xef\xbf\xbd"
+
+
+cdef uint64_t valid_or_not(const uint8_t *p, uint64_t n, bint *valid) noexcept nogil:
+    """Return the length of the character of UTF-8 at ``p``, or of what Java replaces there by one
+    U+FFFD: the longest start of a character, a byte that cannot start one, an encoded surrogate."""
+    cdef uint8_t first = p[0], low = 0x80, high = 0xBF
+    cdef uint64_t size, i
+    valid[0] = True
+    if first < 0x80:
+        return 1
+    valid[0] = False
+    if first < 0xC2 or first > 0xF4:
+        return 1
+    size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    if first == 0xE0:
+        low = 0xA0
+    elif first == 0xF0:
+        low = 0x90
+    elif first == 0xF4:
+        high = 0x8F
+    if n < 2 or p[1] < low or p[1] > high:
+        return 1
+    if first == 0xED and p[1] >= 0xA0:
+        return 3 if n >= 3 and 0x80 <= p[2] <= 0xBF else 2  # its last byte may be missing
+    for i in range(2, size):
+        if n <= i or p[i] < 0x80 or p[i] > 0xBF:
+            return i
+    valid[0] = True
+    return size
+
+
+cdef uint64_t java_string_into(uint8_t *to, uint64_t most, const uint8_t *p, uint64_t n) noexcept nogil:
+    """Write the bytes of a Java String made of these, as UTF-8: at most ``most``. Returns how many;
+    with NULL it only counts."""
+    cdef uint64_t made = 0, size, piece
+    cdef bint valid = True
+    while n:
+        size = valid_or_not(p, n, &valid)
+        piece = size if valid else 3
+        if piece > most - made:
+            break
+        if to is not NULL:
+            memcpy(to + made, p if valid else REPLACEMENT, piece)
+        made += piece
+        p += size
+        n -= size
+    return made
 
 
 cdef bytes java_string(const uint8_t *p, int32_t n):
     """Header keys go through a Java String: what is not UTF-8 comes out as replacement characters."""
+    cdef uint64_t size = n, made
+    cdef uint8_t *to
     raw = PyBytes_FromStringAndSize(<const char *>p, n)
-    try:
-        raw.decode("utf-8")
-        return raw
-    except UnicodeDecodeError:
-        return _SURROGATE.sub(b"\xef\xbf\xbd", raw).decode("utf-8", "replace").encode("utf-8")
+    p = <const uint8_t *>PyBytes_AS_STRING(raw)
+    with nogil:
+        made = java_string_into(NULL, <uint64_t>-1, p, size)
+    string = PyBytes_FromStringAndSize(NULL, made)
+    to = <uint8_t *>PyBytes_AS_STRING(string)
+    with nogil:
+        java_string_into(to, made, p, size)
+    return string

@@ -63,7 +63,6 @@ cdef struct Stream:
     uint8_t delivery
     uint8_t codec
     uint8_t magic
-    bint native  # the provider of the codecs, which may be switched while the stream is read
     bint keep  # the arena keeps everything; else bytes behind `at` are forgotten
     bint soft_end  # Kafka would see one -1 here and then go on
     bint soft_end_unread  # it was met, but nobody has read that -1 yet
@@ -83,6 +82,8 @@ cdef bint refill(Stream *s) noexcept nogil
 cdef int unpack(Stream *s, Scratch *scratch, int codec, const uint8_t *source, size_t size,
         uint64_t limit) noexcept nogil
 cdef uint64_t stated_size(int codec, const uint8_t *p, uint64_t n) noexcept nogil
+
+cdef void copy_unlocked(uint8_t *to, const uint8_t *source, size_t n) noexcept
 
 cdef inline uint64_t position(const Stream *s) noexcept nogil:
     """How many bytes the reader has taken."""

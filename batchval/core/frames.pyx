@@ -18,7 +18,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy, memmove
 
-from batchval.compression.blocks cimport BLOCKS, native
+from batchval.compression.blocks cimport Blocks
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, le16, le24, le32, le64, room
 from batchval.core.crc32c cimport crc32_of
@@ -27,13 +27,20 @@ from batchval.core.gzip cimport (
     inflate_size, next_gzip_member,
 )
 from batchval.core.layout cimport GZIP, LZ4, NONE, SNAPPY, ZSTD
-from batchval.core.scratch cimport Scratch, arena_reserve, ring_reserve
+from batchval.core.scratch cimport Scratch, arena_reserve, ring_reserve, spend
 from batchval.core.snappy cimport SNAPPY_SLACK, snappy_decode, snappy_length
 from batchval.core.xxh32 cimport xxh32_add, xxh32_of, xxh32_start, xxh32_value
 
 from batchval.compression import packages
 
 cdef enum:
+    # What a byte of compressed input may cost, and a piece of a payload beside its bytes, in bytes that are walked:
+    # tables are built, memory is taken.
+    INPUT_WORK = 8
+    PIECE_WORK = 1024
+    LARGE_PIECE = 262144  # may come out of one piece; a larger one is announced before
+    UNLOCK_ABOVE = 65536  # bytes to copy
+
     GZIP_WINDOW = 32768 + 262144  # history, and what one refill brings
     GZIP_LEAST = 65536  # no refill starts with less room
 
@@ -117,7 +124,6 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
     s.delivery = ALL_BEFORE
     s.codec = codec
     s.magic = magic
-    s.native = native()
     s.keep = keep
     s.soft_end = False
     s.soft_end_unread = False
@@ -133,7 +139,10 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
         s.end = p + n
         s.delivered = n
         s.status = ENDED
-    elif codec == GZIP:
+        spend(scratch, n)
+        return
+    spend(scratch, n * INPUT_WORK)
+    if codec == GZIP:
         open_gzip(s)
     elif codec == SNAPPY:
         open_snappy(s)
@@ -164,10 +173,11 @@ cdef bint refill(Stream *s) noexcept nogil:
             brought = refill_snappy(s)
         elif s.codec == LZ4:
             brought = refill_lz4(s)
-        elif s.native:
+        elif s.scratch.blocks is not NULL:
             brought = refill_zstd(s)
         else:
             brought = refill_zstd_by_package(s)
+        spend(s.scratch, room(s.at, s.end) + PIECE_WORK if brought else PIECE_WORK)
     if s.soft_end:
         s.halted = True
         s.mislabelled = True
@@ -284,6 +294,8 @@ cdef bint snappy_block(Stream *s, uint64_t n) noexcept nogil:
         return False
     if not arena_reserve(s.scratch, base + length + SNAPPY_SLACK):
         return no_memory(s)
+    if length > LARGE_PIECE:
+        spend(s.scratch, length)
     if not snappy_decode(s.source + header, n - header, s.scratch.arena + base, length):
         return damaged(s, reasons.SNAPPY_BLOCK, LOST_ABRUPTLY)
     s.source += n
@@ -374,7 +386,7 @@ cdef int64_t lz4_block_by_package(Stream *s, const uint8_t *p, uint32_t size, ui
         return -1
     if block is None:
         return -1
-    memcpy(s.scratch.arena + base, PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block))
+    copy_unlocked(s.scratch.arena + base, <const uint8_t *>PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block))
     return PyBytes_GET_SIZE(block)
 
 
@@ -410,8 +422,11 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
             capacity = size * LZ4_MOST_EXPANSION
         if not arena_reserve(s.scratch, base + capacity):
             return no_memory(s)
-        if s.native:
-            n = BLOCKS.lz4_decompress_safe(<const char *>p, <char *>s.scratch.arena + base, <int>size, <int>capacity)
+        if capacity > LARGE_PIECE:
+            spend(s.scratch, capacity)
+        if s.scratch.blocks is not NULL:
+            n = s.scratch.blocks.lz4_decompress_safe(<const char *>p, <char *>s.scratch.arena + base,
+                    <int>size, <int>capacity)
         else:
             n = lz4_block_by_package(s, p, size, capacity, base)
         if n < 0:
@@ -560,8 +575,9 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
     cdef size_t n, need, capacity
     cdef int kind
     cdef uint8_t *to
+    cdef const Blocks *blocks = s.scratch.blocks
     if s.scratch.zstd_dctx is NULL:
-        s.scratch.zstd_dctx = BLOCKS.zstd_create_dctx()
+        s.scratch.zstd_dctx = blocks.zstd_create_dctx()
         if s.scratch.zstd_dctx is NULL:
             return no_memory(s)
     if not s.state.zstd.in_frame:
@@ -573,8 +589,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
             if 0 < size <= ZSTD_JAVA_SOURCE:
                 if not ring_reserve(s.scratch, ZSTD_RING_LEAST):
                     return no_memory(s)
-                n = BLOCKS.zstd_decompress_dctx(s.scratch.zstd_dctx, s.scratch.ring, h.content_size, s.source, size)
-                if BLOCKS.zstd_is_error(n):
+                n = blocks.zstd_decompress_dctx(s.scratch.zstd_dctx, s.scratch.ring, h.content_size, s.source, size)
+                if blocks.zstd_is_error(n):
                     return damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
                 s.source += size
                 s.state.zstd.whole_end = s.source
@@ -596,15 +612,15 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         # where the whole content would fit Kafka's window buffer, that buffer is as large as the stated content
         history = 2 * (h.window if h.window < ZSTD_BLOCK_MAXIMUM else ZSTD_BLOCK_MAXIMUM) + h.window + 64
         s.state.zstd.content_left = h.content_size if 0 <= h.content_size <= <int64_t>history else <uint64_t>UNLIMITED
-        BLOCKS.zstd_decompress_begin(s.scratch.zstd_dctx)
+        blocks.zstd_decompress_begin(s.scratch.zstd_dctx)
     while True:
-        need = BLOCKS.zstd_next_src_size(s.scratch.zstd_dctx)
+        need = blocks.zstd_next_src_size(s.scratch.zstd_dctx)
         if need == 0:
             s.state.zstd.in_frame = False
             s.state.zstd.whole_end = s.source
             return False
         here = room(s.source, s.source_end)
-        kind = BLOCKS.zstd_next_input_type(s.scratch.zstd_dctx)
+        kind = blocks.zstd_next_input_type(s.scratch.zstd_dctx)
         if kind == ZSTD_BLOCK_HEADER:
             s.state.zstd.raw_block = here > 0 and s.source[0] & 6 == 0
         elif s.state.zstd.raw_block and kind <= ZSTD_LAST_BLOCK and 0 < here < need:  # but not of a checksum
@@ -617,14 +633,16 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         capacity = s.scratch.ring + s.scratch.ring_size - to
         if s.state.zstd.content_left < capacity:
             capacity = s.state.zstd.content_left
-        n = BLOCKS.zstd_decompress_continue(s.scratch.zstd_dctx, to, capacity, s.source, need)
-        if BLOCKS.zstd_is_error(n):
+        n = blocks.zstd_decompress_continue(s.scratch.zstd_dctx, to, capacity, s.source, need)
+        if blocks.zstd_is_error(n):
             return damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
         s.source += need
         if n:
             s.state.zstd.content_left -= n
             s.state.zstd.ring_at += n
             return deliver_from_ring(s, to, n)
+        if kind != ZSTD_BLOCK_HEADER:
+            spend(s.scratch, PIECE_WORK)  # tables may have been built for nothing
 
 
 cdef bint deliver_from_ring(Stream *s, const uint8_t *p, uint64_t n) noexcept nogil:
@@ -640,7 +658,7 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
     """Up to ZSTD_PACKAGE_CHUNK bytes, through Python. The same answers as refill_zstd."""
     cdef FrameHeader h
     cdef uint64_t base = s.delivered if s.keep else 0, n
-    cdef bint small
+    cdef bint small, grown
     try:
         if not s.state.zstd.in_frame:
             if not open_zstd_frame(s, &h):
@@ -654,10 +672,14 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
             s.state.zstd.whole_size = n
             # only this frame is copied: all that is left, for each of many small frames, would be quadratic
             n = n if n else room(s.source, s.source_end)
-            keep_frame(s.scratch, packages.ZstdFrame(PyBytes_FromStringAndSize(<const char *>s.source, n)))
+            content = PyBytes_FromStringAndSize(NULL, n)
+            copy_unlocked(<uint8_t *>PyBytes_AS_STRING(content), s.source, n)
+            keep_frame(s.scratch, packages.ZstdFrame(content))
             s.state.zstd.in_frame = True
         frame = <object>s.scratch.zstd_frame
-        if not arena_reserve(s.scratch, base + ZSTD_PACKAGE_CHUNK):
+        with nogil:  # what there is may be copied
+            grown = arena_reserve(s.scratch, base + ZSTD_PACKAGE_CHUNK)
+        if not grown:
             return no_memory(s)
         n = frame.readinto(PyMemoryView_FromMemory(<char *>s.scratch.arena + base, ZSTD_PACKAGE_CHUNK, PyBUF_WRITE))
         if frame.damaged:
@@ -684,6 +706,15 @@ cdef int keep_frame(Scratch *scratch, frame) except -1:
         Py_INCREF(frame)
         scratch.zstd_frame = <void *>frame
     return 0
+
+
+cdef void copy_unlocked(uint8_t *to, const uint8_t *source, size_t n) noexcept:
+    """memcpy; others may have the GIL while it is long."""
+    if n < UNLOCK_ABOVE:
+        memcpy(to, source, n)
+        return
+    with nogil:
+        memcpy(to, source, n)
 
 
 # ---- what a frame says of itself -----------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ enum { LITERALS = 3 << 8, POINTER = 1 << 14, SPECIAL = 1 << 15 };
 #define INVALID (SPECIAL | 1u << 16)
 #define IS_END_OF_BLOCK(e) (((e) & ~0x3cffu) == END_OF_BLOCK)
 enum { FAR = -1 };             /* not an end: there is input and room enough for coded_fast */
-enum { PAIR_FROM = 12000 };  /* bytes of input left from which packing two literals into an entry pays */
+/* Packing two literals into an entry pays from so many bytes of input left, and once a block has shown that it goes on. */
+enum { PAIR_FROM = 12000, PAIR_AFTER = 256 };
 
 static const uint16_t LENGTH_BASE[29] = {3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
 static const uint8_t LENGTH_EXTRA[29] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
@@ -33,6 +34,7 @@ static const uint8_t DISTANCE_EXTRA[30] = {0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5
 
 static uint32_t LENGTH_SYMBOL[288], DISTANCE_SYMBOL[32], PRECODE_SYMBOL[19]; /* entries without their code's bits */
 static uint32_t FIXED_LENGTHS[LENGTH_TABLE], FIXED_DISTANCES[DISTANCE_TABLE];
+static int FIXED_LENGTH_BITS, FIXED_DISTANCE_BITS;
 static int has_bmi2;
 
 static inline uint32_t entry(uint32_t symbol, uint32_t code_bits)
@@ -42,24 +44,39 @@ static inline uint32_t entry(uint32_t symbol, uint32_t code_bits)
     return (symbol & 0xffff0000u) | code_bits << 10 | (code_bits + extra);
 }
 
-/* Canonical code to table; 0 if zlib takes the code. An incomplete code passes only where it is one symbol of one
- * bit, and never for the code lengths' own code; the unused half stays invalid. */
-static int build(uint32_t *table, int bits, const uint8_t *lengths, int n, const uint32_t *symbols, int one_symbol_passes)
+/* How many codes of each length; 0 if zlib takes the code. An incomplete code passes only where it is one symbol of one
+ * bit, and never for the code lengths' own code. *left: how many codes of 15 bits are unused. */
+static int judge_code(const uint16_t *count, int one_symbol_passes, int *longest, int *left)
 {
-    uint16_t count[17] = {0}, start[17], sorted[288];
-    for (int i = 0; i < n; i++) count[lengths[i]]++;
-    count[0] = 0;
-    int longest = 15;
-    while (longest > 0 && count[longest] == 0) longest--;
-    int left = 1;
+    int n = 15;
+    while (n > 0 && count[n] == 0) n--;
+    *longest = n;
+    *left = 1;
     for (int length = 1; length <= 15; length++) {
-        left = 2 * left - count[length];
-        if (left < 0) return -1;
+        *left = 2 * *left - count[length];
+        if (*left < 0) return -1;
     }
-    if (left > 0 && longest > 0 && (!one_symbol_passes || longest > 1)) return -1;
+    return *left > 0 && n > 0 && (!one_symbol_passes || n > 1) ? -1 : 0;
+}
+
+/* A canonical code that judge_code has taken, to table; of a single symbol's code the unused half stays invalid.
+ * Returns the bits of the table's index: no more than the longest code has, because a table costs its size. A stream may
+ * consist of codes, each for one symbol. */
+static int build(uint32_t *table, int most_bits, const uint16_t *count, int longest, int left, const uint8_t *lengths, int n, const uint32_t *symbols, int one_symbol_passes)
+{
+    uint16_t start[17], sorted[288];
+    int bits = longest < most_bits ? longest : most_bits;
+    if (bits == 0) bits = 1;
     start[1] = 0;
     for (int length = 1; length < 15; length++) start[length + 1] = start[length] + count[length];
-    for (int i = 0; i < n; i++)
+    int i = 0;
+    for (uint64_t eight; i + 8 <= n; i += 8) {
+        memcpy(&eight, lengths + i, 8);
+        if (!eight) continue;
+        for (int j = i; j < i + 8; j++)
+            if (lengths[j]) sorted[start[lengths[j]]++] = (uint16_t)j;
+    }
+    for (; i < n; i++)
         if (lengths[i]) sorted[start[lengths[i]]++] = (uint16_t)i;
     if (left > 0) {
         /* no code at all: zlib waits for a symbol, and as the code lengths' own code it then reads zeros bit by bit */
@@ -68,7 +85,7 @@ static int build(uint32_t *table, int bits, const uint8_t *lengths, int n, const
             table[i] = used;
             table[i + 1] = longest || one_symbol_passes ? INVALID | 1 : used;
         }
-        return 0;
+        return bits;
     }
     /* Codes stand in the stream with their first bit lowest, so the next code is a reversed increment: clear the
      * ones from the top down to the first zero, set that. The table doubles whenever codes get one bit longer. */
@@ -80,7 +97,7 @@ static int build(uint32_t *table, int bits, const uint8_t *lengths, int n, const
             uint32_t zeros = code ^ (filled - 1);
             if (zeros == 0) {
                 for (; filled < 1u << bits; filled *= 2) memcpy(table + filled, table, filled * sizeof *table);
-                return 0;
+                return bits;
             }
             uint32_t bit = 1u << (31 - __builtin_clz(zeros));
             code = (code & (bit - 1)) | bit;
@@ -108,7 +125,7 @@ static int build(uint32_t *table, int bits, const uint8_t *lengths, int n, const
         uint32_t e = entry(symbols[*next++], length - bits);
         for (uint32_t i = sub + (code >> bits); i < end; i += 1u << (length - bits)) table[i] = e;
         uint32_t zeros = code ^ ((1u << length) - 1);
-        if (zeros == 0) return 0;
+        if (zeros == 0) return bits;
         uint32_t bit = 1u << (31 - __builtin_clz(zeros));
         code = (code & (bit - 1)) | bit;
         remaining--;
@@ -116,8 +133,9 @@ static int build(uint32_t *table, int bits, const uint8_t *lengths, int n, const
 }
 
 /* Two literals in one look-up, where both codes fit the index; from the top down, so that partners are still single. */
-static void pair_literals(uint32_t *table)
+static void pair_literals(uint32_t *table, int bits)
 {
+    for (; bits < LENGTH_BITS; bits++) memcpy(table + (1u << bits), table, sizeof *table << bits);
     for (uint32_t i = (1u << LENGTH_BITS) - 1; i > 0; i--) {
         uint32_t first = table[i], first_bits = first & 0xff;
         if (!(first & LITERALS)) continue;
@@ -138,9 +156,10 @@ void inflate_init(void)
     for (int i = 0; i < 32; i++)
         DISTANCE_SYMBOL[i] = i < 30 ? (uint32_t)DISTANCE_BASE[i] << 16 | DISTANCE_EXTRA[i] : INVALID;
     for (int i = 0; i < 19; i++) PRECODE_SYMBOL[i] = (uint32_t)i << 16;
-    build(FIXED_LENGTHS, LENGTH_BITS, lengths, 288, LENGTH_SYMBOL, 1);
+    const uint16_t lengths_count[16] = {[7] = 24, [8] = 152, [9] = 112}, distances_count[16] = {[5] = 32};
+    FIXED_LENGTH_BITS = build(FIXED_LENGTHS, LENGTH_BITS, lengths_count, 9, 0, lengths, 288, LENGTH_SYMBOL, 1);
     memset(lengths, 5, 32);
-    build(FIXED_DISTANCES, DISTANCE_BITS, lengths, 32, DISTANCE_SYMBOL, 1);
+    FIXED_DISTANCE_BITS = build(FIXED_DISTANCES, DISTANCE_BITS, distances_count, 5, 0, lengths, 32, DISTANCE_SYMBOL, 1);
 #if defined(__x86_64__)
     __builtin_cpu_init();
     has_bmi2 = __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
@@ -198,12 +217,28 @@ static void align(Inflate *s)
     s->bit_count = 0;
 }
 
+/* Is the next symbol the end of the block? Then no table need be built. `rank`: how many codes as long come before its. */
+static int ends_at_once(Inflate *s, const uint16_t *count, int length, uint32_t rank)
+{
+    uint32_t code = 0, reversed = 0;
+    if (s->bit_count < length) refill(s);
+    if (s->bit_count < length) return 0;
+    for (int i = 1; i <= length; i++) code = (code + (i > 1 ? count[i - 1] : 0)) << 1;
+    code += rank;
+    for (int i = 0; i < length; i++) reversed |= (code >> i & 1) << (length - 1 - i);
+    if ((s->bits & ((1u << length) - 1)) != reversed) return 0;
+    drop(s, length);
+    return 1;
+}
+
+/* INFLATE_DONE: s->block says whether a symbol follows */
 static int dynamic_header(Inflate *s)
 {
     static const uint8_t ORDER[19] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
-    uint8_t lengths[320], precode_lengths[19] = {0};
-    uint32_t precode[1 << PRECODE_BITS];
-    int some = 0;
+    uint8_t lengths[320], precode_lengths[24] = {0};
+    uint16_t precode_count[16] = {0}, counts[2][16] = {{0}}; /* of lengths, of distances */
+    uint32_t precode[1 << PRECODE_BITS], rank = 0;
+    int longest, left, distance_longest, distance_left;
     refill(s);
     if (s->bit_count < 14) return INFLATE_SHORT;
     int n_lengths = (int)take(s, 5) + 257, n_distances = (int)take(s, 5) + 1, n_precode = (int)take(s, 4) + 4;
@@ -211,37 +246,56 @@ static int dynamic_header(Inflate *s)
     for (int i = 0; i < n_precode; i++) {
         if (s->bit_count < 3) refill(s);
         if (s->bit_count < 3) return INFLATE_SHORT;
-        precode_lengths[ORDER[i]] = (uint8_t)take(s, 3);
-        some |= precode_lengths[ORDER[i]];
+        uint32_t length = take(s, 3);
+        precode_lengths[ORDER[i]] = (uint8_t)length;
+        precode_count[length]++;
     }
-    if (!some) /* zlib takes each length for a 0 of one bit, and minds only then that the end of block has no code */
+    precode_count[0] = 0;
+    if (judge_code(precode_count, 0, &longest, &left)) return INFLATE_BAD;
+    if (!longest) /* zlib takes each length for a 0 of one bit, and minds only then that the end of block has no code */
         return s->bit_count + 8 * (s->in_end - s->in) < n_lengths + n_distances ? INFLATE_SHORT : INFLATE_BAD;
-    if (build(precode, PRECODE_BITS, precode_lengths, 19, PRECODE_SYMBOL, 0)) return INFLATE_BAD;
+    uint32_t precode_mask = (1u << build(precode, PRECODE_BITS, precode_count, longest, left, precode_lengths, 19, PRECODE_SYMBOL, 0)) - 1;
     for (int have = 0; have < n_lengths + n_distances;) {
         if (s->bit_count < 14) refill(s);
-        uint32_t e = precode[s->bits & ((1 << PRECODE_BITS) - 1)];
-        int code_bits = e & 0xff, symbol = e >> 16;
+        uint32_t e = precode[s->bits & precode_mask];
+        int code_bits = e & 0xff, symbol = e >> 16, repeat = 1;
         if (symbol < 16) {
             if (s->bit_count < code_bits) return INFLATE_SHORT;
             drop(s, code_bits);
-            lengths[have++] = (uint8_t)symbol;
-            continue;
+            lengths[have] = (uint8_t)symbol;
+        } else {
+            int extra = symbol == 16 ? 2 : symbol == 17 ? 3 : 7;
+            if (s->bit_count < code_bits + extra) return INFLATE_SHORT;
+            drop(s, code_bits);
+            if (symbol == 16 && have == 0) return INFLATE_BAD;
+            repeat = (int)take(s, extra) + (symbol == 18 ? 11 : 3);
+            if (repeat > n_lengths + n_distances - have) return INFLATE_BAD;
+            symbol = symbol == 16 ? lengths[have - 1] : 0;
+            memset(lengths + have, symbol, (size_t)repeat);
         }
-        int extra = symbol == 16 ? 2 : symbol == 17 ? 3 : 7;
-        if (s->bit_count < code_bits + extra) return INFLATE_SHORT;
-        drop(s, code_bits);
-        if (symbol == 16 && have == 0) return INFLATE_BAD;
-        int repeat = (int)take(s, extra) + (symbol == 18 ? 11 : 3);
-        if (repeat > n_lengths + n_distances - have) return INFLATE_BAD;
-        memset(lengths + have, symbol == 16 ? lengths[have - 1] : 0, (size_t)repeat);
+        if (have <= 256 && have + repeat > 256) rank = counts[0][symbol] + 256u - (uint32_t)have;
+        if (have < n_lengths && have + repeat > n_lengths) {
+            counts[0][symbol] += (uint16_t)(n_lengths - have);
+            counts[1][symbol] += (uint16_t)(have + repeat - n_lengths);
+        } else {
+            counts[have >= n_lengths][symbol] += (uint16_t)repeat;
+        }
         have += repeat;
     }
+    counts[0][0] = counts[1][0] = 0;
     if (lengths[256] == 0) return INFLATE_BAD;
-    if (build(s->length_table, LENGTH_BITS, lengths, n_lengths, LENGTH_SYMBOL, 1)) return INFLATE_BAD;
-    if (build(s->distance_table, DISTANCE_BITS, lengths + n_lengths, n_distances, DISTANCE_SYMBOL, 1)) return INFLATE_BAD;
-    if (s->in_end - s->in >= PAIR_FROM) pair_literals(s->length_table);
+    if (judge_code(counts[0], 1, &longest, &left)) return INFLATE_BAD;
+    if (judge_code(counts[1], 1, &distance_longest, &distance_left)) return INFLATE_BAD;
+    if (ends_at_once(s, counts[0], lengths[256], rank)) {
+        s->block = NO_BLOCK;
+        return INFLATE_DONE;
+    }
+    s->length_bits = build(s->length_table, LENGTH_BITS, counts[0], longest, left, lengths, n_lengths, LENGTH_SYMBOL, 1);
+    s->distance_bits = build(s->distance_table, DISTANCE_BITS, counts[1], distance_longest, distance_left, lengths + n_lengths, n_distances, DISTANCE_SYMBOL, 1);
+    s->pair_at = s->in_end - s->in >= PAIR_FROM ? s->in + PAIR_AFTER : NULL;
     s->lengths = s->length_table;
     s->distances = s->distance_table;
+    s->block = CODED;
     return INFLATE_DONE;
 }
 
@@ -264,13 +318,13 @@ static int open_block(Inflate *s)
     case 1:
         s->lengths = FIXED_LENGTHS;
         s->distances = FIXED_DISTANCES;
+        s->length_bits = FIXED_LENGTH_BITS;
+        s->distance_bits = FIXED_DISTANCE_BITS;
+        s->pair_at = NULL;
         s->block = CODED;
         return INFLATE_DONE;
-    case 2: {
-        int status = dynamic_header(s);
-        if (status == INFLATE_DONE) s->block = CODED;
-        return status;
-    }
+    case 2:
+        return dynamic_header(s);
     default: return INFLATE_BAD;
     }
 }
@@ -338,7 +392,8 @@ static int finish_match(Inflate *s, uint8_t *window, size_t *at, size_t end)
 static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t *window, size_t *at, size_t end)
 {
     const uint32_t *lengths = s->lengths, *distances = s->distances;
-    const uint8_t *in = s->in, *in_safe = s->in_end - 32;
+    const uint32_t length_mask = (1u << s->length_bits) - 1, distance_mask = (1u << s->distance_bits) - 1;
+    const uint8_t *in = s->in, *in_safe = s->pair_at ? s->pair_at : s->in_end - 32; /* PAIR_FROM is far from the end */
     uint8_t *out = window + *at, *out_safe = window + end - 320;
     const uint8_t *oldest = out - (s->produced < INFLATE_HISTORY ? s->produced : INFLATE_HISTORY);
     const uint8_t *begin = out;
@@ -349,18 +404,18 @@ static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t 
 #define DROP(e) (bits >>= ((e) & 0xff), count -= ((e) & 0xff))
 #define LITERAL(e) (out[0] = (uint8_t)((e) >> 16), out[1] = (uint8_t)((e) >> 24), out += (e) >> 8 & 3)
     REFILL();
-    e = lengths[bits & ((1 << LENGTH_BITS) - 1)];
+    e = lengths[bits & length_mask];
     do {
         if (e & LITERALS) {
             DROP(e); LITERAL(e);
-            e = lengths[bits & ((1 << LENGTH_BITS) - 1)];
+            e = lengths[bits & length_mask];
             if (e & LITERALS) {
                 DROP(e); LITERAL(e);
-                e = lengths[bits & ((1 << LENGTH_BITS) - 1)];
+                e = lengths[bits & length_mask];
                 if (e & LITERALS) {
                     DROP(e); LITERAL(e);
                     REFILL();
-                    e = lengths[bits & ((1 << LENGTH_BITS) - 1)];
+                    e = lengths[bits & length_mask];
                     continue;
                 }
             }
@@ -372,7 +427,7 @@ static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t 
                 if (e & LITERALS) {
                     DROP(e); LITERAL(e);
                     REFILL();
-                    e = lengths[bits & ((1 << LENGTH_BITS) - 1)];
+                    e = lengths[bits & length_mask];
                     continue;
                 }
             }
@@ -386,7 +441,7 @@ static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t 
         DROP(e);
         length = VALUE(e, before);
         REFILL();
-        e = distances[bits & ((1 << DISTANCE_BITS) - 1)];
+        e = distances[bits & distance_mask];
         if (__builtin_expect(e & SPECIAL, 0)) {
             if (e & POINTER) {
                 DROP(e);
@@ -399,7 +454,7 @@ static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t 
         distance = VALUE(e, before);
         if (__builtin_expect(distance > (size_t)(out - oldest), 0)) { status = INFLATE_BAD; break; }
         REFILL();
-        e = lengths[bits & ((1 << LENGTH_BITS) - 1)];
+        e = lengths[bits & length_mask];
         uint8_t *to = out;
         const uint8_t *from = out - distance;
         out += length;
@@ -459,7 +514,7 @@ static int coded_near_an_end(Inflate *s, uint8_t *window, size_t *at, size_t end
     for (;;) {
         if (s->in_end - s->in > 32 && end - *at > 320) return FAR;
         refill(s);
-        uint32_t e = select(s, s->lengths, LENGTH_BITS, &outer);
+        uint32_t e = select(s, s->lengths, s->length_bits, &outer);
         if ((e & LITERALS) == 2 << 8) e = (e & 0xff0000u) | 1u << 8 | (e >> 10 & 15); /* one at a time here */
         if (s->bit_count < outer + (int)(e & 0xff)) return INFLATE_SHORT;
         if (e & LITERALS) {
@@ -478,7 +533,7 @@ static int coded_near_an_end(Inflate *s, uint8_t *window, size_t *at, size_t end
         uint32_t length = VALUE(e, s->bits);
         drop(s, (int)(e & 0xff));
         refill(s);
-        e = select(s, s->distances, DISTANCE_BITS, &outer);
+        e = select(s, s->distances, s->distance_bits, &outer);
         if (s->bit_count < outer + (int)(e & 0xff)) return go_back(s, before);
         if (e & SPECIAL) return INFLATE_BAD;
         drop(s, outer);
@@ -507,7 +562,13 @@ int inflate_run(Inflate *s, uint8_t *window, size_t *at, size_t end)
             status = stored(s, window, at, end);
             break;
         default:
+            if (s->pair_at && s->in >= s->pair_at) {
+                pair_literals(s->length_table, s->length_bits);
+                s->length_bits = LENGTH_BITS;
+                s->pair_at = NULL;
+            }
             status = s->in_end - s->in > 32 && end - *at > 320 ? coded_far_from_ends(s, window, at, end) : FAR;
+            if (status == FAR && s->pair_at && s->in >= s->pair_at) continue;
             if (status == FAR) status = coded_near_an_end(s, window, at, end);
             if (status == FAR) status = INFLATE_DONE;
             else if (status == INFLATE_DONE) s->block = NO_BLOCK;

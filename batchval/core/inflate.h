@@ -24,6 +24,8 @@ typedef struct {
     uint32_t match_left, distance;  /* of a match that did not fit */
     uint64_t produced;              /* bytes of this stream so far: no distance may reach further back */
     const uint32_t *lengths, *distances;
+    int length_bits, distance_bits; /* of their indexes */
+    const uint8_t *pair_at;         /* where in the input literals of this block will be paired; NULL: not any more */
     uint32_t length_table[LENGTH_TABLE], distance_table[DISTANCE_TABLE];
 } Inflate;
 

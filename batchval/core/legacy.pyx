@@ -27,6 +27,7 @@ from batchval.core.records cimport (
     BROKER_FAILS, MALFORMED, OUT_OF_MEMORY, OVER_LIMIT, WALKED, Checks, Facts, check_record,
 )
 from batchval.core.scratch cimport Scratch, add_error, arena_reserve
+from batchval.core.scratch cimport Scratch, add_error, spend
 
 cdef enum:  # offsets in a record, which starts at its crc
     RECORD_MAGIC = 4
@@ -148,6 +149,7 @@ cdef int read_entries(Stream *s, Messages *m, const Checks *c, Facts *f) noexcep
         return OUT_OF_MEMORY
     if count == 0:
         return malformed(f, 0, reasons.WRAPPER_EMPTY)
+    spend(s.scratch, whole)
     m.at = s.scratch.arena
     m.end = s.scratch.arena + whole
     return WALKED
@@ -194,6 +196,7 @@ cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const 
     m.mislabelled = False
     m.deep = attributes & CODEC_MASK
     if not m.deep:
+        spend(scratch, entry.size)
         m.at = entry.p
         m.end = entry.p + entry.size
         return WALKED

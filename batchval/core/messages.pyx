@@ -30,7 +30,7 @@ cdef bint judge_messages(const uint8_t *p, size_t n, const Door *d, const Policy
     """v.source says which codec the batch loop found. On acceptance the verdict holds all but the new bytes."""
     cdef bint accepted
     v.target = v.source if policy.target == PRODUCER else policy.target
-    no_errors(scratch, d.strict)
+    no_errors(scratch)
     accepted = validate_messages(p, n, d, policy, scratch, v)
     mark_meters(scratch, v)
     return accepted

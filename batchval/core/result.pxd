@@ -7,6 +7,7 @@ cdef class ValidationResult:
     cdef Verdict v
     cdef RecordError *errors
     cdef int32_t errors_count
+    cdef int32_t errors_seen
     cdef bint judged_messages  # LogValidator's stage has run and accepted
     cdef bint wrote  # offsets were assigned
     cdef int64_t now

@@ -20,9 +20,6 @@ from batchval.errors import BatchvalError, ErrorCode
 from batchval.rules import by_number
 from batchval.types import CompressionType
 
-cdef enum:
-    TAKEN_OVER = 4096  # record errors from which the list is not copied
-
 PATHS = (None, "claims", "shallow", "full", "rebuilt")
 CLAIMS = (None, "trusted", "honest", "lying", "unjudged", "unbound")
 
@@ -74,6 +71,7 @@ cdef class ValidationResult:
     def __cinit__(self):
         self.errors = NULL
         self.errors_count = 0
+        self.errors_seen = 0
         self.judged_messages = False
         self.wrote = False
         self.new_bytes = None
@@ -87,17 +85,12 @@ cdef class ValidationResult:
         cdef size_t size = scratch.errors_count * sizeof(RecordError)
         if scratch.errors_count == 0:
             return 0
-        if scratch.errors_count > TAKEN_OVER:
-            self.errors = scratch.errors
-            self.errors_count = scratch.errors_count
-            scratch.errors = NULL
-            scratch.errors_size = 0
-            return 0
         self.errors = <RecordError *>malloc(size)
         if self.errors is NULL:
             raise MemoryError()
         memcpy(self.errors, scratch.errors, size)
         self.errors_count = scratch.errors_count
+        self.errors_seen = scratch.errors_seen
         return 0
 
     @property
@@ -134,7 +127,7 @@ cdef class ValidationResult:
 
     @property
     def record_errors(self):
-        """[(batch_index, message)] as a ProduceResponse v8 carries them."""
+        """[(batch_index, message)] as a ProduceResponse v8 carries them: the first 1,000."""
         cdef int32_t i
         return [(self.errors[i].index, message_of(self.errors[i].rule, True,
                 self.errors[i].timestamp)) for i in range(self.errors_count)]
@@ -144,6 +137,11 @@ cdef class ValidationResult:
         """[(batch_index, Rule)] for the same records."""
         cdef int32_t i
         return [(self.errors[i].index, by_number(self.errors[i].rule)) for i in range(self.errors_count)]
+
+    @property
+    def record_errors_count(self):
+        """How many records were refused; ``record_errors`` holds the first 1,000 of them."""
+        return self.errors_seen
 
     @property
     def path(self):

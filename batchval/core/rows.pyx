@@ -1,7 +1,7 @@
 """Many batches judged, a row each: the loops behind check_ranges and check_batches."""
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from batchval.core.claims cimport (
     CLAIMED_RECORDS, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, Claims, ClaimsCall, read_claims,
@@ -12,7 +12,11 @@ from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next
 from batchval.core.verdict cimport Door, Policy, Verdict, clear
 from batchval.core.walks cimport fill_checks
 from batchval.core.layout cimport *
-from batchval.core.scratch cimport Scratch
+from batchval.core.scratch cimport Scratch, begin_work, end_work, spend
+
+
+cdef enum:
+    ROW_WORK = 64  # what a row costs beside its records, in bytes that are walked
 
 
 cdef inline int first_batch(const uint8_t *p, size_t n, bint claimed, Entry *b) noexcept nogil:
@@ -27,7 +31,8 @@ cdef inline void as_it_came(BatchColumns columns, size_t i) noexcept nogil:
 
 cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **policy_of,
         const Policy *policy, size_t count, const Door *d, const ClaimsCall *call, const ClaimsCall *calls,
-        Scratch *scratch, BatchColumns columns) noexcept nogil:
+        Scratch *scratch, BatchColumns columns, bint is_long) noexcept nogil:
+    """Called with the GIL, which is released when the work is long."""
     cdef Entry b
     cdef BatchHeader h
     cdef Call c
@@ -35,6 +40,7 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
     cdef size_t i
     cdef int64_t start, length
     cdef int path
+    begin_work(scratch, is_long)
     c.door = d
     c.policy = policy
     c.claims = call
@@ -50,6 +56,7 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
             c.claims = &calls[i]
         columns.runs.length[i] = length
         columns.count = i + 1
+        spend(scratch, (<uint64_t>length >> 2) + ROW_WORK)  # ranges may overlap: their sum counts, not the buffer
         path = judge_row(p + start, length, &c, &v, &h)
         if path:
             put_header_row(&columns.runs, i, &h, start, True)
@@ -61,7 +68,7 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
             continue
         if v.out_of_memory:
             columns.count = i
-            return
+            break
         if v.batches and length >= RECORDS and h.magic == 2:
             put_header_row(&columns.runs, i, &h, start, True)
             if v.stripped:
@@ -71,6 +78,7 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
         else:
             put_empty_row(&columns.runs, i, start)
         put_verdict(&columns.runs, i, &v)
+    end_work(scratch)
 
 
 cdef int judge_resting_rows(const uint8_t *p, size_t n, size_t at, const Door *d, const Policy *policy, bint deep,

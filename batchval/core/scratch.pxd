@@ -1,7 +1,13 @@
 """Memory that a call borrows: grown once, used again by the next call, given back between batches of hostile size."""
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from batchval.compression.blocks cimport Blocks
+
+cdef extern from *:
+    ctypedef struct PyThreadState:
+        pass
 
 cdef struct RecordError:
     int32_t index  # of the record in its batch
@@ -18,10 +24,11 @@ cdef struct Scratch:
     void *zstd_dctx
     void *zstd_frame  # packages.ZstdFrame, a reference of our own
     void *inflate
+    const Blocks *blocks  # the provider of this call, whose functions made zstd_dctx; NULL: the Python packages
+    int64_t work_left  # until the GIL is released: see begin_work
+    PyThreadState *thread_state  # of the caller, while the GIL is released
     RecordError *errors  # the first errors_count of errors_seen
     int32_t errors_count
-    int32_t errors_size
-    int32_t errors_most
     int32_t errors_seen
     int32_t keys_missing
     int32_t magics_differing
@@ -29,10 +36,24 @@ cdef struct Scratch:
     bint one_rule  # all errors broke the same
     bint bad_timestamp  # one was about a timestamp
 
+cdef enum:
+    ERRORS_KEPT = 1000  # of a batch's record errors; all are counted
+
 cdef Scratch *borrow() except NULL
 cdef void give_back(Scratch *scratch) noexcept
+cdef void begin_work(Scratch *scratch, bint is_long) noexcept nogil
+cdef void release_gil(Scratch *scratch) noexcept nogil
+cdef void end_work(Scratch *scratch) noexcept nogil
 cdef bint copy_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil
-cdef void no_errors(Scratch *scratch, bint strict) noexcept nogil
+cdef void no_errors(Scratch *scratch) noexcept nogil
 cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil
+
+
+cdef inline void spend(Scratch *scratch, uint64_t work) noexcept nogil:
+    """Announce work about to be done, in bytes that are walked. Between begin_work and end_work the GIL is released
+    once more was announced than may be done with it."""
+    scratch.work_left -= <int64_t>work
+    if scratch.work_left < 0:
+        release_gil(scratch)

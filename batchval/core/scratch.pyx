@@ -1,5 +1,14 @@
 """A pool of scratch memory: each running call holds one Scratch, so that calls may run without the GIL.
 
+A call releases the GIL when its work turns out to be long, wherever it stands then:
+
+    begin_work   long by the size of the input: releases at once. Else there is a budget
+    spend        takes from the budget before each block is decompressed or walked; releases when it is used up
+    end_work     takes the GIL again, if it was released
+
+What comes out of a batch cannot be seen in its size: 6 kB of zstd hold 10 million records. Most batches are small both
+ways, and the release would cost them more than it gives the others.
+
 Sizes follow bytes that were really produced. The ring alone is reserved ahead, by mmap: pages that nothing was
 written to cost no memory.
 """
@@ -9,10 +18,14 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
-from batchval.compression.blocks cimport BLOCKS
+from batchval.compression.blocks cimport CURRENT
 from batchval.core.layout cimport (
     KEY_MISSING, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )
+
+cdef extern from *:
+    PyThreadState *PyEval_SaveThread() noexcept nogil
+    void PyEval_RestoreThread(PyThreadState *state) noexcept nogil
 
 cdef extern from "sys/mman.h" nogil:
     void *mmap(void *address, size_t size, int protection, int flags, int fd, long offset) noexcept
@@ -24,13 +37,11 @@ cdef enum:
     POOL_SIZE = 64
     KEEP_ARENA = 4 << 20  # larger ones are freed after use
     KEEP_RING = 8 << 20
-    KEEP_ERRORS = 4096
-    # Record errors that are kept; all are counted. A batch of 1 MiB can hold 150,000 records, and a compressed one
-    # hundreds of millions: Kafka would list every one, and 2^24 entries are more than a broker's default heap has
-    # room for.
-    ERRORS_IN_STRICT = 1 << 16
-    ERRORS_IN_KAFKA = 1 << 24
     PAGE = 4096
+    # Bytes that may be walked with the GIL held. The worst records cost 5 ns a byte.
+    WORK_WITH_GIL = 65536
+
+cdef int64_t UNLIMITED_WORK = 0x7FFFFFFFFFFFFFFF
 
 cdef Scratch *POOL[POOL_SIZE]
 cdef int POOLED = 0
@@ -47,12 +58,47 @@ cdef Scratch *borrow() except NULL:
         scratch = <Scratch *>calloc(1, sizeof(Scratch))
         if scratch is NULL:
             raise MemoryError()
-    no_errors(scratch, True)
+        scratch.work_left = UNLIMITED_WORK
+        scratch.blocks = CURRENT
+    if scratch.blocks is not CURRENT:
+        if scratch.zstd_dctx is not NULL:
+            scratch.blocks.zstd_free_dctx(scratch.zstd_dctx)  # of another library, maybe
+            scratch.zstd_dctx = NULL
+        scratch.blocks = CURRENT
+    no_errors(scratch)
     return scratch
 
 
-cdef void give_back(Scratch *scratch) noexcept:
-    global POOLED
+# ---- the GIL -------------------------------------------------------------------------------------------------------
+
+cdef void begin_work(Scratch *scratch, bint is_long) noexcept nogil:
+    """Called with the GIL. Until end_work nothing may touch an object of Python's."""
+    scratch.work_left = WORK_WITH_GIL
+    if is_long:
+        release_gil(scratch)
+
+
+cdef void release_gil(Scratch *scratch) noexcept nogil:
+    scratch.work_left = UNLIMITED_WORK
+    scratch.thread_state = PyEval_SaveThread()
+
+
+cdef void end_work(Scratch *scratch) noexcept nogil:
+    scratch.work_left = UNLIMITED_WORK
+    if scratch.thread_state is not NULL:
+        PyEval_RestoreThread(scratch.thread_state)
+        scratch.thread_state = NULL
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+cdef inline bint has_grown(const Scratch *scratch) noexcept nogil:
+    return (scratch.arena_size > KEEP_ARENA or scratch.copy_size > KEEP_ARENA or scratch.ring_size > KEEP_RING)
+
+
+cdef void shrink(Scratch *scratch) noexcept nogil:
+    """What a batch of hostile size has taken goes back to the system, which takes a millisecond for some MiB."""
     if scratch.arena_size > KEEP_ARENA:
         free(scratch.arena)
         scratch.arena = NULL
@@ -65,13 +111,16 @@ cdef void give_back(Scratch *scratch) noexcept:
         munmap(scratch.ring, scratch.ring_size)
         scratch.ring = NULL
         scratch.ring_size = 0
-    if scratch.errors_size > KEEP_ERRORS:
-        free(scratch.errors)
-        scratch.errors = NULL
-        scratch.errors_size = 0
+
+
+cdef void give_back(Scratch *scratch) noexcept:
+    global POOLED
     if scratch.zstd_frame is not NULL:
         Py_DECREF(<object>scratch.zstd_frame)
         scratch.zstd_frame = NULL
+    if has_grown(scratch):
+        with nogil:
+            shrink(scratch)
     if POOLED < POOL_SIZE:
         POOL[POOLED] = scratch
         POOLED += 1
@@ -81,7 +130,7 @@ cdef void give_back(Scratch *scratch) noexcept:
     if scratch.ring is not NULL:
         munmap(scratch.ring, scratch.ring_size)
     if scratch.zstd_dctx is not NULL:
-        BLOCKS.zstd_free_dctx(scratch.zstd_dctx)
+        scratch.blocks.zstd_free_dctx(scratch.zstd_dctx)
     free(scratch.inflate)
     free(scratch.errors)
     free(scratch)
@@ -129,10 +178,9 @@ cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil:
     return True
 
 
-cdef void no_errors(Scratch *scratch, bint strict) noexcept nogil:
+cdef void no_errors(Scratch *scratch) noexcept nogil:
     scratch.errors_count = 0
     scratch.errors_seen = 0
-    scratch.errors_most = ERRORS_IN_STRICT if strict else ERRORS_IN_KAFKA
     scratch.keys_missing = 0
     scratch.magics_differing = 0
     scratch.last_rule = 0
@@ -142,8 +190,6 @@ cdef void no_errors(Scratch *scratch, bint strict) noexcept nogil:
 
 cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil:
     """One more entry of record_errors. False: no memory."""
-    cdef RecordError *grown
-    cdef int32_t size
     if rule == TIMESTAMP_OUT_OF_RANGE or rule == TIMESTAMP_TYPE_BY_PRODUCER:
         scratch.bad_timestamp = True
     elif rule == KEY_MISSING:
@@ -154,15 +200,12 @@ cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t times
         scratch.one_rule = False
     scratch.last_rule = rule
     scratch.errors_seen += 1
-    if scratch.errors_count == scratch.errors_most:
+    if scratch.errors_count == ERRORS_KEPT:
         return True
-    if scratch.errors_count == scratch.errors_size:
-        size = 64 if scratch.errors_size == 0 else scratch.errors_size * 2
-        grown = <RecordError *>realloc(scratch.errors, size * sizeof(RecordError))
-        if grown is NULL:
+    if scratch.errors is NULL:
+        scratch.errors = <RecordError *>malloc(ERRORS_KEPT * sizeof(RecordError))
+        if scratch.errors is NULL:
             return False
-        scratch.errors = grown
-        scratch.errors_size = size
     scratch.errors[scratch.errors_count].index = index
     scratch.errors[scratch.errors_count].rule = rule
     scratch.errors[scratch.errors_count].timestamp = timestamp

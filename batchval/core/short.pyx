@@ -14,7 +14,7 @@ from batchval.core.claims cimport CLAIMS_TRUSTED, NO_CLAIMS, TRUST_CLAIMS, Claim
 from batchval.core.door cimport Call, judge_row, rests_on_claims
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.layout cimport CODEC_MASK, PATH_CLAIMS, RECORDS, UNUSED_BITS
-from batchval.core.scratch cimport borrow, give_back
+from batchval.core.scratch cimport begin_work, borrow, end_work, give_back
 from batchval.core.validator cimport LogValidator
 from batchval.core.verdict cimport Door, Verdict
 from batchval.core.walks cimport fill_checks
@@ -31,6 +31,15 @@ cdef inline void fill_call(LogValidator validator, Door *d, Call *c, int64_t now
     fill_checks(&c.checks, d, c.policy)
 
 
+cdef int judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+    """Called with the GIL, which is released when the work is long."""
+    cdef int path
+    begin_work(call.scratch, is_long(p, n))
+    path = judge_row(p, n, call, v, h)
+    end_work(call.scratch)
+    return path
+
+
 cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms, int produce_version,
         const ClaimsCall *claims, int *answer) except -1:
     """The path by which the batch may enter, 0 for no. ``answer`` becomes what came of the claims (Verdict.claims)."""
@@ -41,11 +50,7 @@ cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now
     cdef int path
     fill_call(validator, &d, &c, now_ms, produce_version, claims)
     c.scratch = borrow()
-    if is_long(p, n):
-        with nogil:
-            path = judge_row(p, n, &c, &v, &h)
-    else:
-        path = judge_row(p, n, &c, &v, &h)
+    path = judge_one(p, n, &c, &v, &h)
     give_back(c.scratch)
     if path:
         answer[0] = CLAIMS_TRUSTED if path == PATH_CLAIMS else NO_CLAIMS

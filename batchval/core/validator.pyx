@@ -12,28 +12,28 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from batchval.compression.blocks cimport native
 from batchval.core cimport reasons
 from batchval.core.arguments cimport (
-    NOGIL_COMPRESSED, CompiledPolicy, check_pairs, compile_policy, compiled_policy, copy_pairs, every_batch,
-    is_immutable, is_long, is_one_claim, origin_number, read_claims_call, refusing, source_number, source_of,
-    take_buffer, view_of_bytes,
+    BREATH, NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, CompiledPolicy, check_pairs, compile_policy, compiled_policy,
+    copy_pairs,
+    every_batch, is_immutable, is_long, is_one_claim, origin_number, read_claims_call, refusing, source_number,
+    source_of, take_buffer, view_of_bytes,
 )
 from batchval.core.bytes cimport be32
 from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
 from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall, strip_into
 from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.door cimport Call, judge, judge_resting
-from batchval.core.frames cimport UNLIMITED
+from batchval.core.frames cimport UNLIMITED, copy_unlocked
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
 from batchval.core.judge cimport judge_batches, judge_request
 from batchval.core.messages cimport judge_messages
-from batchval.core.verdict cimport Door, clear, conclude
+from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude
 from batchval.core.walks cimport fill_checks
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
 from batchval.core.rows cimport judge_resting_rows, judge_rows
-from batchval.core.scratch cimport Scratch, borrow, give_back
+from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 
 from batchval import kafka_versions
 from batchval.core.continuity import Continuity
@@ -62,7 +62,28 @@ cdef bytes private_copy(const Py_buffer *view):
     """The bytes of a buffer that can change; None where nobody can, and it may be read in place."""
     if is_immutable(view):
         return None
-    return PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
+    return copied(<const uint8_t *>view.buf, view.len)
+
+
+cdef bytes copied(const uint8_t *p, size_t n):
+    copy = PyBytes_FromStringAndSize(NULL, n)
+    copy_unlocked(<uint8_t *>PyBytes_AS_STRING(copy), p, n)
+    return copy
+
+
+cdef void judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+    """Called with the GIL, which is released when the work is long."""
+    begin_work(call.scratch, is_long(p, n))
+    judge(p, n, call, v, h)
+    end_work(call.scratch)
+
+
+cdef void assign_unlocked(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
+    """Called with the GIL, which is released when the work is long: checksums may have to be computed anew."""
+    begin_work(scratch, n >= NOGIL_UNCOMPRESSED)
+    assign_in_place(p, n, d, policy, scratch, v, crc_is_right, to)
+    end_work(scratch)
 
 
 @cython.final
@@ -285,11 +306,7 @@ cdef class LogValidator:
             p = <const uint8_t *>view.buf
             scratch = borrow()
             try:
-                if native():
-                    with nogil:
-                        found = judge_resting_rows(p, view.len, position, &d, &self.compiled, deep, scratch, columns,
-                                &end)
-                else:
+                with nogil:
                     found = judge_resting_rows(p, view.len, position, &d, &self.compiled, deep, scratch, columns, &end)
             finally:
                 give_back(scratch)
@@ -321,7 +338,8 @@ cdef class LogValidator:
                 raise BatchvalError(f"no whole batch at position {position}: has the buffer changed?")
             scratch = borrow()
             try:
-                judge_resting(&b, &d, &self.compiled, deep, scratch, &result.v)
+                with nogil:
+                    judge_resting(&b, &d, &self.compiled, deep, scratch, &result.v)
                 result.v.error_batch = position
                 result.v.valid_bytes = b.size
                 self.finish(result, scratch)
@@ -351,7 +369,6 @@ cdef class LogValidator:
         cdef int64_t *range_of = NULL
         cdef const Policy **policy_of = NULL
         cdef size_t count, i
-        cdef bint long_work
         cdef CompiledPolicy one
         cdef Rejudge again
         cdef ClaimsCall one_call
@@ -388,6 +405,9 @@ cdef class LogValidator:
                     raise MemoryError()
                 kept = []
                 for i in range(count):
+                    if i % BREATH == BREATH - 1:
+                        with nogil:
+                            pass
                     one = compiled_policy(policies[i])
                     kept.append(one)
                     policy_of[i] = &one.policy
@@ -403,20 +423,17 @@ cdef class LogValidator:
                 if calls is NULL:
                     raise MemoryError()
                 for i in range(count):
+                    if i % BREATH == BREATH - 1:
+                        with nogil:
+                            pass
                     read_claims_call(claims[i], d.strict, &calls[i])
             if not columns.reserve(count + 1):
                 raise MemoryError()
             scratch = borrow()
             try:
-                long_work = native() and view.len >= NOGIL_COMPRESSED
-                if long_work:
-                    with nogil:
-                        judge_rows(<const uint8_t *>view.buf, range_of, policy_of, &one.policy
-                                if kept is not None and policy_of is NULL else &self.compiled, count, &d, &one_call,
-                                calls, scratch, columns)
-                else:
-                    judge_rows(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None
-                            and policy_of is NULL else &self.compiled, count, &d, &one_call, calls, scratch, columns)
+                judge_rows(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None
+                        and policy_of is NULL else &self.compiled, count, &d, &one_call, calls, scratch, columns,
+                        view.len >= NOGIL_COMPRESSED)
             finally:
                 give_back(scratch)
             if <size_t>columns.count < count:
@@ -451,11 +468,7 @@ cdef class LogValidator:
         fill_checks(&c.checks, d, &self.compiled)
         result.now = d.now
         result.first_offset = d.first_offset
-        if is_long(p, n):
-            with nogil:
-                judge(p, n, &c, &result.v, &h)
-        else:
-            judge(p, n, &c, &result.v, &h)
+        judge_one(p, n, &c, &result.v, &h)
         return self.finish(result, scratch)
 
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1:
@@ -516,8 +529,10 @@ cdef class LogValidator:
         cdef uint8_t *to = NULL
         if result.v.stripped and n > 0:  # a follower may have skipped it
             own = PyBytes_FromStringAndSize(NULL, n - CLAIMS_SIZE)
-            strip_into(<uint8_t *>PyBytes_AS_STRING(own), p, n, be32(p + BATCH_LENGTH) + LOG_OVERHEAD)
-            p = <const uint8_t *>PyBytes_AS_STRING(own)
+            built = <const uint8_t *>PyBytes_AS_STRING(own)
+            with nogil:
+                strip_into(<uint8_t *>built, p, n, be32(p + BATCH_LENGTH) + LOG_OVERHEAD)
+            p = built
             n -= CLAIMS_SIZE
         if result.v.rebuild:
             started = self.clock_ns() if self.clock_ns is not None else None
@@ -534,14 +549,14 @@ cdef class LogValidator:
             result.new_bytes = output
             return 0
         if own is None or (kept is None and <size_t>PyBytes_GET_SIZE(own) != n):
-            own = PyBytes_FromStringAndSize(<const char *>p, n)
+            own = copied(p, n)
         if kept is None:
             result.new_bytes = own
         else:
             result.new_bytes = view_of_bytes(kept)[:n]
             to = <uint8_t *>view.buf
         if n:  # nobody else has seen these bytes yet
-            assign_in_place(
+            assign_unlocked(
                 <uint8_t *>PyBytes_AS_STRING(own), n, d, &self.compiled, scratch, &result.v, crc_is_right, to)
         return 0
 
@@ -564,7 +579,7 @@ cdef class LogValidator:
         take_buffer(buffer, &view)
         try:
             clear(&result.v)
-            judge_request(<const uint8_t *>view.buf, view.len, &d, &result.v)
+            judge_request(<const uint8_t *>view.buf, view.len, &d, &result.v)  # two headers, no record
             conclude(&d, &result.v)
         finally:
             PyBuffer_Release(&view)
@@ -586,8 +601,9 @@ cdef class LogValidator:
             clear(&result.v)
             scratch = borrow()
             try:
-                judge_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
-                conclude(&d, &result.v)
+                with nogil:
+                    judge_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
+                    conclude(&d, &result.v)
                 self.finish(result, scratch)
                 result.judged_messages = False
             finally:
@@ -621,7 +637,8 @@ cdef class LogValidator:
             result.now = d.now
             result.first_offset = d.first_offset
             if source is None:
-                result.v.source = source_of(p, n)
+                with nogil:
+                    result.v.source = source_of(p, n)
             else:
                 result.v.source = source_number(source)
             scratch = borrow()

@@ -88,7 +88,7 @@ cdef int walk_halting(const Entry *b, const BatchHeader *h, int parser, const Ch
     cdef int answer
     cdef uint8_t *read
     clear_facts(f)
-    no_errors(scratch, d.strict)
+    no_errors(scratch)
     read = as_read(&s, scratch, attributes_of(b) & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS, d.limit, parser,
             h.records_count, c.max_body)
     if read is NULL:
@@ -223,7 +223,7 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     cdef Facts f
     cdef int64_t expected = 0
     cdef int codec
-    no_errors(scratch, d.strict)
+    no_errors(scratch)
     fill_checks(&c, d, policy)
     c.max_body = d.largest_record
     v.path = PATH_FULL

@@ -24,6 +24,8 @@ from batchval.rules import EXTRAS, Rule
 
 __all__ = ["Gate", "Judgement"]
 
+#: Record errors that the answer to one request lists, over all its partitions.
+MAX_RECORD_ERRORS: Final = 1000
 #: Compressed bytes of one request that are decompressed on the loop; more go to a thread.
 INLINE_COMPRESSED: Final = 48 << 10
 #: What they may decompress to there; what says more of itself goes to a thread, too. Measured: 0.2 to 0.3 ms of text or
@@ -214,13 +216,15 @@ class Gate:
 
     def _refuse(self, judgement: Judgement) -> None:
         refusals: list[_Refused | None] = []
+        left = MAX_RECORD_ERRORS
         for result in judgement.results:
             assert result is not None
             if result.ok:
                 refusals.append(None)
             else:
-                errors = [(index, message) for index, message in result.record_errors]
-                refusals.append((int(result.error_code), errors, result.reason))
+                errors = result.record_errors[:left] if left else []
+                left -= len(errors)
+                refusals.append((int(result.error_code), errors, _message(result, len(errors))))
         judgement.refusals = refusals
         judgement.keep = [refusal is None for refusal in refusals]
         judgement.any_left = any(judgement.keep)
@@ -274,6 +278,12 @@ class Gate:
                 reported,
             )
         )
+
+
+def _message(result: ValidationResult, listed: int) -> str:
+    """Return the reason, and how many record errors the answer leaves out."""
+    more = result.record_errors_count - listed
+    return f"{result.reason}; {more} of the record errors are not listed" if more else result.reason
 
 
 def _may_be_compressed(batch: memoryview | bytes) -> bool:

@@ -7,6 +7,8 @@ import os
 import random
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,11 @@ import pytest
 import zstandard
 
 from batchval import compression
-from batchval.compression import native, packages
+from batchval.compression import blocks, native, packages
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
-from tests.support.batches import LZ4, NOW, ZSTD, batch, records
+from batchval.policy import TopicPolicy
+from tests.support.batches import LZ4, NOW, ZSTD, batch, record, records
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -172,3 +175,116 @@ def test_blocks_before_a_damaged_one_come_out_whole() -> None:
     for step in (999, 4096, 131_072):
         assert _content(frame + b"\x07\0\0", step) == (b"".join(blocks), False)
         assert _content(frame[:6] + b"\x07\0\0", step) == (b"", False)
+
+
+# ---- the self-test -------------------------------------------------------------------------------------------------
+
+
+class Spy:
+    """A library of which one function answers something else."""
+
+    def __init__(self, library: ctypes.CDLL, wrong: str = "", answer: int = 0) -> None:
+        self._library = library
+        self._wrong = wrong
+        self._answer = answer
+        self.called: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._library, name)
+
+        class Function:
+            def __setattr__(_, key: str, value: Any) -> None:
+                setattr(function, key, value)
+
+            def __call__(_, *arguments: Any) -> Any:
+                self.called.add(name)
+                answer = function(*arguments)
+                return self._answer if name == self._wrong else answer
+
+        return Function()
+
+
+def test_the_self_test_calls_every_function_that_is_bound() -> None:
+    lz4_library, zstd_library = (Spy(library) for library in native.find().libraries)
+    assert native._lz4_works(lz4_library)  # type: ignore[arg-type]
+    assert native._zstd_works(zstd_library)  # type: ignore[arg-type]
+    assert lz4_library.called == set(native._LZ4)
+    assert zstd_library.called == set(native._ZSTD)
+
+
+@pytest.mark.parametrize("answer", [-1 & 0xFFFFFFFF_FFFFFFFF, 0, 64])
+@pytest.mark.parametrize("name", [*native._LZ4, *native._ZSTD])
+def test_the_self_test_sees_one_function_that_answers_wrongly(name: str, answer: int) -> None:
+    if (name, answer) in {("ZSTD_createDCtx", 64), ("ZSTD_createDCtx", -1 & 0xFFFFFFFF_FFFFFFFF)}:
+        return  # a pointer to nowhere
+    index = 0 if name in native._LZ4 else 1
+    works = native._zstd_works if index else native._lz4_works
+    right = {"ZSTD_freeDCtx": 0, "ZSTD_decompressBegin": 0}.get(name)
+    if name in ("ZSTD_freeDCtx", "ZSTD_decompressBegin") and answer == 64:
+        right = 64  # no error
+    spy = Spy(native.find().libraries[index], name, answer)
+    assert works(spy) == (right == answer)  # type: ignore[arg-type]
+
+
+def test_the_self_test_sees_damage_that_goes_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    libraries = native.find().libraries
+    monkeypatch.setattr(native, "_LZ4_DAMAGED", native._LZ4_BLOCK)
+    monkeypatch.setattr(native, "_ZSTD_DAMAGED", native._ZSTD_FRAME)
+    assert not native._lz4_works(libraries[0])
+    assert not native._zstd_works(libraries[1])
+
+
+# ---- switching -----------------------------------------------------------------------------------------------------
+
+
+def test_the_provider_may_change_while_batches_are_judged() -> None:
+    """A call reads the provider once: one that asked again for each block took the middle of a frame for its start.
+
+    The stages judge again what the fast path refuses, so a wrong verdict took two switches: each as short as can be."""
+    large = [record(i, value=random.Random(i % 97).randbytes(3000)) for i in range(10_000)]  # some 230 blocks
+    good = batch(large, codec=ZSTD)
+    done = threading.Event()
+    answers: list[str] = []
+    compression.use("native")
+    addresses = native.find().addresses
+
+    def judge() -> None:
+        validator = LogValidator(TopicPolicy(max_message_bytes=2**30))
+        while not done.is_set():
+            answers.append(repr(validator.check(good, now_ms=NOW)))
+
+    threads = [threading.Thread(target=judge) for _ in range(2)]
+    try:
+        for thread in threads:
+            thread.start()
+        while len(answers) < 500:
+            for _ in range(500):
+                blocks.bind({})
+                blocks.bind(addresses)
+            time.sleep(0.0001)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert set(answers) == {"<ValidationResult ok path=shallow records=10000 reports=[]>"}
+
+
+def test_the_provider_changes_within_a_call() -> None:
+    """Without a race: Python code runs within the call, between two frames."""
+    half = b"".join(record(i, value=bytes(100)) for i in range(200))
+    frames = [zstandard.ZstdCompressor(write_content_size=False).compress(part) for part in (half[:9000], half[9000:])]
+    data = batch([record(i, value=bytes(100)) for i in range(200)], codec=ZSTD, payload=b"".join(frames))
+    seen: list[int] = []
+    read = packages.ZstdFrame.readinto
+
+    def read_and_switch(self: packages.ZstdFrame, target: memoryview) -> int:
+        seen.append(1)
+        compression.use("native")
+        return read(self, target)
+
+    compression.use("packages")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(packages.ZstdFrame, "readinto", read_and_switch)
+        assert LogValidator().check(data, now_ms=NOW).ok
+    assert compression.provider() == "native"
+    assert len(seen) >= 2, "the second frame was decompressed by another provider"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import random
+import re
 import struct
 import subprocess
 import sys
@@ -11,7 +13,9 @@ from typing import Any
 import pytest
 
 from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
+from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from batchval.policy import TopicPolicy
 from batchval.types import CompressionType, TimestampType
 from tests.contract.sources import ROOT
 from tests.support.batches import (
@@ -141,6 +145,19 @@ def test_header_keys_go_through_a_java_string() -> None:
     keys = {b"\xff": "\ufffd", "ü€𝄞".encode(): "ü€𝄞", b"\xed\xa0\x80": "\ufffd", b"a\xc3": "a\ufffd"}
     data = batch([record(0, headers=[(key, b"") for key in keys])])
     assert [key for key, _ in next(RecordBatch(data).records()).headers] == list(keys.values())
+
+
+def test_header_keys_of_any_bytes() -> None:
+    """As Java's decoder does: one U+FFFD for the longest start of a character, and for a surrogate."""
+    noise = random.Random(8)
+    likely = bytes.fromhex("00417f8090a0bfc0c1c2dfe0e1ecedeeeff0f1f3f4f5ff")
+    keys = [bytes(noise.choices(likely, k=noise.randrange(1, 9))) for _ in range(20_000)]
+    data = batch([record(0, headers=[(key, b"") for key in keys])])
+    surrogate = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+    expected = [surrogate.sub(b"\xef\xbf\xbd", key).decode("utf-8", "replace") for key in keys]
+    assert [key for key, _ in next(RecordBatch(data).records()).headers] == expected
+    rebuilt = LogValidator(TopicPolicy(compression_type="zstd"), mode="kafka").validate(data, now_ms=NOW)
+    assert [key for key, _ in next(RecordBatch(rebuilt.output).records()).headers] == expected
 
 
 def test_negative_lengths_are_null() -> None:

@@ -95,7 +95,7 @@ def while_unpacking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Calla
 
     before = compression.provider()
     monkeypatch.setattr(packages, "lz4_block", hooked(packages.lz4_block))
-    monkeypatch.setattr(packages, "zstd_frame", hooked(packages.zstd_frame))
+    monkeypatch.setattr(packages.ZstdFrame, "readinto", hooked(packages.ZstdFrame.readinto))
     compression.use("packages")
     try:
         yield pending.append

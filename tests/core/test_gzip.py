@@ -188,6 +188,78 @@ def test_a_distance_before_the_start() -> None:
     assert inflate(stream)[:2] == ("done", b"1111")
 
 
+@pytest.mark.parametrize("symbols", [1, 2, 3, 5, 9, 40, 256])
+@pytest.mark.parametrize("size", [0, 1, 2, 300, 12_000, 150_000])
+def test_codes_of_every_length(symbols: int, size: int) -> None:
+    """Tables are as large as a code's longest symbol asks for; in long blocks literals are paired."""
+    noise = random.Random(symbols * size)
+    weights = [1.5 ** -(i % 20) for i in range(symbols)]
+    for memory in (1, 9):
+        data = bytes(noise.choices(range(symbols), weights, k=size))
+        stream = zlib.compressobj(9, zlib.DEFLATED, -15, memory, zlib.Z_HUFFMAN_ONLY)
+        packed = stream.compress(data) + stream.flush()
+        assert inflate(packed) == ("done", data, len(packed))
+
+
+class Bits:
+    def __init__(self) -> None:
+        self.value = self.size = 0
+
+    def put(self, value: int, size: int) -> None:
+        self.value |= value << self.size
+        self.size += size
+
+    def code(self, lengths: dict[int, int], symbol: int) -> None:
+        """Canonical, first bit lowest."""
+        ranked = sorted((length, each) for each, length in lengths.items() if length)
+        code = before = 0
+        for length, each in ranked:
+            code <<= length - before
+            if each == symbol:
+                return self.put(int(f"{code:0{length}b}"[::-1], 2), length)
+            code, before = code + 1, length
+        raise AssertionError(symbol)
+
+
+def dynamic_block(lengths: dict[int, int], symbols: list[int], last: bool = False) -> Bits:
+    """Code lengths of five bits each, one distance; then the symbols and the end of the block."""
+    order = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)
+    bits = Bits()
+    bits.put(last, 1)
+    bits.put(2, 2)
+    bits.put(0, 14 - 4)
+    bits.put(15, 4)
+    for each in order:
+        bits.put(4 if each < 16 else 0, 3)
+    for each in [*(lengths.get(i, 0) for i in range(257)), 0]:
+        bits.code(dict.fromkeys(range(16), 4), each)
+    for symbol in [*symbols, 256]:
+        bits.code(lengths, symbol)
+    return bits
+
+
+@pytest.mark.parametrize("longest", range(1, 16))
+def test_blocks_that_end_at_once(longest: int) -> None:
+    """The end of the block may be any symbol of its code. What follows it is another block."""
+    noise = random.Random(longest)
+    lengths = {i: min(i + 1, longest) for i in range(longest + 1)} if longest > 1 else {0: 1, 1: 1}
+    for end in lengths:
+        code = {(256 if i == end else i): length for i, length in lengths.items()}
+        literals = [i for i in code if i != 256]
+        stream, content = Bits(), b""
+        for _ in range(40):
+            symbols = noise.choices(literals, k=noise.choice((0, 0, 1, 2, 30)))
+            block = dynamic_block(code, symbols)
+            stream.put(block.value, block.size)
+            content += bytes(symbols)
+        block = dynamic_block(code, [], last=True)
+        stream.put(block.value, block.size)
+        packed = stream.value.to_bytes(-(-stream.size // 8), "little")
+        assert zlib.decompressobj(-15).decompress(packed) == content
+        assert inflate(packed) == ("done", content, len(packed))
+        assert inflate(packed[:-1])[0] == "short"
+
+
 def test_a_limit_stops_the_output() -> None:
     packed = deflated(bytes(10 << 20), 6, 0)
     status, content, _ = inflate(packed, limit=100_000)
