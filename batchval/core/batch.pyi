@@ -10,7 +10,6 @@ from batchval.types import CompressionType, TimestampType
 # on Python 3.11 numpy's own types do not say that an array is a buffer
 _Buffer: TypeAlias = Buffer | NDArray[Any]
 
-
 class NotABatch(BatchvalError, ValueError): ...
 
 class DecodedRecord(NamedTuple):
