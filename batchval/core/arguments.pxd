@@ -25,7 +25,7 @@ cdef extern from *:
     {
         const char *format = view->format;
         if (view->itemsize != 1) return 0;
-        if (format == NULL) return 1;
+        if (format == NULL || (format[0] == 'B' && format[1] == 0)) return 1;
         if (format[0] != 0 && strchr("@=<>!", format[0]) != NULL) format++;
         return (format[0] == 'B' || format[0] == 'b' || format[0] == 'c') && format[1] == 0;
     }

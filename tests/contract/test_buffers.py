@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from batchval import BatchvalError, LogValidator, RecordBatch, scan_batches
+from batchval.core import claims
+from batchval.core.columns import follow, resynchronise
+from batchval.core.fetched import walk_fetched
 from tests.contract.sources import ROOT
 
 SEGMENT = (ROOT / "fixtures" / "segments" / "codec-none-0" / "00000000000000000000.log").read_bytes()
@@ -26,6 +29,10 @@ DOORS: dict[str, Callable[[Any], Any]] = {
     "check_request": lambda data: LogValidator().check_request(data).ok,
     "scan_batches": lambda data: bool(scan_batches(data)["is_valid"].all()),
     "RecordBatch": lambda data: RecordBatch(data).is_valid,
+    "resynchronise": lambda data: resynchronise(data) == 0,
+    "follow": lambda data: follow(data, 1 << 20) == (0, len(DATA)),
+    "walk_fetched": lambda data: walk_fetched(data).records > 0,
+    "claims": lambda data: claims.strip(claims.attach(data, (1, 2, 0))) == DATA,
 }
 
 
@@ -50,6 +57,12 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "text": lambda: "text",
     "nothing": lambda: None,
     "a list": lambda: [1, 2],
+    "objects": lambda: np.array([b"x", None, 5] * 100, dtype=object),
+    "numbers of eight bytes": lambda: array.array("q", bytes(800)),
+    "floats": lambda: np.zeros(100),
+    "dates": lambda: np.zeros(100, "M8[ms]"),
+    "strings": lambda: np.zeros(100, "S1"),
+    "truths": lambda: memoryview(bytes(800)).cast("?"),
 }
 
 
