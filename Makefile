@@ -1,5 +1,5 @@
 # The doors of this house. Each sets itself up: Python 3.11 or newer, a C compiler and make are enough.
-# A JDK (17 or newer) and Maven add the tests against Apache Kafka itself.
+# A JDK 17 and Maven add the tests against Apache Kafka itself.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

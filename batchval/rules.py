@@ -84,7 +84,7 @@ class Rule(Enum):
     S4 = _Fact("S4", "record-length-unlike-record", _E.INVALID_RECORD, "pl", "a record's stated length is not its length")
     S5 = _Fact("S5", "record-fields-outside-format", _E.INVALID_RECORD, "pl", "a length below -1, record attribute bits, or a header key that is not UTF-8")
     S6 = _Fact("S6", "codec-not-defined", _E.UNSUPPORTED_COMPRESSION_TYPE, "pl", "compression codec 5, 6 or 7")
-    S7 = _Fact("S7", "compressed-stream-damaged", _E.INVALID_RECORD, "pl", "the compressed stream is damaged, mislabelled or overlong, or asks for a zstd window above 2^27")
+    S7 = _Fact("S7", "compressed-stream-damaged", _E.INVALID_RECORD, "pl", "the compressed stream is damaged, mislabelled or overlong, halts before its end, or asks for a zstd window above 2^27")
     S8 = _Fact("S8", "decompressed-too-large", _E.INVALID_RECORD, "pl", "the batch decompresses to more than max_decompressed_bytes")
     S9 = _Fact("S9", "broker-would-fail", _E.INVALID_RECORD, "p", "whatever else Kafka answers with UNKNOWN_SERVER_ERROR")
     S10 = _Fact("S10", "timestamp-below-minus-one", _E.INVALID_TIMESTAMP, "pl", "a record's timestamp is below -1")

@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from batchval.core.batch import batches
+from batchval.core.result import ValidationResult
 from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, ErrorCode
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.types import AppendOrigin, CompressionType
 
-__all__ = ["Disagreement", "NotACase", "compare", "read_cases"]
+__all__ = ["Disagreement", "NotACase", "compare", "kafka_refuses", "read_cases", "strict_results"]
 
 Case = dict[str, Any]
 Answer = dict[str, Any]
@@ -369,9 +370,60 @@ def compare_log(case: Case) -> Iterator[Disagreement]:
         yield Disagreement(case["id"], "log", "findings", case["expect_log"], found)
 
 
+def kafka_refuses(case: Case) -> int | None:
+    """Return the code with which Kafka's log refuses the case, 0 if it appends it, None if the case does not say.
+
+    Only a client's request passes ProduceRequest.validateRecords, and LogValidator sees only what clients and
+    coordinators append (UnifiedLog.appendAsLeader, appendAsFollower).
+    """
+    expect, origin = case["expect"], case.get("cfg", {}).get("origin", "CLIENT")
+    stages = [*(["request"] if origin == "CLIENT" else []), "analyze"]
+    stages += ["validate"] if origin in ("CLIENT", "COORDINATOR") else []
+    if case.get("profile", "produce") != "produce" or case.get("cfg", {}).get("source", "auto") != "auto":
+        return None
+    for stage in stages:
+        if stage not in expect:
+            return None
+        if not expect[stage].get("ok"):
+            return int(expect[stage].get("code", 0))
+    return int(ErrorCode.MESSAGE_TOO_LARGE) if expect.get("final") == "resize" else 0
+
+
+def strict_results(case: Case) -> dict[str, ValidationResult]:
+    """Judge a case in strict mode with its default extras, by each method that judges one batch."""
+    cfg, batch = case.get("cfg", {}), case["batch"]
+    validator = LogValidator(policy_of(cfg))
+    arguments = _door(cfg)
+    ranged = {name: value for name, value in arguments.items() if name != "first_offset"}
+    results = {"check": validator.check(batch, **arguments), "validate": validator.validate(batch, **arguments)}
+    if arguments["first_offset"] <= 1 << 62:  # check_ranges assumes an offset that leaves room for the records
+        results["check_ranges"] = validator.check_ranges(batch, [(0, len(batch))], **ranged).result(0)
+    return results
+
+
+#: Codecs whose libraries here are others than Kafka's, so that the size of what they recompress differs.
+_OTHER_LIBRARIES = ("snappy", "lz4", "zstd")
+
+
+def compare_promise(case: Case) -> Iterator[Disagreement]:
+    """Strict mode against Kafka's own answers: it accepts only what Kafka accepts, and never answers -1."""
+    refused = kafka_refuses(case)
+    for name, result in strict_results(case).items():
+        if result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            yield Disagreement(case["id"], "strict", f"{name} code", "an error of Kafka's API", -1)
+        if not result.ok or not refused:
+            continue
+        if case["expect"].get("final") == "resize":  # rule 40 is asked by validate, of the bytes that it built
+            target = case.get("cfg", {}).get("target", "producer")
+            codec = result.source.kafka_name if target == "producer" and result.source is not None else target
+            if name != "validate" or codec in _OTHER_LIBRARIES:
+                continue
+        yield Disagreement(case["id"], "strict", f"{name} accepts what Kafka refuses", refused, 0)
+
+
 def compare(case: Case) -> list[Disagreement]:
     """All ways in which our answers to a case differ from what it expects; empty: they agree."""
-    found = list(compare_kafka(case))
+    found = [*compare_kafka(case), *compare_promise(case)]
     if case.get("rule", {}).get("stage", "log") != "log":
         found += compare_rule(case)
     if "expect_strict" in case:

@@ -1,9 +1,9 @@
 """What Kafka's parsers read of a stream that halts before its end.
 
-An lz4 block that decompresses to nothing, or a broken second header in a snappy stream, makes one read of Kafka's stream
-class answer 0 or -1 bytes although more follow. ChunkedBytesStream, which holds up to 2048 bytes between that class and
-the parser, passes this on as an end, as a byte 0xFF or not at all, and its skip may take later bytes before those that
-it holds. This module reads such a payload as these classes do, and writes down what the parser gets:
+An lz4 block that decompresses to nothing, or a broken second header in a snappy stream, makes one read of Kafka's
+stream class answer 0 or -1 bytes although more follow. ChunkedBytesStream, which holds up to 2048 bytes between that
+class and the parser, passes this on as an end, as a byte 0xFF or not at all, and its skip may take later bytes before
+those that it holds. This module reads such a payload as these classes do, and writes down what the parser gets:
 
     skip parser      the fields of records; of keys, values and headers no bytes, but a length of 0
     stream parser    whole records
@@ -17,7 +17,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, room
 from batchval.core.frames cimport ENDED, Stream, open_stream, refill
 from batchval.core.layout cimport LEGACY_SMALLEST, LOG_OVERHEAD, LZ4, NONE
@@ -278,7 +277,7 @@ cdef bint skip_field(Chunked *c, int32_t *length) noexcept nogil:
 
 
 cdef bint skip_record(Chunked *c, int32_t max_body) noexcept nogil:
-    cdef int32_t length = 0, headers = 0, i
+    cdef int32_t length = 0, headers = 0, _i
     cdef int attributes
     cdef uint8_t byte
     if read_varint(c, 5, True, &length) != 0 or length < 0 or length > max_body:
@@ -291,7 +290,7 @@ cdef bint skip_record(Chunked *c, int32_t max_body) noexcept nogil:
         return False
     if not skip_field(c, &length) or not skip_field(c, &length) or read_varint(c, 5, True, &headers) != 0:
         return False
-    for i in range(headers):
+    for _i in range(headers):
         if not skip_field(c, &length) or length < 0 or not skip_field(c, &length):
             return False
     return headers >= 0
@@ -328,10 +327,10 @@ cdef bint copy_entry(Chunked *c, int32_t max_body) noexcept nogil:
 
 
 cdef void read_records(Chunked *c, int32_t records, int parser, int32_t max_body) noexcept nogil:
-    cdef int32_t i
+    cdef int32_t _i
     cdef int probe
     cdef uint8_t byte
-    for i in range(records):
+    for _i in range(records):
         if not (copy_record(c, max_body) if parser == STREAM_PARSER else skip_record(c, max_body)):
             return
     probe = take(c)

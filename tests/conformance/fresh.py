@@ -2,9 +2,10 @@
 
     python tests/conformance/fresh.py --seed S [--cases N] [--kafka-version 3.9] [--keep FILE]
 
-Each case is compared under both codec providers. Prints every disagreement, then the number of cases of each family;
-the last line is ``conformance: N of M agree`` (a case agrees if it does under both). Exit code 0 only if all agree,
-3 where there is no JDK or Maven.
+Each case is compared under both codec providers: mode ``kafka`` must give Kafka's answers, and ``strict`` must refuse
+what Kafka refuses. Prints every disagreement, then the number of cases of each family; the last line is
+``conformance: N of M agree`` (a case agrees if it does under both). Exit code 0 only if all agree, 3 where there is no
+JDK 17 or Maven.
 
 Where Kafka itself ran out of memory, which takes a record or a count that claims about two gigabytes, its answer tells
 of the heap and not of the batch. Such a case is printed, is not compared, and is not among the M. A length above that
@@ -20,13 +21,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from batchval import compression  # noqa: E402
-from batchval.cli.cases import STAGES, Case, NotACase, compare, read_cases  # noqa: E402
+from batchval.cli.cases import STAGES, Case, NotACase, compare, kafka_refuses, read_cases, strict_results  # noqa: E402
 from batchval.errors import BatchvalError  # noqa: E402
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
 from tests.conformance import oracle  # noqa: E402
@@ -35,12 +35,20 @@ DEFAULT_CASES = 2000
 NO_JDK = 3
 
 
-class Count(NamedTuple):
-    """Of each family: how many cases there were, and how many agreed."""
+class Count:
+    """Counts the cases of each family: all, those that agreed, those that Kafka and strict mode refused."""
 
-    total: Counter[str]
-    agree: Counter[str]
-    unanswered: list[str]
+    def __init__(self) -> None:
+        self.total: Counter[str] = Counter()
+        self.agree: Counter[str] = Counter()
+        self.kafka_refused: Counter[str] = Counter()
+        self.strict_refused: Counter[str] = Counter()
+        self.unanswered: list[str] = []
+
+    def refusals(self, case: Case) -> None:
+        """Note what Kafka and strict mode say to a case."""
+        self.kafka_refused[case["family"]] += bool(kafka_refuses(case))
+        self.strict_refused[case["family"]] += not strict_results(case)["validate"].ok
 
 
 def out_of_memory(case: Case) -> bool:
@@ -90,6 +98,7 @@ def disagreements(file: Path, count: Count) -> Iterator[str]:
                     agreed = False
                     yield f"{found} ({name}, {case['family']})"
             count.agree[case["family"]] += agreed
+            count.refusals(case)
     finally:
         compression.use(before)
 
@@ -108,7 +117,7 @@ def main() -> int:
     options = parser.parse_args()
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     print(f"seed {seed}, {options.cases} cases, Kafka {options.kafka_version}", flush=True)
-    count = Count(Counter(), Counter(), [])
+    count = Count()
     with tempfile.TemporaryDirectory() as folder:
         file = options.keep or Path(folder) / "cases.jsonl.gz"
         try:
@@ -118,8 +127,11 @@ def main() -> int:
             return NO_JDK
         for line in disagreements(file, count):
             print(line, flush=True)
+    print(f"{'family':32} {'agree':>16} {'Kafka refuses':>14} {'strict refuses':>15}")
     for family in sorted(count.total):
-        print(f"{family:32} {count.agree[family]:6} of {count.total[family]:6}")
+        agree = f"{count.agree[family]} of {count.total[family]}"
+        print(f"{family:32} {agree:>16} {count.kafka_refused[family]:14} {count.strict_refused[family]:15}")
+    print(f"refused by Kafka: {count.kafka_refused.total()}, by strict: {count.strict_refused.total()}")
     print(f"not compared: {len(count.unanswered)}")
     total, agree = count.total.total(), count.agree.total()
     print(f"conformance: {agree} of {total} agree")

@@ -209,7 +209,7 @@ def test_found_cases_hold_what_kafka_says(kafka):
 def test_fresh_cases_agree(kafka, tmp_path, seed):
     file = tmp_path / "cases.jsonl.gz"
     fresh.make(seed, 400, file)
-    count = fresh.Count(Counter(), Counter(), [])
+    count = fresh.Count()
     assert list(fresh.disagreements(file, count)) == []
     assert count.total.total() == 400
     assert len(count.total) == 102
@@ -225,6 +225,6 @@ def test_fresh_counts_what_does_not_agree(kafka, tmp_path):
     heap["expect"]["analyze"] = {"error": "OutOfMemoryError", "code": -1}
     file = tmp_path / "cases.jsonl"
     file.write_text("".join(json.dumps(case) + "\n" for case in (right, wrong, heap)))
-    count = fresh.Count(Counter(), Counter(), [])
+    count = fresh.Count()
     assert len(list(fresh.disagreements(file, count))) == 3  # one for each provider, and the one not compared
     assert (count.total["f"], count.agree["f"], count.unanswered) == (2, 1, ["a"])

@@ -16,6 +16,7 @@ import itertools
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import snappy
@@ -193,7 +194,12 @@ def gzip_tails() -> Iterator[OddStream]:
             yield OddStream("gzip tail of two, magic 2", batch(records, count, 1, payload=whole))
 
 
+@cache
+def _distinct() -> list[OddStream]:
+    return list(dict.fromkeys(_everything()))
+
+
 def odd_streams(limit: int = 1 << 60) -> list[OddStream]:
     """Return all of them; with ``limit``, every n-th."""
-    found = list(dict.fromkeys(_everything()))
+    found = _distinct()
     return found[:: max(1, -(-len(found) // limit))]

@@ -1,0 +1,144 @@
+"""Strict mode beside Kafka itself, and both modes beside the reference on streams that halt."""
+
+import struct
+
+import pytest
+
+from batchval import compression
+from batchval.core.batch import RecordBatch
+from batchval.core.validator import LogValidator
+from batchval.rules import Rule
+from tests.hostile import strict_kafka
+from tests.hostile.differential import Setup, compare, compare_strict
+from tests.hostile.odd_streams import gzip_tails, odd_streams
+from tests.hostile.seeds import NOW, batch, record
+from tests.hostile.strict_kafka import Answered, oracle
+
+ACCEPTED = Answered(0, 0, "none", 0, 0)
+REFUSED = Answered(0, 0, "none", 87, 0)
+GOOD = batch(record(0, b"k", b"v"), 1)
+#: three stored blocks, and after the first one a block that decompresses to nothing
+EMPTY_BLOCK = bytes.fromhex(
+    "000000000000000000000061ffffffff02ec4aadeb0003000000000000018bcfe568000000018bcfe56800ffffffffffffffffffffffffffff"
+    "0000000104224d186040820500008026000000060100000000020000806b650d00008079146162636465666768696a0000000000"
+)
+
+
+@pytest.fixture
+def kafka():
+    try:
+        oracle.java(answers=True)
+        oracle.jar()
+    except oracle.OracleUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=compression.PROVIDERS)
+def provider(request):
+    before = compression.provider()
+    compression.use(request.param)
+    yield request.param
+    compression.use(before)
+
+
+def test_a_block_that_decompresses_to_nothing_is_refused(provider):
+    result = LogValidator().check(EMPTY_BLOCK, now_ms=NOW)
+    assert (result.ok, result.rule) == (False, Rule.S7)
+    assert LogValidator(mode="kafka").check(EMPTY_BLOCK, now_ms=NOW).rule is Rule.RECORD_MALFORMED
+
+
+@pytest.mark.parametrize("cfg", [{}, {"target": "gzip"}, {"to_magic": 1}, {"max_record_body": 12}], ids=str)
+def test_odd_streams_beside_the_reference(cfg, provider):
+    setup = Setup.of({"now": NOW, **cfg})
+    streams = odd_streams(250)
+    found = {stream.what: what for stream in streams if (what := compare(setup, stream.batch))}
+    found |= {stream.what: what for stream in streams if (what := compare_strict(setup, stream.batch))}
+    assert found == {}
+
+
+def test_gzip_tails_beside_the_reference(provider):
+    setup = Setup.of({"now": NOW})
+    assert [what for stream in gzip_tails() if (what := compare(setup, stream.batch))] == []
+
+
+@pytest.mark.jvm
+def test_odd_and_mutated_batches_beside_kafka(kafka):
+    settings = strict_kafka._plain_setups()
+    judge = strict_kafka.compare(settings, strict_kafka.odd(0, settings, 2400))
+    assert judge.counts["compared"] > 2000
+    assert (judge.findings, judge.kafka_mode) == ([], [])
+    assert 0 < judge.counts["accepted by strict"] < judge.counts["accepted by Kafka"]
+    settings = strict_kafka.setups(77)
+    judge = strict_kafka.compare(settings, strict_kafka.mutated(77, settings, 3000))
+    assert judge.counts["compared"] > 2900
+    assert judge.findings == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "data", "found"),
+    [
+        (ACCEPTED, GOOD, set()),
+        (REFUSED, GOOD, {"check", "validate", "in place", "LogValidator"}),
+        (Answered(0, 2, "", 10_000, 0), GOOD, {"check", "validate", "in place"}),
+        (Answered(87, 0, "none", 0, 0), GOOD, {"check", "validate", "in place"}),
+        (Answered(0, 0, "none", 0, 10), GOOD, {"validate", "in place"}),
+        (REFUSED, b"", set()),
+    ],
+)
+def test_a_broken_promise_is_found(answer, data, found):
+    judge = strict_kafka.Judge([Setup.of({"now": NOW})])
+    judge.group(0, [data], [answer])
+    assert {finding.what.partition(" accepts")[0] for finding in judge.findings} == found
+
+
+def test_header_keys_become_what_java_makes_of_them():
+    """Of an encoded surrogate one U+FFFD, also where its last byte is missing; else as Python replaces."""
+    keys = {
+        b"\xed\xa0": "\ufffd",
+        b"\xed\xbfx": "\ufffdx",
+        b"\xed\xa0\x80\xed\xb0": "\ufffd\ufffd",
+        b"\xed\xa0\xed\xa0\x80": "\ufffd\ufffd",
+        b"\xe0\xa0x": "\ufffdx",
+        b"\xf0\x90\x80": "\ufffd",
+        b"\xed\x9f\xbf": "\ud7ff",
+    }
+    data = batch(record(0, b"k", b"v", 0, [(key, None) for key in keys]), 1)
+    (decoded,) = RecordBatch(data).records()
+    assert [key for key, _ in decoded.headers] == list(keys.values())
+
+
+@pytest.mark.jvm
+def test_header_keys_beside_java(kafka):
+    some = bytes([0x00, 0x41, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1])
+    some += bytes([0xF4, 0xF5, 0xFF])
+    keys = [bytes([a]) for a in some] + [bytes([a, b]) for a in some for b in some]
+    keys += [bytes([a, b, c]) for a in some for b in some for c in some]
+    keys += [bytes([a, b, c, d]) for a in b"\xe0\xed\xf0\xf4" for b in some for c in some for d in some]
+    said = oracle.run("utf8", stdin=b"".join(key.hex().encode() + b"\n" for key in keys)).split()
+    data = batch(record(0, b"k", b"v", 0, [(key, None) for key in keys]), 1)
+    (decoded,) = RecordBatch(data).records()
+    got = [key.encode() for key, _ in decoded.headers]
+    wrong = [key.hex() for key, a, b in zip(keys, said, got, strict=True) if bytes.fromhex(a.decode()) != b]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_missing_key_is_counted_once_kafka_has_the_record(codec, provider):
+    """Kafka looks for bytes after the last record before it hands that record out."""
+    keyless = record(0, None, b"v") + record(1, None, b"w")
+    setup = Setup.of({"now": NOW, "compact": True})
+    whole = setup.kafka.check(batch(keyless, 2, codec), now_ms=NOW)
+    assert (whole.rule, whole.meters["nokey"]) == (Rule.KEY_MISSING, 2)
+    trailing = setup.kafka.check(batch(keyless + b"\0", 2, codec), now_ms=NOW)
+    assert (trailing.rule, trailing.meters.get("nokey", 0)) == (Rule.RECORD_MALFORMED, 1)
+
+
+@pytest.mark.parametrize(("window", "content_size", "rule"), [(0x88, 0, None), (0x89, 0, Rule.RECORD_MALFORMED)])
+def test_zstd_windows_are_judged_alike_by_both_providers(window, content_size, rule, provider):
+    records = record(0, b"k", b"v" * 100)
+    block = struct.pack("<I", len(records) << 3 | 1)[:3] + records
+    small = b"\x28\xb5\x2f\xfd\x80" + bytes([window]) + struct.pack("<I", len(records)) + block
+    unsized = b"\x28\xb5\x2f\xfd\0" + bytes([window]) + block
+    kafka = LogValidator(mode="kafka")
+    assert kafka.check(batch(records, 1, 4, payload=small), now_ms=NOW).ok  # one pass, which asks no window
+    assert kafka.check(batch(records, 1, 4, payload=unsized), now_ms=NOW).rule is rule
