@@ -47,8 +47,8 @@ class KafkaVersion:
     )
     zstd_inter_broker_protocol: str | None = field(
         metadata={
-            "meaning": "Inter-broker protocol below which zstd is refused (rule 20). The oracle of 3.9 has "
-            "the protocol of its own release, so the rule never applies there."
+            "meaning": "Inter-broker protocol below which zstd is refused (rule 20). batchval and the oracle "
+            "assume the protocol of the release, so the rule refuses nothing in the versions of this table."
         }
     )
     message_timestamp_after_max_ms: int = field(
