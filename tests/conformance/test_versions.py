@@ -1,6 +1,6 @@
 """The versions before 4.4: each against the classes of its own release, and all against the table.
 
-    samples     fixtures/corpus/kafka-VERSION.jsonl.gz, written by corpus.py --kafka-version VERSION
+samples     fixtures/corpus/kafka-VERSION.jsonl.gz, written by corpus.py --kafka-version VERSION
 """
 
 import gzip
@@ -45,7 +45,9 @@ def append(case, mode):
 
 def by_clients(cases):
     """Cases in which a client appends, and the codec is what the batch loop finds."""
-    return [c for c in cases if c["cfg"].get("origin", "CLIENT") == "CLIENT" and c["cfg"].get("source", "auto") == "auto"]
+    return [
+        c for c in cases if c["cfg"].get("origin", "CLIENT") == "CLIENT" and c["cfg"].get("source", "auto") == "auto"
+    ]
 
 
 def test_every_version_has_an_oracle_and_a_sample():
@@ -112,7 +114,7 @@ def test_a_length_that_no_array_has_is_compared(version):
 
 
 def test_without_a_version_a_case_is_of_the_default():
-    (case,) = [case for case in read_cases([corpus.FILE])][:1]
+    case = next(read_cases([corpus.FILE]))
     assert case["kafka_version"] == DEFAULT_KAFKA_VERSION
 
 
