@@ -1,8 +1,8 @@
 """The versions of Apache Kafka whose answers batchval gives, and all that differs between them.
 
-``KAFKA_VERSIONS`` is the one table: LogValidator compiles a row into the core, TopicPolicy takes its defaults, and
-docs/rules.md is generated from it. Each version is held to the classes of its own release on Maven Central
-(tests/conformance/oracle). A broker of 2.8 or 3.6 would be one more row.
+``KAFKA_VERSIONS`` is the one table: LogValidator compiles a row into the core, TopicPolicy takes its
+defaults, and docs/rules.md is generated from it. Each version is held to the classes of its own
+release on Maven Central (tests/conformance/oracle). Kafka 2.8 or 3.6 would be one more row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _INT_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class KafkaVersion:
-    """One row of the table. Times are milliseconds, sizes are bytes. docs/rules.md shows each column's ``meaning``."""
+    """One row of the table. Times are milliseconds, sizes are bytes.
+
+    docs/rules.md shows the ``meaning`` of each column.
+    """
 
     name: str
     release: str = field(metadata={"meaning": "Release whose classes are the oracle."})
@@ -47,8 +50,8 @@ class KafkaVersion:
     )
     zstd_inter_broker_protocol: str | None = field(
         metadata={
-            "meaning": "Inter-broker protocol below which zstd is refused (rule 20). The oracle of 3.9 has "
-            "the protocol of its own release, so the rule never applies there."
+            "meaning": "Inter-broker protocol below which zstd is refused (rule 20). batchval and the oracle "
+            "assume the protocol of the release, so the rule refuses nothing in the versions of this table."
         }
     )
     message_timestamp_after_max_ms: int = field(
@@ -119,12 +122,17 @@ def kafka_version(name: str) -> KafkaVersion:
     if row is None:
         nearest = _nearest(name)
         hint = f" (nearest: {nearest})" if nearest else ""
-        raise BatchvalError(f"kafka_version must be one of {', '.join(KAFKA_VERSIONS)}, not {name!r}{hint}")
+        known = ", ".join(KAFKA_VERSIONS)
+        raise BatchvalError(f"kafka_version must be one of {known}, not {name!r}{hint}")
     return row
 
 
 def _nearest(name: str) -> str | None:
-    """Of the same major version the last one before, else the first one after; else the nearest end of the table."""
+    """Return the known version to name for one that is not known.
+
+    Of the same major version the last one before it, else the first one after it; without one, the
+    nearest end of the table.
+    """
     match = _NUMBERS.fullmatch(name.strip())
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Writes docs/rules.md from batchval/rules.py.
+"""Writes docs/rules.md from batchval/rules.py and batchval/kafka_versions.py.
 
     python tools/generate_rules.py            rewrites the file
     python tools/generate_rules.py --check    exit code 1 if it is not up to date
@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "rules.md"
 sys.path.insert(0, str(ROOT))
 
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
 from batchval.rules import Rule  # noqa: E402
 
 _BATCH_LOOP = "UnifiedLog.analyzeAndValidateRecords"
@@ -56,7 +58,8 @@ KAFKA: dict[str, str] = {
 HEAD = """\
 # The rules
 
-Generated from `batchval/rules.py` by `python tools/generate_rules.py`; a test keeps it up to date.
+Generated from `batchval/rules.py` and `batchval/kafka_versions.py`
+by `python tools/generate_rules.py`; a test keeps it up to date.
 
 Every refusal, every report and every finding is a member of `batchval.Rule`, by these ids and slugs: in results, on the
 command line, in JSON, as a folder name in `fixtures/golden/`. The *number* is what columns hold.
@@ -101,6 +104,35 @@ def _rows(rules: Iterable[Rule], where: str) -> Iterable[str]:
         yield "| " + " | ".join(cells) + " |"
 
 
+VERSIONS = f"""
+## Versions of Kafka
+
+`LogValidator(kafka_version="3.9")`, `batchval check --kafka-version 3.9` and the gate's
+`validation.kafka_version` choose the version; the default is {DEFAULT_KAFKA_VERSION}. The table holds all that
+differs between versions. In both modes every other rule is the same. `strict` accepts a subset of
+what the chosen version accepts.
+
+"""
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
+    return "2^63 - 1" if value == 2**63 - 1 else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _versions() -> Iterable[str]:
+    rows = list(KAFKA_VERSIONS.values())
+    yield "| column | " + " | ".join(row.name for row in rows) + " | meaning |"
+    yield "|" + "---|" * (len(rows) + 2)
+    for column in fields(rows[0]):
+        if column.name != "name":
+            cells = " | ".join(_cell(getattr(row, column.name)) for row in rows)
+            yield f"| `{column.name}` | {cells} | {column.metadata['meaning']} |"
+
+
 def generated() -> str:
     """The whole page."""
     families: dict[str, list[Rule]] = {"": [], "S": [], "L": []}
@@ -109,6 +141,7 @@ def generated() -> str:
     parts = [HEAD]
     for (title, text, where), rules in zip(FAMILIES, families.values(), strict=True):
         parts += [f"\n## {title}\n\n{text}\n\n", "\n".join(_rows(rules, where)), "\n"]
+    parts += [VERSIONS, "\n".join(_versions()), "\n"]
     return "".join(parts)
 
 

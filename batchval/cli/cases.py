@@ -1,8 +1,8 @@
 """``batchval conformance``: are our answers Apache Kafka's?
 
 Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``, ``cfg``, ``batch_hex``
-and ``expect``, Kafka's own answer to three independent stages. ``kafka_version`` names the Kafka that answered; without
-it that is 4.4. Golden lines also hold ``profile`` and, asked where they
+and ``expect``, Kafka's own answer to three independent stages. ``kafka_version`` names the Kafka that
+answered; without it that is 4.4. Golden lines also hold ``profile`` and, asked where they
 stand: ``expect_strict``, strict mode's answer; ``rule``, what the line is there to show (id, stage, broken); ``shows``,
 the batch loop's ``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these bytes, with
 ``index_hex`` as its .index file.

@@ -99,7 +99,7 @@ def _total(paths: tuple[Path, ...]) -> int:
     help="Profile for all files. Default: log for .log files, produce for others.",
 )
 @mode_option
-@kafka_version_option("Version of the brokers whose answers these are, and whose defaults a topic has.")
+@kafka_version_option("Version of the brokers: their answers, and the defaults of a topic.")
 @click.option(
     "--extra",
     "extras",

@@ -110,7 +110,10 @@ def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
 
 
 def policy_from(values: tuple[str, ...], *, kafka_version: str = DEFAULT_KAFKA_VERSION, **more: object) -> TopicPolicy:
-    """``max.message.bytes=2097152`` words, as topic configurations are written; the rest has the version's defaults."""
+    """``max.message.bytes=2097152`` words, as topic configurations are written.
+
+    What they leave out has the default of ``kafka_version``.
+    """
     config: dict[str, object] = {key: value for key, value in more.items() if value is not None}
     for value in values:
         key, equals, setting = value.partition("=")

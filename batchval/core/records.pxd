@@ -24,7 +24,9 @@ cdef struct Checks:
     int64_t before_max
     int64_t after_max
     int32_t max_body  # of a compressed record
-    bint checks_length  # what a compressed record states is checked before it is read; else max_body is an array's
+    # the length that a compressed record states is checked before its bytes are read; else max_body is
+    # the longest array of a JVM
+    bint checks_length
     bint compacted
     bint create_time  # the topic's timestamp type
     bint check_records  # key and timestamp rules are asked (not at rest)

@@ -451,9 +451,11 @@ cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i, int32_t offs
     f.previous_delta = offset_delta
 
 
-cdef int odd_length(Stream *s, const Reader *r, const Checks *c, Facts *f, int32_t record, int32_t length,
-        int parser) noexcept nogil:
-    """A compressed record's length below 0 or above the limit. WALKED: this parser reads it and never uses it."""
+cdef int odd_length(Stream *s, const Reader *r, const Checks *c, Facts *f, int32_t record,
+        int32_t length, int parser) noexcept nogil:
+    """A compressed record's length below 0 or above the limit.
+
+    WALKED: this parser reads the length and never uses it."""
     if not c.checks_length and parser == SKIP_PARSER:
         return WALKED
     if length < 0:

@@ -137,7 +137,8 @@ cdef class LogValidator:
     ``profile``   ``produce`` (default): the broker's door. ``log``: what may lie in a segment.
     ``extras``    {"S1": "report", ...}: extras that shall only be reported; the others refuse.
     ``max_decompressed_bytes``  bounds a whole batch in strict mode (S8).
-    ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``; without a policy, that version's defaults.
+    ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``. Without a policy the topic has
+                  the defaults of that version.
     ``clock_ns``  a function that gives nanoseconds, for the conversion time in Kafka's statistics.
 
     A validator holds no scratch memory of its own and may be used by many threads at once. Any contiguous buffer of

@@ -23,7 +23,8 @@ cdef struct Door:  # what a call says, and how the validator was set up
     int64_t first_offset
     int32_t leader_epoch
     int16_t produce_version
-    int16_t first_checked_produce_version  # older requests meet rules 5 to 8 not at all (batchval.kafka_versions)
+    # batchval.kafka_versions: rules 5 to 8 are not asked of older requests
+    int16_t first_checked_produce_version
     int8_t origin
     int8_t to_magic
     int8_t profile

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.batches import NOW, ZSTD, batch, record, records
+from tests.support.batches import NOW, ZSTD, Body, batch, raw, record, records, varint
 
 Run = Callable[..., tuple[int, str, str]]
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
@@ -318,3 +318,30 @@ def test_any_file_name(run: Run, tmp_path: Path, name: str | bytes) -> None:
     assert run("dump", path)[0] == 1
     code, out, _ = run("dump", "--json", path)
     assert os.fsencode(json.loads(out.splitlines()[0])["file"]) == os.fsencode(path)
+
+
+def test_the_version_of_kafka(run: Run, tmp_path: Path) -> None:
+    """A record that is a day ahead, which brokers before 4.0 accept where the topic does not say."""
+    file = write(tmp_path, batch(records(1), base_timestamp=NOW + 86_400_000), name="batches.bin")
+    words = ("check", "--now", NOW, file)
+    assert run(*words, "--kafka-version", "3.9")[0] == 0
+    for version in (("--kafka-version", "4.1"), ("--kafka-version", "4.4"), ()):
+        code, out, _ = run(*words, *version)
+        assert (code, "36 timestamp-out-of-range" in out) == (1, True)
+    hour = ("--config", "message.timestamp.after.max.ms=3600000")
+    assert run(*words, "--kafka-version", "3.9", *hour)[0] == 1
+    assert run(*words, "--kafka-version", "2.8")[0] == 2
+
+
+def test_the_version_of_kafka_changes_the_rule_that_names_a_length(run: Run, tmp_path: Path) -> None:
+    data = batch([raw(Body(), varint(-5))], codec=ZSTD)
+    file = write(tmp_path, data, name="batches.bin")
+    for version, mode, code, rule in (
+        ("3.9", "strict", 1, "S4"),
+        ("3.9", "kafka", 0, ""),
+        ("4.4", "strict", 1, "29"),
+        ("4.4", "kafka", 1, "29"),
+    ):
+        found, out, _ = run("check", "--json", "--now", NOW, "--mode", mode, "--kafka-version", version, file)
+        rules = [line["rule"] for line in map(json.loads, out.splitlines()) if line["type"] == "finding"]
+        assert (found, rules) == (code, [rule] if rule else [])

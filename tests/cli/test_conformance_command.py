@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.batches import NOW, batch, records
+from tests.support.batches import GZIP, NOW, Body, batch, raw, records, varint
 
 Run = Callable[..., tuple[int, str, str]]
 DATA = batch(records(2))
@@ -224,3 +224,27 @@ def test_an_unreadable_file_does_not_hide_the_others(run: Run, tmp_path: Path) -
     code, out, err = run("conformance", tmp_path / "none.jsonl", write(tmp_path, CASE))
     assert (code, out) == (3, "conformance: 1 of 1 agree\n")
     assert err == f"batchval conformance: {tmp_path / 'none.jsonl'}: No such file or directory\n"
+
+
+def test_a_case_is_compared_with_the_version_that_it_names(run: Run, tmp_path: Path) -> None:
+    """Kafka before 4.4 accepts a length that is not the record's."""
+    data = batch([raw(Body(), varint(-5))], codec=GZIP)
+    refused = {"error": "InvalidRecordException", "code": 87}
+    one = case(batch_hex=data.hex(), kafka_version="4.4", expect__validate=refused)
+    path = write(
+        tmp_path, one, one | {"id": "two", "kafka_version": "3.9"}, one | {"id": "three", "kafka_version": "4.1"}
+    )
+    code, out, _ = run("conformance", path)
+    assert code == 1
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["two validate", "three validate", "conformance"]
+    del one["kafka_version"]
+    path = write(tmp_path, one)
+    assert [run("conformance", path, *more)[0] for more in ((), ("--kafka-version", "4.1"))] == [0, 1]
+
+
+@pytest.mark.parametrize("version", ["2.8", 3.9, None])
+def test_a_case_of_an_unknown_version_is_none(run: Run, tmp_path: Path, version: object) -> None:
+    path = write(tmp_path, CASE | {"kafka_version": version})
+    code, _, err = run("conformance", path)
+    assert code == 3
+    assert "kafka_version must be" in err

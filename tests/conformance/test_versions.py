@@ -112,7 +112,7 @@ def test_a_length_that_no_array_has_is_compared(version):
 
 
 def test_without_a_version_a_case_is_of_the_default():
-    (case,) = list(read_cases([corpus.FILE]))[:1]
+    case = next(read_cases([corpus.FILE]))
     assert case["kafka_version"] == DEFAULT_KAFKA_VERSION
 
 

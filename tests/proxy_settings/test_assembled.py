@@ -16,6 +16,7 @@ from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import ConfigError, settings_from
+from tests.support import batches
 from tests.support.proxy import (
     COMPRESSED,
     ScriptedBroker,
@@ -81,6 +82,24 @@ async def test_topics_allow_what_the_file_says_and_others_anything() -> None:
 
     with ScriptedBroker() as broker:
         await with_gate(broker, use, [{"address": "127.0.0.1:0"}], topics={"policies": rules})
+
+
+@pytest.mark.parametrize(("version", "length", "future"), [("3.9", 0, 0), ("4.1", 0, 32), ("4.4", 87, 32)])
+async def test_the_version_of_kafka_decides(version: str, length: int, future: int) -> None:
+    """A length that brokers before 4.4 do not check; a timestamp that brokers before 4.0 do not bound."""
+    of_length = batches.batch([batches.raw(batches.Body(), batches.varint(-5))], codec=batches.GZIP)
+    next_century = batches.batch(base_timestamp=4_200_000_000_000, max_timestamp=4_200_000_000_000)
+
+    async def use(gate: RunningGate) -> None:
+        at = gate.addresses["default"]
+        assert await asked(at, produce_frame(1, ("other", 0, of_length))) == {0: length}
+        assert await asked(at, produce_frame(2, ("bounded", 0, next_century))) == {0: future}
+        assert await asked(at, produce_frame(3, ("other", 0, next_century))) == {0: 0}
+
+    with ScriptedBroker() as broker:
+        validation = {"rules": "kafka", "kafka_version": version}
+        topics = {"policies": [{"match": "bounded", "max.message.bytes": 1000}]}
+        await with_gate(broker, use, [{"address": "127.0.0.1:0"}], validation=validation, topics=topics)
 
 
 @pytest.fixture

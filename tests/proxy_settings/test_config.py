@@ -10,8 +10,9 @@ import yaml
 
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
-from batchval.proxy.config import Settings
+from batchval.proxy.config import Settings, TopicRule
 from batchval.proxy.loading import ConfigError, load, settings_from, shown
+from batchval.proxy.policies import TopicLookup
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
 
@@ -61,6 +62,18 @@ def test_extras_are_reported_unless_told_otherwise() -> None:
     assert extras == {"S1": "refuse"} | {f"S{n}": "report" for n in (2, 3, 4, 5, 6, 7, 9, 10)}
     LogValidator(TopicPolicy(), mode="strict", extras=extras)  # which takes them
     assert settings(validation={"rules": "kafka"}).validation.all_extras == {}
+
+
+def test_the_version_of_kafka_chooses_the_defaults_of_topics() -> None:
+    assert settings().validation.kafka_version == "4.4"
+    assert settings(validation={"kafka_version": "3.9"}).validation.kafka_version == "3.9"
+    rule = TopicRule.model_validate({"match": "*", "max.message.bytes": 5})
+    found = {v: rule.policy(v).message_timestamp_after_max_ms for v in ("3.9", "4.1", "4.4")}
+    assert found == {"3.9": 2**63 - 1, "4.1": 3_600_000, "4.4": 3_600_000}
+    for version, after_max in found.items():
+        policy = TopicLookup([rule], kafka_version=version)("orders")
+        assert policy is not None
+        assert (policy.message_timestamp_after_max_ms, policy.max_message_bytes) == (after_max, 5)
 
 
 # ---- errors --------------------------------------------------------------------------------------------------------
@@ -196,6 +209,8 @@ TOGETHER = [
     ({"validation": {"extras": {"S8": "report"}}}, "S8 is always refused"),
     ({"validation": {"extras": {"S11": "report"}}}, "S11 is not one of S1"),
     ({"validation": {"rules": "kafka", "extras": {"S1": "refuse"}}}, "belong to the rules strict"),
+    ({"validation": {"kafka_version": "2.8"}}, "validation.kafka_version: must be 3.9, 4.1 or 4.4"),
+    ({"validation": {"kafka_version": 3.9}}, 'must be one of 3.9, 4.1, 4.4, in quotes: "3.9"'),
     ({"limits": {"max_bytes_held": 1 << 20}}, "could never pass"),
     ({"limits": {"max_connections": None}}, "must be a whole number"),
     ({"limits": {"threads": True}}, "must be a whole number"),

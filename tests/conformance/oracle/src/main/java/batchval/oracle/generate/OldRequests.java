@@ -10,7 +10,10 @@ import org.apache.kafka.common.record.internal.CompressionType;
 import java.util.Arrays;
 import java.util.Random;
 
-/** Produce v0 to v2 ("produce_v0_v2"): any magic, several messages, no batch, bytes after the last batch. Brokers before 4.0. */
+/**
+ * Produce v0 to v2 ("produce_v0_v2"), which brokers before 4.0 answer: any magic, several messages, no batch, bytes
+ * after the last batch.
+ */
 final class OldRequests {
     private static final int CASES = 240;
     private static final String[] TARGETS = {"producer", "producer", "producer", "uncompressed", "gzip", "zstd"};
