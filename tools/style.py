@@ -2,6 +2,7 @@
 
     python tools/style.py                  since the base commit in tools/style.toml
     python tools/style.py --base 52ad6c8   since another commit, for example before a merge
+    python tools/style.py --wrap           wrap the comments, docstrings and Markdown among them
     python tools/style.py --prune          drop identifiers from tools/style.toml that nothing uses
 
 The words, the limits and the exceptions are data: tools/style.toml. Only added lines are checked,
@@ -189,6 +190,80 @@ def check_lines(
                 yield Finding(place, f"the word {word!r} in the name {identifier}")
 
 
+#: what starts a line of prose, before its text: a comment's sign, a star, a Markdown list's
+_PREFIX = re.compile(r"\s*(?:#:? |// |\* (?!\*)|(?=\S))")
+#: a line that does not go on with the paragraph above it
+_NEW_PARAGRAPH = re.compile(r"\s*(?:[-*+] |\d+\. |\||`|>|#|@|\[|\"{3}|'{3}|\*/|$)")
+
+
+def _wrappable(source: str, name: str) -> set[int]:
+    """Return the numbers of the lines that hold nothing but prose: comments, docstrings,
+    Markdown.
+    """
+    lines = source.split("\n")
+    if name.endswith(".md"):
+        fenced = {
+            number
+            for found in _FENCE.finditer(source)
+            for number in range(source.count("\n", 0, found.start()) + 1, source.count("\n", 0, found.end()) + 2)
+        }
+        return {n for n, line in enumerate(lines, 1) if n not in fenced and line[:4].strip()}
+    found_lines: set[int] = set()
+    for found in (_PYTHON if name.endswith(_PYTHON_FILES) else _C).finditer(source):
+        first = source.count("\n", 0, found.start()) + 1
+        last = source.count("\n", 0, found.end()) + 1
+        text, before = found.group(), source[: found.start()].rstrip(" ")
+        starts_line = not before or before.endswith("\n")
+        is_docstring = text.startswith('"""') and (not before.strip() or before.rstrip().endswith(":"))
+        is_comment = text.startswith(("#", "//", "/*")) and not text.startswith(("#!", "# style:"))
+        ends_line = not lines[last - 1][found.end() - source.rfind("\n", 0, found.end()) - 1 :].strip()
+        if starts_line and ends_line and (is_docstring or is_comment):
+            found_lines.update(range(first, last + 1))
+    return found_lines
+
+
+def wrap(style: Style, name: str, source: str, added: set[int]) -> str:
+    """Return the source with its added lines of prose wrapped; only white space differs.
+
+    The rest of a long line goes to the start of the next one where that goes on with the sentence.
+    """
+    prose, limit = _wrappable(source, name), style.columns
+    lines = [(line, n in added, n in prose) for n, line in enumerate(source.split("\n"), 1)]
+    is_c, i = not name.endswith((*_PYTHON_FILES, ".md")), 0
+    while i < len(lines):
+        line, is_added, is_prose = lines[i]
+        i += 1
+        prefix_found = _PREFIX.match(line)
+        if not (is_added and is_prose and len(line) > limit and prefix_found):
+            continue
+        prefix, body = prefix_found[0], line[prefix_found.end() :]
+        if (ruler := line.rstrip("-")) != line and len(ruler) < limit:
+            lines[i - 1] = (line[:limit], True, True)
+            continue
+        is_table = body.startswith("|") or "   " in body or _ALLOWED_HERE.search(line) is not None
+        cut = line.rfind(" ", len(prefix) + 1, limit + 1)
+        if is_table or cut <= len(prefix) or (is_c and not prefix.strip()):
+            continue
+        head, rest = line[:cut].rstrip(), line[cut:].lstrip()
+        if body.startswith(("- ", "* ", "+ ")):
+            prefix += "  "
+        one_line = body.startswith('"""') and rest.endswith('"""')
+        if one_line:
+            rest = rest.removesuffix('"""').rstrip()
+            lines.insert(i, (prefix + '"""', True, True))
+        if rest.endswith("*/") and is_c and head.lstrip().startswith("/*"):
+            continue
+        follows = i < len(lines) and not one_line and lines[i][2] and "   " not in lines[i][0].strip()
+        text = lines[i][0] if follows else ""
+        next_prefix = _PREFIX.match(text)
+        if follows and next_prefix and next_prefix[0] == prefix and not _NEW_PARAGRAPH.match(text[len(prefix) :]):
+            lines[i] = (f"{prefix}{rest} {text[len(prefix) :]}", True, True)
+        elif rest:
+            lines.insert(i, (prefix + rest, True, True))
+        lines[i - 1] = (head, True, True)
+    return "\n".join(line for line, _, _ in lines)
+
+
 class Git:
     """A repository, and what was added to it since a commit."""
 
@@ -265,6 +340,21 @@ def check(style: Style, root: Path, base: str) -> Iterator[Finding]:
             yield Finding(commit, what)
 
 
+def wrap_all(style: Style, root: Path, base: str) -> list[str]:
+    """Wrap the prose that was added since ``base``; return the names of the changed files."""
+    changed = []
+    added = Git(root).added(base)[0]
+    for name in sorted(filter(style.covers, added)):
+        try:
+            source = (root / name).read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if (wrapped := wrap(style, name, source, added[name])) != source:
+            (root / name).write_text(wrapped, "utf-8")
+            changed.append(name)
+    return changed
+
+
 def choose_base(git: Git, named: str | None, recorded: str) -> tuple[str | None, str]:
     """Return the base commit, or None, and a note if it is not the expected one."""
     if git.run("rev-parse", "--git-dir") is None:
@@ -299,6 +389,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--base", help="the commit to compare with (default: base of tools/style.toml)")
     parser.add_argument("--prune", action="store_true", help="drop unused identifiers from tools/style.toml")
+    parser.add_argument("--wrap", action="store_true", help="wrap the prose among the added lines")
     options = parser.parse_args(arguments)
     style = Style.read()
     if options.prune:
@@ -309,6 +400,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"tools/style.py: {note}", file=sys.stderr)
     if base is None:
         return 2 if options.base else 0
+    if options.wrap:
+        print("wrapped:", *wrap_all(style, ROOT, base))
     found = list(check(style, ROOT, base))
     for finding in found:
         print(finding)

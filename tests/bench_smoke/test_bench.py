@@ -225,7 +225,7 @@ def test_readme_and_baseline_are_written(
     text = readme.read_text()
     assert text.startswith("before\n<!-- bench:start -->\n")
     assert text.endswith("<!-- bench:end -->\nafter\n")
-    assert "old" not in text
+    assert "\nold\n" not in text
     assert result["machine"]["date"][:10] in text
     assert "| lz4 100 × 1000 B |" in text
     saved = json.loads((tmp_path / "results" / "validation.json").read_text())

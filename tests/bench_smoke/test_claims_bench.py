@@ -136,7 +136,7 @@ def test_readme_results_and_chart_are_written(
     text = readme.read_text()
     assert text.startswith("before\n<!-- claims-bench:start -->\n")
     assert text.endswith("<!-- claims-bench:end -->\nafter\n")
-    assert "old" not in text
+    assert "\nold\n" not in text
     assert "| Kafka, full iterator |" not in text  # it did not run
     assert "| batchval, claims path |" in text
     assert (tmp_path / "claims.svg").read_text() == result["svg"]

@@ -8,6 +8,7 @@ import pytest
 
 from tests.chain.conftest import HERE, both_ways
 from tests.interop.kafka_broker import KafkaBroker
+from tests.support.go import QUICK_BUILD
 
 pytestmark = pytest.mark.jvm
 
@@ -17,7 +18,8 @@ SOURCE = HERE / "sarama"
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = str(tmp_path_factory.mktemp("sarama") / "client")
-    subprocess.run(["go", "build", "-mod=readonly", "-o", path, "."], cwd=SOURCE, check=True, timeout=300)
+    build = ["go", "build", "-mod=readonly", *QUICK_BUILD, "-o", path, "."]
+    subprocess.run(build, cwd=SOURCE, check=True, timeout=900)
     return path
 
 

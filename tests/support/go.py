@@ -17,6 +17,9 @@ from pathlib import Path
 
 BUILT = Path(__file__).resolve().parents[2] / "build" / "peers"
 TOOLCHAIN = "v0.0.1-go1.26.0.linux-amd64"
+#: Flags of ``go build`` without optimisations, which would take longer than the tests. Programs
+#: that are built with the same flags share the compiled standard library.
+QUICK_BUILD = ("-ldflags=-s -w", "-gcflags=all=-N -l")
 
 
 class GoMissing(RuntimeError):
@@ -52,8 +55,7 @@ def installed(package: str, version: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
         if not program.exists():
             folder = program.with_suffix(".new")
-            flags = ["-ldflags=-s -w", "-gcflags=all=-N -l"]
-            _run([find_go(), "install", *flags, f"{package}@{version}"], {"GOBIN": str(folder)})
+            _run([find_go(), "install", *QUICK_BUILD, f"{package}@{version}"], {"GOBIN": str(folder)})
             (folder / package.rpartition("/")[2]).replace(program)
             folder.rmdir()
     return program

@@ -296,3 +296,49 @@ def test_prune_drops_names_that_nothing_uses(repository: Repository, tmp_path: P
     gone = tool.prune(STYLE, repository.root, data)
     assert set(gone) == STYLE.identifiers - {"Door", "door"}
     assert tool.Style.read(data).identifiers <= {"Door", "door"}
+
+
+# ---- wrapping --------------------------------------------------------------------------------------
+
+
+def wrapped(name: str, source: str, added: set[int] | None = None) -> str:
+    result = tool.wrap(STYLE, name, source, added or set(range(1, source.count("\n") + 2)))
+    assert "".join(result.split()).replace("#", "") == "".join(source.split()).replace("#", "")
+    assert max(map(len, result.split("\n"))) <= 100 or "x " * 60 in result
+    return result
+
+
+WORDS = "word " * 30
+
+
+def test_comments_and_docstrings_are_wrapped() -> None:
+    assert (
+        wrapped("a.py", f"    # {WORDS.strip()}\n")
+        == f"    # {('word ' * 19).strip()}\n    # {('word ' * 11).strip()}\n"
+    )
+    result = wrapped("a.py", f'def f():\n    """{WORDS.strip()}."""\n')
+    assert result.split("\n")[2:] == [f"    {('word ' * 12).strip()}.", '    """', ""]
+
+
+def test_the_rest_goes_to_the_next_line_of_the_paragraph() -> None:
+    result = wrapped("a.md", f"{WORDS.strip()} end\ngoes on\n\n- {WORDS.strip()}\n- next\n")
+    assert result.split("\n")[1:3] == ["word " * 10 + "end goes on", ""]
+    assert result.split("\n")[4:6] == ["  " + ("word " * 11).strip(), "- next"]
+
+
+def test_code_strings_tables_and_old_lines_are_not_wrapped() -> None:
+    long = "x " * 60
+    for name, source in (
+        ("a.py", f'x = """\n{long}\n"""\n'),
+        ("a.py", f'f(\n    """{long}"""\n)\n'),
+        ("a.py", f'x = "{long}"\n'),
+        ("a.md", f"| {long} |\n"),
+        ("a.md", f"```\n{long}\n```\n"),
+    ):
+        assert wrapped(name, source) == source
+    assert wrapped("a.py", f"# a\n# {long}\n", {1}) == f"# a\n# {long}\n"
+
+
+def test_a_ruler_is_cut() -> None:
+    source = "# ---- a part " + "-" * 100
+    assert tool.wrap(STYLE, "a.py", source, {1}) == source[:100]
