@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from batchval.core import layout
+from batchval.protocol.apis import ApiKey
 from tests.contract.sources import PACKAGE, files
 
 _CONSTANT = re.compile(r"^ +([A-Z][A-Z0-9_]*) = (-?[0-9]+)\b", re.MULTILINE)
@@ -103,3 +104,39 @@ def test_a_position_is_found(path: str, text: str) -> None:
 
 def test_other_numbers_are_not_positions() -> None:
     assert positions("a.py", "SIZE = 8 << 20\nCOUNT = 61\nMAGIC = 2\nkey = row[2:4]\nmagic = header[MAGIC]") == []
+
+
+# ---- API keys ------------------------------------------------------------------------------------------------------
+
+
+def test_python_and_native_code_have_the_same_api_keys() -> None:
+    text = (PACKAGE / "protocol" / "api_keys.pxd").read_text("utf-8")
+    declared = {name: int(value) for name, value in _CONSTANT.findall(text)}
+    assert declared == {name: ApiKey[name] for name in declared}
+    assert declared
+
+
+def keys_declared(path: str, text: str) -> list[str]:
+    """API keys that a file declares under their names."""
+    constants = declarations(text) if path.endswith(".py") else ((n, int(v)) for n, v in _CONSTANT.findall(text))
+    return [
+        f"{path}: {name} = {value}" for name, value in constants if ApiKey.__members__.get(name.strip("_")) == value
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".py", ".pyx", ".pxd"])
+def test_nobody_else_declares_an_api_key(suffix: str) -> None:
+    found = []
+    for file in files(PACKAGE, suffix):
+        path = str(file.relative_to(PACKAGE))
+        if path not in ("protocol/apis.py", "protocol/api_keys.pxd"):
+            found += keys_declared(path, file.read_text("utf-8"))
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("a.py", "_PRODUCE: Final = 0"), ("a.py", "A, FETCH = 0, 1"), ("a.pyx", "    API_VERSIONS = 18\n")],
+)
+def test_an_api_key_is_found(path: str, text: str) -> None:
+    assert keys_declared(path, text)
