@@ -35,10 +35,16 @@ Generated from Kafka {version}'s message definitions by tools/generate_protocol.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["APIS", "Api"]
+__all__ = ["APIS", "Api", "ApiKey"]
 
+
+class ApiKey(IntEnum):
+    """The numbers of the APIs (ApiKeys). api_keys.pxd has some of them for native code."""
+
+{keys}
 
 class Api(NamedTuple):
     """One API. ``addresses_from``: the first version whose response holds hosts and ports (None: none does)."""
@@ -75,7 +81,7 @@ def _addresses(response: Definition) -> int | None:
 
 
 def _apis(definitions: Definitions) -> str:
-    text = APIS_HEAD.format(version=definitions.version)
+    text = APIS_HEAD.format(version=definitions.version, keys=_keys(definitions))
     for api in definitions.apis:
         name = api.name.removesuffix("Request")
         flexible = api.flexible.first if api.flexible else 32768
@@ -86,6 +92,11 @@ def _apis(definitions: Definitions) -> str:
         row += [listeners, str(_addresses(definitions.load(f"{name}Response")))]
         text += f"        Api({', '.join(row)}),\n"
     return text + "    )\n}\n"
+
+
+def _keys(definitions: Definitions) -> str:
+    """A line for each API in rising order: ``    PRODUCE = 0``."""
+    return "".join(f"    {snake(api.name.removesuffix('Request')).upper()} = {api.key}\n" for api in definitions.apis)
 
 
 def _face(names: dict[str, str]) -> str:

@@ -24,14 +24,22 @@ from batchval.audit.state import Last
 from batchval.audit.store import SegmentInfo, Store, one_line, shown, text_of
 from batchval.core.columns import SCHEMA_VERSION
 from batchval.core.continuity import PRODUCERS, Continuity
+from batchval.core.layout import (
+    ATTRIBUTES,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    CRC,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD,
+    MAGIC,
+    PARTITION_LEADER_EPOCH,
+    RECORDS,
+)
 from batchval.errors import BatchvalError
 
 __all__ = ["Entry", "Manifest", "options_word", "to_table"]
 
 _OPTIONS: Final = b"batchval.options"
-_HEADER = 61
-_SIZE_AT, _MAGIC_AT, _CRC_AT, _LAST_OFFSET_DELTA_AT = 8, 16, 17, 23
-_LOG_OVERHEAD = 12
 
 
 @dataclass
@@ -135,21 +143,21 @@ class Manifest:
         store, path = Store.of(segment.uri)
         try:
             with store.open(path) as file:
-                header = bytes(file.read(entry.last.position, _HEADER)[:_HEADER])
+                header = bytes(file.read(entry.last.position, RECORDS)[:RECORDS])
         except OSError:
             return None  # whoever reads it will say why
-        size = int.from_bytes(header[_SIZE_AT:_LOG_OVERHEAD], "big") + _LOG_OVERHEAD
-        crc = int.from_bytes(header[_CRC_AT : _CRC_AT + 4], "big")
+        size = int.from_bytes(header[BATCH_LENGTH:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+        crc = int.from_bytes(header[CRC:ATTRIBUTES], "big")
         return entry if (size, crc) == (entry.last.size, entry.last.crc) and _is_there(header, entry) else None
 
 
 def _is_there(header: bytes, entry: Entry) -> bool:
     """A checksum is of neither offset nor epoch: records sent again to a new leader of a log cut off have the same."""
-    magic = header[_MAGIC_AT] if len(header) == _HEADER else 0
-    offset, epoch = int.from_bytes(header[:8], "big", signed=True), -1
+    magic = header[MAGIC] if len(header) == RECORDS else 0
+    offset, epoch = int.from_bytes(header[:BATCH_LENGTH], "big", signed=True), -1
     if magic >= 2:
-        offset += int.from_bytes(header[_LAST_OFFSET_DELTA_AT : _LAST_OFFSET_DELTA_AT + 4], "big", signed=True)
-        epoch = int.from_bytes(header[_LOG_OVERHEAD:_MAGIC_AT], "big", signed=True)
+        offset += int.from_bytes(header[LAST_OFFSET_DELTA:BASE_TIMESTAMP], "big", signed=True)
+        epoch = int.from_bytes(header[PARTITION_LEADER_EPOCH:MAGIC], "big", signed=True)
     return offset == entry.continuity.last_offset and epoch in (-1, entry.continuity.leader_epoch)
 
 

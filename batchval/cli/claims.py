@@ -15,14 +15,12 @@ import click
 from batchval.cli.options import json_option
 from batchval.core import claims as core_claims
 from batchval.core.batch import RecordBatch
+from batchval.core.layout import CLAIMS_MAGIC, MAGIC
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
 from batchval.report.words import plural
 from batchval.segment.reader import Damage, SegmentFile
-
-_MAGIC_AT = 16
-_CLAIMS_MAGIC = 3
 
 
 class _Batch(NamedTuple):
@@ -31,7 +29,7 @@ class _Batch(NamedTuple):
 
     @property
     def magic(self) -> int:
-        return self.data[_MAGIC_AT]
+        return self.data[MAGIC]
 
 
 class _Unreadable(OSError):
@@ -110,7 +108,7 @@ def show(file: Path, as_json: bool) -> int:
 
 def _true_claims(data: memoryview) -> core_claims.BatchClaims | None:
     """None for magic 0 and 1 too, which have no place for claims."""
-    return core_claims.compute(data) if data[_MAGIC_AT] >= 2 else None
+    return core_claims.compute(data) if data[MAGIC] >= 2 else None
 
 
 def _weaker(carried: core_claims.BatchClaims, true: core_claims.BatchClaims | None) -> bool:
@@ -143,7 +141,7 @@ def strip(file: Path, out: Path) -> int:
     """Writes the batches without claims: those of magic 3 as the batches of magic 2 that they carry."""
 
     def one(batch: _Batch) -> bytes | memoryview:
-        return core_claims.strip(batch.data) if batch.magic == _CLAIMS_MAGIC else batch.data
+        return core_claims.strip(batch.data) if batch.magic == CLAIMS_MAGIC else batch.data
 
     changed, kept = _rewrite(file, out, one)
     _tell(f"{plural(changed, 'batch')} stripped" + (f", {plural(kept, 'batch')} had no claims" if kept else ""))
@@ -158,7 +156,7 @@ def verify(file: Path, as_json: bool) -> int:
     validator = LogValidator(TopicPolicy(accept_claims_header=True), profile="log")
     honest = bad = without = 0
     for position, data in _batches(file):
-        if data[_MAGIC_AT] != _CLAIMS_MAGIC:
+        if data[MAGIC] != CLAIMS_MAGIC:
             without += 1
             continue
         result = validator.rejudge_at_rest(data, 0)

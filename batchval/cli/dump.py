@@ -15,6 +15,7 @@ from batchval.cli.options import accept_claims_option, json_option
 from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch
 from batchval.core.claims import read as read_claims
 from batchval.core.columns import SCHEMA_VERSION
+from batchval.core.layout import CLAIMS_MAGIC
 from batchval.segment.reader import Damage, SegmentFile
 
 _CONTROL_TYPES = {
@@ -26,7 +27,6 @@ _CONTROL_TYPES = {
     5: "KRAFT_VERSION",
     6: "KRAFT_VOTERS",
 }
-_CLAIMS_MAGIC = 3
 _CONTROL_KEY_SIZE = 4  # version:2 type:2
 _MARKER_SIZE = 6  # version:2 coordinator epoch:4
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_.+-]+")
@@ -92,7 +92,7 @@ def rows(path: Path, with_records: bool, accept_claims_header: bool = False) -> 
                 yield {"position": part.position, "size_in_bytes": part.size, "damage": part.kind}
                 continue
             for row in part.columns.rows():
-                if row["magic"] == _CLAIMS_MAGIC:
+                if row["magic"] == CLAIMS_MAGIC:
                     end = row["position"] + row["size_in_bytes"]
                     row.update(_claims(part.data[row["position"] : end]))
                 if with_records:

@@ -1,16 +1,18 @@
 """The short way to a validator, for native callers: most batches may enter, and there is no more to say of them.
 
     accepts   the path by which a batch may enter
-    rests     whether its claims alone let it in
+    rests     whether its claims alone let it in; settled_by_claims asks it for Python
 
 A no says nothing: ``LogValidator.check`` is to be asked then.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release
 from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int64_t, uint8_t
+from libc.string cimport memcpy
 
-from batchval.core.arguments cimport NOGIL_UNCOMPRESSED, is_long
-from batchval.core.claims cimport CLAIMS_TRUSTED, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall
+from batchval.core.arguments cimport NOGIL_UNCOMPRESSED, is_long, take_buffer
+from batchval.core.claims cimport CLAIMS_TRUSTED, NO_CLAIMS, TAG_SIZE, TRUST_CLAIMS, ClaimsCall
 from batchval.core.door cimport Call, judge_row, rests_on_claims
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.layout cimport CODEC_MASK, PATH_CLAIMS, RECORDS, UNUSED_BITS
@@ -80,3 +82,21 @@ cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_
     with nogil:
         yes = rests_on_claims(p, n, &c, &h)
     return yes
+
+
+def settled_by_claims(LogValidator validator, batch, tag, int64_t now_ms, int produce_version):
+    """Return whether the claims in a tag alone let the batch in. Nothing is decompressed; False decides nothing."""
+    cdef Py_buffer view, tag_view
+    cdef ClaimsCall call
+    call.policy = TRUST_CLAIMS
+    call.tagged = True
+    take_buffer(tag, &tag_view, PyBUF_SIMPLE)
+    call.tag_size = tag_view.len
+    if tag_view.len == TAG_SIZE:
+        memcpy(call.tag, tag_view.buf, TAG_SIZE)
+    PyBuffer_Release(&tag_view)
+    take_buffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        return bool(rests(validator, <const uint8_t *>view.buf, view.len, now_ms, produce_version, &call))
+    finally:
+        PyBuffer_Release(&view)

@@ -22,6 +22,7 @@ from struct import Struct
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from batchval.core.columns import BatchColumns
+from batchval.core.layout import ATTRIBUTES, CLAIMS_MAGIC, CRC, MAGIC
 from batchval.core.result import CLAIMS, ValidationResult
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
@@ -37,8 +38,6 @@ MOST_SENDERS = 10_000
 _Decision: TypeAlias = Literal["ignore", "verify", "trust"]
 _Tag: TypeAlias = bytes | bytearray | memoryview
 
-_MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT = 16, 17, 21
-_CLAIMS_MAGIC = 3
 _crc_at = Struct(">I").unpack_from
 
 _PADS_SIZE = 64  # of eight counters: see credit.pyx
@@ -199,7 +198,7 @@ class ClaimsLedger:
         if self.policy.word == "ignore":
             return validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, **call)
         view = _bytes_of(buffer)
-        last = len(view) - _ATTRIBUTES_AT
+        last = len(view) - ATTRIBUTES
         one = validator.policy if policies is None else policies if isinstance(policies, TopicPolicy) else None
         header = one is not None and one.accept_claims_header
         claims: list[tuple[_Tag | None, _Decision] | None] = []
@@ -209,17 +208,17 @@ class ClaimsLedger:
             of = self._sender(sender, now_ms)
             for i, (start, length) in enumerate(ranges):
                 tag = None if tags is None else tags[i]
-                if length < _ATTRIBUTES_AT or not 0 <= start <= last:  # too small, or a mistake of the caller's
+                if length < ATTRIBUTES or not 0 <= start <= last:  # too small, or a mistake of the caller's
                     claims.append(None)
                     continue
                 if tag is None:
                     if policies is not None and not isinstance(policies, TopicPolicy):
                         header = policies[i].accept_claims_header
-                    if not header or view[start + _MAGIC_AT] != _CLAIMS_MAGIC:
+                    if not header or view[start + MAGIC] != CLAIMS_MAGIC:
                         claims.append(None)
                         continue
                 read += 1
-                claims.append((tag, of.decided(_crc_at(view, start + _CRC_AT)[0], now_ms)))
+                claims.append((tag, of.decided(_crc_at(view, start + CRC)[0], now_ms)))
         columns = validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, claims=claims, **call)
         if read:
             answers = columns.count_claims()
@@ -232,9 +231,9 @@ class ClaimsLedger:
 
     @staticmethod
     def _claimed(batch: memoryview, tag: _Tag | None, policy: TopicPolicy) -> bool:
-        if len(batch) < _ATTRIBUTES_AT:
+        if len(batch) < ATTRIBUTES:
             return False
-        return tag is not None or (batch[_MAGIC_AT] == _CLAIMS_MAGIC and policy.accept_claims_header)
+        return tag is not None or (batch[MAGIC] == CLAIMS_MAGIC and policy.accept_claims_header)
 
     # ---- the books -------------------------------------------------------------------------------------------------
 
@@ -265,5 +264,5 @@ def _bytes_of(buffer: Any) -> memoryview:
 
 
 def _crc_of(batch: memoryview) -> int:
-    crc: int = _crc_at(batch, _CRC_AT)[0]
+    crc: int = _crc_at(batch, CRC)[0]
     return crc

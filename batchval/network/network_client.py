@@ -24,10 +24,10 @@ from batchval.network.errors import AuthenticationError, DisconnectError, Unsupp
 from batchval.network.node import Backoff, ConnectionState, NodeState, Resolve, resolve
 from batchval.network.options import ConnectionOptions
 from batchval.network.request import AnyRequest, Build, ClientRequest, Node, RequestBuilder
+from batchval.protocol.apis import ApiKey
 
-__all__ = ["API_VERSIONS", "ApiVersionsOf", "NetworkClient", "NetworkOptions"]
+__all__ = ["ApiVersionsOf", "NetworkClient", "NetworkOptions"]
 
-API_VERSIONS = 18
 RECONNECT_BACKOFF = Backoff(50, 1_000)  # KIP-144
 SETUP_TIMEOUT = Backoff(10_000, 30_000)  # KIP-601
 
@@ -294,7 +294,7 @@ class NetworkClient:
                 return spoken
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
                 raise DisconnectError(f"{state.node} refuses ApiVersions with error {response.error_code}")
-            version = min(spoken.get(API_VERSIONS, (0, 0))[1], version - 1)
+            version = min(spoken.get(ApiKey.API_VERSIONS, (0, 0))[1], version - 1)
 
     def _failed_to_connect(self, state: NodeState, error: Exception) -> None:
         connected = state.state is ConnectionState.CHECKING_API_VERSIONS

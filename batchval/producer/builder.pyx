@@ -18,7 +18,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from batchval.compression.compressors import compress_in_one_piece as compress
+from batchval.compression.compressors import compress_in_one_piece
 
 from batchval.core.bytes cimport be32, put_be16, put_be32, put_be64
 from batchval.core.crc32c cimport crc32c_of
@@ -330,7 +330,7 @@ cdef class BatchBuilder:
             raise ValueError("a batch without records")
         if self.codec != NONE:
             if payload is None:
-                payload = compress(self.codec, self.payload(), 2, self.level)
+                payload = compress_in_one_piece(self.codec, self.payload(), 2, self.level)
             size = RECORDS + len(payload)
             if size > LARGEST:
                 raise OverflowError("a batch of more than 2 GiB")

@@ -27,6 +27,7 @@ from batchval.producer.compressing import Compressing
 from batchval.producer.errors import DeliveryTimeoutError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import Sequences
+from batchval.protocol.apis import ApiKey
 from batchval.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -38,7 +39,6 @@ from batchval.types import CompressionType
 
 __all__ = ["ProducerMetrics", "Sender"]
 
-PRODUCE = 0
 CLAIMS_TAG = 25206
 _OLDEST, _LATEST = 3, 12  # from v13 on topics go by id
 _LATEST_IN_TRANSACTIONS = 11  # v12 adds partitions to a transaction by itself (KIP-890)
@@ -206,7 +206,7 @@ class Sender:
         if not state.is_ready:
             return 1  # it connects; meanwhile batches grow
         versions = state.api_versions or {}
-        if self.sequences is not None and versions.get(PRODUCE, (0, _LATEST))[1] <= _ONE_IN_FLIGHT_UP_TO:
+        if self.sequences is not None and versions.get(ApiKey.PRODUCE, (0, _LATEST))[1] <= _ONE_IN_FLIGHT_UP_TO:
             return 1
         return self.options.max_in_flight
 
@@ -296,7 +296,7 @@ class Sender:
 
         self.metrics.requests += 1
         self._outstanding[node.id] = self._outstanding.get(node.id, 0) + 1
-        future = self.client.send(node, Build(PRODUCE, self._versions, make))
+        future = self.client.send(node, Build(ApiKey.PRODUCE, self._versions, make))
         future.add_callbacks(
             lambda answer: self._answered(node, batches, data, answer),
             lambda error: self._not_answered(node, batches, data, error),

@@ -8,6 +8,9 @@ walked as can hold one; all else stays as it came, slices of it where it is larg
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
+from batchval.protocol.api_keys cimport (
+    DESCRIBE_CLUSTER, FETCH, FIND_COORDINATOR, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH,
+)
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int32, put_uvarint, read_int32, read_uvarint, skip_tags, uvarint_size,
 )
@@ -22,15 +25,6 @@ from batchval.protocol.walks cimport (
 
 from batchval.protocol import apis
 from batchval.protocol.errors import ProtocolError
-
-cdef enum:
-    PRODUCE = 0
-    FETCH = 1
-    METADATA = 3
-    FIND_COORDINATOR = 10
-    DESCRIBE_CLUSTER = 60
-    SHARE_FETCH = 78
-    SHARE_ACKNOWLEDGE = 79
 
 WITH_ADDRESSES = frozenset(
     {PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE})

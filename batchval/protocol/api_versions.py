@@ -11,15 +11,13 @@ from collections.abc import Mapping
 from typing_extensions import Buffer
 
 from batchval.protocol.addresses import WITH_ADDRESSES
-from batchval.protocol.apis import APIS
+from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.message import API_VERSIONS
 from batchval.protocol.messages.api_versions import ApiVersionsResponse
 from batchval.protocol.request import Chunks
 
 __all__ = ["CLIENTS_OWN_HOSTS", "carried_versions", "intersect_api_versions"]
 
-PRODUCE = 0
 _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
 #: StreamsGroupHeartbeat, StreamsGroupDescribe: the hosts in their answers are what clients said of themselves.
@@ -40,7 +38,7 @@ def carried_versions(produce: int = 12) -> dict[int, tuple[int, int]]:
             continue
         if api.addresses_from is not None and api.key not in WITH_ADDRESSES | CLIENTS_OWN_HOSTS:
             last = min(last, api.addresses_from - 1)
-        if api.key == PRODUCE:
+        if api.key == ApiKey.PRODUCE:
             last = min(last, produce)
         if last >= api.min_version:
             carried[api.key] = (0, last)
@@ -73,7 +71,7 @@ def intersect_api_versions(
         if api.api_key in carried:
             first, last = carried[api.api_key]
             api.min_version, api.max_version = max(api.min_version, first), min(api.max_version, last)
-            if api.min_version <= api.max_version or api.api_key == API_VERSIONS:
+            if api.min_version <= api.max_version or api.api_key == ApiKey.API_VERSIONS:
                 kept.append(api)
     answer.api_keys = kept
     if correlation_id is None:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from typing_extensions import Buffer
 
+from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.primitives import Reader, Writer
 from batchval.protocol.request import Chunks
 
 __all__ = [
-    "API_VERSIONS",
     "Message",
     "Records",
     "Request",
@@ -36,8 +36,6 @@ Tags = tuple[tuple[int, bytes], ...]
 
 #: Record batches: what was given when written, a slice of the frame when read.
 Records = bytes | bytearray | memoryview
-
-API_VERSIONS = 18
 
 # what Cython says of a value that does not fit its field
 _UNWRITABLE = (OverflowError, TypeError, AttributeError, UnicodeEncodeError)
@@ -105,7 +103,7 @@ class Response(Message):
         w = Writer(flexible, has_length=True)
         try:
             w.int32(correlation_id)
-            if flexible and self.api_key != API_VERSIONS:
+            if flexible and self.api_key != ApiKey.API_VERSIONS:
                 w.tags(())
             self.write(w, api_version)
         except _UNWRITABLE as error:
@@ -119,7 +117,7 @@ class Response(Message):
         flexible = api_version >= cls.flexible_from
         r = Reader(frame, flexible)
         r.int32()
-        if flexible and cls.api_key != API_VERSIONS:
+        if flexible and cls.api_key != ApiKey.API_VERSIONS:
             r.unknown_tags()
         response = cls.read(r, api_version)
         r.finish()
@@ -145,7 +143,7 @@ class Request(Message, Generic[ResponseT]):
     @property
     def expects_response(self) -> bool:
         """False for a Produce request with acks=0."""
-        return getattr(self, "acks", 1) != 0 or self.api_key != 0
+        return getattr(self, "acks", 1) != 0 or self.api_key != ApiKey.PRODUCE
 
     def encode(self, correlation_id: int, client_id: str | None) -> Chunks:
         """The whole frame: length, header, body. Record batches are in it as the slices they were given as."""
@@ -168,7 +166,7 @@ class Request(Message, Generic[ResponseT]):
         try:
             response = self.response_class.decode(frame, self.api_version)
         except ProtocolError:
-            if self.api_key != API_VERSIONS or self.api_version == 0:
+            if self.api_key != ApiKey.API_VERSIONS or self.api_version == 0:
                 raise
             response = self.response_class.decode(frame, 0)
         return response

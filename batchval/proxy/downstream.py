@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from batchval.protocol.addresses import may_hold_addresses, rewrite_addresses
 from batchval.protocol.api_versions import intersect_api_versions
+from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, FrameSplitter
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Downstream"]
 
-PRODUCE: Final = 0
-API_VERSIONS: Final = 18
 UNSUPPORTED_VERSION: Final = 35
 
 # why a client is not read
@@ -173,13 +172,13 @@ class Downstream(asyncio.BufferedProtocol):
             return
         route = self.proxy.routes.get(key)
         if route is None or not route[0] <= version <= route[1]:
-            if key == API_VERSIONS and version > 0:
+            if key == ApiKey.API_VERSIONS and version > 0:
                 self._answer_versions(correlation_id)
             else:
                 self.end("request_version")
             return
         counters.requests_by_api[key] = counters.requests_by_api.get(key, 0) + 1
-        if key == PRODUCE:
+        if key == ApiKey.PRODUCE:
             try:
                 self._produce(frame, version, correlation_id, decision, out)
             except ProtocolError:
@@ -188,7 +187,7 @@ class Downstream(asyncio.BufferedProtocol):
         action = PASS
         if version >= route[2]:
             action = ADDRESSES
-        elif key == API_VERSIONS:
+        elif key == ApiKey.API_VERSIONS:
             action = VERSIONS
         self.answers.append(correlation_id if action == PASS else Answer(correlation_id, key, version, action))
         if self.outbox:
@@ -213,7 +212,7 @@ class Downstream(asyncio.BufferedProtocol):
         self.counters.produce_requests_total += 1
         answer = None
         if request.expects_response:
-            answer = Answer(correlation_id, PRODUCE, version, PASS)
+            answer = Answer(correlation_id, ApiKey.PRODUCE, version, PASS)
             self.answers.append(answer)
         judgement = self.gate.judge(request, self.sender, decision)
         if judgement.done and not self.outbox:
@@ -308,9 +307,9 @@ class Downstream(asyncio.BufferedProtocol):
 
     def _answer_versions(self, correlation_id: int) -> None:
         """To a version of ApiVersions that is not known here, as a broker that does not know it (KIP-511)."""
-        first, last = self.proxy.carried[API_VERSIONS]
-        keys = [ApiVersion(api_key=API_VERSIONS, min_version=first, max_version=last)]
-        answer = Answer(correlation_id, API_VERSIONS, 0, HERE)
+        first, last = self.proxy.carried[ApiKey.API_VERSIONS]
+        keys = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)]
+        answer = Answer(correlation_id, ApiKey.API_VERSIONS, 0, HERE)
         response = ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=keys)
         answer.ready = response.encode(correlation_id, 0)
         self.answers.append(answer)
@@ -446,7 +445,7 @@ class Downstream(asyncio.BufferedProtocol):
                 ProduceResponseView(body, answer.version),
                 correlation_id=answer.correlation_id,
             )
-            if not may_hold_addresses(PRODUCE, answer.version):
+            if not may_hold_addresses(ApiKey.PRODUCE, answer.version):
                 return merged
             body = memoryview(b"".join(merged))[4:]
         return rewrite_addresses(body, answer.key, answer.version, self._replace, correlation_id=answer.correlation_id)

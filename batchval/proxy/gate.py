@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
 from batchval.core.claims import to_tag
+from batchval.core.layout import ATTRIBUTES, CODEC_MASK, CRC, MAGIC
 from batchval.core.result import ValidationResult
+from batchval.core.short import settled_by_claims
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.ledger import ClaimsLedger
@@ -34,11 +36,7 @@ INLINE_DECOMPRESSED: Final = 1 << 20
 #: That are remembered with their validators.
 MOST_POLICIES: Final = 1000
 
-_MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT = 16, 17, 22  # the low byte of the attributes, which has the codec
-_CODEC = 7
-_LOG_APPEND_TIME = 8
-_RECORDS_AT = 61
-_TAG_SIZE = 18
+_CODEC = ATTRIBUTES + 1  # the low byte of the attributes
 _TAGS_FROM = 9
 
 _Decision = Literal["ignore", "verify", "trust"]
@@ -135,9 +133,9 @@ class Gate:
         for i, batch in enumerate(batches):
             if _may_be_compressed(batch):
                 told = judgement.decisions[i] if judgement.decisions is not None else None
-                if told is not None and told[1] == "trust":
-                    policy = self._validators(request, i)[1].policy
-                    settled[i] = _likely_settled(told[0] or b"", batch, policy, now_ms)
+                if told is not None and told[1] == "trust" and told[0] is not None:
+                    # whether trusted claims will spare the decompression, so that the loop need not fear it
+                    settled[i] = settled_by_claims(self._validators(request, i)[1], batch, told[0], now_ms, version)
                 if not settled[i]:
                     compressed += len(batch)
         if compressed > INLINE_COMPRESSED:
@@ -171,7 +169,7 @@ class Gate:
         decisions: list[tuple[bytes | None, _Decision] | None] = []
         for i, batch in enumerate(batches):
             tag = request.claims(i)
-            if tag is None or len(batch) <= _ATTRIBUTES_AT:
+            if tag is None or len(batch) <= _CODEC:
                 decisions.append(None)
             else:
                 decided = self.ledger.decide(sender, _crc(batch), now_ms) if decision is None else decision
@@ -249,7 +247,7 @@ class Gate:
     @staticmethod
     def _tag(batch: memoryview | None, result: ValidationResult | None) -> bytes | None:
         """The claims of a compressed batch that has just been walked and accepted."""
-        if result is None or not result.ok or batch is None or not batch[_ATTRIBUTES_AT] & _CODEC:
+        if result is None or not result.ok or batch is None or not batch[_CODEC] & CODEC_MASK:
             return None
         claims = result.batch_claims
         return None if claims is None else to_tag(claims, _crc(batch))
@@ -288,25 +286,11 @@ def _message(result: ValidationResult, listed: int) -> str:
 
 def _may_be_compressed(batch: memoryview | bytes) -> bool:
     """A batch by its header; of messages before magic 2, of which there may be many, nothing is known."""
-    return len(batch) > _ATTRIBUTES_AT and (batch[_MAGIC_AT] < 2 or batch[_ATTRIBUTES_AT] & _CODEC != 0)
+    return len(batch) > _CODEC and (batch[MAGIC] < 2 or batch[_CODEC] & CODEC_MASK != 0)
 
 
 def _crc(batch: memoryview | bytes) -> int:
-    return int.from_bytes(batch[_CRC_AT : _CRC_AT + 4], "big")
-
-
-def _likely_settled(tag: bytes, batch: memoryview | bytes, policy: TopicPolicy, now_ms: int) -> bool:
-    """Whether trusted claims will spare the decompression, so that the loop need not fear it. Decides nothing else."""
-    if len(tag) != _TAG_SIZE or len(batch) < _RECORDS_AT or tag[14:18] != bytes(batch[_CRC_AT : _CRC_AT + 4]):
-        return False
-    if tag[9:13] != bytes(batch[57:61]) or batch[_ATTRIBUTES_AT] & _LOG_APPEND_TIME:
-        return False
-    if tag[13] != 2 and (policy.is_compacted or tag[13] > 2):
-        return False
-    lowest = int.from_bytes(tag[1:9], "big", signed=True)
-    highest = int.from_bytes(batch[35:43], "big", signed=True)
-    before, after = policy.message_timestamp_before_max_ms, policy.message_timestamp_after_max_ms
-    return 0 <= lowest <= highest and now_ms - lowest <= before and highest - now_ms <= after
+    return int.from_bytes(batch[CRC:ATTRIBUTES], "big")
 
 
 def _check_policy(policy: TopicPolicy) -> None:

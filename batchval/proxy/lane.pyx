@@ -25,6 +25,7 @@ from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIM
 from batchval.core.short cimport accepts, rests
 from batchval.core.validator cimport LogValidator
 from batchval.ledger.credit cimport TRUSTED
+from batchval.protocol.api_keys cimport API_VERSIONS, FETCH, PRODUCE
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int32, read_int16, skip, skip_tags,
 )
@@ -42,11 +43,8 @@ from batchval.protocol.walks cimport (
 from batchval.core import result
 
 cdef enum:
-    PRODUCE = 0
-    FETCH = 1
     FETCH_FLEXIBLE_FROM = 12
     FETCH_BIT = 48
-    API_VERSIONS = 18
     FLEXIBLE_FROM = 9
     NODE_ENDPOINTS_FROM = 10
     NODES = 3  # the table of the answer's walk

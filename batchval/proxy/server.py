@@ -16,7 +16,7 @@ from batchval.errors import BatchvalError
 from batchval.network.errors import AuthenticationError
 from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.api_versions import carried_versions
-from batchval.protocol.apis import APIS
+from batchval.protocol.apis import APIS, ApiKey
 from batchval.proxy.cluster import Cluster, Listener, SilentBrokerError, ask_metadata, resolved
 from batchval.proxy.downstream import BUDGET, Downstream
 from batchval.proxy.gate import Gate
@@ -28,7 +28,6 @@ __all__ = ["Proxy"]
 
 log = logging.getLogger("batchval.proxy")
 
-SASL_HANDSHAKE = 17
 _NEVER = 0x7FFF
 _MOST_SLACK = 128 << 10  # bytes: telling costs as much as passing on a small frame does
 _MOST_ASKED = 16  # of those that wait, at a time, whether leave would be of use to them
@@ -39,7 +38,7 @@ _SILENT_S = 60.0  # the second, for a cluster that does not want to answer
 def carried() -> dict[int, tuple[int, int]]:
     """The versions that clients are offered. SaslHandshake 0 is not: what follows it are tokens without headers."""
     versions = carried_versions()
-    versions[SASL_HANDSHAKE] = (1, versions[SASL_HANDSHAKE][1])
+    versions[ApiKey.SASL_HANDSHAKE] = (1, versions[ApiKey.SASL_HANDSHAKE][1])
     return versions
 
 

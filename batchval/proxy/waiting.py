@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from batchval.protocol.apis import ApiKey
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView
 from batchval.protocol.request import Chunks
@@ -14,8 +15,6 @@ from batchval.proxy.gate import Judgement
 
 __all__ = ["ADDRESSES", "HERE", "MERGE", "PASS", "VERSIONS", "Answer", "Item", "answer_of", "throttle_ms"]
 
-_PRODUCE: Final = 0
-_FETCH: Final = 1
 _FETCH_BIT: Final = 48
 
 # what is done with an answer
@@ -51,17 +50,17 @@ def answer_of(first: Answer | int) -> Answer:
         return Answer(correlation_id, -1, 0, PASS)
     version = first >> 32 & 0xFFFF
     if first >> _FETCH_BIT:
-        return Answer(correlation_id, _FETCH, version, PASS)
-    return Answer(correlation_id, _PRODUCE, version, PASS if version < 10 else ADDRESSES)
+        return Answer(correlation_id, ApiKey.FETCH, version, PASS)
+    return Answer(correlation_id, ApiKey.PRODUCE, version, PASS if version < 10 else ADDRESSES)
 
 
 def throttle_ms(key: int, version: int, body: memoryview) -> int:
     """How long a Produce or Fetch answer (without its length) tells the client to wait; 0 for all others."""
-    if key == _FETCH:
+    if key == ApiKey.FETCH:
         at = 4 if version < 12 else 5
-    elif key == _PRODUCE and version >= 10:
+    elif key == ApiKey.PRODUCE and version >= 10:
         return ProduceResponseView(body, version).throttle_time_ms
-    elif key == _PRODUCE:
+    elif key == ApiKey.PRODUCE:
         at = len(body) - (4 if version < 9 else 5)
     else:
         return 0

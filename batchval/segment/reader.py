@@ -29,6 +29,7 @@ import numpy as np
 
 from batchval.core.columns import BatchColumns, follow, resynchronise, scan_batches
 from batchval.core.crc32c import crc32c
+from batchval.core.layout import ATTRIBUTES, BATCH_LENGTH, CRC, LEGACY_SMALLEST, LOG_OVERHEAD, MAGIC, RECORDS
 
 __all__ = [
     "INDEX_ENTRY",
@@ -53,12 +54,6 @@ CHAIN = 1000  # batches with wrong checksums in a row, each leading to the next,
 LOOKBACK = 24 << 20
 CLEAR = 16 << 20
 _PROOF_CHUNK = 1 << 20
-_LOG_OVERHEAD = 12
-_SIZE_AT = 8
-_MAGIC_AT = 16
-_CRC_AT = 17
-_ATTRIBUTES_AT = 21
-_HEADER = 61
 _START = struct.Struct(">qi4xb")  # offset, size, magic: of every magic
 INDEX_ENTRY = 8  # bytes: relative offset:4 position:4
 _ZEROS_CHUNK = 1 << 20
@@ -227,7 +222,7 @@ class SegmentReader:
 
     def _possible(self, position: int, size: int) -> int:
         """Memory follows what there can be; the file may have grown by a block."""
-        return max(min(size, max(self.size, position + _HEADER) - position + BLOCK), 0)
+        return max(min(size, max(self.size, position + RECORDS) - position + BLOCK), 0)
 
     def scan(self, data: memoryview) -> BatchColumns:
         return scan_batches(data, accept_claims_header=self.accept_claims_header)
@@ -264,7 +259,7 @@ class SegmentReader:
                 continue
             kind: str = "crc" if whole else tail or "partial"
             if kind == "partial" and position + len(data) < self.size:
-                needed = int.from_bytes(data[_SIZE_AT:_LOG_OVERHEAD], "big") + _LOG_OVERHEAD
+                needed = int.from_bytes(data[BATCH_LENGTH:LOG_OVERHEAD], "big") + LOG_OVERHEAD
                 if len(data) < needed <= self.size - position:
                     if needed <= BELIEVED or self._proven(position, needed):
                         wanted = needed
@@ -294,13 +289,13 @@ class SegmentReader:
         To the file's end, to zeros up to it, to a header that goes on with the offsets, to a proven batch, or to
         another of which this can be said: then all on the way are batches. -1: nowhere.
         """
-        header = self.read(position, _HEADER)
+        header = self.read(position, RECORDS)
         proofs = BELIEVED
         for _ in range(CHAIN):
-            following = position + int.from_bytes(header[_SIZE_AT:_LOG_OVERHEAD], "big") + _LOG_OVERHEAD
+            following = position + int.from_bytes(header[BATCH_LENGTH:LOG_OVERHEAD], "big") + LOG_OVERHEAD
             if following >= self.size:
                 return following if following == self.size else -1
-            ahead = self.read(following, _HEADER)
+            ahead = self.read(following, RECORDS)
             if _goes_on(header, ahead):
                 return following
             if not any(ahead):
@@ -316,21 +311,21 @@ class SegmentReader:
 
     def _whole(self, position: int, header: memoryview) -> int:
         """The size of the batch that starts so, if the file holds it whole; else 0."""
-        if len(header) <= _MAGIC_AT or header[_MAGIC_AT] > 2 + self.accept_claims_header:
+        if len(header) <= MAGIC or header[MAGIC] > 2 + self.accept_claims_header:
             return 0
-        size = int.from_bytes(header[_SIZE_AT:_LOG_OVERHEAD], "big", signed=True) + _LOG_OVERHEAD
-        return size if _LOG_OVERHEAD + 14 <= size <= self.size - position else 0
+        size = int.from_bytes(header[BATCH_LENGTH:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+        return size if LOG_OVERHEAD + LEGACY_SMALLEST <= size <= self.size - position else 0
 
     def _proven(self, position: int, size: int) -> bool:
         """Has the batch a right checksum? One of magic 2 or 3 is read in small pieces, whatever size it states."""
-        header = self.read(position, _HEADER)
-        if len(header) <= _MAGIC_AT:
+        header = self.read(position, RECORDS)
+        if len(header) <= MAGIC:
             return False
-        if header[_MAGIC_AT] < 2:
+        if header[MAGIC] < 2:
             return size <= BELIEVED and bool(self.scan(self.read(position, size))["is_valid"].any())
-        if size < _HEADER or len(header) < _HEADER or not self._whole(position, header):
+        if size < RECORDS or len(header) < RECORDS or not self._whole(position, header):
             return False
-        crc, at, end = 0, position + _ATTRIBUTES_AT, position + size
+        crc, at, end = 0, position + ATTRIBUTES, position + size
         memory = _Memory(self.source)
         while at < end:
             data = memory.at(at, min(_PROOF_CHUNK, end - at))
@@ -338,7 +333,7 @@ class SegmentReader:
                 return False
             crc = crc32c(data, crc)
             at += len(data)
-        return crc == int.from_bytes(header[_CRC_AT:_ATTRIBUTES_AT], "big")
+        return crc == int.from_bytes(header[CRC:ATTRIBUTES], "big")
 
     # ---- damage ----------------------------------------------------------------------------------------------------
 
@@ -353,7 +348,7 @@ class SegmentReader:
             if set_at >= self.size:
                 return Damage(position, self.size - position, "zeros")
             kind = "size"
-            at = max(at, set_at - _LOG_OVERHEAD + 1)  # no batch has a size of 0
+            at = max(at, set_at - LOG_OVERHEAD + 1)  # no batch has a size of 0
         memory = _Memory(self.source)
         while at < self.size:
             data = memory.at(at, self._possible(at, WINDOW))
@@ -407,12 +402,12 @@ class SegmentReader:
         ahead = min(16 * self.source.chunk, BLOCK)
         came, header, chunk = at, None, self.source.chunk
         while at < self.size:
-            data = memory.at(at, self._possible(at, min(chunk, max(until - at, 0) + _MAGIC_AT + 1)))
+            data = memory.at(at, self._possible(at, min(chunk, max(until - at, 0) + MAGIC + 1)))
             if header is None or _goes_on(header, data):
                 if at >= until:
                     return at
                 last, following = follow(data, BELIEVED, accept_claims_header=self.accept_claims_header)
-                came, header = at + last, bytes(data[last : last + _MAGIC_AT + 1])
+                came, header = at + last, bytes(data[last : last + MAGIC + 1])
                 if came >= until:
                     return came
                 large = following - last >= self.source.chunk
@@ -420,7 +415,7 @@ class SegmentReader:
                     at, came, header = stride, stride, None
                     continue
                 if following > last and at + following <= self.size:
-                    chunk = _HEADER if large else ahead
+                    chunk = RECORDS if large else ahead
                     at += following
                     continue
             part = next(self.stretches(came, came + 1, self.source.chunk), None)
@@ -436,8 +431,8 @@ class SegmentReader:
         """As ``follow``, over batches so large that a read for each header costs less than what lies between them."""
         header, unpack, least = self.source.header, _START.unpack, self.source.chunk
         offset, size, magic = unpack(start)
-        while at < until and least <= size <= BELIEVED - _LOG_OVERHEAD:
-            following = at + size + _LOG_OVERHEAD
+        while at < until and least <= size <= BELIEVED - LOG_OVERHEAD:
+            following = at + size + LOG_OVERHEAD
             found = header(following)
             if len(found) < _START.size:
                 break
@@ -461,10 +456,10 @@ class SegmentFile(SegmentReader):
 
 def _goes_on(header: bytes | memoryview, following: memoryview) -> bool:
     """Is what follows a batch of the same magic, its offset behind that of the one before, and not far?"""
-    if len(following) <= _MAGIC_AT or following[_MAGIC_AT] != header[_MAGIC_AT]:
+    if len(following) <= MAGIC or following[MAGIC] != header[MAGIC]:
         return False
-    before = int.from_bytes(header[:_SIZE_AT], "big", signed=True)
-    return 0 < int.from_bytes(following[:_SIZE_AT], "big", signed=True) - before < 1 << 31
+    before = int.from_bytes(header[:BATCH_LENGTH], "big", signed=True)
+    return 0 < int.from_bytes(following[:BATCH_LENGTH], "big", signed=True) - before < 1 << 31
 
 
 def read_index(path: Path, base_offset: int) -> list[IndexEntry]:

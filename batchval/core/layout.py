@@ -1,0 +1,60 @@
+"""Where the fields of a record batch stand, for Python modules. layout.pxd and claims.pxd say it to native code.
+
+    base_offset:8 batch_length:4 partition_leader_epoch:4 magic:1 crc:4 | attributes:2 last_offset_delta:4
+    base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2 base_sequence:4 records_count:4 records...
+
+No other module declares these positions: tests/contract/test_layout.py compares the two and looks for more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "ATTRIBUTES",
+    "BASE_OFFSET",
+    "BASE_SEQUENCE",
+    "BASE_TIMESTAMP",
+    "BATCH_LENGTH",
+    "CLAIMED_RECORDS",
+    "CLAIMS_MAGIC",
+    "CODEC_MASK",
+    "CRC",
+    "LAST_OFFSET_DELTA",
+    "LEGACY_SMALLEST",
+    "LOG_OVERHEAD",
+    "MAGIC",
+    "MAX_TIMESTAMP",
+    "PARTITION_LEADER_EPOCH",
+    "PRODUCER_EPOCH",
+    "PRODUCER_ID",
+    "RECORDS",
+    "RECORDS_COUNT",
+]
+
+BASE_OFFSET: Final = 0
+BATCH_LENGTH: Final = 8
+PARTITION_LEADER_EPOCH: Final = 12
+MAGIC: Final = 16
+CRC: Final = 17
+ATTRIBUTES: Final = 21
+LAST_OFFSET_DELTA: Final = 23
+BASE_TIMESTAMP: Final = 27
+MAX_TIMESTAMP: Final = 35
+PRODUCER_ID: Final = 43
+PRODUCER_EPOCH: Final = 51
+BASE_SEQUENCE: Final = 53
+RECORDS_COUNT: Final = 57
+RECORDS: Final = 61
+
+#: base_offset and batch_length, which batch_length does not count
+LOG_OVERHEAD: Final = 12
+#: the least size field of a message (LegacyRecord.RECORD_OVERHEAD_V0)
+LEGACY_SMALLEST: Final = 14
+
+#: in the low byte of the attributes, which stands at ATTRIBUTES + 1
+CODEC_MASK: Final = 7
+
+#: a batch with claims in its header, and where its records start
+CLAIMS_MAGIC: Final = 3
+CLAIMED_RECORDS: Final = 74
