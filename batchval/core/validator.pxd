@@ -30,4 +30,6 @@ cdef class LogValidator:
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1
     cdef int assign(self, ValidationResult result, buffer, Py_buffer *view, size_t n, const Door *d, Scratch *scratch,
             bint in_place, bint crc_is_right) except -1
+    cdef int size_comes_first(self, ValidationResult result, buffer, Py_buffer *view, const Door *d,
+            Scratch *scratch) except -1
     cdef int refuse_size(self, ValidationResult result, int64_t size) except -1

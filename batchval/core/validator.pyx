@@ -2,6 +2,7 @@
 
     check      the profile's whole door; never writes
     validate   the same, then assigns offsets and what else a broker's append writes
+    check_produce_request   all partitions of a produce request, which may fail as a whole
     check_request, analyze, validate_messages_and_assign_offsets   the stages alone
 """
 
@@ -25,9 +26,9 @@ from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.door cimport Call, judge, judge_resting
 from batchval.core.frames cimport UNLIMITED
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
-from batchval.core.judge cimport judge_batches, judge_request
+from batchval.core.judge cimport judge_batches, judge_first_batch, judge_request
 from batchval.core.messages cimport judge_messages
-from batchval.core.verdict cimport Door, clear, conclude
+from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude
 from batchval.core.walks cimport fill_checks
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
@@ -54,6 +55,24 @@ TAIL_TEXTS = {
     "size": "an impossible batch size, {} bytes before the end",
     "magic": "an unknown magic, {} bytes before the end",
 }
+
+
+cdef list refusals_of_all(const Verdict *v, Py_ssize_t index, Py_ssize_t count):
+    """The verdict on partition ``index``, for each partition of its request."""
+    cdef ValidationResult one
+    cdef Py_ssize_t i
+    results = []
+    for i in range(count):
+        one = ValidationResult.__new__(ValidationResult)
+        one.v = v[0]
+        one.v.error_batch = 0 if i == index else -1
+        results.append(one)
+    reason = f"partition {index} fails the whole request: {results[index].reason}"
+    for i in range(count):
+        if i != index:
+            one = results[i]
+            one.text = reason
+    return results
 
 
 @cython.final
@@ -483,11 +502,24 @@ cdef class LogValidator:
                 self.judge_into(result, <const uint8_t *>view.buf, view.len, &d, &call, scratch)
                 if result.v.rule == 0:
                     self.assign(result, buffer, &view, result.v.valid_bytes, &d, scratch, in_place, True)
+                elif result.v.late and result.v.rebuild:
+                    self.size_comes_first(result, buffer, &view, &d, scratch)
             finally:
                 give_back(scratch)
         finally:
             PyBuffer_Release(&view)
         return result
+
+    cdef int size_comes_first(self, ValidationResult result, buffer, Py_buffer *view, const Door *d,
+            Scratch *scratch) except -1:
+        """Rule 40 comes before rules 41 to 47: a batch that they refuse is built all the same, for its size."""
+        cdef ValidationResult built = ValidationResult.__new__(ValidationResult)
+        built.v = result.v
+        built.v.rule = 0
+        self.assign(built, buffer, view, result.v.valid_bytes, d, scratch, False, True)
+        if built.v.rule:
+            result.v = built.v
+        return 0
 
     cdef int assign(self, ValidationResult result, buffer, Py_buffer *view, size_t n, const Door *d, Scratch *scratch,
             bint in_place, bint crc_is_right) except -1:
@@ -522,7 +554,7 @@ cdef class LogValidator:
             p = <uint8_t *>PyBytes_AS_STRING(result.new_bytes)
         else:
             result.new_bytes = memoryview(buffer).cast("B")[:n]
-        if n:
+        if n and not result.v.kept:
             assign_in_place(p, n, d, &self.compiled, scratch, &result.v, crc_is_right)
         return 0
 
@@ -535,6 +567,74 @@ cdef class LogValidator:
         result.v.reports = 0
         result.judged_messages = False
         return 0
+
+    def scan_produce_request(self, partitions, policies=None, *, int produce_version=9):
+        """Return None, or the refusal of every partition where one of them fails the whole produce request.
+
+        ``partitions`` holds the records of each partition in the order of the request; None is no records.
+        KafkaApis looks at the first batch of each, up to the first that is transactional, before it checks any
+        partition for itself (RequestUtils.hasTransactionalRecords): rules 2 and 4 fail the whole request there. Rule 3
+        and a codec that does not exist do so wherever they are met, for they are not errors of Kafka's API. Kafka
+        answers every partition with the code, and appends nothing.
+        """
+        cdef Door d = self.door
+        cdef Py_buffer view
+        cdef Policy policy = self.compiled
+        cdef Verdict v
+        cdef bint transactional, passes, own, seen = False
+        cdef Py_ssize_t i
+        buffers = [b"" if records is None else records for records in partitions]
+        if policies is not None and not isinstance(policies, TopicPolicy) and len(policies) != len(buffers):
+            raise BatchvalError(f"{len(policies)} policies for {len(buffers)} partitions")
+        d.produce_version = produce_version
+        # two rounds, as in Kafka: of all partitions, then each partition's own check
+        for own in (False, True):
+            for i in range(len(buffers)):
+                if seen and not own:
+                    break
+                if policies is not None:
+                    compile_policy(&policy, policies if isinstance(policies, TopicPolicy) else policies[i])
+                clear(&v)
+                take_buffer(buffers[i], &view, PyBUF_SIMPLE)
+                try:
+                    if not own:
+                        passes = judge_first_batch(<const uint8_t *>view.buf, view.len,
+                                policy.accept_claims_header and d.strict, &v, &transactional)
+                        seen = transactional
+                    elif view.len > MAGIC and (<const uint8_t *>view.buf)[MAGIC] == CLAIMS_MAGIC:
+                        passes = True
+                    else:
+                        passes = (judge_request(<const uint8_t *>view.buf, view.len, &d, &v)
+                                  or v.error_code != UNKNOWN_SERVER_ERROR)
+                finally:
+                    PyBuffer_Release(&view)
+                if not passes:
+                    conclude(&d, &v)
+                    return refusals_of_all(&v, i, len(buffers))
+        return None
+
+    def check_produce_request(self, partitions, policies=None, *, now_ms, int produce_version=9, claims=None):
+        """Return the ValidationResult of each partition of a produce request, in order.
+
+        ``partitions``, ``policies`` and ``claims`` as for ``scan_produce_request`` and ``check_ranges``. Where that scan
+        finds something, every partition is refused with its code: nothing of the request may be forwarded.
+        """
+        buffers = [b"" if records is None else records for records in partitions]
+        if policies is None or isinstance(policies, TopicPolicy):
+            validators = [self if policies is None else self.with_policy(policies)] * len(buffers)
+        else:
+            validators = [self.with_policy(policy) for policy in policies]
+        one = is_one_claim(claims)
+        if not one and len(claims) != len(buffers):
+            raise BatchvalError(f"{len(claims)} claims for {len(buffers)} partitions")
+        refused = self.scan_produce_request(buffers, policies, produce_version=produce_version)
+        if refused is not None:
+            return refused
+        return [
+            validator.check(records, now_ms=now_ms, produce_version=produce_version,
+                            claims=claims if one else claims[i])
+            for i, (validator, records) in enumerate(zip(validators, buffers))
+        ]
 
     def check_request(self, buffer, *, int produce_version=9):
         """The check of a produce request alone: rules 5 to 8 (ProduceRequest.validateRecords)."""

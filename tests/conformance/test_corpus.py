@@ -63,7 +63,7 @@ def ask(case, mode):
 def test_sample_has_every_family_of_three_seeds_accepted_and_refused():
     families = Counter(case["family"] for case in SAMPLE)
     assert len(SAMPLE) == corpus.CASES * len(corpus.SEEDS)
-    assert len(families) == 102
+    assert len(families) == 108
     assert {case["id"].split("-")[0] for case in SAMPLE} == {f"k{seed}" for seed in corpus.SEEDS}
     finals = Counter(case["expect"]["final"] for case in SAMPLE)
     assert set(finals) == {"ok", "request", "analyze", "validate", "resize", "nothing_to_append"}
@@ -72,7 +72,7 @@ def test_sample_has_every_family_of_three_seeds_accepted_and_refused():
 
 
 def test_sample_is_small():
-    assert corpus.FILE.stat().st_size <= 1_200_000
+    assert corpus.FILE.stat().st_size <= 1_400_000
 
 
 def test_our_answers_are_kafkas(provider):
@@ -186,12 +186,15 @@ def test_found_cases_hold_what_kafka_says(kafka):
 @pytest.mark.parametrize("seed", [7, 109])
 def test_fresh_cases_agree(kafka, tmp_path, seed):
     file = tmp_path / "cases.jsonl.gz"
-    fresh.make(seed, 400, file)
-    count = fresh.Count(Counter(), Counter(), [])
+    fresh.make(seed, 500, file)
+    count = fresh.new_count()
     assert list(fresh.disagreements(file, count)) == []
-    assert count.total.total() == 400
-    assert len(count.total) == 102
+    assert count.total.total() == 500
+    assert len(count.total) == 108
     assert count.agree == count.total
+    assert count.appended == count.appended_agree
+    assert set(count.appended) == {"CLIENT", "COORDINATOR", "REPLICATION", "RAFT_LEADER"}
+    assert min(count.appended.values()) > 30
 
 
 @pytest.mark.jvm
@@ -203,6 +206,6 @@ def test_fresh_counts_what_does_not_agree(kafka, tmp_path):
     heap["expect"]["analyze"] = {"error": "OutOfMemoryError", "code": -1}
     file = tmp_path / "cases.jsonl"
     file.write_text("".join(json.dumps(case) + "\n" for case in (right, wrong, heap)))
-    count = fresh.Count(Counter(), Counter(), [])
+    count = fresh.new_count()
     assert len(list(fresh.disagreements(file, count))) == 3  # one for each provider, and the one not compared
     assert (count.total["f"], count.agree["f"], count.unanswered) == (2, 1, ["a"])

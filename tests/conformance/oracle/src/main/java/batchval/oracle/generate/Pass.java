@@ -37,11 +37,17 @@ final class Pass {
         Legacy.make(p);
         Follower.make(p);
         Mixtures.make(p);
+        Appends.make(p);
         if (first) {
             Large.make(p);
             Bombs.make(p);
         }
         return p.cases;
+    }
+
+    /** The cases so far. */
+    List<Case> cases() {
+        return List.copyOf(cases);
     }
 
     /** What every case starts from. */
