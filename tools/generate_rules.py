@@ -79,8 +79,8 @@ FAMILIES = (
         "RAFT_LEADER. Rules 41 to 47 are answered as by an empty log that starts at `first_offset`: what a log\n"
         "remembers of producers and transactions is not known here.\n"
         "In a produce request, rules 2, 3 and 4 refuse all partitions if one has such a first batch\n"
-        "(`LogValidator.check_produce_request`). Refused records of one batch are collected (32, 33, 35–37); more than one\n"
-        "reason is 38.\n"
+        "(`LogValidator.check_produce_request`).\n"
+        "Refused records of one batch are collected (32, 33, 35–37); more than one reason is 38.\n"
         "Where Kafka answers UNKNOWN_SERVER_ERROR (-1), `strict` answers with the extra that names the cause.\n"
         "Rules 1 and 11 refuse nothing: bytes are trimmed, batches are skipped.",
         "Kafka's class and method",

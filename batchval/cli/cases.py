@@ -1,10 +1,10 @@
 """``batchval conformance``: are our answers Apache Kafka's?
 
 Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``, ``cfg``, ``batch_hex``
-and ``expect``, Kafka's own answer to four stages that are asked independently. Golden lines also hold ``profile`` and, asked where they
-stand: ``expect_strict``, strict mode's answer; ``rule``, what the line is there to show (id, stage, broken); ``shows``,
-the batch loop's ``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these bytes, with
-``index_hex`` as its .index file.
+and ``expect``, Kafka's own answer to four stages that are asked independently. Golden lines also hold ``profile`` and,
+asked where they stand: ``expect_strict``, strict mode's answer; ``rule``, what the line is there to show (id, stage,
+broken); ``shows``, the batch loop's ``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these
+bytes, with ``index_hex`` as its .index file.
 """
 
 from __future__ import annotations

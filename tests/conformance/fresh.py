@@ -2,8 +2,8 @@
 
     python tests/conformance/fresh.py --seed S [--cases N] [--families PREFIX] [--keep FILE]
 
-Each case is compared under both codec providers. Prints every disagreement, then the number of cases of each family, and
-of each origin that a real log answered (the stage ``append``);
+Each case is compared under both codec providers. Prints every disagreement, then the number of cases of each
+family, and of each origin that a real log answered (the stage ``append``);
 the last line is ``conformance: N of M agree`` (a case agrees if it does under both). Exit code 0 only if all agree,
 3 where there is no JDK or Maven.
 

@@ -170,7 +170,9 @@ def _compare_door(setup: Setup, data: bytes) -> list[str]:
     found = _outcome("check", ours, theirs)
     if found or not theirs.ok or not theirs.valid_bytes:
         return found
-    names = (*_FACTS, "records_count", "path", "meters") if theirs.path else ("next_offset", "max_timestamp", "in_place")
+    names = (
+        (*_FACTS, "records_count", "path", "meters") if theirs.path else ("next_offset", "max_timestamp", "in_place")
+    )
     found = [
         f"check: {name} {getattr(ours, name)}, reference {getattr(theirs, name)}"
         for name in names

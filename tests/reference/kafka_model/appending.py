@@ -116,7 +116,9 @@ def require_appendable(
     """The one batch that LogValidator accepted, as it is stored; raises what Kafka throws."""
     if is_rebuilt and records_count == 0:
         return
-    base = first_offset if is_rebuilt else i64(first_offset + records_count - 1 - (first.last_offset - first.base_offset))
+    base = (
+        first_offset if is_rebuilt else i64(first_offset + records_count - 1 - (first.last_offset - first.base_offset))
+    )
     _note_epoch(leader_epoch, base)
     _Producers(origin, limit).append(first, first.is_control and not is_rebuilt)
     _require_segment(first_offset, i64(first_offset + records_count - 1))
