@@ -169,7 +169,7 @@ cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, int32_t *leng
 
 
 cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v, int32_t *coordinator_epoch) noexcept nogil:
-    """EndTransactionMarker.deserialize of the record at p, which has been walked; every read is bounded all the same."""
+    """EndTransactionMarker.deserialize of the record at p. It has been walked; every read is bounded again."""
     cdef int32_t length = 0
     cdef const uint8_t *key
     cdef const uint8_t *value

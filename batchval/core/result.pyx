@@ -147,7 +147,7 @@ cdef class ValidationResult:
 
     @property
     def path(self):
-        """How the records were looked at: ``claims``, ``shallow``, ``full`` or ``rebuilt``; None where they were not."""
+        """How records were looked at: ``claims``, ``shallow``, ``full`` or ``rebuilt``; None where they were not."""
         return PATHS[self.v.path]
 
     @property

@@ -180,8 +180,8 @@ cdef class LogValidator:
             int leader_epoch=0, int to_magic=2, claims=None):
         """Judges the records of one partition, or with the log profile a stretch of a segment, and writes nothing.
 
-        Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with rules 1 to 39 and
-        says ``rebuilt``; rule 40 on the rebuilt size is left to whoever appends.
+        Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with all rules but 40
+        and says ``rebuilt``; rule 40 on the rebuilt size is left to whoever appends.
 
         ``claims`` is (tag bytes or None, ``"ignore"`` | ``"verify"`` | ``"trust"``); the tag, or the header of a
         batch of magic 3, holds the claims themselves. None ignores them.
@@ -616,8 +616,8 @@ cdef class LogValidator:
     def check_produce_request(self, partitions, policies=None, *, now_ms, int produce_version=9, claims=None):
         """Return the ValidationResult of each partition of a produce request, in order.
 
-        ``partitions``, ``policies`` and ``claims`` as for ``scan_produce_request`` and ``check_ranges``. Where that scan
-        finds something, every partition is refused with its code: nothing of the request may be forwarded.
+        ``partitions``, ``policies`` and ``claims`` as for ``scan_produce_request`` and ``check_ranges``. Where that
+        scan finds something, every partition is refused with its code: nothing of the request may be forwarded.
         """
         buffers = [b"" if records is None else records for records in partitions]
         if policies is None or isinstance(policies, TopicPolicy):
