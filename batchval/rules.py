@@ -4,8 +4,8 @@ Golden folders, command line, logs, metrics and Spark rows all speak of these me
 
 Three families:
 
-* ``1`` to ``40``: what an Apache Kafka 4.4.0 broker refuses, in the order in which the broker asks
-  (ProduceRequest, UnifiedLog.analyzeAndValidateRecords, LogValidator).
+* ``1`` to ``47``: what an Apache Kafka 4.4.0 broker refuses, in the order in which the broker asks
+  (ProduceRequest, UnifiedLog.analyzeAndValidateRecords, LogValidator, UnifiedLog.append).
 * ``S1`` to ``S10``: the extras of ``strict`` mode, for batches that Kafka itself would accept, or would
   answer with UNKNOWN_SERVER_ERROR.
 * ``L1`` to ``L7``: findings in a log segment at rest.
@@ -34,7 +34,7 @@ _E = ErrorCode
 
 
 class Rule(Enum):
-    """One rule. ``number`` is what columns hold: 1-40 as they are, S1-S10 as 51-60, L1-L7 as 71-77."""
+    """One rule. ``number`` is what columns hold: 1-47 as they are, S1-S10 as 51-60, L1-L7 as 71-77."""
 
     # fmt: off
     BATCH_INCOMPLETE = _Fact("1", "batch-incomplete", None, "p", "fewer bytes left than the batch states: the iteration ends here, the tail is trimmed")
@@ -77,6 +77,13 @@ class Rule(Enum):
     RECORD_ERRORS = _Fact("38", "record-errors", _E.INVALID_RECORD, "p", "records were refused for more than one reason")
     REBUILD_IMPOSSIBLE = _Fact("39", "rebuild-impossible", _E.UNKNOWN_SERVER_ERROR, "p", "the batch would have to be rebuilt, and Kafka's builder refuses its content")
     REBUILT_BATCH_TOO_LARGE = _Fact("40", "rebuilt-batch-too-large", _E.MESSAGE_TOO_LARGE, "p", "the rebuilt batch is larger than max.message.bytes")
+    OFFSET_BELOW_LOG_END = _Fact("41", "offset-below-log-end", _E.UNKNOWN_SERVER_ERROR, "p", "append by a follower or a raft leader: the first offset is below the end of the log")
+    LEADER_EPOCH_INVALID = _Fact("42", "leader-epoch-invalid", _E.UNKNOWN_SERVER_ERROR, "p", "the partition leader epoch or the base offset to be stored is below 0")
+    PRODUCER_EPOCH_TOO_LOW = _Fact("43", "producer-epoch-too-low", _E.INVALID_PRODUCER_EPOCH, "p", "a producer id with an epoch below -1, or below that of the batch before")
+    TRANSACTION_MARKER_MALFORMED = _Fact("44", "transaction-marker-malformed", _E.INVALID_RECORD, "p", "a control batch with a producer id does not start with a transaction marker, or comes from a raft leader")
+    COORDINATOR_EPOCH_TOO_LOW = _Fact("45", "coordinator-epoch-too-low", _E.TRANSACTION_COORDINATOR_FENCED, "p", "a transaction marker with a coordinator epoch below -1")
+    TRANSACTION_NOT_ENDED = _Fact("46", "transaction-not-ended", _E.INVALID_TXN_STATE, "p", "a batch outside a transaction follows one inside it, of the same producer in one append")
+    OFFSETS_OUTSIDE_SEGMENT = _Fact("47", "offsets-outside-segment", _E.UNKNOWN_SERVER_ERROR, "p", "the last offset is below the base offset of the segment, or more than 2^31 - 1 above it")
 
     S1 = _Fact("S1", "unused-attribute-bits", _E.INVALID_RECORD, "p", "a client set one of the attribute bits 6-15")
     S2 = _Fact("S2", "bytes-behind-batch", _E.INVALID_RECORD, "p", "bytes behind the last batch, which Kafka trims in silence")
@@ -112,7 +119,7 @@ class Rule(Enum):
     def error_code(self) -> ErrorCode | None:
         """Kafka's error for it, None where Kafka refuses nothing (rules 1 and 11).
 
-        Rules 29, 30, 33 and 38 have a second code for some inputs; a result holds the one that applies.
+        Rules 29, 30, 33, 38 and 44 have a second code for some inputs; a result holds the one that applies.
         """
         return self.value.error_code
 

@@ -52,7 +52,13 @@ KAFKA: dict[str, str] = {
     "37": "LogValidator.validateTimestamp",
     "38": "LogValidator.processRecordErrors",
     "39": "MemoryRecordsBuilder",
-    "40": "UnifiedLog.append",
+    **dict.fromkeys(("40", "41"), "UnifiedLog.append"),
+    "42": "LeaderEpochFileCache.assign",
+    "43": "ProducerAppendInfo.checkProducerEpoch",
+    "44": "EndTransactionMarker.deserialize, ProducerAppendInfo.appendEndTxnMarker",
+    "45": "ProducerAppendInfo.checkCoordinatorEpoch",
+    "46": "ProducerAppendInfo.appendDataBatch",
+    "47": "LogSegment.append",
 }
 
 HEAD = """\
@@ -68,11 +74,16 @@ Profiles: `produce` is a broker's door, `log` is a segment at rest.
 
 FAMILIES = (
     (
-        "Kafka's own: 1 to 40",
+        "Kafka's own: 1 to 47",
         "In the order in which a broker of Apache Kafka 4.4.0 asks: the batch iterator, the produce request (5–8),\n"
-        "the batch loop before the append (9–17), LogValidator (18–39), and the size of what was rebuilt (40). The\n"
-        "first refusal is the answer. Refused records of one batch are collected (32, 33, 35–37); more than one\n"
-        "reason is 38.\n"
+        "the batch loop before the append (9–17), LogValidator (18–39), the size of what was rebuilt (40), and what\n"
+        "follows before the log is written (41–47). The first refusal is the answer. Not every origin is asked all of\n"
+        "them: rules 5–8 are for CLIENT; rules 18–40 for CLIENT and COORDINATOR; rule 41 for REPLICATION and\n"
+        "RAFT_LEADER. Rules 41 to 47 are answered as by an empty log that starts at `first_offset`: what a log\n"
+        "remembers of producers and transactions is not known here.\n"
+        "In a produce request, rules 2, 3 and 4 refuse all partitions if one has such a first batch\n"
+        "(`LogValidator.check_produce_request`).\n"
+        "Refused records of one batch are collected (32, 33, 35–37); more than one reason is 38.\n"
         "Where Kafka answers UNKNOWN_SERVER_ERROR (-1), `strict` answers with the extra that names the cause.\n"
         "Rules 1 and 11 refuse nothing: bytes are trimmed, batches are skipped.",
         "Kafka's class and method",

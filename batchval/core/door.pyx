@@ -1,4 +1,4 @@
-"""The door that a produce request meets: Kafka's three stages, a short way for ordinary batches, and claims.
+"""The door that a produce request meets: Kafka's stages by origin, a short way for ordinary batches, and claims.
 
     judge            one call's verdict
     accept_plain     the batch that no stage would stop, in one pass: with claims that settle it nothing is decompressed
@@ -12,6 +12,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
+from batchval.core.append cimport judge_assigned, judge_kept, keeps_offsets
 from batchval.core.bytes cimport be16
 from batchval.core.claims cimport (
     AGAINST_CLAIMS, CLAIMED_RECORDS, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED,
@@ -20,7 +21,7 @@ from batchval.core.claims cimport (
 )
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.frames cimport DAMAGED, Stream, open_stream, stated_size
-from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc
+from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
 from batchval.core.judge cimport judge_batches, judge_request
 from batchval.core.messages cimport judge_messages
 from batchval.core.verdict cimport Door, Policy, Verdict, attributes_of, clear, conclude, refuse
@@ -33,6 +34,7 @@ from batchval.core.scratch cimport Scratch, copy_reserve, no_errors
 
 cdef enum:
     NO_PRODUCER_ID = -1
+    NO_PRODUCER_EPOCH = -1
 
 
 # ---- ordinary batches ----------------------------------------------------------------------------------------------
@@ -48,7 +50,9 @@ cdef inline bint is_plain(const BatchHeader *h, size_t n, const Door *d, const P
         return False
     if h.records_count <= 0 or h.last_offset_delta != h.records_count - 1:
         return False
-    return h.producer_id <= NO_PRODUCER_ID or h.base_sequence >= 0
+    if d.leader_epoch < 0 or d.first_offset < 0:
+        return False
+    return h.producer_id <= NO_PRODUCER_ID or (h.base_sequence >= 0 and h.producer_epoch >= NO_PRODUCER_EPOCH)
 
 
 cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h, const Call *call,
@@ -139,21 +143,27 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
 # ---- the stages ----------------------------------------------------------------------------------------------------
 
 cdef void judge_by_stages(const uint8_t *p, size_t n, const Call *call, Verdict *v) noexcept nogil:
-    """request, batches, messages: the first refusal is the verdict."""
+    """What Kafka asks of this origin, in its order: the first refusal is the verdict.
+
+        CLIENT                     request, batches, messages, append
+        COORDINATOR                batches, messages, append
+        REPLICATION, RAFT_LEADER   batches, append: LogValidator is not asked
+    """
     cdef const Door *d = call.door
-    cdef Entry b
-    if not judge_request(p, n, d, v) or not judge_batches(p, n, d, call.policy, call.scratch, v):
+    if d.origin == CLIENT and not judge_request(p, n, d, v):
         return
-    if v.valid_bytes and not judge_messages(p, v.valid_bytes, d, call.policy, call.scratch, v):
+    if not judge_batches(p, n, d, call.policy, call.scratch, v):
         return
-    if d.produce_version < d.first_checked_produce_version:  # may hold none, and several
-        if <size_t>v.valid_bytes < n:
-            v.found |= 1 << 2
-        if v.valid_bytes == 0 or p[MAGIC] != 2:
+    if v.valid_bytes:
+        if keeps_offsets(d):
+            if not judge_kept(p, n, d, call.policy, call.scratch, v):
+                return
+        elif (not judge_messages(p, v.valid_bytes, d, call.policy, call.scratch, v)
+                or not judge_assigned(p, d, call.policy, call.scratch, v)):
             return
-    elif next_batch(p, n, &b) == BATCH and b.size < n:  # a request holds one; as a follower Kafka may leave it out
+    if v.whole_bytes < <int64_t>n:
         v.found |= 1 << 2
-    if d.origin == CLIENT and be16(p + ATTRIBUTES) & UNUSED_BITS:
+    if d.origin == CLIENT and v.valid_bytes and p[MAGIC] == 2 and be16(p + ATTRIBUTES) & UNUSED_BITS:
         v.found |= 1 << 1
 
 

@@ -1,9 +1,10 @@
 """The first stages of a broker's door, in Kafka's order of questions.
 
+    judge_first_batch   RequestUtils.hasTransactionalRecords             rules 2-4, of a whole request
     judge_request    ProduceRequest.validateRecords                      rules 5-8
     judge_batches    UnifiedLog.analyzeAndValidateRecords                rules 9-16
 
-The third is batchval.core.messages; batchval.core.door puts them one behind the other.
+The third is batchval.core.messages, the last batchval.core.append; batchval.core.door puts them in order.
 
 Each stage walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once the verdict is in.
 """
@@ -13,15 +14,31 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, be64
-from batchval.core.header cimport BATCH, NO_MORE, Entry, next_batch
+from batchval.core.header cimport BATCH, NO_MORE, Entry, next_batch, next_claimed_batch
 from batchval.core.layout cimport *
 from batchval.core.records cimport Checks
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy, Verdict, attributes_of, broker_fails, refuse, refuse_batch_rule
-from batchval.core.walks cimport estimate, fill_checks, judge_checksum
+from batchval.core.walks cimport fill_checks, judge_checksum, read_records
+
+cdef enum:
+    ALL_RECORDS = 0x7FFFFFFFFFFFFFFF  # for the text of OffsetsOutOfOrderException
 
 
 # ---- the request ---------------------------------------------------------------------------------------------------
+
+cdef bint judge_first_batch(const uint8_t *p, size_t n, bint claimed, Verdict *v, bint *transactional) noexcept nogil:
+    """RequestUtils.hasTransactionalRecords, for one partition: what cannot be iterated fails the whole request."""
+    cdef Entry first
+    cdef int found = next_claimed_batch(p, n, &first) if claimed else next_batch(p, n, &first)
+    transactional[0] = False
+    if found == NO_MORE:
+        return True
+    if found != BATCH:
+        return refuse_batch_rule(v, found, &first)
+    transactional[0] = first.magic >= 2 and attributes_of(&first) & TRANSACTIONAL_BIT
+    return True
+
 
 cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) noexcept nogil:
     cdef Entry first, second
@@ -53,7 +70,7 @@ cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) n
 
 cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """On acceptance valid_bytes and source are set; bytes behind valid_bytes are trimmed by the broker."""
+    """On acceptance valid_bytes, whole_bytes and source are set; what follows valid_bytes is trimmed by the broker."""
     cdef Entry b
     cdef size_t at = 0
     cdef int found
@@ -62,11 +79,13 @@ cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy 
     cdef bint in_order = True, skipping = False
     cdef int64_t odd_offset = 0, odd_before = 0
     cdef int codec = NONE
+    cdef Checks c
     v.valid_bytes = 0
     v.source = NONE
     while True:
         found = next_batch(p + at, n - at, &b)
         if found == NO_MORE:
+            v.whole_bytes = at
             return True
         v.error_batch = at
         if found != BATCH:
@@ -94,33 +113,13 @@ cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy 
                 v.source = codec
         # offsets are assigned elsewhere for these two, so here they must ascend
         if not in_order and (d.origin == REPLICATION or d.origin == RAFT_LEADER):
-            if not read_all_records(p, n, d, policy, scratch, v):
+            fill_checks(&c, d, policy)
+            c.max_body = d.largest_record
+            c.check_records = False
+            if not read_records(p, n, ALL_RECORDS, &c, d, scratch, v):
                 return False
             v.error_batch = at
             return broker_fails(v, OFFSETS_OUT_OF_ORDER, S9, reasons.LAST_OFFSET_ORDER, odd_offset, odd_before)
-        at += b.size
-
-
-cdef bint read_all_records(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
-        Verdict *v) noexcept nogil:
-    """The text of Kafka's OffsetsOutOfOrderException names the offset of every record of the buffer, batches that were
-    not looked at yet among them. What does not parse there is thrown instead."""
-    cdef Entry b
-    cdef Checks c
-    cdef size_t at = 0
-    cdef int found
-    fill_checks(&c, d, policy)
-    c.max_body = d.largest_record
-    c.check_records = False
-    while True:
-        found = next_batch(p + at, n - at, &b)
-        if found == NO_MORE:
-            return True
-        v.error_batch = at
-        if found != BATCH:
-            return refuse_batch_rule(v, found, &b)
-        if not estimate(&b, &c, d, False, scratch, v):
-            return False
         at += b.size
 
 

@@ -34,6 +34,17 @@ REASONS: dict[str, str] = {
     "SEQUENCE": "base sequence {a} with producer id {b}",
     "TRANSACTIONAL": "transactional, target magic {a}",
     "IDEMPOTENT": "producer id {b}, target magic {a}",
+    # the append to the log
+    "BELOW_LOG_END": "the first offset {a} is below {b}, the end of the log",
+    "EPOCH_ENTRY": "partition leader epoch {a} at base offset {b}: both must be 0 or above",
+    "PRODUCER_EPOCH": "producer epoch {a} is below {b}, the last one seen",
+    "OUTSIDE_TRANSACTION": "the transaction of producer id {a} has not ended",
+    "COORDINATOR_EPOCH": "coordinator epoch {a} is below {b}, the last one seen",
+    "MARKER_KEY": "a transaction marker's key has {a} bytes, or a version below 0; it takes 4 bytes",
+    "MARKER_TYPE": "control type {a}: a producer's marker is 0 (abort) or 1 (commit)",
+    "MARKER_VALUE": "a transaction marker's value has {a} bytes, or a version below 0; it takes 6 bytes",
+    "MARKER_ORIGIN": "a transaction marker of producer id {a} from a raft leader",
+    "SEGMENT_RANGE": "the last offset {a} does not fit a segment whose base offset is {b}",
     # records of magic 2
     "RECORD_CUT_OFF": "record {i}: the batch ends inside it",
     "RECORD_LENGTH_VARINT": "record {i}: its length is a varint of more than 5 bytes",

@@ -145,12 +145,12 @@ cdef class ValidationResult:
 
     @property
     def path(self):
-        """How the records were looked at: ``claims``, ``shallow``, ``full`` or ``rebuilt``; None before that stage."""
+        """How records were looked at: ``claims``, ``shallow``, ``full`` or ``rebuilt``; None where they were not."""
         return PATHS[self.v.path]
 
     @property
     def records_count(self):
-        """Records in accepted batches."""
+        """Records in accepted batches; of a follower's or Raft leader's append, as the headers state."""
         return self.v.records_count if self.v.rule == 0 else 0
 
     @property
@@ -160,13 +160,15 @@ cdef class ValidationResult:
 
     @property
     def append_time(self):
-        """The time of the append, ms; None where LogValidator's stage did not accept."""
-        return self.now if self.judged_messages else None
+        """The time of the append, ms; None where LogValidator's stage did not accept, or was not asked."""
+        return self.now if self.judged_messages and not self.v.kept else None
 
     @property
     def next_offset(self):
         """The offset behind the last record; None where LogValidator's stage did not accept."""
-        return self.first_offset + self.v.records_count if self.judged_messages else None
+        if not self.judged_messages:
+            return None
+        return self.v.last_offset + 1 if self.v.kept else self.first_offset + self.v.records_count
 
     @property
     def size_maybe_changed(self):

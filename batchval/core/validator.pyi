@@ -97,6 +97,22 @@ class LogValidator:
         to_magic: int = 2,
         claims: _Claims | None = None,
     ) -> ValidationResult: ...
+    def scan_produce_request(
+        self,
+        partitions: Sequence[_Buffer | None],
+        policies: TopicPolicy | Sequence[TopicPolicy] | None = None,
+        *,
+        produce_version: int = 9,
+    ) -> list[ValidationResult] | None: ...
+    def check_produce_request(
+        self,
+        partitions: Sequence[_Buffer | None],
+        policies: TopicPolicy | Sequence[TopicPolicy] | None = None,
+        *,
+        now_ms: int,
+        produce_version: int = 9,
+        claims: _Claims | Sequence[_Claims | None] | None = None,
+    ) -> list[ValidationResult]: ...
     def check_request(self, buffer: _Buffer, *, produce_version: int = 9) -> ValidationResult: ...
     def analyze(self, buffer: _Buffer, *, origin: _Origin = "CLIENT", leader_epoch: int = 0) -> ValidationResult: ...
     def validate_messages_and_assign_offsets(

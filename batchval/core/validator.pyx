@@ -2,6 +2,7 @@
 
     check      the profile's whole door; never writes
     validate   the same, then assigns offsets and what else a broker's append writes
+    check_produce_request   all partitions of a produce request, which may fail as a whole
     check_request, analyze, validate_messages_and_assign_offsets   the stages alone
 """
 
@@ -26,7 +27,7 @@ from batchval.core.convert cimport assign_in_place, rebuild
 from batchval.core.door cimport Call, judge, judge_resting
 from batchval.core.frames cimport UNLIMITED, copy_unlocked
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
-from batchval.core.judge cimport judge_batches, judge_request
+from batchval.core.judge cimport judge_batches, judge_first_batch, judge_request
 from batchval.core.messages cimport judge_messages
 from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude
 from batchval.core.walks cimport fill_checks
@@ -84,6 +85,24 @@ cdef void assign_unlocked(uint8_t *p, size_t n, const Door *d, const Policy *pol
     begin_work(scratch, n >= NOGIL_UNCOMPRESSED)
     assign_in_place(p, n, d, policy, scratch, v, crc_is_right, to)
     end_work(scratch)
+
+
+cdef list refusals_of_all(const Verdict *v, Py_ssize_t index, Py_ssize_t count):
+    """The verdict on partition ``index``, for each partition of its request."""
+    cdef ValidationResult one
+    cdef Py_ssize_t i
+    results = []
+    for i in range(count):
+        one = ValidationResult.__new__(ValidationResult)
+        one.v = v[0]
+        one.v.error_batch = 0 if i == index else -1
+        results.append(one)
+    reason = f"partition {index} fails the whole request: {results[index].reason}"
+    for i in range(count):
+        if i != index:
+            one = results[i]
+            one.text = reason
+    return results
 
 
 @cython.final
@@ -213,8 +232,8 @@ cdef class LogValidator:
             int leader_epoch=0, int to_magic=2, claims=None):
         """Judges the records of one partition, or with the log profile a stretch of a segment, and writes nothing.
 
-        Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with rules 1 to 39 and
-        says ``rebuilt``; rule 40 on the rebuilt size is left to whoever appends.
+        Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with all rules but 40
+        and says ``rebuilt``; rule 40 on the rebuilt size is left to whoever appends.
 
         ``claims`` is (tag bytes or None, ``"ignore"`` | ``"verify"`` | ``"trust"``); the tag, or the header of a
         batch of magic 3, holds the claims themselves. None ignores them.
@@ -514,11 +533,24 @@ cdef class LogValidator:
                 if result.v.rule == 0:
                     self.assign(result, p, result.v.valid_bytes, own, buffer if in_place else None, &view, &d, scratch,
                             True)
+                elif result.v.late and result.v.rebuild:
+                    self.size_comes_first(result, p, own, &view, &d, scratch)
             finally:
                 give_back(scratch)
         finally:
             PyBuffer_Release(&view)
         return result
+
+    cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own, const Py_buffer *view,
+            const Door *d, Scratch *scratch) except -1:
+        """Rule 40 comes before rules 41 to 47: a batch that they refuse is built all the same, for its size."""
+        cdef ValidationResult built = ValidationResult.__new__(ValidationResult)
+        built.v = result.v
+        built.v.rule = 0
+        self.assign(built, p, result.v.valid_bytes, own, None, view, d, scratch, True)
+        if built.v.rule:
+            result.v = built.v
+        return 0
 
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept, const Py_buffer *view,
             const Door *d, Scratch *scratch, bint crc_is_right) except -1:
@@ -556,7 +588,7 @@ cdef class LogValidator:
         else:
             result.new_bytes = view_of_bytes(kept)[:n]
             to = <uint8_t *>view.buf
-        if n:  # nobody else has seen these bytes yet
+        if n and not result.v.kept:  # nobody else has seen these bytes yet
             assign_unlocked(
                 <uint8_t *>PyBytes_AS_STRING(own), n, d, &self.compiled, scratch, &result.v, crc_is_right, to)
         return 0
@@ -570,6 +602,76 @@ cdef class LogValidator:
         result.v.reports = 0
         result.judged_messages = False
         return 0
+
+    def scan_produce_request(self, partitions, policies=None, *, int produce_version=9):
+        """Return None, or the refusal of every partition where one of them fails the whole produce request.
+
+        ``partitions`` holds the records of each partition in the order of the request; None is no records.
+        KafkaApis looks at the first batch of each, up to the first that is transactional, before it checks any
+        partition for itself (RequestUtils.hasTransactionalRecords): rules 2 and 4 fail the whole request there. Rule 3
+        and a codec that does not exist do so wherever they are met, for they are not errors of Kafka's API. Kafka
+        answers every partition with the code, and appends nothing.
+        """
+        cdef Door d = self.door
+        cdef Py_buffer view
+        cdef Policy policy = self.compiled
+        cdef Verdict v
+        cdef bint transactional, passes, own, seen = False
+        cdef Py_ssize_t i
+        buffers = [b"" if records is None else records for records in partitions]
+        if policies is not None and not isinstance(policies, TopicPolicy):
+            policies = tuple(policies)  # the caller's list may change
+            if len(policies) != len(buffers):
+                raise BatchvalError(f"{len(policies)} policies for {len(buffers)} partitions")
+        d.produce_version = produce_version
+        # two rounds, as in Kafka: of all partitions, then each partition's own check
+        for own in (False, True):
+            for i in range(len(buffers)):
+                if seen and not own:
+                    break
+                if policies is not None:
+                    compile_policy(&policy, policies if isinstance(policies, TopicPolicy) else policies[i])
+                clear(&v)
+                take_buffer(buffers[i], &view)
+                try:
+                    if not own:
+                        passes = judge_first_batch(<const uint8_t *>view.buf, view.len,
+                                policy.accept_claims_header and d.strict, &v, &transactional)
+                        seen = transactional
+                    elif view.len > MAGIC and (<const uint8_t *>view.buf)[MAGIC] == CLAIMS_MAGIC:
+                        passes = True
+                    else:
+                        passes = (judge_request(<const uint8_t *>view.buf, view.len, &d, &v)
+                                  or v.error_code != UNKNOWN_SERVER_ERROR)
+                finally:
+                    PyBuffer_Release(&view)
+                if not passes:
+                    conclude(&d, &v)
+                    return refusals_of_all(&v, i, len(buffers))
+        return None
+
+    def check_produce_request(self, partitions, policies=None, *, now_ms, int produce_version=9, claims=None):
+        """Return the ValidationResult of each partition of a produce request, in order.
+
+        ``partitions``, ``policies`` and ``claims`` as for ``scan_produce_request`` and ``check_ranges``. Where that
+        scan finds something, every partition is refused with its code: nothing of the request may be forwarded.
+        """
+        buffers = [b"" if records is None else records for records in partitions]
+        if policies is None or isinstance(policies, TopicPolicy):
+            validators = [self if policies is None else self.with_policy(policies)] * len(buffers)
+        else:
+            validators = [self.with_policy(policy) for policy in policies]
+        one = is_one_claim(claims)
+        if not one and len(claims) != len(buffers):
+            raise BatchvalError(f"{len(claims)} claims for {len(buffers)} partitions")
+        refused = self.scan_produce_request(buffers, policies, produce_version=produce_version)
+        if refused is not None:
+            return refused
+        return [
+            validator.check(records, now_ms=now_ms, produce_version=produce_version,
+                            claims=claims if one else claims[i])
+            for i, (validator, records) in enumerate(zip(validators, buffers))
+        ]
 
     def check_request(self, buffer, *, int produce_version=9):
         """The check of a produce request alone: rules 5 to 8 (ProduceRequest.validateRecords)."""

@@ -50,6 +50,8 @@ cdef struct Verdict:
     int8_t target
     bint out_of_memory  # no verdict
     bint rebuild  # LogValidator would make new batches
+    bint kept  # offsets were taken as they came, and no record was looked at
+    bint late  # a refusal came after LogValidator, where Kafka has built the new batches already
     int16_t reason
     int16_t cause  # with UNKNOWN_SERVER_ERROR: the extra that names why
     int32_t record
@@ -62,6 +64,8 @@ cdef struct Verdict:
     int32_t skipped_batches  # rule 11
     int32_t temporary_bytes
     int64_t valid_bytes
+    int64_t whole_bytes  # of all batches, those that a follower skips among them
+    int64_t last_offset  # of the last batch, where offsets are kept
     int64_t max_timestamp
     int64_t error_batch  # position of the batch that was refused
     int32_t meters[METERS]

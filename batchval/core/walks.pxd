@@ -1,6 +1,7 @@
 """A batch's records to a verdict."""
 
-from libc.stdint cimport int64_t
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t
 
 from batchval.core.header cimport Entry
 from batchval.core.records cimport Checks, Facts
@@ -15,6 +16,8 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
 cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint estimate(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch,
+        Verdict *v) noexcept nogil
+cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Checks *c, const Door *d, Scratch *scratch,
         Verdict *v) noexcept nogil
 cdef bint judge_unopened(const Entry *b, Verdict *v) noexcept nogil
 cdef bint judge_at_rest(const Entry *entry, const Door *d, const Policy *policy, Scratch *scratch,

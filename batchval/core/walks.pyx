@@ -1,5 +1,6 @@
 """One batch's records walked to their end, and what that says: of every magic, for the stages and at rest."""
 
+from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free
 
@@ -7,7 +8,9 @@ from batchval.core cimport reasons
 from batchval.core.bytes cimport be32
 from batchval.core.chunked cimport as_read
 from batchval.core.frames cimport DAMAGED, Stream, open_stream, position
-from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
+from batchval.core.header cimport (
+    BATCH, NO_MORE, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc,
+)
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
     CORRUPT, LEGACY_BROKEN, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
@@ -21,7 +24,7 @@ from batchval.core.replay cimport damage_comes_first
 from batchval.core.scratch cimport Scratch, no_errors
 from batchval.core.verdict cimport (
     METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, Door, Policy, Verdict, add_facts, attributes_of, broker_fails,
-    note_facts, refuse,
+    note_facts, refuse, refuse_batch_rule,
 )
 
 
@@ -172,7 +175,7 @@ cdef bint estimate(const Entry *b, const Checks *c, const Door *d, bint sizes, S
 
 
 cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch,
-        Verdict *v) noexcept nogil:
+        Verdict *v, int64_t most=0x7FFFFFFF, int64_t *read=NULL) noexcept nogil:
     """Unlike the validator this asks no message for its magic or checksum, only for key and value."""
     cdef Messages m
     cdef Message message
@@ -184,6 +187,10 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint
     if wrapper_is_damaged(answer, b, scratch, c, d, &f, v):
         return False
     while answer == WALKED:
+        if read is not NULL:
+            read[0] = i
+        if i >= most:
+            return True
         answer = next_message(&m, &message, i, &f)
         if answer == NO_MESSAGE:
             return True
@@ -196,6 +203,54 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint
         i += 1
         answer = WALKED
     return take(answer, &f, b.magic, v)
+
+
+cdef bint read_first(const Entry *b, int32_t most, const Checks *c, const Door *d, Scratch *scratch,
+        Verdict *v) noexcept nogil:
+    """The first records of an uncompressed batch of magic 2 that states more of them: it is not read to its end."""
+    cdef BatchHeader h
+    cdef Stream s
+    cdef Facts f
+    cdef int answer
+    read_header(b.p, &h)
+    h.records_count = most
+    clear_facts(&f)
+    open_stream(&s, scratch, NONE, 2, b.p + RECORDS, b.size - RECORDS, d.limit, False)
+    answer = walk(&s, &h, c, &f, BUFFER_PARSER)
+    if answer == MALFORMED and f.reason == reasons.BYTES_BEHIND_RECORDS:
+        return True
+    return take(answer, &f, 2, v)
+
+
+cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Checks *c, const Door *d, Scratch *scratch,
+        Verdict *v) noexcept nogil:
+    """MemoryRecords.records(), up to ``most`` of them: Kafka names their offsets in the text of an exception. What does
+    not parse is thrown instead. Compressed records are read batch by batch, uncompressed ones one by one."""
+    cdef Entry b
+    cdef size_t at = 0
+    cdef int found
+    cdef int64_t left = most, count
+    while left > 0:
+        found = next_batch(p + at, n - at, &b)
+        if found == NO_MORE:
+            return True
+        v.error_batch = at
+        if found != BATCH:
+            return refuse_batch_rule(v, found, &b)
+        count = 0
+        if b.magic < 2:
+            if not estimate_messages(&b, c, d, False, scratch, v, left, &count):
+                return False
+        else:
+            if b.size >= RECORDS:
+                count = be32(b.p + RECORDS_COUNT)
+            if count > left and attributes_of(&b) & CODEC_MASK == NONE:
+                return read_first(&b, <int32_t>left, c, d, scratch, v)
+            if not estimate(&b, c, d, False, scratch, v):
+                return False
+        left -= count
+        at += b.size
+    return True
 
 
 # ---- at rest -------------------------------------------------------------------------------------------------------

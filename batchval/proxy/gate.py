@@ -127,6 +127,11 @@ class Gate:
         compressed = 0
         count = len(request)
         batches = [request.records(i) or b"" for i in range(count)]
+        failed = self.validator.scan_produce_request(batches, produce_version=version) if count > 1 else None
+        if failed is not None:
+            # Kafka fails the whole request, and appends nothing of it
+            judgement.results = [*failed]
+            return judgement
         if self.ledger is not None:
             judgement.decisions = self._decide(request, batches, sender, now_ms, decision)
         settled = [False] * count

@@ -145,6 +145,33 @@ def test_the_answer_of_a_strict_gate_says_what_was_wrong(own: tuple[str, int], g
             assert gated[version] == direct[version]
 
 
+#: the records of one partition next to a good one, and the codes of both: of the bad one, of the good one
+REQUESTS = {
+    "crc": (damaged(GOOD), 2, 0),
+    "magic 3": (sealed(GOOD, (16, b"\x03")), 2, 2),
+    "length too low": (sealed(GOOD, (8, struct.pack(">i", 10))), 2, 2),
+    "length that overflows": (sealed(GOOD, (8, struct.pack(">i", 2**31 - 12))), -1, -1),
+    "length too low behind a good batch": (GOOD + sealed(GOOD, (8, struct.pack(">i", 10))), 2, 0),
+    "length that overflows behind a good batch": (GOOD + sealed(GOOD, (8, struct.pack(">i", 2**31 - 12))), -1, -1),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("bad_first", [True, False])
+def test_a_request_of_two_partitions(
+    own: tuple[str, int], gate_of_kafka: RunningProxy, name: str, bad_first: bool
+) -> None:
+    """What cannot be iterated fails the whole request, in the broker as in the gate."""
+    bad, *expected = REQUESTS[name]
+    parts = [("raw-plain", 0, bad), ("raw-fresh", 0, batch(b"a", timestamp=int(time.time() * 1000)))]
+    for address in (own, gate_of_kafka.address):
+        with socket.create_connection(address, 20) as sock:
+            sock.sendall(produce_frame(1, *(parts if bad_first else parts[::-1]), version=9, acks=-1))
+            answer = ProduceResponse.decode(read_frame(sock), 9)
+        codes = {topic.name: topic.partition_responses[0].error_code for topic in answer.responses}
+        assert [codes["raw-plain"], codes["raw-fresh"]] == expected
+
+
 @pytest.mark.parametrize("version", [3, 6, 7, 9])
 def test_zstd_before_version_7_is_not_supported(own: tuple[str, int], gate: RunningProxy, version: int) -> None:
     codes = {told(door, "raw-plain", COMPRESSED[ZSTD], version)[0] for door in (own, gate.address)}

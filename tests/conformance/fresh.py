@@ -1,9 +1,11 @@
 """Fresh cases, end to end: makes new ones from a seed, asks Apache Kafka's own classes, and compares.
 
-    python tests/conformance/fresh.py --seed S [--cases N] [--kafka-version 3.9] [--keep FILE]
+    python tests/conformance/fresh.py --seed S [--cases N] [--kafka-version 3.9] [--families PREFIX]
+        [--keep FILE]
 
 Each case is compared under both codec providers: mode ``kafka`` must give Kafka's answers, and ``strict`` must refuse
-what Kafka refuses. Prints every disagreement, then the number of cases of each family; the last line is
+what Kafka refuses. Prints every disagreement, then the number of cases of each family, and of each
+origin that a real log answered (the stage ``append``); the last line is
 ``conformance: N of M agree`` (a case agrees if it does under both). Exit code 0 only if all agree, 3 where there is no
 JDK 17 or Maven.
 
@@ -44,6 +46,8 @@ class Count:
         self.kafka_refused: Counter[str] = Counter()
         self.strict_refused: Counter[str] = Counter()
         self.unanswered: list[str] = []
+        self.appended: Counter[str] = Counter()
+        self.appended_agree: Counter[str] = Counter()
 
     def refusals(self, case: Case) -> None:
         """Note what Kafka and strict mode say to a case."""
@@ -70,11 +74,12 @@ def providers() -> list[str]:
     return found
 
 
-def make(seed: int, cases: int, to: Path, kafka_version: str = DEFAULT_KAFKA_VERSION) -> None:
-    """Writes cases with the answers of this version of Kafka to a .jsonl.gz file."""
+def make(seed: int, cases: int, to: Path, kafka_version: str = DEFAULT_KAFKA_VERSION, families: str = "") -> None:
+    """Write cases with the answers of this version of Kafka to a .jsonl.gz file."""
     with tempfile.TemporaryDirectory() as folder:
         questions = str(Path(folder) / "questions.jsonl")
-        oracle.run("generate", "--seed", str(seed), "--cases", str(cases), questions, kafka_version=kafka_version)
+        settings = ("--seed", str(seed), "--cases", str(cases), "--families", families)
+        oracle.run("generate", *settings, questions, kafka_version=kafka_version)
         oracle.run("answer", questions, str(to), kafka_version=kafka_version)
 
 
@@ -91,14 +96,19 @@ def disagreements(file: Path, count: Count) -> Iterator[str]:
                 yield f"{case['id']} not compared: Kafka ran out of its heap ({case['family']})"
                 continue
             count.total[case["family"]] += 1
-            agreed = True
+            origin = case["cfg"].get("origin", "CLIENT")
+            is_appended = not case["expect"]["append"].get("skipped", False)
+            count.appended[origin] += is_appended
+            agreed = append_agreed = True
             for name in names:
                 compression.use(name)
                 for found in compare(case):
                     agreed = False
+                    append_agreed = append_agreed and found.stage != "append"
                     yield f"{found} ({name}, {case['family']})"
             count.agree[case["family"]] += agreed
             count.refusals(case)
+            count.appended_agree[origin] += is_appended and append_agreed
     finally:
         compression.use(before)
 
@@ -113,6 +123,7 @@ def main() -> int:
         default=DEFAULT_KAFKA_VERSION,
         help=f"whose classes answer, default {DEFAULT_KAFKA_VERSION}",
     )
+    parser.add_argument("--families", default="", help="those alone whose names start so, for example append_")
     parser.add_argument("--keep", type=Path, help="write the answered cases to this .jsonl.gz file")
     options = parser.parse_args()
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
@@ -121,7 +132,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         file = options.keep or Path(folder) / "cases.jsonl.gz"
         try:
-            make(seed, options.cases, file, options.kafka_version)
+            make(seed, options.cases, file, options.kafka_version, options.families)
         except oracle.OracleUnavailable as error:
             print(f"conformance: {error}", file=sys.stderr)
             return NO_JDK
@@ -132,6 +143,8 @@ def main() -> int:
         agree = f"{count.agree[family]} of {count.total[family]}"
         print(f"{family:32} {agree:>16} {count.kafka_refused[family]:14} {count.strict_refused[family]:15}")
     print(f"refused by Kafka: {count.kafka_refused.total()}, by strict: {count.strict_refused.total()}")
+    for origin in sorted(count.appended):
+        print(f"append, {origin:24} {count.appended_agree[origin]:6} of {count.appended[origin]:6}")
     print(f"not compared: {len(count.unanswered)}")
     total, agree = count.total.total(), count.agree.total()
     print(f"conformance: {agree} of {total} agree")

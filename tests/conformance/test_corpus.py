@@ -61,7 +61,7 @@ def ask(case, mode):
 def test_sample_has_every_family_of_three_seeds_accepted_and_refused():
     families = Counter(case["family"] for case in SAMPLE)
     assert len(SAMPLE) == corpus.CASES * len(corpus.SEEDS)
-    assert len(families) == 102
+    assert len(families) == 108
     assert {case["id"].split("-")[0] for case in SAMPLE} == {f"k{seed}" for seed in corpus.SEEDS}
     finals = Counter(case["expect"]["final"] for case in SAMPLE)
     assert set(finals) == {"ok", "request", "analyze", "validate", "resize", "nothing_to_append"}
@@ -70,7 +70,7 @@ def test_sample_has_every_family_of_three_seeds_accepted_and_refused():
 
 
 def test_sample_is_small():
-    assert corpus.FILE.stat().st_size <= 1_200_000
+    assert corpus.FILE.stat().st_size <= 1_400_000
 
 
 def test_our_answers_are_kafkas(provider):
@@ -208,12 +208,15 @@ def test_found_cases_hold_what_kafka_says(kafka):
 @pytest.mark.parametrize("seed", [7, 109])
 def test_fresh_cases_agree(kafka, tmp_path, seed):
     file = tmp_path / "cases.jsonl.gz"
-    fresh.make(seed, 400, file)
+    fresh.make(seed, 500, file)
     count = fresh.Count()
     assert list(fresh.disagreements(file, count)) == []
-    assert count.total.total() == 400
-    assert len(count.total) == 102
+    assert count.total.total() == 500
+    assert len(count.total) == 108
     assert count.agree == count.total
+    assert count.appended == count.appended_agree
+    assert set(count.appended) == {"CLIENT", "COORDINATOR", "REPLICATION", "RAFT_LEADER"}
+    assert min(count.appended.values()) > 30
 
 
 @pytest.mark.jvm

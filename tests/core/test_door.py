@@ -255,10 +255,16 @@ def test_a_clock_before_1970(carrier: str) -> None:
     assert not slow_decides(carrier, GOOD, TRUE, now_ms=-5).ok
 
 
-@pytest.mark.parametrize("origin", ["COORDINATOR", "REPLICATION", "RAFT_LEADER"])
-def test_only_a_clients_batch_is_settled(carrier: str, origin: str) -> None:
-    result = slow_decides(carrier, GOOD, TRUE, origin=origin, leader_epoch=-1)
+def test_a_coordinators_batch_is_not_settled(carrier: str) -> None:
+    result = slow_decides(carrier, GOOD, TRUE, origin="COORDINATOR")
     assert (result.ok, result.claims) == (True, "honest")
+
+
+@pytest.mark.parametrize("origin", ["REPLICATION", "RAFT_LEADER"])
+def test_no_record_is_read_where_offsets_are_kept(carrier: str, origin: str) -> None:
+    stamped = GOOD[:12] + bytes(4) + GOOD[16:]
+    result = slow_decides(carrier, stamped, TRUE, origin=origin)
+    assert (result.ok, result.claims, result.path) == (True, "unjudged", None)
 
 
 @pytest.mark.parametrize("to_magic", [0, 1])

@@ -513,8 +513,8 @@ def test_s8_bounds_the_whole_batch() -> None:
 
 
 def test_unused_bits_are_a_clients_alone() -> None:
-    data = batch(attributes=64)
-    for origin in ("COORDINATOR", "REPLICATION"):
+    data = batch(attributes=64, partition_leader_epoch=0)
+    for origin in ("COORDINATOR", "REPLICATION", "RAFT_LEADER"):
         assert STRICT.check(data, now_ms=NOW, origin=origin).ok
 
 

@@ -381,11 +381,11 @@ def test_the_thirteen_bytes_are_under_the_checksum() -> None:
     assert struct.unpack(">qib", data[61:74]) == TRUE
 
 
-def test_a_last_offset_delta_that_nobody_asks_a_follower_about(carrier: str) -> None:
+def test_a_last_offset_delta_that_nobody_asks_a_coordinator_about(carrier: str) -> None:
     """The cleaner leaves such batches; claims say that they are whole."""
     data = keyed(last_offset_delta=7)
     door = Door(carrier)
-    arguments = {"now_ms": NOW, "origin": "REPLICATION", "leader_epoch": -1}
+    arguments = {"now_ms": NOW, "origin": "COORDINATOR", "first_offset": 100}
     assert door.validator.check(data, **arguments).ok
     assert door.validator.check(data, **arguments).batch_claims is None
     sent = (carrying(data, TRUE), None) if carrier == "header" else (data, tag(TRUE, data))

@@ -65,6 +65,20 @@ def test_a_refused_partition_is_answered_beside_what_the_broker_says_of_the_othe
         ]
 
 
+@pytest.mark.parametrize(("size", "code"), [(13, 2), (2**31 - 12, 87)])
+def test_a_batch_that_cannot_be_iterated_fails_the_whole_request(size, code):
+    """As in Kafka: every partition gets the code, and nothing reaches the broker."""
+    bad = GOOD[:8] + struct.pack(">i", size) + GOOD[12:]
+    sent = produce_frame(5, ("t", 0, GOOD), ("t", 1, bad), ("u", 0, COMPRESSED))
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(sent)
+        assert codes(read_frame(sock)) == {("t", 0): code, ("t", 1): code, ("u", 0): code}
+        assert broker.frames == []
+        assert [(r.topic, r.partition) for r in proxy.refusals] == [("t", 0), ("t", 1), ("u", 0)]
+        sock.sendall(produce_frame(6, ("t", 0, GOOD), ("u", 0, COMPRESSED)))
+        assert codes(read_frame(sock)) == {("t", 0): 0, ("u", 0): 0}
+
+
 def test_record_errors_say_which_record():
     old = batch(b"a", b"b", timestamp=1000)
     policies = TopicPolicies(TopicPolicy(message_timestamp_before_max_ms=60_000))

@@ -15,6 +15,7 @@ from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.rules import EXTRAS, Rule
 from batchval.types import AppendOrigin, CompressionType, TimestampType
+from tests.reference.kafka_model.appending import keep, require_appendable
 from tests.reference.kafka_model.batches import Batch, DefaultBatch, batches
 from tests.reference.kafka_model.java import JavaError, RecordErrors, Refused, TooMuchOutput
 from tests.reference.kafka_model.segment import Finding, judge_segment
@@ -298,7 +299,8 @@ def _check_produce(
 ) -> Answer:
     analysis = _Analysis(settings.origin, settings.leader_epoch, policy.max_message_bytes)
     try:
-        _validate_request(buffer, produce_version)
+        if settings.origin is AppendOrigin.CLIENT:
+            _validate_request(buffer, produce_version)
         analysis.run(buffer)
     except (Refused, JavaError) as error:
         return _refusal(error)
@@ -306,6 +308,9 @@ def _check_produce(
         _note_frame(buffer, analysis, settings.origin, notes)
     if analysis.valid_bytes <= 0:
         return Answer(True, next_offset=settings.first_offset, append_time=settings.now, source=analysis.source)
+    limit = notes.max_output if notes else None
+    if analysis.keeps_offsets:
+        return _keep(buffer, analysis, settings, limit)
     target = policy.compression_type
     settings = replace(
         settings,
@@ -313,7 +318,37 @@ def _check_produce(
         target=analysis.source if target == "producer" else _codec(target),
     )
     answer = _validate(buffer[: analysis.valid_bytes], settings, notes, False)
+    if answer.ok and settings.to_magic == 2:
+        try:
+            require_appendable(
+                next(batches(buffer)),
+                origin=settings.origin,
+                first_offset=settings.first_offset,
+                leader_epoch=settings.leader_epoch,
+                records_count=answer.records_count,
+                is_rebuilt=answer.size_maybe_changed,
+                limit=limit,
+            )
+        except (Refused, JavaError) as error:
+            return replace(_refusal(error), path=answer.path, meters=answer.meters, source=settings.source)
     return replace(answer, valid_bytes=analysis.valid_bytes, output=None)
+
+
+def _keep(buffer: bytes, analysis: _Analysis, settings: Settings, limit: int | None) -> Answer:
+    """The append of a follower or Raft leader: LogValidator is not asked."""
+    try:
+        kept = keep(buffer, analysis.valid_bytes, settings.origin, settings.first_offset, limit)
+    except (Refused, JavaError) as error:
+        return _refusal(error)
+    return Answer(
+        True,
+        records_count=kept.records_count,
+        max_timestamp=kept.max_timestamp,
+        next_offset=kept.next_offset,
+        in_place=True,
+        valid_bytes=analysis.valid_bytes,
+        source=analysis.source,
+    )
 
 
 def _note_frame(buffer: bytes, analysis: _Analysis, origin: AppendOrigin, notes: Notes) -> None:

@@ -13,7 +13,7 @@ from batchval.types import AppendOrigin, CompressionType, TimestampType
 
 def test_three_families_without_a_gap() -> None:
     ids = [rule.id for rule in Rule]
-    assert ids == [*map(str, range(1, 41)), *(f"S{n}" for n in range(1, 11)), *(f"L{n}" for n in range(1, 8))]
+    assert ids == [*map(str, range(1, 48)), *(f"S{n}" for n in range(1, 11)), *(f"L{n}" for n in range(1, 8))]
 
 
 @pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.slug)
@@ -34,12 +34,15 @@ def test_codes_of_rules() -> None:
     """By the rule table: the codes that are not INVALID_RECORD."""
     others = {
         **dict.fromkeys(("2", "4", "14", "17", "31", "34"), "CORRUPT_MESSAGE"),
-        **dict.fromkeys(("3", "12", "15", "16", "39"), "UNKNOWN_SERVER_ERROR"),
+        **dict.fromkeys(("3", "12", "15", "16", "39", "41", "42", "47"), "UNKNOWN_SERVER_ERROR"),
         **dict.fromkeys(("7", "20", "S6"), "UNSUPPORTED_COMPRESSION_TYPE"),
         **dict.fromkeys(("13", "40"), "MESSAGE_TOO_LARGE"),
         **dict.fromkeys(("27", "28"), "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
         **dict.fromkeys(("36", "37", "S10"), "INVALID_TIMESTAMP"),
         **dict.fromkeys(("L2", "L3", "L4", "L5", "L6"), "KAFKA_STORAGE_ERROR"),
+        "43": "INVALID_PRODUCER_EPOCH",
+        "45": "TRANSACTION_COORDINATOR_FENCED",
+        "46": "INVALID_TXN_STATE",
         "1": None,
         "11": None,
         "L1": "CORRUPT_MESSAGE",
@@ -60,7 +63,7 @@ def test_the_log_profiles_rules() -> None:
 
 
 def test_numbers_that_are_no_rule() -> None:
-    for number in (0, -1, 41, 50, 61, 70, 78, 1000):
+    for number in (0, -1, 48, 50, 61, 70, 78, 1000):
         assert by_number(number) is None
 
 

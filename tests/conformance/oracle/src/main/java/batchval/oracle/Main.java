@@ -16,7 +16,9 @@ public final class Main {
           answer IN OUT                        adds Kafka's answers to cases (JSON lines; .gz by suffix; - standard streams)
           accepts                              answers batches with error codes alone (binary, standard streams)
           utf8                                 new String(bytes, UTF_8).getBytes(UTF_8) of each line of hex
-          generate --seed N [--cases N] OUT    makes cases, without answers
+          generate --seed N [--cases N] [--families PREFIX] OUT
+                                               makes cases, without answers
+          produce IN OUT                       adds Kafka's answers to whole produce requests, before the append
           golden DIR                           writes DIR/SLUG/cases.jsonl for each rule
           bench-batches [--seed N] DIR         writes the batches that are timed
           bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
@@ -42,9 +44,13 @@ public final class Main {
                 Utf8Command.run("-", "-");
             }
             case "generate" -> {
-                Options o = Options.parse(rest, "--seed", "--cases");
+                Options o = Options.parse(rest, "--seed", "--cases", "--families");
                 need(o.has("--seed") && o.rest().size() == 1);
-                GenerateCommand.run(o.number("--seed", 0), (int) o.number("--cases", -1), o.rest().get(0));
+                GenerateCommand.run(o.number("--seed", 0), (int) o.number("--cases", -1), o.text("--families", ""), o.rest().get(0));
+            }
+            case "produce" -> {
+                need(rest.length == 2);
+                ProduceCommand.run(rest[0], rest[1]);
             }
             case "golden" -> {
                 need(rest.length == 1);

@@ -17,6 +17,8 @@ public final class KafkaClasses {
     public static final boolean CHECKS_LENGTHS = false;
     /** Whether brokers answer Produce v0 to v2, which may hold several messages of magic 0 and 1 (KIP-896). */
     public static final boolean ADMITS_PRODUCE_V0 = true;
+    /** Whether a real log answers complete appends (AppendStage). */
+    public static final boolean HAS_APPEND_STAGE = false;
 
     /** kafka.common.OffsetsOutOfOrderException of the Scala core, which is no API exception either. */
     private static final class OffsetsOutOfOrderException extends RuntimeException {

@@ -17,6 +17,8 @@ public final class KafkaClasses {
     public static final boolean CHECKS_LENGTHS = false;
     /** Whether brokers answer Produce v0 to v2, which may hold several messages of magic 0 and 1 (KIP-896). */
     public static final boolean ADMITS_PRODUCE_V0 = false;
+    /** Whether a real log answers complete appends (AppendStage). */
+    public static final boolean HAS_APPEND_STAGE = false;
 
     /** What LogValidator gave. */
     record Result(long logAppendTimeMs, MemoryRecords validatedRecords, long maxTimestampMs, boolean messageSizeMaybeChanged,

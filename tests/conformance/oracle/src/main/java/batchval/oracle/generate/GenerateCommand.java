@@ -12,19 +12,22 @@ import java.util.Map;
 import java.util.Random;
 
 /**
- * generate --seed N [--cases N] OUT. Without --cases one whole pass through all families. With fewer cases every family
+ * generate --seed N [--cases N] [--families PREFIX] OUT. Without --cases one whole pass through all families. With fewer cases every family
  * keeps its share, and at least one case; with more, further passes follow, each with other random content.
+ * --families keeps those whose names start so.
  */
 public final class GenerateCommand {
     /** Passes of one seed are this many numbers apart from those of the next. */
     private static final long PASSES = 4096;
 
-    public static void run(long seed, int wanted, String out) throws IOException {
+    public static void run(long seed, int wanted, String families, String out) throws IOException {
         int left = wanted;
         int number = 0;
         try (OutputStream to = Json.create(out)) {
             for (long pass = 0; pass < PASSES && (left > 0 || wanted < 0); pass++) {
-                List<Case> cases = Pass.of(seed * PASSES + pass, pass == 0);
+                List<Case> cases = Pass.of(seed * PASSES + pass, pass == 0).stream().filter(c -> c.family().startsWith(families)).toList();
+                if (cases.isEmpty())
+                    break;
                 if (wanted >= 0 && cases.size() > left)
                     cases = sample(cases, left, new Random(seed));
                 for (Case c : cases)

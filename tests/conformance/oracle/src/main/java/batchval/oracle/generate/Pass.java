@@ -42,11 +42,18 @@ final class Pass {
             OldRequests.make(p);
         if (!KafkaClasses.CHECKS_LENGTHS)
             StatedLengths.make(p, first);
+        if (KafkaClasses.HAS_APPEND_STAGE)
+            Appends.make(p);
         if (first) {
             Large.make(p);
             Bombs.make(p);
         }
         return p.cases;
+    }
+
+    /** The cases so far. */
+    List<Case> cases() {
+        return List.copyOf(cases);
     }
 
     /** What every case starts from. */

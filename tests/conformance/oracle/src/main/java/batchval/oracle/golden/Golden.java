@@ -25,11 +25,12 @@ public final class Golden {
         Golden g = new Golden(folder);
         DoorRules.write(g);
         ValidatorRules.write(g);
+        AppendRules.write(g);
         Extras.write(g);
         Findings.write(g);
     }
 
-    /** Writes one rule's file. stage: request, analyze, validate, or append (all three and rule 40), "log" for findings. */
+    /** Writes one rule's file. stage: request, analyze, validate, or append (the whole way into a log), "log" for findings. */
     void rule(String id, String slug, String stage, Line... lines) {
         try (ByteArrayOutputStream o = new ByteArrayOutputStream()) {
             for (Line line : List.of(lines))

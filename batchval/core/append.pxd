@@ -1,0 +1,18 @@
+"""What Kafka asks between LogValidator and the log's file."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+from batchval.core.layout cimport RAFT_LEADER, REPLICATION
+from batchval.core.scratch cimport Scratch
+from batchval.core.verdict cimport Door, Policy, Verdict
+
+cdef inline bint keeps_offsets(const Door *d) noexcept nogil:
+    """Whether records are stored as they came: a follower's append, and a Raft leader's."""
+    return d.origin == REPLICATION or d.origin == RAFT_LEADER
+
+
+cdef bint judge_assigned(const uint8_t *p, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil
+cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil
