@@ -13,6 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BATCHVAL_BUILD ?= release
 export BATCHVAL_BUILD
 SEED ?= 1
+# CPU hours of make hostile-long
+HOURS ?= 6
 # How many processes run the tests that may share the processors: one more than there are cores,
 # because many tests wait, and four at most. 0: none but the first (for a debugger).
 JOBS ?= $(shell echo $$(($$(nproc) + 1)))
@@ -42,7 +44,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full lint check coverage hostile bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-compare conformance clean python missing
+.PHONY: help build demo test test-full lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-compare conformance clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -90,6 +92,9 @@ coverage: build  ## line coverage of the core's .pyx files, in a traced copy of 
 
 hostile: build  ## every fuzz target for 60 seconds, then bombs and sanitizers; inputs that break something are saved
 	$(PY) tests/hostile/fuzz.py --seconds 60 --everything
+
+hostile-long: build  ## the same targets for HOURS (6) CPU hours in all, and a table of them as docs/hostile.md has it
+	$(PY) tests/hostile/fuzz.py --cpu-hours $(HOURS) --table build/hostile/table.md
 
 bench: build  ## measures, beside Kafka and the peers where they are, into the README (BENCH=--quick: a look)
 	$(PY) bench/validation/run.py $(BENCH)

@@ -11,7 +11,7 @@ import ctypes
 import mmap
 import os
 
-__all__ = ["Guarded", "Slots", "buffer_of", "exact", "guarded"]
+__all__ = ["PAGE", "Guarded", "Slots", "buffer_of", "exact", "forbid", "guarded"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -31,7 +31,7 @@ def _address(region: mmap.mmap) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(region))
 
 
-def _forbid(address: int, size: int) -> None:
+def forbid(address: int, size: int) -> None:
     if _libc.mprotect(address, size, _PROT_NONE) != 0:
         raise OSError(ctypes.get_errno(), "mprotect")
 
@@ -43,8 +43,8 @@ class Guarded:
         self.room = (capacity + PAGE - 1) // PAGE * PAGE
         self._region = _own(self.room + 2 * PAGE)
         address = _address(self._region)
-        _forbid(address, PAGE)
-        _forbid(address + PAGE + self.room, PAGE)
+        forbid(address, PAGE)
+        forbid(address + PAGE + self.room, PAGE)
         self._view = memoryview(self._region)
 
     def at_end(self, data: bytes) -> memoryview:
@@ -73,7 +73,7 @@ class Slots:
         self._region = _own(count * self.stride)
         self.address = _address(self._region)
         for i in range(count):
-            _forbid(self.address + i * self.stride + self.slot, PAGE)
+            forbid(self.address + i * self.stride + self.slot, PAGE)
         self.view = memoryview(self._region)
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -22,17 +24,33 @@ _REPORT_EVERY = 60.0
 _SHOWN = 5
 
 
-def _work(  # type: ignore[no-untyped-def]
-    target: str, seconds: float, seed: int, corpus: tuple[Path, ...], executions: int | None, place, sender
-) -> None:
-    from tests.hostile.targets import TARGETS, Run
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process, and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
-    run = Run(seconds, seed, corpus, executions, place)
+
+def _work(target: str, arguments: argparse.Namespace, place, sender) -> None:  # type: ignore[no-untyped-def]
+    from tests.hostile.targets import POISONED, TARGETS, Run
+    from tests.hostile.writers import poison_memory
+
+    if target in POISONED:
+        poison_memory()
+    run = Run(
+        arguments.seconds,
+        arguments.seed,
+        tuple(arguments.corpus),
+        arguments.executions,
+        place,
+        arguments.operation,
+        arguments.cpu_seconds,
+    )
     last = time.monotonic()
     looked = run.going_on
 
     def going_on() -> bool:
         nonlocal last
+        place[2] = int(_cpu_seconds() * 1000)
         if time.monotonic() - last > _REPORT_EVERY:
             last = time.monotonic()
             sender.send(("so far", run.executions, run.findings))
@@ -41,35 +59,58 @@ def _work(  # type: ignore[no-untyped-def]
 
     run.going_on = going_on  # type: ignore[method-assign]
     TARGETS[target](run)
+    place[2] = int(_cpu_seconds() * 1000)
+    place[3] = run.writes
     sender.send(("done", run.executions, run.findings))
 
 
 def _judge_quietly(case: dict[str, object]) -> None:
-    from tests.hostile.targets import replay
+    from tests.hostile.targets import POISONED, replay
+    from tests.hostile.writers import poison_memory
 
+    if case["target"] in POISONED:
+        poison_memory()
     replay(case)
+
+
+def _table(ended: list[_Worker], seed: int) -> str:
+    """Return what ran, as docs/hostile.md has it."""
+    from tests.hostile.targets import TARGETS
+
+    rows = sorted(ended, key=lambda worker: list(TARGETS).index(worker.target))
+    hours = sum(worker.place[2] for worker in ended) / 3_600_000
+    total = f"{sum(worker.executions for worker in ended):,} executions, {hours:.2f} CPU hours"
+    return "\n".join(
+        (
+            f"Seed {seed}: {total}, {sum(len(worker.findings) for worker in ended)} findings.",
+            "",
+            "| target | executions | CPU seconds | writes to buffers in use | findings |",
+            "|---|---|---|---|---|",
+            *(worker.row() for worker in rows),
+            "",
+        )
+    )
 
 
 class _Worker:
     """One target's process."""
 
-    def __init__(self, target: str, seed: int, arguments: argparse.Namespace) -> None:
-        self.target, self.seed = target, seed
+    def __init__(self, target: str, arguments: argparse.Namespace) -> None:
+        self.target, self.seed = target, arguments.seed
         self.executions, self.findings = 0, []  # type: ignore[var-annotated]
         self.done = False
         self.started = time.monotonic()
         self.corpus = tuple(arguments.corpus)
-        self.place = multiprocessing.RawArray("Q", 2)
+        # the mutator's state, executions, CPU time in ms, writes to buffers in use
+        self.place = multiprocessing.RawArray("Q", 4)
         self.receiver, sender = multiprocessing.Pipe(duplex=False)
-        self.process = multiprocessing.Process(
-            target=_work,
-            args=(target, arguments.seconds, seed, self.corpus, arguments.executions, self.place, sender),
-        )
+        self.process = multiprocessing.Process(target=_work, args=(target, arguments, self.place, sender))
         self.process.start()
         sender.close()
 
     def _died(self) -> dict[str, object]:
         """The input that ended the process, if one alone does it again."""
+        from tests.hostile.mutated import KINDS
         from tests.hostile.targets import last_cases
 
         what = [f"the process ended with {self.process.exitcode}"]
@@ -79,6 +120,8 @@ class _Worker:
             again.join()
             if again.exitcode:
                 return {**case, "what": what}
+            if self.target in KINDS:  # how two threads meet is chance
+                return {**case, "what": [f"{what[0]}; a replay of some seconds did not"]}
         state = {"seed": self.seed, "state": self.place[0], "executions": self.place[1]}
         return {"target": self.target, "what": what, "cfg": state, "batch_hex": ""}
 
@@ -89,6 +132,7 @@ class _Worker:
             self.done = word == "done"
         except EOFError:
             self.process.join()
+            self.executions = max(self.executions, self.place[1])
             findings = [self._died()]
             self.done = True
         self.findings += findings
@@ -100,7 +144,14 @@ class _Worker:
             print(f"again: {sys.executable} tests/hostile/fuzz.py --replay {path}", flush=True)
         seconds = time.monotonic() - self.started
         rate = f"{self.executions:,} executions in {seconds:.0f} s ({self.executions / seconds:,.0f}/s)"
-        print(f"{self.target}: {rate}, {len(self.findings)} findings", flush=True)
+        writes = f", {self.place[3]:,} writes to buffers in use" if self.place[3] else ""
+        print(f"{self.target}: {rate}{writes}, {len(self.findings)} findings", flush=True)
+
+    def row(self) -> str:
+        """Return a line of the table in docs/hostile.md."""
+        writes = f"{self.place[3]:,}" if self.place[3] else ""
+        cpu = self.place[2] / 1000
+        return f"| `{self.target}` | {self.executions:,} | {cpu:,.0f} | {writes} | {len(self.findings)} |"
 
 
 def _replay(paths: list[Path]) -> int:
@@ -125,6 +176,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="for each target")
     parser.add_argument("--executions", type=int, help="stop a target earlier, after so many")
     parser.add_argument("--target", action="append", choices=list(TARGETS), help="again for each; default: all")
+    parser.add_argument("--operation", help="of the targets that change buffers in use: this one alone")
+    parser.add_argument("--cpu-hours", type=float, help="of all targets together, each its share; --seconds is ignored")
+    parser.add_argument("--table", type=Path, help="write executions, CPU time and findings of each target as Markdown")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2))
     parser.add_argument("--out", type=Path, default=Path("build/hostile"), help="folder for reproducers")
@@ -136,11 +190,15 @@ def main() -> int:
         return _replay(arguments.replay)
     print(f"seed {arguments.seed}", flush=True)
     waiting = list(arguments.target or TARGETS)
+    arguments.cpu_seconds = None
+    if arguments.cpu_hours is not None:
+        arguments.seconds, arguments.cpu_seconds = math.inf, arguments.cpu_hours * 3600 / len(waiting)
     running: list[_Worker] = []
+    ended: list[_Worker] = []
     findings = executions = 0
     while waiting or running:
         while waiting and len(running) < arguments.jobs:
-            running.append(_Worker(waiting.pop(0), arguments.seed, arguments))
+            running.append(_Worker(waiting.pop(0), arguments))
         for worker in multiprocessing.connection.wait([w.receiver for w in running], 1.0):
             one = next(w for w in running if w.receiver is worker)
             one.listen(arguments.out)
@@ -148,11 +206,16 @@ def main() -> int:
                 continue
             one.process.join()
             running.remove(one)
+            ended.append(one)
             findings += len(one.findings)
             executions += one.executions
             for finding in one.findings[:_SHOWN]:
                 print("  ", finding["what"], finding["batch_hex"][:200], finding.get("cfg", {}))
     print(f"hostile: {executions:,} executions, {findings} findings")
+    if arguments.table:
+        arguments.table.parent.mkdir(parents=True, exist_ok=True)
+        arguments.table.write_text(_table(ended, arguments.seed), encoding="utf-8")
+        print(arguments.table.read_text("utf-8"))
     if arguments.everything:
         findings += sum(_ended_badly(name) for name in ("bombs.py", "sanitizers.py"))
         print(f"make hostile: {'all is well' if not findings else 'something was found'}")

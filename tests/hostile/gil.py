@@ -24,16 +24,16 @@ from pathlib import Path
 import numpy
 import zstandard
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from batchval import compression  # noqa: E402
-from batchval.core import claims, fetched  # noqa: E402
-from batchval.core.batch import RecordBatch  # noqa: E402
-from batchval.core.columns import scan_batches  # noqa: E402
-from batchval.core.validator import LogValidator  # noqa: E402
-from batchval.policy import TopicPolicy  # noqa: E402
-from tests.hostile.bombs import BOMBS, bomb  # noqa: E402
-from tests.hostile.seeds import NOW, batch, compress, legacy, record, varint, wrapper  # noqa: E402
+from batchval import compression
+from batchval.core import claims, fetched
+from batchval.core.batch import RecordBatch
+from batchval.core.columns import scan_batches
+from batchval.core.validator import LogValidator
+from batchval.policy import TopicPolicy
+from tests.hostile.bombs import BOMBS, bomb
+from tests.hostile.seeds import NOW, batch, compress, legacy, record, varint, wrapper
 
 BOUND_NS = 1_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

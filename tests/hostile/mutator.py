@@ -1,39 +1,25 @@
-"""The mutator (mutator.c) from Python: compiled once, when it is first wanted, into a temporary folder."""
+"""The mutator (mutator.c) from Python."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 from tests.hostile.buffers import Slots
+from tests.hostile.c_library import library
 
 __all__ = ["LARGEST_CASE", "Mutator", "crc32c", "xxh32"]
 
 LARGEST_CASE = 16384
-_SOURCE = Path(__file__).with_name("mutator.c")
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    text = _SOURCE.read_bytes()
-    folder = Path(tempfile.gettempdir()) / f"batchval-mutator-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    built = folder / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
-    if not built.exists():
-        partial = built.with_suffix(f".{os.getpid()}")
-        compiler = os.environ.get("CC", "cc").split()
-        subprocess.run([*compiler, "-O2", "-shared", "-fPIC", str(_SOURCE), "-o", str(partial)], check=True)
-        partial.rename(built)
-    library = ctypes.CDLL(str(built))
+    found = library("mutator")
     for name in ("hostile_case", "hostile_stream", "hostile_slots", "hostile_checksum"):
-        getattr(library, name).restype = ctypes.c_uint32
-    return library
+        getattr(found, name).restype = ctypes.c_uint32
+    return found
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:

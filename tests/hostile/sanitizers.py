@@ -1,7 +1,8 @@
 """``python tests/hostile/sanitizers.py``: the core suite under AddressSanitizer and UndefinedBehaviorSanitizer.
 
 Each sanitizer has a copy of the tree below ``--folder``, built with BATCHVAL_BUILD=asan or ubsan. Its runs: fixtures'
-cases, the kept inputs, tests/core, and the fuzz targets of the core for ``--seconds`` each. Buffers are exact-size
+cases, the kept inputs, tests/core, and every fuzz target for ``--seconds`` each (with ``--target`` no more than those
+targets). Buffers are exact-size
 (malloc'ed, PYTHONMALLOC=malloc: red zones on both sides). Leaks are test_leaks.py's matter: LeakSanitizer
 takes whatever CPython's collector has on its lists for reachable. Ends with 1 if anything was found, and a log says
 where.
@@ -18,9 +19,13 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.hostile.covered import COVERED
+
+ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("asan", "ubsan")
-TARGETS = ("core_ranges", "core_doors", "differential", "providers", "inflate", "snappy")
+TARGETS = tuple(COVERED)
 _PARTS = ("batchval", "tests", "fixtures", "setup.py", "pyproject.toml", "README.md")
 _REPORT = re.compile(r"ERROR: AddressSanitizer|runtime error:|SUMMARY: \w*Sanitizer")
 # these measure memory or time, or die on purpose
@@ -104,6 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each fuzz target")
+    parser.add_argument("--target", action="append", choices=TARGETS, help="again for each: these fuzz targets alone")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "sanitizers")
     arguments = parser.parse_args()
@@ -140,6 +146,8 @@ def main() -> int:
             ("tests/core", [*pytest, "tests/core"]),
             *((f"target {name}", [*fuzz, "--target", name]) for name in TARGETS),
         ]
+        if arguments.target:
+            suite = [(f"target {name}", [*fuzz, "--target", name]) for name in arguments.target]
         for name, command in suite:
             runs += 1
             bad += not _run(kind, folder, name, command, log)

@@ -30,16 +30,22 @@ from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.reader import SegmentFile
+from tests.hostile.answers import fetch_case
 from tests.hostile.buffers import Slots, buffer_of
+from tests.hostile.built import builder_case
 from tests.hostile.claims import claims_case
 from tests.hostile.differential import Setup, compare, compare_strict, setups, strict_invariants
+from tests.hostile.fast_path import fast_path_case
+from tests.hostile.latencies import histogram_case
+from tests.hostile.lifetimes import lifetime_case
+from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
 from tests.hostile.mutator import LARGEST_CASE, Mutator
 from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
 from tests.hostile.wire import Frames, judge
 from tests.reference.kafka_model.java import JavaError
 from tests.reference.kafka_model.snappy_stream import decode_block
 
-__all__ = ["TARGETS", "Finding", "Run", "last_cases", "replay"]
+__all__ = ["POISONED", "TARGETS", "Finding", "Run", "last_cases", "replay"]
 
 Finding = dict[str, Any]
 _EVERY = 64  # cases between two looks at the clock
@@ -56,19 +62,27 @@ class Run:
         extra: tuple[Path, ...] = (),
         executions: int | None = None,
         place: Any = None,
+        only: str | None = None,
+        cpu_seconds: float | None = None,
     ) -> None:
         self.seed = seed
+        self.only = only  # of the targets that have operations: this one alone
+        self.writes = 0  # to a buffer in use, by another thread or process
         self.extra = extra
-        self.place = [0, 0] if place is None else place  # shared with the runner: the mutator's state, executions
+        # shared with the runner: the mutator's state, executions
+        self.place = [0, 0] if place is None else place
         self.executions = 0
         self.findings: list[Finding] = []
         self._most = executions
         self._end = time.monotonic() + seconds
+        self._cpu_end = None if cpu_seconds is None else time.process_time() + cpu_seconds
 
     def going_on(self) -> bool:
+        if self._cpu_end is not None and time.process_time() >= self._cpu_end:
+            return False
         return time.monotonic() < self._end and (self._most is None or self.executions < self._most)
 
-    def mark(self, mutator: Mutator | Frames) -> None:
+    def mark(self, mutator: Mutator | Frames | _Numbers) -> None:
         """Where the next cases begin: if one of them ends the process, they can be made again."""
         self.place[0] = mutator.state
         self.place[1] = self.executions
@@ -377,6 +391,45 @@ def wire(run: Run) -> None:
             run.executions += 1
 
 
+# ---- buffers that change, inputs that follow from a number --------------------------------------------------------
+
+
+def _mutated(target: str) -> Callable[[Run], None]:
+    return lambda run: mutated(target, run)
+
+
+class _Numbers:
+    """Numbers for cases; ``state`` is the next one."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed << 24 & 0xFFFFFFFFFFFFFFFF
+
+
+def _seeded(target: str) -> Callable[[Run], None]:
+    """Return the loop of a target whose cases follow from a number each."""
+
+    def loop(run: Run) -> None:
+        numbers = _Numbers(run.seed)
+        while run.going_on():
+            run.mark(numbers)
+            for _ in range(_EVERY):
+                seed = numbers.state
+                _guard(run, target, b"", lambda n=seed: SEEDED[target](n), {"seed": seed})  # type: ignore[misc]
+                run.executions += 1
+                numbers.state += 1
+
+    return loop
+
+
+SEEDED: dict[str, Callable[[int], list[str]]] = {
+    "freed_or_resized": lifetime_case,
+    "fast_path": fast_path_case,
+    "fetch_answers": fetch_case,
+    "builder": builder_case,
+    "histogram": histogram_case,
+}
+#: Targets whose memory is poisoned: what they find shows in outputs as bytes that no input has.
+POISONED = (*KINDS, "freed_or_resized")
 TARGETS: dict[str, Callable[[Run], None]] = {
     "differential": differential,
     "claims": claimed,
@@ -387,6 +440,8 @@ TARGETS: dict[str, Callable[[Run], None]] = {
     "snappy": unsnapping,
     "files": files,
     "wire": wire,
+    **{name: _mutated(name) for name in KINDS},
+    **{name: _seeded(name) for name in SEEDED},
 }
 
 
@@ -394,6 +449,10 @@ def replay(finding: Finding) -> list[str]:
     """A finding once more: what it is today."""
     data, cfg = bytes.fromhex(finding["batch_hex"]), finding.get("cfg", {})
     target = finding["target"]
+    if target in KINDS:
+        return replay_mutated(target, cfg)
+    if target in SEEDED:
+        return SEEDED[target](cfg["seed"])
     if target == "differential":
         return _differential_case(Setup.of(cfg), data, 0)
     if target == "claims":
@@ -423,6 +482,10 @@ def replay(finding: Finding) -> list[str]:
 def last_cases(target: str, seed: int, extra: tuple[Path, ...], place: tuple[int, int]) -> list[Finding]:
     """The cases that a target was busy with when its process ended, made again from where it had marked its place."""
     state, executions = place
+    if target in KINDS:
+        return [describe(target, state)]
+    if target in SEEDED:
+        return [{"target": target, "cfg": {"seed": state + i}, "batch_hex": ""} for i in range(_EVERY)]
     if target == "wire":
         cases = Frames(state).cases()
         return [{"target": target, "cfg": {"number": number}, "batch_hex": data.hex()} for number, data in cases]

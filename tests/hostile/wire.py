@@ -21,7 +21,7 @@ from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
 from tests.hostile.buffers import buffer_of
 from tests.protocol.values import VERSIONS, frame, invented, read_frame, refusal
 
-__all__ = ["Frames", "judge"]
+__all__ = ["Frames", "broken", "judge"]
 
 _HOT = [(kind, v) for kind, v in VERSIONS if kind.api_key in (*WITH_ADDRESSES, 18)]
 _CARRIED = carried_versions()
@@ -40,10 +40,10 @@ class Frames:
         self.state = rng.getrandbits(32)
         pair = rng.choice(_HOT if rng.random() < 0.7 else VERSIONS)
         whole = frame(invented(*pair, rng.getrandbits(32)), pair[1])[4:]
-        return [(VERSIONS.index(pair), _broken(rng, whole)) for _ in range(8)]
+        return [(VERSIONS.index(pair), broken(rng, whole)) for _ in range(8)]
 
 
-def _broken(rng: random.Random, whole: bytes) -> bytes:
+def broken(rng: random.Random, whole: bytes) -> bytes:
     data = bytearray(whole)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(data) + 1)

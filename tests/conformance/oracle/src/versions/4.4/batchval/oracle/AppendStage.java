@@ -50,7 +50,7 @@ final class AppendStage {
         if (stored.length <= WHOLE_UP_TO && !isPrefix(stored, input))
             to.put("stored_hex", HexFormat.of().formatHex(stored));
         if (stored.length > HEADER_BYTES && !samePayload(stored, input))
-            to.put("stored_logical_sha256", Digest.ofRecords(records(stored)));
+            to.put("stored_logical_sha256", Digest.ofRecords(Requests.records(stored)));
     }
 
     private static boolean isPrefix(byte[] stored, byte[] input) {

@@ -108,7 +108,7 @@ final class RealLog {
         Map<String, String> topic = new HashMap<>();
         topic.put("max.message.bytes", Integer.toString(s.maxMessageBytes()));
         topic.put("max.decompressed.message.bytes", Integer.toString(s.maxRecordBody()));
-        topic.put("compression.type", s.target());
+        topic.putAll(s.compression());
         topic.put("cleanup.policy", s.compact() ? "compact" : "delete");
         topic.put("message.timestamp.type", s.timestampType() == TimestampType.LOG_APPEND_TIME ? "LogAppendTime" : "CreateTime");
         topic.put("message.timestamp.before.max.ms", Long.toString(s.beforeMaxMs()));

@@ -1,0 +1,55 @@
+"""Which native modules each fuzz target is for: a module that no target names is not fuzzed (tests/contract)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["COVERED"]
+
+_PROTOCOL: Final = ("addresses", "frames", "primitives", "produce", "produce_answer", "splice", "views", "walks")
+_VALIDATION: Final = (
+    *("arguments", "convert", "door", "judge", "legacy", "messages"),
+    *("records", "replay", "result", "scratch", "validator", "verdict", "walks"),
+)
+
+
+def _core(*names: str) -> tuple[str, ...]:
+    return tuple(f"batchval.core.{name}" for name in names)
+
+
+_MUTATED: Final = (
+    *_core(*_VALIDATION, "batch", "claims", "columns", "crc32c", "fetched", "fields", "frames", "gzip", "rows"),
+    *_core("short", "snappy"),
+    *(f"batchval.protocol.{name}" for name in _PROTOCOL),
+    "batchval.fetch.pieces",
+    "batchval.perf.histogram",
+    "batchval.producer.builder",
+    "batchval.producer.murmur2",
+)
+
+COVERED: Final[dict[str, tuple[str, ...]]] = {
+    "differential": _core(*_VALIDATION, "crc32c", "frames", "gzip", "snappy"),
+    "claims": _core("claims", "validator", "door"),
+    "core_ranges": _core("columns", "rows", "arguments"),
+    "core_doors": _core("batch", "columns", "fields", "records"),
+    "providers": (*_core("frames"), "batchval.compression.blocks"),
+    "inflate": _core("gzip"),
+    "snappy": _core("snappy"),
+    "files": _core("columns", "rows"),
+    "wire": tuple(f"batchval.protocol.{name}" for name in _PROTOCOL),
+    "mutated_by_thread": (*_MUTATED, "batchval.proxy.lane", "batchval.ledger.credit"),
+    "mutated_by_process": _MUTATED,
+    "freed_or_resized": (
+        *_core("batch", "columns", "fields", "result", "rows", "validator"),
+        "batchval.fetch.pieces",
+        "batchval.perf.histogram",
+        "batchval.producer.builder",
+        "batchval.protocol.frames",
+        "batchval.protocol.primitives",
+        "batchval.protocol.produce",
+    ),
+    "fast_path": ("batchval.proxy.lane", "batchval.ledger.credit", *_core("short")),
+    "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
+    "builder": ("batchval.producer.builder", "batchval.producer.murmur2"),
+    "histogram": ("batchval.perf.histogram",),
+}

@@ -1,0 +1,171 @@
+"""The targets that change buffers in use: that somebody writes, and that what they look for would be seen."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from batchval.core.batch import RecordBatch
+from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
+from tests.hostile.buffers import PAGE
+from tests.hostile.marked import POISON_FREE, Case, cases, has_poison
+from tests.hostile.mutated import KINDS, execute
+from tests.hostile.operations import OPERATIONS, Operation, output_of
+from tests.hostile.seeds import NOW
+from tests.hostile.writers import Scene
+
+ROOT = Path(__file__).resolve().parents[2]
+NUMBER = {case.name: i for i, case in enumerate(cases())}
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.kind == "batch"], ids=lambda case: case.name)
+def test_cases_are_valid_and_hold_no_poison(case: Case) -> None:
+    for data in filter(None, (case.data, case.twin)):
+        assert LogValidator().check(data, now_ms=NOW).ok
+        records = list(RecordBatch(data).records())
+        assert records
+        if case.marked:
+            assert not has_poison(data[61:])
+            assert not any(has_poison(record.key, record.value) for record in records)
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_operations_find_nothing_in_buffers_that_stand_still(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do they refuse: an operation that always ends with an error would look at nothing."""
+    scene = Scene(cases(), kind, 1)  # type: ignore[arg-type]
+    monkeypatch.setattr(scene, "hurt", lambda: None)
+    for operation in OPERATIONS.values():
+        if operation.own_memory and kind == "process":
+            continue
+        for i, case in enumerate(cases()):
+            if case.kind not in operation.kinds:
+                continue
+            scene.enter(i, None if operation.second is None else NUMBER[operation.second])
+            for _ in range(8):
+                scene.turn += 1
+                try:
+                    assert operation.run(scene) == []
+                except BatchvalError as error:
+                    pytest.fail(f"{operation.name} of {case.name}: {error}")
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_somebody_writes_while_a_function_runs(kind: str) -> None:
+    """One batch, judged again and again: some calls meet its own bytes, others hostile ones."""
+    scene = Scene(cases(), kind, 2)  # type: ignore[arg-type]
+    scene.enter(NUMBER["some-0"])
+    validator, seen, until = LogValidator(), set(), time.monotonic() + 60
+    with scene.writing():
+        while seen != {True, False} and time.monotonic() < until:
+            seen.add(validator.check(scene.buffer, now_ms=NOW).ok)
+    assert seen == {True, False}
+    assert scene.writes > 0
+    writes = scene.writes
+    assert scene.writes == writes, "somebody writes after the end"
+
+
+def test_the_writer_never_writes_poison() -> None:
+    scene = Scene(cases(), "thread", 3)
+    scene.enter(NUMBER["some-0"])
+    for _ in range(20_000):
+        scene.hurt()
+        assert not has_poison(memoryview(scene.buffer)[61:])
+
+
+def test_poison_follows_a_shared_case() -> None:
+    """A function that reads too far meets poison, or a forbidden page."""
+    scene = Scene(cases(), "process", 4)
+    number = next(i for i in range(0, len(cases()), 2) if cases()[i].name.startswith("some"))
+    scene.enter(number)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(scene.buffer))
+    assert ctypes.string_at(start + len(scene.case.data), PAGE) == bytes((POISON_FREE,)) * PAGE
+
+
+def test_foreign_bytes_are_found() -> None:
+    scene = Scene(cases(), "thread", 5)
+    scene.enter(NUMBER["one-0"])
+    good = scene.case.data
+    leaking = good[:-10] + bytes((POISON_FREE,)) * 4 + good[-6:]
+    for data, expected in ((good, False), (leaking, True)):
+        result = SimpleNamespace(ok=True, output=data)
+        assert any("foreign" in what for what in output_of(scene, result, crc_counts=False)) is expected
+
+
+def test_an_output_that_is_not_valid_is_found() -> None:
+    scene = Scene(cases(), "thread", 6)
+    scene.enter(NUMBER["some-0"])
+    good = scene.case.data
+    for data in (good[:-1] + b"z", good[:60] + b"\5" + good[61:]):
+        result = SimpleNamespace(ok=True, output=data)
+        assert any("refused" in what for what in output_of(scene, result, crc_counts=True))
+    assert output_of(scene, SimpleNamespace(ok=True, output=good), crc_counts=True) == []
+
+
+def test_undocumented_exceptions_are_found() -> None:
+    def fails(error: Exception) -> Operation:
+        def run(_: Scene) -> list[str]:
+            raise error
+
+        return Operation("check", run, ("batch",))
+
+    scene = Scene(cases(), "thread", 7)
+    assert execute(fails(SystemError("Negative size")), scene) == ["exception SystemError: Negative size"]
+    assert execute(fails(BatchvalError("refused")), scene) == []
+
+
+@pytest.mark.skipif(os.environ.get("BATCHVAL_BUILD") == "asan", reason="a signal of its own")
+@pytest.mark.parametrize("target", KINDS)
+def test_the_fuzzer_names_the_operation_that_crashed(target: str, tmp_path: Path) -> None:
+    script = f"""
+        import os, sys
+        sys.path.insert(0, {str(ROOT)!r})
+        import multiprocessing.connection
+        from tests.hostile import fuzz, mutated, operations
+        mutated._REPLAY_S = 0.5
+        def crash(scene):
+            if scene.case.name == "many-0":
+                os.kill(os.getpid(), 9)
+            return []
+        operations.OPERATIONS.clear()
+        operations.OPERATIONS["scan"] = operations.Operation("scan", crash, ("batch",))
+        sys.argv = ["fuzz.py", "--target", {target!r}, "--seconds", "60", "--seed", "3", "--out", {str(tmp_path)!r}]
+        sys.exit(fuzz.main())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    (saved,) = tmp_path.iterdir()
+    (finding,) = [json.loads(line) for line in saved.read_text().splitlines()]
+    assert finding["cfg"] == {"operation": "scan", "case": "many-0"}
+    assert finding["what"] == ["the process ended with -9"]
+
+
+def test_a_long_run_writes_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "table.md"
+    command = [
+        sys.executable,
+        str(ROOT / "tests" / "hostile" / "fuzz.py"),
+        "--cpu-hours",
+        "0.0002",
+        "--jobs",
+        "2",
+        "--table",
+        str(table),
+    ]
+    targets = ("--target", "histogram", "--target", "snappy")
+    done = subprocess.run([*command, *targets], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = table.read_text("utf-8").splitlines()
+    assert lines[2] == "| target | executions | CPU seconds | writes to buffers in use | findings |"
+    assert [line.split("|")[1].strip() for line in lines[4:6]] == ["`snappy`", "`histogram`"]
+    assert all(int(line.split("|")[2].replace(",", "")) > 0 for line in lines[4:6])
+    assert lines[0].endswith(", 0 findings.")
