@@ -1,8 +1,6 @@
 from typing import final
 
-# What rebuilds a batch; both hold C memory and do nothing from Python.
+# The bytes of a rebuilt batch on their way to the codec; nothing makes one from Python.
 @final
-class Out: ...
-
-@final
-class Builder: ...
+class Written:
+    def __buffer__(self, flags: int, /) -> memoryview: ...

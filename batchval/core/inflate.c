@@ -26,6 +26,7 @@ enum { LITERALS = 3 << 8, POINTER = 1 << 14, SPECIAL = 1 << 15 };
 enum { FAR = -1 };             /* not an end: there is input and room enough for coded_fast */
 /* Packing two literals into an entry pays from so many bytes of input left, and once a block has shown that it goes on. */
 enum { PAIR_FROM = 12000, PAIR_AFTER = 256 };
+enum { LONG_CODE = 7 }; /* bits */
 
 static const uint16_t LENGTH_BASE[29] = {3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
 static const uint8_t LENGTH_EXTRA[29] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
@@ -34,7 +35,6 @@ static const uint8_t DISTANCE_EXTRA[30] = {0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5
 
 static uint32_t LENGTH_SYMBOL[288], DISTANCE_SYMBOL[32], PRECODE_SYMBOL[19]; /* entries without their code's bits */
 static uint32_t FIXED_LENGTHS[LENGTH_TABLE], FIXED_DISTANCES[DISTANCE_TABLE];
-static int FIXED_LENGTH_BITS, FIXED_DISTANCE_BITS;
 static int has_bmi2;
 
 static inline uint32_t entry(uint32_t symbol, uint32_t code_bits)
@@ -132,10 +132,16 @@ static int build(uint32_t *table, int most_bits, const uint16_t *count, int long
     }
 }
 
+/* A table whose index has all its bits: it repeats itself. */
+static void enlarge(uint32_t *table, int bits, int most_bits)
+{
+    for (; bits < most_bits; bits++) memcpy(table + (1u << bits), table, sizeof *table << bits);
+}
+
 /* Two literals in one look-up, where both codes fit the index; from the top down, so that partners are still single. */
 static void pair_literals(uint32_t *table, int bits)
 {
-    for (; bits < LENGTH_BITS; bits++) memcpy(table + (1u << bits), table, sizeof *table << bits);
+    enlarge(table, bits, LENGTH_BITS);
     for (uint32_t i = (1u << LENGTH_BITS) - 1; i > 0; i--) {
         uint32_t first = table[i], first_bits = first & 0xff;
         if (!(first & LITERALS)) continue;
@@ -157,9 +163,9 @@ void inflate_init(void)
         DISTANCE_SYMBOL[i] = i < 30 ? (uint32_t)DISTANCE_BASE[i] << 16 | DISTANCE_EXTRA[i] : INVALID;
     for (int i = 0; i < 19; i++) PRECODE_SYMBOL[i] = (uint32_t)i << 16;
     const uint16_t lengths_count[16] = {[7] = 24, [8] = 152, [9] = 112}, distances_count[16] = {[5] = 32};
-    FIXED_LENGTH_BITS = build(FIXED_LENGTHS, LENGTH_BITS, lengths_count, 9, 0, lengths, 288, LENGTH_SYMBOL, 1);
+    enlarge(FIXED_LENGTHS, build(FIXED_LENGTHS, LENGTH_BITS, lengths_count, 9, 0, lengths, 288, LENGTH_SYMBOL, 1), LENGTH_BITS);
     memset(lengths, 5, 32);
-    FIXED_DISTANCE_BITS = build(FIXED_DISTANCES, DISTANCE_BITS, distances_count, 5, 0, lengths, 32, DISTANCE_SYMBOL, 1);
+    enlarge(FIXED_DISTANCES, build(FIXED_DISTANCES, DISTANCE_BITS, distances_count, 5, 0, lengths, 32, DISTANCE_SYMBOL, 1), DISTANCE_BITS);
 #if defined(__x86_64__)
     __builtin_cpu_init();
     has_bmi2 = __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
@@ -292,6 +298,12 @@ static int dynamic_header(Inflate *s)
     }
     s->length_bits = build(s->length_table, LENGTH_BITS, counts[0], longest, left, lengths, n_lengths, LENGTH_SYMBOL, 1);
     s->distance_bits = build(s->distance_table, DISTANCE_BITS, counts[1], distance_longest, distance_left, lengths + n_lengths, n_distances, DISTANCE_SYMBOL, 1);
+    if (s->length_bits >= LONG_CODE) { /* it takes input to describe long codes: whole tables are worth it */
+        enlarge(s->length_table, s->length_bits, LENGTH_BITS);
+        enlarge(s->distance_table, s->distance_bits, DISTANCE_BITS);
+        if (s->length_bits < LENGTH_BITS) s->length_bits = LENGTH_BITS;
+        if (s->distance_bits < DISTANCE_BITS) s->distance_bits = DISTANCE_BITS;
+    }
     s->pair_at = s->in_end - s->in >= PAIR_FROM ? s->in + PAIR_AFTER : NULL;
     s->lengths = s->length_table;
     s->distances = s->distance_table;
@@ -318,8 +330,8 @@ static int open_block(Inflate *s)
     case 1:
         s->lengths = FIXED_LENGTHS;
         s->distances = FIXED_DISTANCES;
-        s->length_bits = FIXED_LENGTH_BITS;
-        s->distance_bits = FIXED_DISTANCE_BITS;
+        s->length_bits = LENGTH_BITS;
+        s->distance_bits = DISTANCE_BITS;
         s->pair_at = NULL;
         s->block = CODED;
         return INFLATE_DONE;
@@ -389,10 +401,10 @@ static int finish_match(Inflate *s, uint8_t *window, size_t *at, size_t end)
 
 /* Far from both ends nothing is asked but the codes themselves: an iteration takes at most 22 bytes of input and
  * writes at most 6 literals and one match, which may spill 31 bytes. Returns FAR when it has come near one. */
-static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t *window, size_t *at, size_t end)
+static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t *window, size_t *at, size_t end, int length_bits, int distance_bits)
 {
     const uint32_t *lengths = s->lengths, *distances = s->distances;
-    const uint32_t length_mask = (1u << s->length_bits) - 1, distance_mask = (1u << s->distance_bits) - 1;
+    const uint32_t length_mask = (1u << length_bits) - 1, distance_mask = (1u << distance_bits) - 1;
     const uint8_t *in = s->in, *in_safe = s->pair_at ? s->pair_at : s->in_end - 32; /* PAIR_FROM is far from the end */
     uint8_t *out = window + *at, *out_safe = window + end - 320;
     const uint8_t *oldest = out - (s->produced < INFLATE_HISTORY ? s->produced : INFLATE_HISTORY);
@@ -483,12 +495,16 @@ static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t 
 }
 
 #if defined(__x86_64__)
-__attribute__((target("bmi,bmi2"))) static int coded_fast_bmi2(Inflate *s, uint8_t *window, size_t *at, size_t end) { return coded_fast(s, window, at, end); }
+__attribute__((target("bmi,bmi2"))) static int coded_fast_bmi2(Inflate *s, uint8_t *window, size_t *at, size_t end) { return coded_fast(s, window, at, end, LENGTH_BITS, DISTANCE_BITS); }
 #endif
-static int coded_fast_plain(Inflate *s, uint8_t *window, size_t *at, size_t end) { return coded_fast(s, window, at, end); }
+static int coded_fast_plain(Inflate *s, uint8_t *window, size_t *at, size_t end) { return coded_fast(s, window, at, end, LENGTH_BITS, DISTANCE_BITS); }
+
+/* tables smaller than the largest: masks that are constants save the ordinary block 3 % */
+static int coded_fast_small(Inflate *s, uint8_t *window, size_t *at, size_t end) { return coded_fast(s, window, at, end, s->length_bits, s->distance_bits); }
 
 static inline int coded_far_from_ends(Inflate *s, uint8_t *window, size_t *at, size_t end)
 {
+    if (s->length_bits != LENGTH_BITS || s->distance_bits != DISTANCE_BITS) return coded_fast_small(s, window, at, end);
 #if defined(__x86_64__)
     if (has_bmi2) return coded_fast_bmi2(s, window, at, end);
 #endif
@@ -496,9 +512,9 @@ static inline int coded_far_from_ends(Inflate *s, uint8_t *window, size_t *at, s
 }
 
 /* the entry that the bits select, through a subtable if need be; *outer: the index bits to drop before its own */
-static inline uint32_t select(const Inflate *s, const uint32_t *table, int index_bits, int *outer)
+static inline uint32_t select(const Inflate *s, const uint32_t *table, uint32_t mask, int index_bits, int *outer)
 {
-    uint32_t e = table[s->bits & ((1u << index_bits) - 1)];
+    uint32_t e = table[s->bits & mask];
     *outer = 0;
     if ((e & (SPECIAL | POINTER)) == (SPECIAL | POINTER)) {
         *outer = index_bits;
@@ -510,11 +526,14 @@ static inline uint32_t select(const Inflate *s, const uint32_t *table, int index
 /* near an end: each symbol only if all its bits are there, each byte only if there is room */
 static int coded_near_an_end(Inflate *s, uint8_t *window, size_t *at, size_t end)
 {
+    const uint32_t *lengths = s->lengths, *distances = s->distances;
+    const int length_bits = s->length_bits, distance_bits = s->distance_bits;
+    const uint32_t length_mask = (1u << length_bits) - 1, distance_mask = (1u << distance_bits) - 1;
     int outer;
     for (;;) {
         if (s->in_end - s->in > 32 && end - *at > 320) return FAR;
         refill(s);
-        uint32_t e = select(s, s->lengths, s->length_bits, &outer);
+        uint32_t e = select(s, lengths, length_mask, length_bits, &outer);
         if ((e & LITERALS) == 2 << 8) e = (e & 0xff0000u) | 1u << 8 | (e >> 10 & 15); /* one at a time here */
         if (s->bit_count < outer + (int)(e & 0xff)) return INFLATE_SHORT;
         if (e & LITERALS) {
@@ -533,7 +552,7 @@ static int coded_near_an_end(Inflate *s, uint8_t *window, size_t *at, size_t end
         uint32_t length = VALUE(e, s->bits);
         drop(s, (int)(e & 0xff));
         refill(s);
-        e = select(s, s->distances, s->distance_bits, &outer);
+        e = select(s, distances, distance_mask, distance_bits, &outer);
         if (s->bit_count < outer + (int)(e & 0xff)) return go_back(s, before);
         if (e & SPECIAL) return INFLATE_BAD;
         drop(s, outer);
@@ -564,7 +583,9 @@ int inflate_run(Inflate *s, uint8_t *window, size_t *at, size_t end)
         default:
             if (s->pair_at && s->in >= s->pair_at) {
                 pair_literals(s->length_table, s->length_bits);
+                enlarge(s->distance_table, s->distance_bits, DISTANCE_BITS);
                 s->length_bits = LENGTH_BITS;
+                s->distance_bits = DISTANCE_BITS;
                 s->pair_at = NULL;
             }
             status = s->in_end - s->in > 32 && end - *at > 320 ? coded_far_from_ends(s, window, at, end) : FAR;
