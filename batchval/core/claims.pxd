@@ -30,7 +30,7 @@ cdef enum:
 
 cdef enum:
     # bit n: extra Sn, which no records under honest claims meet
-    AGAINST_CLAIMS = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 10
+    AGAINST_CLAIMS = S3_BIT | S4_BIT | S5_BIT | S7_BIT | S10_BIT
 
 cdef enum:  # what a call says of claims
     IGNORE_CLAIMS

@@ -68,7 +68,7 @@ cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h
     if call.scratch.errors_seen or not f.in_order or s.halted:
         return False
     if s.overlong or s.mislabelled:
-        f.found |= 1 << 7
+        f.found |= S7_BIT
     v.found = f.found
     v.temporary_bytes = <int32_t>(<uint32_t>f.sizes + RECORDS)
     v.path = PATH_SHALLOW
@@ -95,7 +95,7 @@ cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHea
         const Claims *claims) noexcept nogil:
     """Claims say nothing about sizes: a topic that bounds a record more tightly than the whole batch is bounded has to
     look, as has one whose batch admits to be too large. And what S1 refuses is refused by the stages."""
-    if h.attributes & UNUSED_BITS and call.door.refuse & (1 << 1):
+    if h.attributes & UNUSED_BITS and call.door.refuse & S1_BIT:
         return False
     if call.checks.max_body < 0 or <uint64_t>call.checks.max_body < call.door.limit:
         return False
@@ -134,7 +134,7 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
         v.max_timestamp = v.walked_max_timestamp
     v.stated_max_timestamp = h.max_timestamp
     if h.attributes & UNUSED_BITS:
-        v.found |= 1 << 1
+        v.found |= S1_BIT
     if call.policy.log_append_time:
         v.max_timestamp = call.door.now
     return True
@@ -162,9 +162,9 @@ cdef void judge_by_stages(const uint8_t *p, size_t n, const Call *call, Verdict 
                 or not judge_assigned(p, d, call.policy, call.scratch, v)):
             return
     if v.whole_bytes < <int64_t>n:
-        v.found |= 1 << 2
+        v.found |= S2_BIT
     if d.origin == CLIENT and v.valid_bytes and p[MAGIC] == 2 and be16(p + ATTRIBUTES) & UNUSED_BITS:
-        v.found |= 1 << 1
+        v.found |= S1_BIT
 
 
 # ---- claims --------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ cdef inline void note_header(const BatchHeader *h, Verdict *v) noexcept nogil:
     """What claims say of records and header together; where clients are not asked for it, it may be otherwise."""
     v.stated_max_timestamp = h.max_timestamp
     if h.last_offset_delta != h.records_count - 1:
-        v.walked_found |= 1 << 3
+        v.walked_found |= S3_BIT
 
 
 cdef int honesty(const Claims *claims, const BatchHeader *h, const Verdict *v) noexcept nogil:

@@ -21,7 +21,7 @@ from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_st
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport (
     CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_SMALLEST, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NONE,
-    RECORD_MAGIC_DIFFERS, S6, S7, S9, TIMESTAMP_TYPE_BY_PRODUCER, WRAPPER_MALFORMED, ZSTD,
+    RECORD_MAGIC_DIFFERS, S5_BIT, S6, S7, S9, S10_BIT, TIMESTAMP_TYPE_BY_PRODUCER, WRAPPER_MALFORMED, ZSTD,
 )
 from batchval.core.records cimport (
     BROKER_FAILS, MALFORMED, OUT_OF_MEMORY, OVER_LIMIT, WALKED, Checks, Facts, check_record,
@@ -295,13 +295,13 @@ cdef void note(const Message *message, Facts *f, int32_t i) noexcept nogil:
     cdef int64_t key = legacy_key(message.p, message.size, &key_length)
     cdef int64_t value = legacy_value(message.p, message.size, &value_length)
     if (key == LEGACY_NULL and key_length < -1) or (value == LEGACY_NULL and value_length < -1):
-        f.found |= 1 << 5
+        f.found |= S5_BIT
     if (key == LEGACY_BROKEN or value == LEGACY_BROKEN) and f.broken_record < 0:
         f.broken_record = i
     if key == LEGACY_NULL:
         f.null_keys += 1
     if message.timestamp < NO_TIMESTAMP:
-        f.found |= 1 << 10
+        f.found |= S10_BIT
         if f.negative_record < 0:
             f.negative_record = i
             f.negative_timestamp = message.timestamp

@@ -17,7 +17,8 @@ from batchval.core.frames cimport (
 )
 from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport (
-    KEY_MISSING, LOG_APPEND_TIME_BIT, S7, S9, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
+    KEY_MISSING, LOG_APPEND_TIME_BIT, S3_BIT, S4_BIT, S5_BIT, S7, S9, S10_BIT, TIMESTAMP_OUT_OF_RANGE,
+    TIMESTAMP_TYPE_BY_PRODUCER,
 )
 from batchval.core.scratch cimport Scratch, add_error
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
@@ -332,7 +333,7 @@ cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c,
     cdef const uint8_t *start = r.p
     cdef int32_t first = i
     # once a record's offset was odd, each must be looked at; and the first of which it may be odd is walk_one's to note
-    if f.found & (1 << 3) or (h.base_offset != 0 and f.in_order) or not may_be_plain(h, c):
+    if f.found & S3_BIT or (h.base_offset != 0 and f.in_order) or not may_be_plain(h, c):
         return i
     plain.min_timestamp = f.min_timestamp
     plain.max_timestamp = f.max_timestamp
@@ -424,7 +425,7 @@ cdef int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t r
         if c.extras and length > 0:
             found = skip_utf8(s, r, length, &is_utf8)
             if not is_utf8:
-                f.found |= 1 << 5
+                f.found |= S5_BIT
         else:
             found = skip(s, r, length)
         if found != FOUND:
@@ -433,7 +434,7 @@ cdef int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t r
         if found != FOUND:
             return field_failed(s, r, f, record, found, parser)
         if length < -1:
-            f.found |= 1 << 5
+            f.found |= S5_BIT
         found = skip(s, r, length)
         if found != FOUND:
             return field_failed(s, r, f, record, found, parser)
@@ -443,8 +444,8 @@ cdef int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t r
 
 cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i, int32_t offset_delta) noexcept nogil:
     """Deltas are not 0 to n - 1. Do they at least ascend, as the cleaner leaves them?"""
-    if not f.found & (1 << 3):
-        f.found |= 1 << 3
+    if not f.found & S3_BIT:
+        f.found |= S3_BIT
         f.previous_delta = i - 1
     if offset_delta <= f.previous_delta or offset_delta > h.last_offset_delta:
         f.deltas_ascend = False
@@ -514,7 +515,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
             return field_failed(s, r, f, i, found, parser)
         attributes = <uint8_t>body
     if attributes:
-        f.found |= 1 << 5
+        f.found |= S5_BIT
     found = varlong(s, r, &timestamp_delta)
     if found != FOUND:
         return field_failed(s, r, f, i, found, parser)
@@ -552,14 +553,14 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
         if <int64_t>taken != length:
             if parser != SKIP_PARSER:
                 return malformed(s, r, f, i, reasons.RECORD_LENGTH_WRONG, length, <int64_t>taken)
-            f.found |= 1 << 4
+            f.found |= S4_BIT
     if key_length < 0:
         f.null_keys += 1
         if key_length < -1:
-            f.found |= 1 << 5
+            f.found |= S5_BIT
     if value_length < -1:
-        f.found |= 1 << 5
-    if offset_delta != i or f.found & (1 << 3):
+        f.found |= S5_BIT
+    if offset_delta != i or f.found & S3_BIT:
         note_odd_delta(h, f, i, offset_delta)
     if <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>offset_delta) != i and f.in_order:
         f.in_order = False
@@ -570,7 +571,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     else:
         timestamp = <int64_t>(<uint64_t>h.base_timestamp + <uint64_t>timestamp_delta)
     if timestamp < NO_TIMESTAMP:
-        f.found |= 1 << 10
+        f.found |= S10_BIT
         if f.negative_record < 0:
             f.negative_record = i
             f.negative_timestamp = timestamp
@@ -625,7 +626,7 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
                 s.scratch.keys_missing = keys_missing
             return answer
     if h.records_count > 0 and h.records_count - 1 > h.last_offset_delta:
-        f.found |= 1 << 3
+        f.found |= S3_BIT
         f.deltas_ascend = False
     return WALKED
 

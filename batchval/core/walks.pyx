@@ -117,7 +117,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
         if answer == WALKED:
             answer = walk_messages(&m, scratch, c, f, expected)
             if m.overlong or m.mislabelled:
-                f.found |= 1 << 7
+                f.found |= S7_BIT
             v.walked_size = <uint32_t>f.sizes
         elif wrapper_is_damaged(answer, b, scratch, c, d, f, v):
             return False
@@ -134,13 +134,13 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
     if s.status == DAMAGED:
         return broker_fails(v, RECORD_MALFORMED, S7, s.reason, s.detail)
     answer = walk(&s, &h, c, f, parser)
-    if s.halted and not (d.strict and d.refuse & (1 << 7)):
+    if s.halted and not (d.strict and d.refuse & S7_BIT):
         answer = walk_halting(b, &h, parser, c, d, scratch, f)
     if answer == MALFORMED and codec != NONE and f.needed and damage_comes_first(b, scratch, c, f, parser, d.limit):
         v.record = f.record
         return broker_fails(v, RECORD_MALFORMED, S7, f.reason)
     if s.overlong or s.mislabelled:
-        f.found |= 1 << 7
+        f.found |= S7_BIT
     expected[0] += f.records
     v.walked_size = RECORDS + position(&s)
     return take(answer, f, 2, v)
@@ -296,6 +296,6 @@ cdef bint judge_at_rest(const Entry *b, const Door *d, const Policy *policy, Scr
     if not record_errors(scratch, v):
         return False
     if f.deltas_ascend:
-        f.found &= ~<uint32_t>(1 << 3)  # the cleaner leaves gaps; order is what counts here
+        f.found &= ~<uint32_t>S3_BIT  # the cleaner leaves gaps; order is what counts here
     add_facts(&f, v)
     return True
