@@ -1,7 +1,7 @@
 """The versions of Apache Kafka whose answers batchval gives, and all that differs between them.
 
-``KAFKA_VERSIONS`` is the one table: LogValidator compiles a row into the core, TopicPolicy takes its
-defaults, and docs/rules.md is generated from it. Each version is held to the classes of its own
+``KAFKA_VERSIONS`` is the one table: LogValidator compiles a row into the core, TopicPolicy takes
+its defaults, and docs/rules.md is generated from it. Each version is held to the classes of its own
 release on Maven Central (tests/conformance/oracle). Kafka 2.8 or 3.6 would be one more row.
 """
 

@@ -110,8 +110,8 @@ class TopicPolicy:
     for none. ``cleanup_policy`` with ``compact`` in it makes keys mandatory (rule 35).
     ``max_decompressed_message_bytes`` bounds the body of one compressed record (KAFKA 4.4.0); what bounds a whole
     batch is the validator's ``max_decompressed_bytes``. ``accept_claims_header`` admits batches of magic 3, which
-    no stock broker does. The levels apply where ``compression_type`` names their codec: gzip 1 to 9 or -1 (zlib's
-    default), lz4 1 to 17, zstd -131072 to 22.
+    no stock broker does. The levels apply where ``compression_type`` names their codec: gzip 1 to 9
+    or -1 (zlib's default), lz4 1 to 17, zstd -131072 to 22.
     """
 
     message_timestamp_before_max_ms: int = _LONG_MAX
@@ -168,12 +168,14 @@ class TopicPolicy:
         allow_unknown: bool = False,
         kafka_version: str = DEFAULT_KAFKA_VERSION,
     ) -> TopicPolicy:
-        """Return the policy of a topic's configuration, for example ``{"max.message.bytes": "2097152"}``.
+        """Return the policy of a topic's configuration, for example ``{"max.message.bytes":
+        "2097152"}``.
 
-        Values may be strings, as DescribeConfigs answers them; None stands for a key that is not set.
-        Keys of Kafka that do not concern batches (``retention.ms``) are accepted and have no effect.
-        ``message.timestamp.difference.max.ms`` (Kafka before 4.0) bounds past and future, except a side
-        whose own key has a value below Long.MAX_VALUE (LogConfig of Kafka 3.6 to 3.9).
+        Values may be strings, as DescribeConfigs answers them; None stands for a key that is not
+        set. Keys of Kafka that do not concern batches (``retention.ms``) are accepted and have no
+        effect.
+        ``message.timestamp.difference.max.ms`` (Kafka before 4.0) bounds past and future, except a
+        side whose own key has a value below Long.MAX_VALUE (LogConfig of Kafka 3.6 to 3.9).
 
         ``allow_unknown`` ignores keys that Kafka does not have, for example a vendor's own.
         A key that ``config`` does not set has the default of ``kafka_version``.

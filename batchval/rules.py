@@ -34,7 +34,9 @@ _E = ErrorCode
 
 
 class Rule(Enum):
-    """One rule. ``number`` is what columns hold: 1-47 as they are, S1-S10 as 51-60, L1-L7 as 71-77."""
+    """One rule. ``number`` is what columns hold: 1-47 as they are, S1-S10 as 51-60, L1-L7 as
+    71-77.
+    """
 
     # fmt: off
     BATCH_INCOMPLETE = _Fact("1", "batch-incomplete", None, "p", "fewer bytes left than the batch states: the iteration ends here, the tail is trimmed")
@@ -119,7 +121,8 @@ class Rule(Enum):
     def error_code(self) -> ErrorCode | None:
         """Kafka's error for it, None where Kafka refuses nothing (rules 1 and 11).
 
-        Rules 29, 30, 33, 38 and 44 have a second code for some inputs; a result holds the one that applies.
+        Rules 29, 30, 33, 38 and 44 have a second code for some inputs; a result holds the one that
+        applies.
         """
         return self.value.error_code
 

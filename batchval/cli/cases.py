@@ -2,9 +2,10 @@
 
 Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``, ``cfg``, ``batch_hex``
 and ``expect``, Kafka's own answer to four stages that are asked independently. ``kafka_version``
-names the Kafka that answered; without it that is 4.4. Golden lines also hold ``profile`` and, asked where they
-stand: ``expect_strict``, strict mode's answer; ``rule``, what the line is there to show (id, stage, broken); ``shows``,
-the batch loop's ``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these bytes, with
+names the Kafka that answered; without it that is 4.4. Golden lines also hold ``profile`` and, asked
+where they stand: ``expect_strict``, strict mode's answer; ``rule``, what the line is there to show
+(id, stage, broken); ``shows``, the batch loop's ``valid_bytes``; ``expect_log``, what the log
+profile finds in a segment of these bytes, with
 ``index_hex`` as its .index file.
 """
 
@@ -384,10 +385,11 @@ def compare_log(case: Case) -> Iterator[Disagreement]:
 
 
 def kafka_refuses(case: Case) -> int | None:
-    """Return the code with which Kafka's log refuses the case, 0 if it appends it, None if the case does not say.
+    """Return the code with which Kafka's log refuses the case, 0 if it appends it, None if the case
+    does not say.
 
-    Only a client's request passes ProduceRequest.validateRecords, and LogValidator sees only what clients and
-    coordinators append (UnifiedLog.appendAsLeader, appendAsFollower).
+    Only a client's request passes ProduceRequest.validateRecords, and LogValidator sees only what
+    clients and coordinators append (UnifiedLog.appendAsLeader, appendAsFollower).
     """
     expect, origin = case["expect"], case.get("cfg", {}).get("origin", "CLIENT")
     stages = [*(["request"] if origin == "CLIENT" else []), "analyze"]
@@ -414,12 +416,15 @@ def strict_results(case: Case) -> dict[str, ValidationResult]:
     return results
 
 
-#: Codecs whose libraries here are others than Kafka's, so that the size of what they recompress differs.
+#: Codecs whose libraries here are others than Kafka's, so that the size of what they recompress
+#: differs.
 _OTHER_LIBRARIES = ("snappy", "lz4", "zstd")
 
 
 def compare_promise(case: Case) -> Iterator[Disagreement]:
-    """Strict mode against Kafka's own answers: it accepts only what Kafka accepts, and never answers -1."""
+    """Strict mode against Kafka's own answers: it accepts only what Kafka accepts, and never
+    answers -1.
+    """
     refused = kafka_refuses(case)
     for name, result in strict_results(case).items():
         if result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:

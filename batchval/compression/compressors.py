@@ -1,7 +1,7 @@
 """Kafka's compressed payloads, written as Kafka's producer writes them: its levels, its framing.
 
-By default gzip level 6; snappy in xerial's framing with 32 KiB blocks; lz4 frames of independent 64 KiB blocks; zstd
-level 3 without a stated content size.
+By default gzip level 6; snappy in xerial's framing with 32 KiB blocks; lz4 frames of independent 64
+KiB blocks; zstd level 3 without a stated content size.
 
 Sources: GzipCompression, SnappyOutputStream, Lz4BlockOutputStream, ZstdCompression.
 """
@@ -81,7 +81,8 @@ def _lz4_header(magic: int) -> bytes:
 
 
 def _lz4(data: _Data, magic: int, level: int | None = None) -> bytes:
-    # Lz4BlockOutputStream takes the fast compressor for Kafka's default level, the high one for others
+    # Lz4BlockOutputStream takes the fast compressor for Kafka's default level, the high one for
+    # others
     is_fast = level is None or level == _LZ4_DEFAULT_LEVEL
     how = {} if is_fast else {"mode": "high_compression", "compression": level}
     parts = [_lz4_header(magic)]
@@ -100,9 +101,11 @@ def _zstd(data: _Data, magic: int, level: int | None = None) -> bytes:
 
 
 def _zstd_stream(data: _Data, level: int | None) -> bytes:
-    """Compress as ZstdOutputStream does, which does not know the size in advance and flushes before it ends.
+    """Compress as ZstdOutputStream does, which does not know the size in advance and flushes before
+    it ends.
 
-    libzstd chooses its parameters by the size, so the bytes are Kafka's only if it is not known here either.
+    libzstd chooses its parameters by the size, so the bytes are Kafka's only if it is not known
+    here either.
     """
     stream = _zstd_compressor(level).compressobj()
     return b"".join((stream.compress(data), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()))
@@ -121,15 +124,16 @@ _COMPRESSORS: dict[int, Callable[[_Data, int, int | None], bytes]] = {
 
 
 def compress(codec: int, data: Any, magic: int = 2, level: int | None = None) -> bytes:
-    """Return the payload of a batch (or the value of a wrapper of magic 0 or 1) that holds ``data``.
+    """Return the payload of a batch (or the value of a wrapper of magic 0 or 1) that holds
+    ``data``.
 
     ``data`` is any contiguous buffer of bytes. Every codec's library releases the GIL, and so does
     the join of parts above 1 MiB: it is held for no more than a block of 64 KiB.
 
     ``level``: gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22; None: Kafka's default. snappy has none.
 
-    zstd writes the bytes that Kafka writes, except above level 19, where that would take 700 MB for a batch of any
-    size.
+    zstd writes the bytes that Kafka writes, except above level 19, where that would take 700 MB for
+    a batch of any size.
     """
     if codec == CompressionType.ZSTD and (level is None or level <= _ZSTD_STREAM_UP_TO):
         return _zstd_stream(memoryview(data), level)
@@ -137,7 +141,9 @@ def compress(codec: int, data: Any, magic: int = 2, level: int | None = None) ->
 
 
 def compress_in_one_piece(codec: int, data: Any, magic: int = 2, level: int | None = None) -> bytes:
-    """As ``compress``, but zstd uses the size of the data: quicker for small batches, and not Kafka's bytes."""
+    """As ``compress``, but zstd uses the size of the data: quicker for small batches, and not
+    Kafka's bytes.
+    """
     if codec == CompressionType.NONE:
         return bytes(data)
     return _COMPRESSORS[codec](data if isinstance(data, bytes) else memoryview(data).cast("B"), magic, level)

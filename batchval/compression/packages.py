@@ -45,7 +45,8 @@ class ZstdFrame:
     def readinto(self, target: memoryview) -> int:
         """Fill ``target`` with the content that follows, and return how many bytes there were.
 
-        They are fewer than asked for only at the end of the frame or of its input, or where ``damaged`` is set: then
+        They are fewer than asked for only at the end of the frame or of its input, or where
+        ``damaged`` is set: then
         ``target`` has all bytes of the blocks before the damage.
         """
         try:
@@ -59,7 +60,8 @@ class ZstdFrame:
     def _before_damage(self, target: memoryview) -> int:
         """Decode the frame again: a read that fails does not say how much it has produced.
 
-        The last byte of a block comes with the error of the next one, so it is looked for with two marks.
+        The last byte of a block comes with the error of the next one, so it is looked for with two
+        marks.
         """
         good = self._read_on(0, target, _STEP)
         marks = []
@@ -69,7 +71,9 @@ class ZstdFrame:
         return end + (marks[0] == marks[1])
 
     def _read_on(self, start: int, target: memoryview, step: int, mark: int = 0) -> int:
-        """Fill ``target`` from ``start`` on, ``step`` bytes at a time, and return where that fails."""
+        """Fill ``target`` from ``start`` on, ``step`` bytes at a time, and return where that
+        fails.
+        """
         reader = self._open()
         left = self._produced + start
         scrap = memoryview(bytearray(_CHUNK))

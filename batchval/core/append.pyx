@@ -1,12 +1,15 @@
-"""The second half of UnifiedLog.append: rules 41 to 47, for an empty log that starts at the call's first offset.
+"""The second half of UnifiedLog.append: rules 41 to 47, for an empty log that starts at the call's
+first offset.
 
     judge_assigned   the batch of a client or coordinator, which LogValidator has accepted
     judge_kept       a follower's and a Raft leader's batches, whose offsets are taken as they came
 
-Kafka asks in this order: the offset against the log's end (41), leader epochs (42), producers batch by batch (43 to
-46), the offsets against the segment (47). An empty log knows no producers: what is judged is what one append says.
+Kafka asks in this order: the offset against the log's end (41), leader epochs (42), producers batch
+by batch (43 to 46), the offsets against the segment (47). An empty log knows no producers: what is
+judged is what one append says.
 
-The first record of a control batch with a producer id is a transaction marker (EndTransactionMarker):
+The first record of a control batch with a producer id is a transaction marker
+(EndTransactionMarker):
 
     key    version:2 type:2                 type 0 is ABORT, 1 is COMMIT
     value  version:2 coordinator_epoch:4
@@ -52,7 +55,7 @@ cdef struct Producers:
     size_t mask
 
 
-# ---- producers -----------------------------------------------------------------------------------------------------
+# ---- producers -----------------------------------------------------------------------------------
 
 cdef bint open_producers(Producers *all, size_t batches) noexcept nogil:
     """A table for one producer a batch. False: no memory."""
@@ -71,7 +74,9 @@ cdef void close_producers(Producers *all) noexcept nogil:
 
 
 cdef Producer *producer_of(Producers *all, int64_t id) noexcept nogil:
-    """ProducerStateManager.prepareUpdate: the state so far, or that of a producer that nothing is known of."""
+    """ProducerStateManager.prepareUpdate: the state so far, or that of a producer that nothing is
+    known of.
+    """
     cdef size_t at = (<uint64_t>id * <uint64_t>0x9E3779B97F4A7C15) >> 32
     cdef Producer *found
     while True:
@@ -143,7 +148,7 @@ cdef bint append_batch(const Entry *b, bint control, Producers *all, const Door 
     return append_marker(&h, coordinator_epoch, producer_of(all, h.producer_id), d, v)
 
 
-# ---- transaction markers -------------------------------------------------------------------------------------------
+# ---- transaction markers -------------------------------------------------------------------------
 
 cdef const uint8_t *skip_varint(const uint8_t *p, const uint8_t *end) noexcept nogil:
     """NULL where the bytes end first."""
@@ -169,7 +174,9 @@ cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, int32_t *leng
 
 
 cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v, int32_t *coordinator_epoch) noexcept nogil:
-    """EndTransactionMarker.deserialize of the record at p. It has been walked; every read is bounded again."""
+    """EndTransactionMarker.deserialize of the record at p. It has been walked; every read is
+    bounded again.
+    """
     cdef int32_t length = 0
     cdef const uint8_t *key
     cdef const uint8_t *value
@@ -216,7 +223,7 @@ cdef bint read_marker(const Entry *b, const BatchHeader *h, const Door *d, const
     return take_marker(scratch.arena, scratch.arena + s.delivered, v, coordinator_epoch)
 
 
-# ---- the append ----------------------------------------------------------------------------------------------------
+# ---- the append ----------------------------------------------------------------------------------
 
 cdef inline bint has_fields(const Entry *b) noexcept nogil:
     """The batch loop has asked this; a buffer that changes meanwhile may not."""

@@ -11,14 +11,17 @@ from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC
 cdef extern from *:
     """
     #include <string.h>
-    /* Whether nobody can write to these bytes: they are those of a bytes object, or a memoryview's of one. "Read-only"
-     * says less: whoever made a read-only view may hold a writable one of the same memory. The exporter is asked, not
-     * the object that was passed, which may hand on another's memory; a subclass of bytes may do that too. */
+    /* Whether nobody can write to these bytes: they are those of a bytes object, or a memoryview's
+    of one. "Read-only"
+     * says less: whoever made a read-only view may hold a writable one of the same memory. The
+     * exporter is asked, not the object that was passed, which may hand on another's memory; a
+     * subclass of bytes may do that too. */
     static inline int batchval_is_immutable(const Py_buffer *view)
     {
         PyObject *exporter = view->obj;
-        if (exporter != NULL && PyMemoryView_Check(exporter)) exporter = PyMemoryView_GET_BUFFER(exporter)->obj;
-        return exporter != NULL && PyBytes_CheckExact(exporter) && view->readonly;
+        if (exporter != NULL && PyMemoryView_Check(exporter)) exporter =
+        PyMemoryView_GET_BUFFER(exporter)->obj; return exporter != NULL &&
+        PyBytes_CheckExact(exporter) && view->readonly;
     }
     /* struct's codes b, B and c, with or without a byte order, which one byte does not have */
     static inline int batchval_holds_bytes(const Py_buffer *view)
@@ -35,8 +38,9 @@ cdef extern from *:
 
 cdef enum:
     BREATH = 1024  # arguments of ranges that are read before others may have the GIL
-    # From these sizes on the work is long whatever comes out of the input: the GIL is released before it begins.
-    # Below, it is released as soon as the work turns out to be long (batchval.core.scratch).
+    # From these sizes on the work is long whatever comes out of the input: the GIL is released
+    # before it begins. Below, it is released as soon as the work turns out to be long
+    # (batchval.core.scratch).
     NOGIL_COMPRESSED = 8192
     NOGIL_UNCOMPRESSED = 131072
 

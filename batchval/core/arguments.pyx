@@ -99,7 +99,9 @@ cdef int origin_number(origin) except -1:
 # ---- buffers and ranges --------------------------------------------------------------------------------------------
 
 cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
-    """A contiguous buffer of bytes: an array of other items would be judged by the bytes that happen to hold them."""
+    """A contiguous buffer of bytes: an array of other items would be judged by the bytes that
+    happen to hold them.
+    """
     try:
         PyObject_GetBuffer(buffer, view, PyBUF_ND | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))
     except (BufferError, TypeError, ValueError) as error:
@@ -164,8 +166,8 @@ cdef int64_t *new_pairs(size_t count) except NULL:
 
 @cython.boundscheck(True)  # tuples come from the caller
 cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
-    """(start, length) pairs of a sequence of tuples or a buffer of int64, to be freed by the caller. Not checked yet:
-    the caller's own may change, while they are converted or later."""
+    """(start, length) pairs of a sequence of tuples or a buffer of int64, to be freed by the
+    caller. Not checked yet: the caller's own may change, while they are converted or later."""
     cdef Py_buffer view
     cdef int64_t *pairs
     cdef size_t i

@@ -72,8 +72,9 @@ without a producer."""
 @cython.final
 @cython.no_gc  # in a cycle that dies CPython may clear the memoryview before our buffer of it is released
 cdef class RecordBatch:
-    """The batch at ``position`` of a contiguous buffer, which is held, not copied: while this is alive, a bytearray
-    cannot be resized nor a mapping closed. The header's fields are those of the time when this was made.
+    """The batch at ``position`` of a contiguous buffer, which is held, not copied: while this is
+    alive, a bytearray cannot be resized nor a mapping closed. The header's fields are those of the
+    time when this was made.
 
     Raises NotABatch where there is no whole batch of magic 0, 1 or 2, or of magic 3 with claims in its header. The
     checksum is not asked: see ``is_valid``.
@@ -238,8 +239,9 @@ cdef class RecordBatch:
         """Yields a DecodedRecord for each record, in order.
 
         Raises NotABatch, before the first record, where records cannot be read or decompress to more than
-        ``max_decompressed_bytes``. Keys and values of an uncompressed batch are views: of the buffer itself where that
-        is ``bytes`` or a memoryview of them, else of a copy of the batch, which is made by this call.
+        ``max_decompressed_bytes``. Keys and values of an uncompressed batch are views: of the
+        buffer itself where that is ``bytes`` or a memoryview of them, else of a copy of the batch,
+        which is made by this call.
         """
         cdef Entry entry = self.entry
         cdef bytes own = self.private_copy()
@@ -250,7 +252,9 @@ cdef class RecordBatch:
         return iter(legacy_records(&entry, max_decompressed_bytes))
 
     cdef bytes private_copy(self):
-        """The batch's bytes; None where nobody can change the buffer, and they may be read where they are."""
+        """The batch's bytes; None where nobody can change the buffer, and they may be read where
+        they are.
+        """
         if is_immutable(&self.view):
             return None
         return PyBytes_FromStringAndSize(<const char *>self.entry.p, self.entry.size)
@@ -293,7 +297,9 @@ cdef class RecordBatch:
             yield DecodedRecord(r.offset, r.timestamp, sequence, key, value, headers, r.attributes, r.size)
 
     cdef bytes unpacked(self, const uint8_t *p, uint64_t limit):
-        """The records at ``p``, decompressed; None where they are not compressed. Either way they have been walked."""
+        """The records at ``p``, decompressed; None where they are not compressed. Either way they
+        have been walked.
+        """
         cdef Scratch *scratch = borrow()
         cdef uint64_t size = self.entry.size - self.records_at
         cdef Stream s
@@ -402,7 +408,8 @@ cdef tuple headers_of(const Record *r):
 
 
 def batches(buffer):
-    """Yields a RecordBatch for each whole batch of a buffer, from its start to the first bytes that are none.
+    """Yields a RecordBatch for each whole batch of a buffer, from its start to the first bytes that
+    are none.
 
     Each is looked for when it is asked for, and holds the buffer.
     """

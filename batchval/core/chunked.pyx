@@ -1,15 +1,17 @@
 """What Kafka's parsers read of a stream that halts before its end.
 
-An lz4 block that decompresses to nothing, or a broken second header in a snappy stream, makes one read of Kafka's
-stream class answer 0 or -1 bytes although more follow. ChunkedBytesStream, which holds up to 2048 bytes between that
-class and the parser, passes this on as an end, as a byte 0xFF or not at all, and its skip may take later bytes before
-those that it holds. This module reads such a payload as these classes do, and writes down what the parser gets:
+An lz4 block that decompresses to nothing, or a broken second header in a snappy stream, makes one
+read of Kafka's stream class answer 0 or -1 bytes although more follow. ChunkedBytesStream, which
+holds up to 2048 bytes between that class and the parser, passes this on as an end, as a byte 0xFF
+or not at all, and its skip may take later bytes before those that it holds. This module reads such
+a payload as these classes do, and writes down what the parser gets:
 
     skip parser      the fields of records; of keys, values and headers no bytes, but a length of 0
     stream parser    whole records
     a wrapper        whole entries
 
-Such a payload is then walked as if it had come uncompressed. No compressor writes one: nothing here has to be fast.
+Such a payload is then walked as if it had come uncompressed. No compressor writes one: nothing here
+has to be fast.
 """
 
 from libc.stddef cimport size_t
@@ -47,7 +49,7 @@ cdef struct Chunked:
     bint too_much
 
 
-# ---- the stream class ----------------------------------------------------------------------------------------------
+# ---- the stream class ----------------------------------------------------------------------------
 
 cdef int next_piece(Chunked *c) noexcept nogil:
     """1: a piece with content; NOTHING: the stream halts here."""
@@ -117,7 +119,7 @@ cdef int64_t available(Chunked *c) noexcept nogil:
     return <int64_t>room(c.piece, c.piece_end)
 
 
-# ---- ChunkedBytesStream --------------------------------------------------------------------------------------------
+# ---- ChunkedBytesStream --------------------------------------------------------------------------
 
 cdef int64_t fill(Chunked *c) noexcept nogil:
     """How many bytes are held; THROWN."""
@@ -149,7 +151,9 @@ cdef uint64_t skip_held(Chunked *c, uint64_t n) noexcept nogil:
 
 
 cdef int64_t skip(Chunked *c, uint64_t n) noexcept nogil:
-    """skip(long): how many bytes were skipped, or THROWN. Of lz4 the stream class skips, whatever is held here."""
+    """skip(long): how many bytes were skipped, or THROWN. Of lz4 the stream class skips, whatever
+    is held here.
+    """
     cdef uint64_t left = n - skip_held(c, n), part
     cdef int64_t found
     while left:
@@ -227,10 +231,12 @@ cdef bint read_fully(Chunked *c, uint64_t n, bint *thrown) noexcept nogil:
     return True
 
 
-# ---- the parsers ---------------------------------------------------------------------------------------------------
+# ---- the parsers ---------------------------------------------------------------------------------
 
 cdef int read_varint(Chunked *c, int most, bint keep_positive, int32_t *value) noexcept nogil:
-    """Copies a varint; of an int above 0, unless it is to be kept, a 0. An end is read as the byte 0xFF."""
+    """Copies a varint; of an int above 0, unless it is to be kept, a 0. An end is read as the byte
+    0xFF.
+    """
     cdef uint8_t[10] raw
     cdef uint8_t zero = 0
     cdef uint32_t v = 0
@@ -257,7 +263,9 @@ cdef int read_varint(Chunked *c, int most, bint keep_positive, int32_t *value) n
 
 
 cdef bint skip_fully(Chunked *c, int64_t n) noexcept nogil:
-    """Utils.skipFully: where nothing was skipped it reads one byte, and goes on unless that is an end."""
+    """Utils.skipFully: where nothing was skipped it reads one byte, and goes on unless that is an
+    end.
+    """
     cdef int64_t skipped
     while n > 0:
         skipped = skip(c, n)
@@ -341,7 +349,8 @@ cdef void read_records(Chunked *c, int32_t records, int parser, int32_t max_body
 
 cdef uint8_t *as_read(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *payload, size_t n,
         uint64_t limit, int parser, int32_t records, int32_t max_body) noexcept nogil:
-    """Opens ``s`` over what Kafka's parser gets of a payload; the caller frees the bytes. NULL: they are too many.
+    """Opens ``s`` over what Kafka's parser gets of a payload; the caller frees the bytes. NULL:
+    they are too many.
 
     For magic 0 and 1 the entries of a wrapper, whatever parser and records say.
     """

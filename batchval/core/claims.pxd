@@ -105,7 +105,9 @@ cdef inline uint32_t crc_of_other_header(uint32_t crc, const uint8_t *before, si
 
 
 cdef inline void attach_into(uint8_t *to, const uint8_t *p, size_t n, const Claims *claims) noexcept nogil:
-    """A batch of magic 2, p[0:n], as one of magic 3 in to[0:n + 13]. Each byte at p is read once."""
+    """A batch of magic 2, p[0:n], as one of magic 3 in to[0:n + 13]. Each byte at p is read
+    once.
+    """
     cdef uint8_t[RECORDS] header
     memcpy(header, p, RECORDS)
     memcpy(to, header, RECORDS)
@@ -119,8 +121,8 @@ cdef inline void attach_into(uint8_t *to, const uint8_t *p, size_t n, const Clai
 
 
 cdef inline void strip_into(uint8_t *to, const uint8_t *p, size_t n, size_t size) noexcept nogil:
-    """The other way: p[0:n] begins with a batch of magic 3 of ``size`` bytes; to has room for n - 13. Each byte at p is
-    read once, and its size field not at all."""
+    """The other way: p[0:n] begins with a batch of magic 3 of ``size`` bytes; to has room for n -
+    13. Each byte at p is read once, and its size field not at all."""
     cdef uint8_t[CLAIMED_RECORDS] header
     memcpy(header, p, CLAIMED_RECORDS)
     memcpy(to, header, RECORDS)

@@ -227,7 +227,8 @@ cdef class BatchColumns:
         return text or by_number(int(self["rule"][i])).summary
 
     def result(self, Py_ssize_t i):
-        """Of a check: the whole ValidationResult of row i, judged again: of what the buffer holds by then.
+        """Of a check: the whole ValidationResult of row i, judged again: of what the buffer holds
+        by then.
 
         BatchvalError where that cannot be read any more, or holds no batch there.
         """

@@ -3,8 +3,9 @@
     assign_in_place   base offset, leader epoch, timestamp type, max timestamp: what a broker writes into a batch
     rebuild           MemoryRecordsBuilder: other magic, other codec, or inner offsets that have to be counted anew
 
-Both read the bytes that judge_messages read, in memory that nobody else writes to: it has found that neither can fail,
-and that every record parses and can be written. Records are read and written without the GIL.
+Both read the bytes that judge_messages read, in memory that nobody else writes to: it has found
+that neither can fail, and that every record parses and can be written. Records are read and written
+without the GIL.
 """
 
 cimport cython
@@ -47,7 +48,8 @@ cdef enum:
 
 cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp,
         bint crc_is_right) noexcept nogil:
-    """DefaultRecordBatch.setMaxTimestamp. Writing the attributes loses their unused bits, as it does in Kafka.
+    """DefaultRecordBatch.setMaxTimestamp. Writing the attributes loses their unused bits, as it
+    does in Kafka.
 
     False: there was nothing to write."""
     cdef uint8_t flags = p[ATTRIBUTES + 1]
@@ -68,7 +70,9 @@ cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int
 
 
 cdef bint set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp) noexcept nogil:
-    """ByteBufferLegacyRecordBatch.setMaxTimestamp, for magic 1. False: there was nothing to write."""
+    """ByteBufferLegacyRecordBatch.setMaxTimestamp, for magic 1. False: there was nothing to
+    write.
+    """
     cdef uint8_t attributes = p[LEGACY_ATTRIBUTES]
     if (attributes & LOG_APPEND_TIME_BIT != 0) == log_append_time and be64(p + LEGACY_TIMESTAMP) == timestamp:
         return False
@@ -83,7 +87,9 @@ cdef inline void put_field(uint8_t *to, const uint8_t *p, size_t at, size_t size
 
 
 cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_magic, bint stamped) noexcept nogil:
-    """What was assigned in the batch at ``p``, into the caller's own bytes of it. Of those nothing is read."""
+    """What was assigned in the batch at ``p``, into the caller's own bytes of it. Of those nothing
+    is read.
+    """
     put_field(to, p, BASE_OFFSET, 8)
     if b.magic == 2 and to_magic == 2:
         put_field(to, p, PARTITION_LEADER_EPOCH, 4)
@@ -101,8 +107,9 @@ cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_mag
 
 cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
         const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
-    """Offsets from d.first_offset on, into the private bytes p[0:n]; and the same fields into the caller's, if ``to``
-    is not NULL. crc_is_right: the checksum has been verified, so it may be patched."""
+    """Offsets from d.first_offset on, into the private bytes p[0:n]; and the same fields into the
+    caller's, if ``to`` is not NULL. crc_is_right: the checksum has been verified, so it may be
+    patched."""
     cdef Entry b
     cdef size_t at = 0
     cdef int64_t offset = d.first_offset, timestamp
@@ -191,7 +198,9 @@ cdef bint put_legacy_nullable(Out *out, const uint8_t *p, int32_t length) noexce
 
 @cython.final
 cdef class Written:
-    """Bytes that were written, for ``compress``: nobody copies them, and they are freed without the GIL."""
+    """Bytes that were written, for ``compress``: nobody copies them, and they are freed without the
+    GIL.
+    """
     cdef uint8_t *data
     cdef Py_ssize_t size
 
@@ -228,7 +237,9 @@ cdef bytes bytes_of(const uint8_t *p, size_t n):
 
 
 cdef bint canonical_headers(Out *out, const Record *r) noexcept nogil:
-    """The headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded. False: no memory."""
+    """The headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded. False: no
+    memory.
+    """
     cdef const uint8_t *p = r.headers
     cdef const uint8_t *end = p + r.headers_size
     cdef uint8_t *to
@@ -320,7 +331,9 @@ cdef bint append_message(Builder *b, const Record *r, int64_t timestamp) noexcep
 
 
 cdef bytes build(Builder *b, const uint8_t *first, int first_magic, int32_t leader_epoch, level):
-    """The finished bytes. Producer state is the first batch's. ``level`` is None for the codec's default."""
+    """The finished bytes. Producer state is the first batch's. ``level`` is None for the codec's
+    default.
+    """
     cdef int16_t attributes = b.codec | (LOG_APPEND_TIME_BIT if b.log_append_time else 0)
     cdef const uint8_t *content
     cdef uint8_t *p

@@ -1,4 +1,5 @@
-"""The door that a produce request meets: Kafka's stages by origin, a short way for ordinary batches, and claims.
+"""The door that a produce request meets: Kafka's stages by origin, a short way for ordinary
+batches, and claims.
 
     judge            one call's verdict
     accept_plain     the batch that no stage would stop, in one pass: with claims that settle it nothing is decompressed

@@ -4,8 +4,8 @@
 
 Left out, as Kafka's consumer leaves them out: records below ``fetch_offset`` (a broker sends whole batches), control
 batches (their offsets are passed all the same), and a batch at the end that is not whole. Nothing beyond the buffer is
-read, whatever lengths it holds or however it changes meanwhile; what cannot be read is NotABatch with its position.
-Takes no lock while it counts.
+read, whatever lengths it holds or however it changes meanwhile; what cannot be read is NotABatch
+with its position. Takes no lock while it counts.
 """
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release

@@ -1,7 +1,8 @@
-"""The fields of a record of magic 2 in memory that nobody else writes to. NULL where they run past its end.
+"""The fields of a record of magic 2 in memory that nobody else writes to. NULL where they run past
+its end.
 
-Whoever calls has walked the records before, which finds the same; the bounds are asked again because a mistake here
-would hand out, or write into a batch, the memory that follows.
+Whoever calls has walked the records before, which finds the same; the bounds are asked again
+because a mistake here would hand out, or write into a batch, the memory that follows.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

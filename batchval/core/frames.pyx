@@ -34,8 +34,8 @@ from batchval.core.xxh32 cimport xxh32_add, xxh32_of, xxh32_start, xxh32_value
 from batchval.compression import packages
 
 cdef enum:
-    # What a byte of compressed input may cost, and a piece of a payload beside its bytes, in bytes that are walked:
-    # tables are built, memory is taken.
+    # What a byte of compressed input may cost, and a piece of a payload beside its bytes, in bytes
+    # that are walked: tables are built, memory is taken.
     INPUT_WORK = 8
     PIECE_WORK = 1024
     LARGE_PIECE = 262144  # may come out of one piece; a larger one is announced before
@@ -670,7 +670,8 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
                     return damaged(s, reasons.ZSTD_WINDOW, LOST_ABRUPTLY, <int64_t>h.window)
                 s.mislabelled = True
             s.state.zstd.whole_size = n
-            # only this frame is copied: all that is left, for each of many small frames, would be quadratic
+            # only this frame is copied: all that is left, for each of many small frames, would be
+            # quadratic
             n = n if n else room(s.source, s.source_end)
             content = PyBytes_FromStringAndSize(NULL, n)
             copy_unlocked(<uint8_t *>PyBytes_AS_STRING(content), s.source, n)

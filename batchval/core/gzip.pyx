@@ -67,9 +67,11 @@ cdef const uint8_t *next_gzip_member(const uint8_t *trailer, const uint8_t *end,
         const uint8_t **fetched) noexcept nogil:
     """The deflate data of the member that follows ``trailer``, NULL where the stream ends with it.
 
-    JDK 17 looks for another member only if its source has more bytes, or if more than 26 (the trailer, a header of 10
-    and a trailer) are left of the piece that it holds (GZIPInputStream, JDK-7036144). JDK 25 looks for one in any case.
-    ``fetched`` is the end of what it held when this member's data began, and is moved to where the next one begins.
+    JDK 17 looks for another member only if its source has more bytes, or if more than 26 (the
+    trailer, a header of 10 and a trailer) are left of the piece that it holds (GZIPInputStream,
+    JDK-7036144). JDK 25 looks for one in any case.
+    ``fetched`` is the end of what it held when this member's data began, and is moved to where the
+    next one begins.
     """
     cdef const uint8_t *held = fetched[0]
     cdef const uint8_t *data

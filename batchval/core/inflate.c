@@ -60,8 +60,8 @@ static int judge_code(const uint16_t *count, int one_symbol_passes, int *longest
 }
 
 /* A canonical code that judge_code has taken, to table; of a single symbol's code the unused half stays invalid.
- * Returns the bits of the table's index: no more than the longest code has, because a table costs its size. A stream may
- * consist of codes, each for one symbol. */
+ * Returns the bits of the table's index: no more than the longest code has, because a table costs
+ * its size. A stream may consist of codes, each for one symbol. */
 static int build(uint32_t *table, int most_bits, const uint16_t *count, int longest, int left, const uint8_t *lengths, int n, const uint32_t *symbols, int one_symbol_passes)
 {
     uint16_t start[17], sorted[288];

@@ -4,7 +4,8 @@
     judge_request    ProduceRequest.validateRecords                      rules 5-8
     judge_batches    UnifiedLog.analyzeAndValidateRecords                rules 9-16
 
-The third is batchval.core.messages, the last batchval.core.append; batchval.core.door puts them in order.
+The third is batchval.core.messages, the last batchval.core.append; batchval.core.door puts them in
+order.
 
 Each stage walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once the verdict is in.
 """
@@ -28,7 +29,9 @@ cdef enum:
 # ---- the request ---------------------------------------------------------------------------------------------------
 
 cdef bint judge_first_batch(const uint8_t *p, size_t n, bint claimed, Verdict *v, bint *transactional) noexcept nogil:
-    """RequestUtils.hasTransactionalRecords, for one partition: what cannot be iterated fails the whole request."""
+    """RequestUtils.hasTransactionalRecords, for one partition: what cannot be iterated fails the
+    whole request.
+    """
     cdef Entry first
     cdef int found = next_claimed_batch(p, n, &first) if claimed else next_batch(p, n, &first)
     transactional[0] = False
@@ -70,7 +73,9 @@ cdef bint judge_request(const uint8_t *p, size_t n, const Door *d, Verdict *v) n
 
 cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """On acceptance valid_bytes, whole_bytes and source are set; what follows valid_bytes is trimmed by the broker."""
+    """On acceptance valid_bytes, whole_bytes and source are set; what follows valid_bytes is
+    trimmed by the broker.
+    """
     cdef Entry b
     cdef size_t at = 0
     cdef int found

@@ -1,9 +1,12 @@
-"""Where the fields of a record batch stand, for Python modules. layout.pxd and claims.pxd say it to native code.
+"""Where the fields of a record batch stand, for Python modules. layout.pxd and claims.pxd say it to
+native code.
 
-    base_offset:8 batch_length:4 partition_leader_epoch:4 magic:1 crc:4 | attributes:2 last_offset_delta:4
-    base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2 base_sequence:4 records_count:4 records...
+    base_offset:8 batch_length:4 partition_leader_epoch:4 magic:1 crc:4 | attributes:2
+    last_offset_delta:4 base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2
+    base_sequence:4 records_count:4 records...
 
-No other module declares these positions: tests/contract/test_layout.py compares the two and looks for more.
+No other module declares these positions: tests/contract/test_layout.py compares the two and looks
+for more.
 """
 
 from __future__ import annotations

@@ -240,7 +240,8 @@ cdef int next_message(Messages *m, Message *message, int32_t index, Facts *f) no
     if m.at >= m.end:
         return NO_MESSAGE
     message.p = m.at + LOG_OVERHEAD
-    # a message alone lies in the caller's buffer, where its size may have changed since the batch was found whole
+    # a message alone lies in the caller's buffer, where its size may have changed since the batch
+    # was found whole
     message.size = be32(m.at + 8) if m.deep else <int64_t>m.entry.size - LOG_OVERHEAD
     message.offset = <int64_t>(<uint64_t>be64(m.at) + <uint64_t>m.base)
     message.timestamp = timestamp_of(m, message.p)

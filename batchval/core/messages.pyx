@@ -211,7 +211,9 @@ cdef bint cannot_append(const Facts *f, const Door *d, int32_t before, Verdict *
 
 
 cdef bint cannot_number(int64_t records, const Door *d, const Policy *policy, Verdict *v) noexcept nogil:
-    """What MemoryRecordsBuilder refuses of the new offsets and of the broker's clock, once it has so many records."""
+    """What MemoryRecordsBuilder refuses of the new offsets and of the broker's clock, once it has
+    so many records.
+    """
     cdef int64_t last = 0x7FFFFFFFFFFFFFFF
     if records > 0 and d.first_offset > last - (records - 1):
         v.record = <int32_t>(last - d.first_offset + 1)

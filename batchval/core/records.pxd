@@ -24,8 +24,8 @@ cdef struct Checks:
     int64_t before_max
     int64_t after_max
     int32_t max_body  # of a compressed record
-    # the length that a compressed record states is checked before its bytes are read; else max_body is
-    # the longest array of a JVM
+    # the length that a compressed record states is checked before its bytes are read; else max_body
+    # is the longest array of a JVM
     bint checks_length
     bint compacted
     bint create_time  # the topic's timestamp type

@@ -621,7 +621,8 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
         else:
             answer = WALKED
         if answer != WALKED:
-            # it probes before it hands out the last record, which is therefore not asked for its key
+            # it probes before it hands out the last record, which is therefore not asked for its
+            # key
             if keys_missing >= 0:
                 s.scratch.keys_missing = keys_missing
             return answer

@@ -145,12 +145,16 @@ cdef class ValidationResult:
 
     @property
     def path(self):
-        """How records were looked at: ``claims``, ``shallow``, ``full`` or ``rebuilt``; None where they were not."""
+        """How records were looked at: ``claims``, ``shallow``, ``full`` or ``rebuilt``; None where
+        they were not.
+        """
         return PATHS[self.v.path]
 
     @property
     def records_count(self):
-        """Records in accepted batches; of a follower's or Raft leader's append, as the headers state."""
+        """Records in accepted batches; of a follower's or Raft leader's append, as the headers
+        state.
+        """
         return self.v.records_count if self.v.rule == 0 else 0
 
     @property
@@ -160,7 +164,9 @@ cdef class ValidationResult:
 
     @property
     def append_time(self):
-        """The time of the append, ms; None where LogValidator's stage did not accept, or was not asked."""
+        """The time of the append, ms; None where LogValidator's stage did not accept, or was not
+        asked.
+        """
         return self.now if self.judged_messages and not self.v.kept else None
 
     @property
@@ -202,9 +208,10 @@ cdef class ValidationResult:
     def claims(self):
         """What became of the batch's claims; None where there were none, or they were ignored.
 
-        ``trusted``: they settled it, no record was looked at. ``honest``, ``lying``: compared with the records;
-        a batch that decompresses to more than the limit (S8) is ``lying``. ``unjudged``: the batch was refused
-        before its records were read to the end. ``unbound``: a tag that is none, or was made for another batch.
+        ``trusted``: they settled it, no record was looked at. ``honest``, ``lying``: compared with
+        the records; a batch that decompresses to more than the limit (S8) is ``lying``.
+        ``unjudged``: the batch was refused before its records were read to the end. ``unbound``: a
+        tag that is none, or was made for another batch.
         """
         return CLAIMS[self.v.claims]
 

@@ -52,8 +52,8 @@ cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t times
 
 
 cdef inline void spend(Scratch *scratch, uint64_t work) noexcept nogil:
-    """Announce work about to be done, in bytes that are walked. Between begin_work and end_work the GIL is released
-    once more was announced than may be done with it."""
+    """Announce work about to be done, in bytes that are walked. Between begin_work and end_work the
+    GIL is released once more was announced than may be done with it."""
     scratch.work_left -= <int64_t>work
     if scratch.work_left < 0:
         release_gil(scratch)

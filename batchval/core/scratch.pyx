@@ -6,8 +6,8 @@ A call releases the GIL when its work turns out to be long, wherever it stands t
     spend        takes from the budget before each block is decompressed or walked; releases when it is used up
     end_work     takes the GIL again, if it was released
 
-What comes out of a batch cannot be seen in its size: 6 kB of zstd hold 10 million records. Most batches are small both
-ways, and the release would cost them more than it gives the others.
+What comes out of a batch cannot be seen in its size: 6 kB of zstd hold 10 million records. Most
+batches are small both ways, and the release would cost them more than it gives the others.
 
 Sizes follow bytes that were really produced. The ring alone is reserved ahead, by mmap: pages that nothing was
 written to cost no memory.
@@ -69,7 +69,7 @@ cdef Scratch *borrow() except NULL:
     return scratch
 
 
-# ---- the GIL -------------------------------------------------------------------------------------------------------
+# ---- the GIL -------------------------------------------------------------------------------------
 
 cdef void begin_work(Scratch *scratch, bint is_long) noexcept nogil:
     """Called with the GIL. Until end_work nothing may touch an object of Python's."""
@@ -90,7 +90,7 @@ cdef void end_work(Scratch *scratch) noexcept nogil:
         scratch.thread_state = NULL
 
 
-# ---- memory --------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 
 cdef inline bint has_grown(const Scratch *scratch) noexcept nogil:
@@ -98,7 +98,9 @@ cdef inline bint has_grown(const Scratch *scratch) noexcept nogil:
 
 
 cdef void shrink(Scratch *scratch) noexcept nogil:
-    """What a batch of hostile size has taken goes back to the system, which takes a millisecond for some MiB."""
+    """What a batch of hostile size has taken goes back to the system, which takes a millisecond for
+    some MiB.
+    """
     if scratch.arena_size > KEEP_ARENA:
         free(scratch.arena)
         scratch.arena = NULL

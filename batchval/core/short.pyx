@@ -85,7 +85,9 @@ cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_
 
 
 def settled_by_claims(LogValidator validator, batch, tag, int64_t now_ms, int produce_version):
-    """Return whether the claims in a tag alone let the batch in. Nothing is decompressed; False decides nothing."""
+    """Return whether the claims in a tag alone let the batch in. Nothing is decompressed; False
+    decides nothing.
+    """
     cdef Py_buffer view, tag_view
     cdef ClaimsCall call
     call.policy = TRUST_CLAIMS

@@ -81,7 +81,9 @@ cdef void judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v, Ba
 
 cdef void assign_unlocked(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
         const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
-    """Called with the GIL, which is released when the work is long: checksums may have to be computed anew."""
+    """Called with the GIL, which is released when the work is long: checksums may have to be
+    computed anew.
+    """
     begin_work(scratch, n >= NOGIL_UNCOMPRESSED)
     assign_in_place(p, n, d, policy, scratch, v, crc_is_right, to)
     end_work(scratch)
@@ -156,14 +158,15 @@ cdef class LogValidator:
     ``profile``   ``produce`` (default): the broker's door. ``log``: what may lie in a segment.
     ``extras``    {"S1": "report", ...}: extras that shall only be reported; the others refuse.
     ``max_decompressed_bytes``  bounds a whole batch in strict mode (S8).
-    ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``. Without a policy the topic has
+    ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``. Without a policy the
+    topic has
                   the defaults of that version.
     ``clock_ns``  a function that gives nanoseconds, for the conversion time in Kafka's statistics.
 
-    A validator holds no scratch memory of its own and may be used by many threads at once. Any contiguous buffer of
-    bytes is accepted. Checks read it in place: if it changes meanwhile, the verdict may be wrong. What builds output
-    reads a private copy, unless nobody can change the buffer. A refusal is a result; BatchvalError is raised for a
-    caller's mistake alone.
+    A validator holds no scratch memory of its own and may be used by many threads at once. Any
+    contiguous buffer of bytes is accepted. Checks read it in place: if it changes meanwhile, the
+    verdict may be wrong. What builds output reads a private copy, unless nobody can change the
+    buffer. A refusal is a result; BatchvalError is raised for a caller's mistake alone.
     """
     def __init__(self, policy=None, *, mode="strict", profile="produce", extras=None,
             max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, clock_ns=None,
@@ -232,8 +235,9 @@ cdef class LogValidator:
             int leader_epoch=0, int to_magic=2, claims=None):
         """Judges the records of one partition, or with the log profile a stretch of a segment, and writes nothing.
 
-        Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with all rules but 40
-        and says ``rebuilt``; rule 40 on the rebuilt size is left to whoever appends.
+        Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with
+        all rules but 40 and says ``rebuilt``; rule 40 on the rebuilt size is left to whoever
+        appends.
 
         ``claims`` is (tag bytes or None, ``"ignore"`` | ``"verify"`` | ``"trust"``); the tag, or the header of a
         batch of magic 3, holds the claims themselves. None ignores them.
@@ -505,8 +509,8 @@ cdef class LogValidator:
 
         The bytes for the log are in ``result.output``: a changed copy, or with ``in_place=True`` a view of the buffer
         itself, which is left as it was by a refusal. A batch that has to be built anew comes as new bytes either way.
-        A buffer that can change is copied first, and the copy judged; of ``in_place`` only the fields that an append
-        assigns are written back.
+        A buffer that can change is copied first, and the copy judged; of ``in_place`` only the
+        fields that an append assigns are written back.
         ``claims`` as for ``check``; of a batch of magic 3 the output is the batch that it carries, which cannot be had
         in place.
         """
@@ -543,7 +547,9 @@ cdef class LogValidator:
 
     cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own, const Py_buffer *view,
             const Door *d, Scratch *scratch) except -1:
-        """Rule 40 comes before rules 41 to 47: a batch that they refuse is built all the same, for its size."""
+        """Rule 40 comes before rules 41 to 47: a batch that they refuse is built all the same, for
+        its size.
+        """
         cdef ValidationResult built = ValidationResult.__new__(ValidationResult)
         built.v = result.v
         built.v.rule = 0
@@ -554,8 +560,9 @@ cdef class LogValidator:
 
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept, const Py_buffer *view,
             const Door *d, Scratch *scratch, bint crc_is_right) except -1:
-        """What was judged, p[0:n], to ``result.output``. ``own``: p's bytes, a private copy, None where p is the
-        caller's and immutable. ``kept``: the caller's buffer, to be written to; None: it stays as it is."""
+        """What was judged, p[0:n], to ``result.output``. ``own``: p's bytes, a private copy, None
+        where p is the caller's and immutable. ``kept``: the caller's buffer, to be written to;
+        None: it stays as it is."""
         cdef Entry b
         cdef size_t at = 0
         cdef const uint8_t *built
@@ -604,13 +611,15 @@ cdef class LogValidator:
         return 0
 
     def scan_produce_request(self, partitions, policies=None, *, int produce_version=9):
-        """Return None, or the refusal of every partition where one of them fails the whole produce request.
+        """Return None, or the refusal of every partition where one of them fails the whole produce
+        request.
 
-        ``partitions`` holds the records of each partition in the order of the request; None is no records.
-        KafkaApis looks at the first batch of each, up to the first that is transactional, before it checks any
-        partition for itself (RequestUtils.hasTransactionalRecords): rules 2 and 4 fail the whole request there. Rule 3
-        and a codec that does not exist do so wherever they are met, for they are not errors of Kafka's API. Kafka
-        answers every partition with the code, and appends nothing.
+        ``partitions`` holds the records of each partition in the order of the request; None is no
+        records. KafkaApis looks at the first batch of each, up to the first that is transactional,
+        before it checks any partition for itself (RequestUtils.hasTransactionalRecords): rules 2
+        and 4 fail the whole request there. Rule 3 and a codec that does not exist do so wherever
+        they are met, for they are not errors of Kafka's API. Kafka answers every partition with the
+        code, and appends nothing.
         """
         cdef Door d = self.door
         cdef Py_buffer view
@@ -653,8 +662,9 @@ cdef class LogValidator:
     def check_produce_request(self, partitions, policies=None, *, now_ms, int produce_version=9, claims=None):
         """Return the ValidationResult of each partition of a produce request, in order.
 
-        ``partitions``, ``policies`` and ``claims`` as for ``scan_produce_request`` and ``check_ranges``. Where that
-        scan finds something, every partition is refused with its code: nothing of the request may be forwarded.
+        ``partitions``, ``policies`` and ``claims`` as for ``scan_produce_request`` and
+        ``check_ranges``. Where that scan finds something, every partition is refused with its code:
+        nothing of the request may be forwarded.
         """
         buffers = [b"" if records is None else records for records in partitions]
         if policies is None or isinstance(policies, TopicPolicy):

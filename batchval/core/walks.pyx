@@ -86,7 +86,9 @@ cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch
 
 cdef int walk_halting(const Entry *b, const BatchHeader *h, int parser, const Checks *c, const Door *d,
         Scratch *scratch, Facts *f) noexcept nogil:
-    """The walk of a batch of magic 2 whose stream halts, over the bytes that Kafka's parser would get."""
+    """The walk of a batch of magic 2 whose stream halts, over the bytes that Kafka's parser would
+    get.
+    """
     cdef Stream s
     cdef int answer
     cdef uint8_t *read
@@ -207,7 +209,9 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const Door *d, bint
 
 cdef bint read_first(const Entry *b, int32_t most, const Checks *c, const Door *d, Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """The first records of an uncompressed batch of magic 2 that states more of them: it is not read to its end."""
+    """The first records of an uncompressed batch of magic 2 that states more of them: it is not
+    read to its end.
+    """
     cdef BatchHeader h
     cdef Stream s
     cdef Facts f
@@ -224,8 +228,9 @@ cdef bint read_first(const Entry *b, int32_t most, const Checks *c, const Door *
 
 cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Checks *c, const Door *d, Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """MemoryRecords.records(), up to ``most`` of them: Kafka names their offsets in the text of an exception. What does
-    not parse is thrown instead. Compressed records are read batch by batch, uncompressed ones one by one."""
+    """MemoryRecords.records(), up to ``most`` of them: Kafka names their offsets in the text of an
+    exception. What does not parse is thrown instead. Compressed records are read batch by batch,
+    uncompressed ones one by one."""
     cdef Entry b
     cdef size_t at = 0
     cdef int found

@@ -49,7 +49,8 @@ class ClaimsCounts(NamedTuple):
 
     ``batches`` had claims that were to be read. ``sampled`` were checked because the draw fell on them; those of new
     and of demoted senders, and all under ``verify``, are checked too. ``trusted`` were accepted on their claims.
-    ``honest`` and ``lying`` are what checks found, ``lying`` also of a batch that decompresses to more than the limit;
+    ``honest`` and ``lying`` are what checks found, ``lying`` also of a batch that decompresses to
+    more than the limit;
     ``unjudged`` were refused before their records were walked,
     ``unbound`` came with a tag that is none or another batch's. ``demotions``: how often a lie ended a sender's credit.
     """

@@ -140,7 +140,8 @@ cdef class Histogram:
         self._begin(smallest, largest, total)
         for i in range(n):
             value = values[i] if now_and_one == 0 else now_us - values[i] // 1000
-            # of an array that is written to meanwhile: a counter that there is, within what _begin has noted
+            # of an array that is written to meanwhile: a counter that there is, within what _begin
+            # has noted
             self.counters[counter_of(min(max(value, smallest), largest))] += 1
         self._count += n
         self._sum += <int64_t> total

@@ -46,7 +46,8 @@ BATCH_OVERHEAD = RECORDS
 cdef class Given:
     """The values and stamps of one ``produce_many``: buffers that are held until ``close``.
 
-    ``values``: one bytes-like, which is the value of every record, or a sequence of bytes-likes, copied to a tuple.
+    ``values``: one bytes-like, which is the value of every record, or a sequence of bytes-likes,
+    copied to a tuple.
     ``stamps``: a contiguous buffer of int64, one a record; their number is that of the records.
     """
     cdef readonly Py_ssize_t count

@@ -1,4 +1,6 @@
-"""The API keys that native code asks for. tests/contract/test_layout.py compares them with ApiKey in apis.py."""
+"""The API keys that native code asks for. tests/contract/test_layout.py compares them with ApiKey
+in apis.py.
+"""
 
 cdef enum:
     PRODUCE = 0

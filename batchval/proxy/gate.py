@@ -139,7 +139,8 @@ class Gate:
             if _may_be_compressed(batch):
                 told = judgement.decisions[i] if judgement.decisions is not None else None
                 if told is not None and told[1] == "trust" and told[0] is not None:
-                    # whether trusted claims will spare the decompression, so that the loop need not fear it
+                    # whether trusted claims will spare the decompression, so that the loop need not
+                    # fear it
                     settled[i] = settled_by_claims(self._validators(request, i)[1], batch, told[0], now_ms, version)
                 if not settled[i]:
                     compressed += len(batch)

@@ -145,7 +145,8 @@ def test_the_answer_of_a_strict_gate_says_what_was_wrong(own: tuple[str, int], g
             assert gated[version] == direct[version]
 
 
-#: the records of one partition next to a good one, and the codes of both: of the bad one, of the good one
+#: the records of one partition next to a good one, and the codes of both: of the bad one, of the
+#: good one
 REQUESTS = {
     "crc": (damaged(GOOD), 2, 0),
     "magic 3": (sealed(GOOD, (16, b"\x03")), 2, 2),

@@ -321,7 +321,9 @@ def test_any_file_name(run: Run, tmp_path: Path, name: str | bytes) -> None:
 
 
 def test_the_version_of_kafka(run: Run, tmp_path: Path) -> None:
-    """A record that is a day ahead, which brokers before 4.0 accept where the topic does not say."""
+    """A record that is a day ahead, which brokers before 4.0 accept where the topic does not
+    say.
+    """
     file = write(tmp_path, batch(records(1), base_timestamp=NOW + 86_400_000), name="batches.bin")
     words = ("check", "--now", NOW, file)
     assert run(*words, "--kafka-version", "3.9")[0] == 0

@@ -147,7 +147,9 @@ def test_lz4_blocks_through_the_package() -> None:
 
 
 def _content(frame: bytes, step: int) -> tuple[bytes, bool]:
-    """All that the package makes of a frame, read ``step`` bytes at a time, and whether it was undamaged."""
+    """All that the package makes of a frame, read ``step`` bytes at a time, and whether it was
+    undamaged.
+    """
     decoder = packages.ZstdFrame(frame)
     target = memoryview(bytearray(step))
     content = b""
@@ -177,7 +179,7 @@ def test_blocks_before_a_damaged_one_come_out_whole() -> None:
         assert _content(frame[:6] + b"\x07\0\0", step) == (b"", False)
 
 
-# ---- the self-test -------------------------------------------------------------------------------------------------
+# ---- the self-test -------------------------------------------------------------------------------
 
 
 class Spy:
@@ -234,13 +236,15 @@ def test_the_self_test_sees_damage_that_goes_unnoticed(monkeypatch: pytest.Monke
     assert not native._zstd_works(libraries[1])
 
 
-# ---- switching -----------------------------------------------------------------------------------------------------
+# ---- switching -----------------------------------------------------------------------------------
 
 
 def test_the_provider_may_change_while_batches_are_judged() -> None:
-    """A call reads the provider once: one that asked again for each block took the middle of a frame for its start.
+    """A call reads the provider once: one that asked again for each block took the middle of a
+    frame for its start.
 
-    The stages judge again what the fast path refuses, so a wrong verdict took two switches: each as short as can be."""
+    The stages judge again what the fast path refuses, so a wrong verdict took two switches: each as
+    short as can be."""
     large = [record(i, value=random.Random(i % 97).randbytes(3000)) for i in range(10_000)]  # some 230 blocks
     good = batch(large, codec=ZSTD)
     done = threading.Event()

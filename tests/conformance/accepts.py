@@ -29,7 +29,9 @@ _CASE = struct.Struct(">hi")
 
 
 class Answered(NamedTuple):
-    """The error codes of one case, 0 for acceptance; ``source`` is the codec that the batch loop found."""
+    """The error codes of one case, 0 for acceptance; ``source`` is the codec that the batch loop
+    found.
+    """
 
     request: int
     analyze: int
@@ -44,8 +46,8 @@ class Answered(NamedTuple):
     def appended(self, origin: str) -> int:
         """Return the code with which Kafka's log refuses the batch, 0 if it appends it.
 
-        Only a client's request passes ProduceRequest.validateRecords, and LogValidator sees only what clients and
-        coordinators append (UnifiedLog.appendAsLeader, appendAsFollower).
+        Only a client's request passes ProduceRequest.validateRecords, and LogValidator sees only
+        what clients and coordinators append (UnifiedLog.appendAsLeader, appendAsFollower).
         """
         stages = [self.request] if origin == "CLIENT" else []
         stages.append(self.analyze)
@@ -84,7 +86,9 @@ class Kafka:
         self._questions.put(b"".join(_CASE.pack(setting, len(batch)) + batch for setting, batch in cases))
 
     def answers(self, count: int) -> Iterator[Answered]:
-        """Yield the next ``count`` answers, in the order of the cases. Raises OracleFailed if the oracle ends."""
+        """Yield the next ``count`` answers, in the order of the cases. Raises OracleFailed if the
+        oracle ends.
+        """
         source = self._process.stdout
         assert source is not None
         for _ in range(count):

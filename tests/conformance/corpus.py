@@ -1,10 +1,12 @@
-"""The samples of the generator's cases that lie in the repository, with Kafka's answers: ``fixtures/corpus/``.
+"""The samples of the generator's cases that lie in the repository, with Kafka's answers:
+``fixtures/corpus/``.
 
     python tests/conformance/corpus.py [FILE]                  writes that of 4.4 anew; by default where it lies
     python tests/conformance/corpus.py --kafka-version 3.9     writes that of this version anew
 
-4.4: every family, a thousand cases of each of three seeds. 3.9, 4.1: every family, and all cases of the families that
-brokers before 4.4 alone have. Compressed without a time, so that equal cases are equal bytes.
+4.4: every family, a thousand cases of each of three seeds. 3.9, 4.1: every family, and all cases of
+the families that brokers before 4.4 alone have. Compressed without a time, so that equal cases are
+equal bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def write(to: Path) -> None:
 
 
 def of_version(version: str) -> bytes:
-    """The sample of a version before 4.4, as JSON lines. Cases in which Kafka ran out of its heap are left out."""
+    """The sample of a version before 4.4, as JSON lines. Cases in which Kafka ran out of its heap
+    are left out.
+    """
     kept, families, others = [], set(), 0
     for line in of_seed(VERSION_SEED, VERSION_CASES, version).splitlines(keepends=True):
         case = json.loads(line)

@@ -3,15 +3,16 @@
     python tests/conformance/fresh.py --seed S [--cases N] [--kafka-version 3.9] [--families PREFIX]
         [--keep FILE]
 
-Each case is compared under both codec providers: mode ``kafka`` must give Kafka's answers, and ``strict`` must refuse
-what Kafka refuses. Prints every disagreement, then the number of cases of each family, and of each
-origin that a real log answered (the stage ``append``); the last line is
-``conformance: N of M agree`` (a case agrees if it does under both). Exit code 0 only if all agree, 3 where there is no
-JDK 17 or Maven.
+Each case is compared under both codec providers: mode ``kafka`` must give Kafka's answers, and
+``strict`` must refuse what Kafka refuses. Prints every disagreement, then the number of cases of
+each family, and of each origin that a real log answered (the stage ``append``); the last line is
+``conformance: N of M agree`` (a case agrees if it does under both). Exit code 0 only if all agree,
+3 where there is no JDK 17 or Maven.
 
 Where Kafka itself ran out of memory, which takes a record or a count that claims about two gigabytes, its answer tells
-of the heap and not of the batch. Such a case is printed, is not compared, and is not among the M. A length above that
-of the longest array of a JVM, which brokers before 4.4 try to allocate, fails on every heap: that case is compared.
+of the heap and not of the batch. Such a case is printed, is not compared, and is not among the M. A
+length above that of the longest array of a JVM, which brokers before 4.4 try to allocate, fails on
+every heap: that case is compared.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ NO_JDK = 3
 
 
 class Count:
-    """Counts the cases of each family: all, those that agreed, those that Kafka and strict mode refused."""
+    """Counts the cases of each family: all, those that agreed, those that Kafka and strict mode
+    refused.
+    """
 
     def __init__(self) -> None:
         self.total: Counter[str] = Counter()

@@ -2,12 +2,14 @@
 
 Built once for each state of its sources, by Maven, into a cache folder outside the repository
 (``$BATCHVAL_ORACLE_CACHE``, else ``$XDG_CACHE_HOME/batchval``, else ``~/.cache/batchval``).
-Kafka's answers depend on the JDK in gzip streams (JDK-7036144), so those that are compared are always JDK 17's: that
-of ``JAVA_HOME``, else of the path, else one that is installed. Other commands take the first that is 17 or newer.
+Kafka's answers depend on the JDK in gzip streams (JDK-7036144), so those that are compared are
+always JDK 17's: that of ``JAVA_HOME``, else of the path, else one that is installed. Other commands
+take the first that is 17 or newer.
 
     python tests/conformance/oracle.py [--kafka-version 3.9] COMMAND ...
 
-builds if needed, then runs the oracle's own command. There is one jar for each version of Kafka; the default is 4.4.
+builds if needed, then runs the oracle's own command. There is one jar for each version of Kafka;
+the default is 4.4.
 """
 
 from __future__ import annotations
@@ -108,7 +110,9 @@ def _fingerprint() -> str:
 
 @functools.cache
 def jar(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
-    """The runnable jar of this version, built where this state of the sources has not been built before."""
+    """The runnable jar of this version, built where this state of the sources has not been built
+    before.
+    """
     if kafka_version not in KAFKA_VERSIONS:
         raise OracleFailed(f"there is an oracle of Kafka {', '.join(KAFKA_VERSIONS)}, not of {kafka_version}")
     built = cache_folder() / f"oracle-{kafka_version}-{_fingerprint()}.jar"
@@ -158,7 +162,8 @@ def run(*arguments: str, stdin: bytes | None = None, kafka_version: str = DEFAUL
 
 
 def answer(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Kafka's answers to cases with ``batch_hex`` and ``cfg``: the same cases, each with ``expect``.
+    """Kafka's answers to cases with ``batch_hex`` and ``cfg``: the same cases, each with
+    ``expect``.
 
     A case is asked of the version that its ``kafka_version`` names, else of 4.4.
     """

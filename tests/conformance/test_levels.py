@@ -1,7 +1,8 @@
-"""Compression levels of a topic: a rebuilt batch has the size that Kafka's has, so rule 40 gives Kafka's answer.
+"""Compression levels of a topic: a rebuilt batch has the size that Kafka's has, so rule 40 gives
+Kafka's answer.
 
-gzip by zlib on both sides, zstd by libzstd: the same bytes. lz4 is written by different implementations at the levels
-below 3 and at the default level: see docs/departures.md.
+gzip by zlib on both sides, zstd by libzstd: the same bytes. lz4 is written by different
+implementations at the levels below 3 and at the default level: see docs/departures.md.
 """
 
 import hashlib
@@ -58,7 +59,9 @@ def test_rebuilt_bytes_are_kafkas(kafka, codec, levels):
 
 @pytest.mark.parametrize("level", range(1, 10))
 def test_a_limit_that_the_rebuilt_batch_just_meets(kafka, level):
-    """Rule 40. What arrives is smaller than what is rebuilt, so that rule 13 does not refuse it first."""
+    """Rule 40. What arrives is smaller than what is rebuilt, so that rule 13 does not refuse it
+    first.
+    """
     rng = random.Random(level)
     parts = [record(i, value=words(rng, 100)) for i in range(120)]
     arriving = batch(parts, codec=ZSTD, payload=zstandard.compress(b"".join(parts), 19))
@@ -73,7 +76,9 @@ def test_a_limit_that_the_rebuilt_batch_just_meets(kafka, level):
 
 
 def test_levels_count_where_the_topic_names_their_codec(kafka):
-    """With compression.type=producer a batch that is built anew gets the default level, in Kafka too."""
+    """With compression.type=producer a batch that is built anew gets the default level, in Kafka
+    too.
+    """
     rng = random.Random(8364)
     old = wrapper([message(1, offset=i, value=words(rng, 100)) for i in range(120)], GZIP)
     levels = {"gzip_level": 1, "zstd_level": 1}

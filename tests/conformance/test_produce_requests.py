@@ -1,4 +1,6 @@
-"""Whole produce requests before the append: our codes are those of Kafka's classes, for every mixture of partitions."""
+"""Whole produce requests before the append: our codes are those of Kafka's classes, for every
+mixture of partitions.
+"""
 
 import itertools
 import json

@@ -1,4 +1,6 @@
-"""TopicPolicy knows Kafka's topic configuration keys, their defaults and the ranges of the levels."""
+"""TopicPolicy knows Kafka's topic configuration keys, their defaults and the ranges of the
+levels.
+"""
 
 import dataclasses
 import json

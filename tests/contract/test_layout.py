@@ -1,4 +1,6 @@
-"""Header positions are declared once for Python and once for native code, and the two are the same."""
+"""Header positions are declared once for Python and once for native code, and the two are the
+same.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,7 @@ def test_other_numbers_are_not_positions() -> None:
     assert positions("a.py", "SIZE = 8 << 20\nCOUNT = 61\nMAGIC = 2\nkey = row[2:4]\nmagic = header[MAGIC]") == []
 
 
-# ---- API keys ------------------------------------------------------------------------------------------------------
+# ---- API keys ------------------------------------------------------------------------------------
 
 
 def test_python_and_native_code_have_the_same_api_keys() -> None:

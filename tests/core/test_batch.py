@@ -148,7 +148,9 @@ def test_header_keys_go_through_a_java_string() -> None:
 
 
 def test_header_keys_of_any_bytes() -> None:
-    """As Java's decoder does: one U+FFFD for the longest start of a character, and for a surrogate."""
+    """As Java's decoder does: one U+FFFD for the longest start of a character, and for a
+    surrogate.
+    """
     noise = random.Random(8)
     likely = bytes.fromhex("00417f8090a0bfc0c1c2dfe0e1ecedeeeff0f1f3f4f5ff")
     keys = [bytes(noise.choices(likely, k=noise.randrange(1, 9))) for _ in range(20_000)]

@@ -1,9 +1,10 @@
-"""Buffers that change while they are read: a wrong verdict perhaps, never a wrong address, and whole output.
+"""Buffers that change while they are read: a wrong verdict perhaps, never a wrong address, and
+whole output.
 
-Change comes where it can be placed exactly: from the clock that a validator is given, from the Python code that
-decompresses under the provider ``packages``, from a conversion of one of the caller's own objects, or between two
-calls. What has to be met by chance is left to another process that writes to a shared mapping, and to a child that may
-crash alone.
+Change comes where it can be placed exactly: from the clock that a validator is given, from the
+Python code that decompresses under the provider ``packages``, from a conversion of one of the
+caller's own objects, or between two calls. What has to be met by chance is left to another process
+that writes to a shared mapping, and to a child that may crash alone.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ def all_of(data: Any) -> list[Any]:
 
 @pytest.fixture
 def while_unpacking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], object]], None]]:
-    """``while_unpacking(change)``: ``change`` is called once, in the middle of a walk that decompresses lz4 or zstd."""
+    """``while_unpacking(change)``: ``change`` is called once, in the middle of a walk that
+    decompresses lz4 or zstd.
+    """
     pending: list[Callable[[], object]] = []
 
     def hooked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +107,7 @@ def while_unpacking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Calla
         compression.use(before)
 
 
-# ---- what is rebuilt -----------------------------------------------------------------------------------------------
+# ---- what is rebuilt -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", ["gzip", "lz4", "uncompressed"])
@@ -152,7 +155,9 @@ def test_messages_are_rebuilt_from_what_was_judged(magic: int, codec: str, to_ma
 
 
 def test_no_memory_of_the_process_gets_into_a_batch() -> None:
-    """A length of two bytes that grows: what follows the buffer in the heap was once sent on under a right checksum."""
+    """A length of two bytes that grows: what follows the buffer in the heap was once sent on under
+    a right checksum.
+    """
     data = batch([record(0, value=b"v" * 200)])
     buffer = bytearray(data)
     at = data.index(b"v" * 200) - 2
@@ -199,7 +204,7 @@ def test_what_an_append_assigns_is_of_what_was_judged(
         assert byte == (expected if i in written else changed)[i], i
 
 
-# ---- records -------------------------------------------------------------------------------------------------------
+# ---- records -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -283,7 +288,7 @@ def test_whatever_else_is_copied_even_if_it_cannot_be_written_to_by_us(wrap: Cal
     assert value == next(RecordBatch(data).records()).value
 
 
-# ---- checks in the middle of which the buffer changes --------------------------------------------------------------
+# ---- checks in the middle of which the buffer changes --------------------------------------------
 
 STRICT = LogValidator(extras={f"S{n}": "report" for n in range(1, 11) if n != 8})
 KAFKA = LogValidator(TopicPolicy(compression_type="gzip"), mode="kafka")
@@ -372,7 +377,7 @@ def test_a_buffer_that_changes_in_the_middle_of_a_walk(
             walk_fetched(SUBJECTS["zstd"])
 
 
-# ---- what callers pass besides -------------------------------------------------------------------------------------
+# ---- what callers pass besides -------------------------------------------------------------------
 
 
 def test_ranges_are_copied_before_they_are_checked() -> None:
@@ -461,7 +466,7 @@ def test_latencies_that_change_while_they_are_counted() -> None:
     assert histogram.counts() == [(5, 1), (7, 1)]
 
 
-# ---- columns that judge again --------------------------------------------------------------------------------------
+# ---- columns that judge again --------------------------------------------------------------------
 
 
 def test_results_of_a_buffer_that_has_changed() -> None:
@@ -502,7 +507,7 @@ def test_results_of_a_buffer_that_is_gone() -> None:
             gone.result(0)
 
 
-# ---- another process -----------------------------------------------------------------------------------------------
+# ---- another process -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -510,7 +515,9 @@ def test_results_of_a_buffer_that_is_gone() -> None:
     ["check", "validate", "stage", "ranges", "rest", "scan", "fetched", "records", "in_place", "claims", "sizes"],
 )
 def test_a_mapping_that_another_process_writes_to(reader: str) -> None:
-    """By chance, and so in a process of its own, with a child that writes: it may find nothing, but must not crash."""
+    """By chance, and so in a process of its own, with a child that writes: it may find nothing, but
+    must not crash.
+    """
     done = subprocess.run(
         [sys.executable, str(SUPPORT / "shared_mapping.py"), reader, "1.0"],
         capture_output=True,

@@ -315,7 +315,9 @@ def test_a_topic_that_bounds_single_records(carrier: str) -> None:
 
 
 def test_more_than_the_limit_is_a_lie(carrier: str) -> None:
-    """Claims promise a payload that decompresses within the limit. What the header refuses is unjudged."""
+    """Claims promise a payload that decompresses within the limit. What the header refuses is
+    unjudged.
+    """
     data = batch([record(0, value=bytes(100_000))], codec=ZSTD)
     for word in ("verify", "trust"):
         result = Asked(carrier, max_decompressed_bytes=5000)(data, (NOW, 2, 1), word)

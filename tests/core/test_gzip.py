@@ -191,7 +191,9 @@ def test_a_distance_before_the_start() -> None:
 @pytest.mark.parametrize("symbols", [1, 2, 3, 5, 9, 40, 256])
 @pytest.mark.parametrize("size", [0, 1, 2, 300, 12_000, 150_000])
 def test_codes_of_every_length(symbols: int, size: int) -> None:
-    """Tables are as large as a code's longest symbol asks for; in long blocks literals are paired."""
+    """Tables are as large as a code's longest symbol asks for; in long blocks literals are
+    paired.
+    """
     noise = random.Random(symbols * size)
     weights = [1.5 ** -(i % 20) for i in range(symbols)]
     for memory in (1, 9):

@@ -1,4 +1,6 @@
-"""LogValidator(kafka_version=...): the table of batchval.kafka_versions, one test for each column that judges."""
+"""LogValidator(kafka_version=...): the table of batchval.kafka_versions, one test for each column
+that judges.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def code(validator: LogValidator, data: bytes, **arguments: Any) -> int:
     return int(validator.check(data, now_ms=NOW, **arguments).error_code)
 
 
-# ---- the name ------------------------------------------------------------------------------------------------------
+# ---- the name ------------------------------------------------------------------------------------
 
 
 def test_the_default_is_the_newest() -> None:
@@ -69,7 +71,7 @@ def test_a_version_is_a_string(name: Any) -> None:
     assert str(refused.value) == f"kafka_version must be a string, for example '4.4', not {name!r}"
 
 
-# ---- the length that a record states -------------------------------------------------------------------------------
+# ---- the length that a record states -------------------------------------------------------------
 
 LENGTHS = {-1: 87, -(2**31): 87, 2**31 - 1: -1, LONGEST_ARRAY + 1: -1, LONGEST_ARRAY: 87}
 
@@ -94,7 +96,9 @@ def test_lengths_of_a_batch_in_place(version: str, codec: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_lengths_of_a_batch_to_be_rebuilt(version: str, codec: str) -> None:
-    """ByteBuffer.allocate: IllegalArgumentException below 0, OutOfMemoryError above the longest array."""
+    """ByteBuffer.allocate: IllegalArgumentException below 0, OutOfMemoryError above the longest
+    array.
+    """
     policy = TopicPolicy(compression_type="uncompressed")
     for length, answer in LENGTHS.items():
         data = stated(length, CODECS[codec])
@@ -118,7 +122,7 @@ def test_the_reason_of_a_length_that_no_array_has() -> None:
     assert result.reason == "record 0: length 2147483647 is above 2147483645, the longest array of a JVM"
 
 
-# ---- Produce v0 to v2 ----------------------------------------------------------------------------------------------
+# ---- Produce v0 to v2 ----------------------------------------------------------------------------
 
 TWO_MESSAGES = message(offset=0, key=b"k") + message(offset=1, key=b"k", value=b"w")
 
@@ -167,7 +171,7 @@ def test_two_batches_of_magic_2_are_refused_later() -> None:
     assert old.error_code == new.error_code == ErrorCode.INVALID_RECORD
 
 
-# ---- defaults ------------------------------------------------------------------------------------------------------
+# ---- defaults ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -275,7 +275,9 @@ def test_a_bomb_under_true_facts(carrier: str, codec: int) -> None:
 
 
 def test_a_frame_that_states_too_much_is_read_and_is_a_lie(carrier: str) -> None:
-    """The stated size makes trust read the records: nothing was sampled, and it is a lie all the same."""
+    """The stated size makes trust read the records: nothing was sampled, and it is a lie all the
+    same.
+    """
     payload = zstandard.ZstdCompressor(write_content_size=True).compress(record(0, value=bytes(300_000)))
     bomb = batch([], codec=ZSTD, payload=payload, records_count=1)
     topic = Door(carrier)

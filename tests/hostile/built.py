@@ -1,4 +1,5 @@
-"""The target ``builder``: what the producer's builder makes, compared with the records that went in.
+"""The target ``builder``: what the producer's builder makes, compared with the records that went
+in.
 
 Every batch passes strict's check, holds the same records, and claims what
 batchval.core.claims.compute finds. Its halves hold the same records again. Keys are hashed as a

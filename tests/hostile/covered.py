@@ -1,4 +1,6 @@
-"""Which native modules each fuzz target is for: a module that no target names is not fuzzed (tests/contract)."""
+"""Which native modules each fuzz target is for: a module that no target names is not fuzzed
+(tests/contract).
+"""
 
 from __future__ import annotations
 

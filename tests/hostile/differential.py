@@ -146,7 +146,9 @@ def compare(setup: Setup, data: bytes) -> list[str]:
 
 
 def _compare_door(setup: Setup, data: bytes) -> list[str]:
-    """``check`` asks all that the origin is asked in one go, and passes most batches without asking each stage."""
+    """``check`` asks all that the origin is asked in one go, and passes most batches without asking
+    each stage.
+    """
     ours = setup.kafka.check(buffer_of(data), **_arguments(setup.cfg))
     theirs = reference.check(data, setup.policy, mode="kafka", **_arguments(setup.cfg))
     found = _outcome("check", ours, theirs)

@@ -1,8 +1,8 @@
 """``python tests/hostile/gil.py``: how long a thread holds the GIL while batches are judged.
 
-Prints the thread CPU time between two releases of the GIL, the longest of each call and the least of
-several calls of one kind: what a neighbour on the machine adds does not count. Above the bound the
-line ends with an exclamation mark, and the program fails.
+Prints the thread CPU time between two releases of the GIL, the longest of each call and the least
+of several calls of one kind: what a neighbour on the machine adds does not count. Above the bound
+the line ends with an exclamation mark, and the program fails.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REPORT = {f"S{n}": "report" for n in range(1, 11) if n != 8}
 Case = tuple[str, Callable[[], object]]
 
 
-# ---- batches -------------------------------------------------------------------------------------------------------
+# ---- batches -------------------------------------------------------------------------------------
 
 
 def _pack(codec: int, content: bytes) -> bytes:
@@ -81,7 +81,9 @@ def of_one_record(codec: int, payload: bytes) -> bytes:
 
 
 def dynamic_blocks(n: int, literals: int) -> bytes:
-    """``n`` deflate blocks, rounded up to whole bytes, each with a code of its own and so many bytes of zeros."""
+    """``n`` deflate blocks, rounded up to whole bytes, each with a code of its own and so many
+    bytes of zeros.
+    """
     value = size = 0
 
     def put(bits: int, count: int) -> None:
@@ -105,7 +107,9 @@ def dynamic_blocks(n: int, literals: int) -> bytes:
 
 
 def fillers() -> Iterator[tuple[str, bytes]]:
-    """Compressed bytes just below the size from which the GIL is released at once, of which nothing comes out."""
+    """Compressed bytes just below the size from which the GIL is released at once, of which nothing
+    comes out.
+    """
     last = record(0, None, b"v")
     header = bytes.fromhex("1f8b08000000000000ff")
     deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
@@ -133,7 +137,7 @@ def fillers() -> Iterator[tuple[str, bytes]]:
     )
 
 
-# ---- calls ---------------------------------------------------------------------------------------------------------
+# ---- calls ---------------------------------------------------------------------------------------
 
 
 def validators() -> Iterator[tuple[str, LogValidator]]:
@@ -207,7 +211,9 @@ def other_calls(large: int) -> Iterator[Case]:
 
 
 def rebuilds(large: int) -> Iterator[Case]:
-    """At most 4 MiB each: Python frees the bytes that a codec returns with the GIL, 0.1 ms a MiB."""
+    """At most 4 MiB each: Python frees the bytes that a codec returns with the GIL, 0.1 ms a
+    MiB.
+    """
     zeros = b"\0\0\0\x01" + varint(large) + bytes(large) + b"\0"
     noise = b"\0\0\0\x01" + varint(large) + os.urandom(large) + b"\0"
     keys = _headers(large // 8, varint(5) + b"\xff\xe0\xed\xa0\x80" + varint(-1))
@@ -229,7 +235,7 @@ def rebuilds(large: int) -> Iterator[Case]:
                 )
 
 
-# ---- measuring -----------------------------------------------------------------------------------------------------
+# ---- measuring -----------------------------------------------------------------------------------
 
 
 def _watcher() -> ctypes.PyDLL:

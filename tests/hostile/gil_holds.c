@@ -1,9 +1,9 @@
 /* Thread CPU time that passes while the GIL is held, between two releases.
  *
- * Extension modules take and release the GIL by four functions of CPython. gil_watch() replaces them
- * in the import tables of all modules that are loaded; gil_worst() tells the longest time since
- * gil_start(), in nanoseconds. What bytecode releases by itself is not seen, so the figure is an
- * upper bound. For Linux with 64-bit ELF.
+ * Extension modules take and release the GIL by four functions of CPython. gil_watch() replaces
+ * them in the import tables of all modules that are loaded; gil_worst() tells the longest time
+ * since gil_start(), in nanoseconds. What bytecode releases by itself is not seen, so the figure is
+ * an upper bound. For Linux with 64-bit ELF.
  */
 #define _GNU_SOURCE
 #include <Python.h>

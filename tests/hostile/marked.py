@@ -143,7 +143,9 @@ def _batch(shape: tuple[int, int, bool], codec: int, seed: int, *, real: bool = 
 
 
 def _fields_of(data: bytes, start: int = _RECORDS) -> tuple[tuple[int, int], ...]:
-    """Return the header's fields, the first bytes after it, and the varints of uncompressed records."""
+    """Return the header's fields, the first bytes after it, and the varints of uncompressed
+    records.
+    """
     places = [*_HEADER, *_HEADER_MORE, *((start + i, 1) for i in range(24) if start + i < len(data))]
     if data[22] & 7 == 0:
         places += _varints(data, start)

@@ -46,7 +46,9 @@ def _turns(kind: Kind) -> tuple[tuple[Operation, int, int | None], ...]:
 
 @cache
 def _secret() -> bytes:
-    """Return a batch of poison, which stays in the memory that later batches are decompressed to."""
+    """Return a batch of poison, which stays in the memory that later batches are decompressed
+    to.
+    """
     return batch(b"", 1, 3, payload=stored(3, record(0, None, bytes((POISON_FREE,)) * 4096)))
 
 

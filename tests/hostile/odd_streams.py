@@ -1,12 +1,14 @@
-"""Valid compressed streams with pieces that yield no bytes, and what follows a stream's end: every placement in turn.
+"""Valid compressed streams with pieces that yield no bytes, and what follows a stream's end: every
+placement in turn.
 
     lz4      blocks that decompress to nothing, frames without blocks
     snappy   chunks of no bytes, chunks of an empty block, a second stream header
     gzip     members without content, deflate blocks without content, bytes that follow a member
     zstd     frames and blocks without content, skippable frames
 
-Kafka's stream classes answer a read or skip that lands on such a piece with 0 or -1 bytes, and its record parsers take
-that for the end of the stream, for a byte 0xFF or for nothing at all: where a piece stands decides what Kafka answers.
+Kafka's stream classes answer a read or skip that lands on such a piece with 0 or -1 bytes, and its
+record parsers take that for the end of the stream, for a byte 0xFF or for nothing at all: where a
+piece stands decides what Kafka answers.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class OddStream(NamedTuple):
     batch: bytes
 
 
-# ---- pieces of the four codecs -------------------------------------------------------------------------------------
+# ---- pieces of the four codecs -------------------------------------------------------------------
 
 
 def _lz4(parts: Sequence[bytes | None], flags: int = 0x60, empty: bytes = b"\0") -> bytes:
@@ -122,7 +124,7 @@ _STYLES: tuple[tuple[str, int, Callable[[Sequence[bytes | None]], bytes]], ...] 
 )
 
 
-# ---- placements ----------------------------------------------------------------------------------------------------
+# ---- placements ----------------------------------------------------------------------------------
 
 
 def _cut(data: bytes, cuts: Sequence[int], empties: Sequence[int]) -> list[bytes | None]:
@@ -173,7 +175,8 @@ def _everything() -> Iterator[OddStream]:
 def gzip_tails() -> Iterator[OddStream]:
     """A gzip member, and 0 to 40 bytes that start as another member does.
 
-    java.util.zip.GZIPInputStream reads on only if enough bytes are left or its source has more (JDK-7036144).
+    java.util.zip.GZIPInputStream reads on only if enough bytes are left or its source has more
+    (JDK-7036144).
     """
     records, count = record(0, b"key", b"abcdefghij"), 1
     plain = gzip.compress(records, mtime=0)

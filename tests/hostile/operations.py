@@ -66,7 +66,8 @@ Judge = Callable[[Scene], list[str]]
 class Operation:
     """One function with the kinds of cases that it is called on.
 
-    ``second`` is a case that is changed as well. ``own_memory``: only memory of this process is ever read.
+    ``second`` is a case that is changed as well. ``own_memory``: only memory of this process is
+    ever read.
     """
 
     name: str
@@ -114,7 +115,8 @@ def _validators() -> tuple[LogValidator, ...]:
 def _rebuilding(scene: Scene | None) -> tuple[LogValidator, ...]:
     """Return one for each codec to recompress to, then two that leave the codec as it is.
 
-    With a scene, its case is changed whenever they ask the clock: before and after a batch is rebuilt.
+    With a scene, its case is changed whenever they ask the clock: before and after a batch is
+    rebuilt.
     """
 
     def change() -> int:
@@ -270,7 +272,9 @@ def _validate(scene: Scene) -> list[str]:
 
 @_operation("batch", "legacy")
 def _validate_in_place(scene: Scene) -> list[str]:
-    """Validate in place. The output is the buffer, which changes, or new bytes of a rebuilt batch."""
+    """Validate in place. The output is the buffer, which changes, or new bytes of a rebuilt
+    batch.
+    """
     kinds = _rebuilding(None)
     validator = kinds[scene.turn % len(kinds)]
     result = validator.validate(scene.buffer, now_ms=NOW, first_offset=5, leader_epoch=3, in_place=True)
@@ -285,7 +289,9 @@ def _validate_in_place(scene: Scene) -> list[str]:
 
 @_operation("batch", "legacy")
 def _messages_stage(scene: Scene) -> list[str]:
-    """Run LogValidator alone, with up- and down-conversion. Checksums do not count: it asks none."""
+    """Run LogValidator alone, with up- and down-conversion. Checksums do not count: it asks
+    none.
+    """
     kinds = _rebuilding(None)
     validator = kinds[scene.turn % len(kinds)]
     magic = (2, 1, 0)[scene.turn % 3]

@@ -1,8 +1,8 @@
 """``python tests/hostile/sanitizers.py``: the core suite under AddressSanitizer and UndefinedBehaviorSanitizer.
 
 Each sanitizer has a copy of the tree below ``--folder``, built with BATCHVAL_BUILD=asan or ubsan. Its runs: fixtures'
-cases, the kept inputs, tests/core, and every fuzz target for ``--seconds`` each (with ``--target`` no more than those
-targets). Buffers are exact-size
+cases, the kept inputs, tests/core, and every fuzz target for ``--seconds`` each (with ``--target``
+no more than those targets). Buffers are exact-size
 (malloc'ed, PYTHONMALLOC=malloc: red zones on both sides). Leaks are test_leaks.py's matter: LeakSanitizer
 takes whatever CPython's collector has on its lists for reachable. Ends with 1 if anything was found, and a log says
 where.

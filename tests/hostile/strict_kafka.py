@@ -1,10 +1,13 @@
-"""``python tests/hostile/strict_kafka.py --mutated 500000 --generated 500000 --odd``: strict beside Kafka itself.
+"""``python tests/hostile/strict_kafka.py --mutated 500000 --generated 500000 --odd``: strict beside
+Kafka itself.
 
-Judges generated, mutated and odd batches in strict mode, under both codec providers, and asks Kafka's own classes (the
-oracle's ``accepts`` command) about the same bytes. A finding is a batch that strict accepts and Kafka refuses, or that
-strict answers with -1. Findings become JSON lines in ``--out``; exit code 1 if there are any, 3 without a JDK 17.
+Judges generated, mutated and odd batches in strict mode, under both codec providers, and asks
+Kafka's own classes (the oracle's ``accepts`` command) about the same bytes. A finding is a batch
+that strict accepts and Kafka refuses, or that strict answers with -1. Findings become JSON lines in
+``--out``; exit code 1 if there are any, 3 without a JDK 17.
 
-Differences of mode ``kafka`` are counted too. Batches whose record claims more than Java's heap are not compared.
+Differences of mode ``kafka`` are counted too. Batches whose record claims more than Java's heap are
+not compared.
 """
 
 from __future__ import annotations

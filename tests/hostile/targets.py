@@ -391,7 +391,7 @@ def wire(run: Run) -> None:
             run.executions += 1
 
 
-# ---- buffers that change, inputs that follow from a number --------------------------------------------------------
+# ---- buffers that change, inputs that follow from a number ---------------------------------------
 
 
 def _mutated(target: str) -> Callable[[Run], None]:

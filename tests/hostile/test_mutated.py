@@ -1,4 +1,6 @@
-"""The targets that change buffers in use: that somebody writes, and that what they look for would be seen."""
+"""The targets that change buffers in use: that somebody writes, and that what they look for would
+be seen.
+"""
 
 from __future__ import annotations
 

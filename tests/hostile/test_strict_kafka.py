@@ -92,7 +92,9 @@ def test_a_broken_promise_is_found(answer, data, found):
 
 
 def test_header_keys_become_what_java_makes_of_them():
-    """Of an encoded surrogate one U+FFFD, also where its last byte is missing; else as Python replaces."""
+    """Of an encoded surrogate one U+FFFD, also where its last byte is missing; else as Python
+    replaces.
+    """
     keys = {
         b"\xed\xa0": "\ufffd",
         b"\xed\xbfx": "\ufffdx",

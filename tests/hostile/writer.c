@@ -1,13 +1,14 @@
 /* Writes hostile bytes into memory that somebody else reads, until it is stopped.
  *
  *   case     n bytes at p; `good` are the bytes that belong there; `places` are the fields worth a change
- *   control  shared by the two sides: which case is in use (and a second one that is changed too), when to stop
+ *   control  shared by the two sides: which case is in use (and a second one that is changed too),
+ * when to stop
  *
- * Each turn changes one to three places, waits for a random time, and writes the good bytes back. So the reader
- * meets both: bytes that pass its first look, and other bytes at its second look.
+ * Each turn changes one to three places, waits for a random time, and writes the good bytes back.
+ * So the reader meets both: bytes that pass its first look, and other bytes at its second look.
  *
- * Two byte values are never written: POISON_FREE and POISON_NEW. Memory around the cases and released memory hold
- * them, so a reader that hands them out has read what is not its own.
+ * Two byte values are never written: POISON_FREE and POISON_NEW. Memory around the cases and
+ * released memory hold them, so a reader that hands them out has read what is not its own.
  */
 #include <sched.h>
 #include <stdint.h>

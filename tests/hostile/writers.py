@@ -101,7 +101,9 @@ class Scene:
         return found
 
     def _slots(self) -> list[Any]:
-        """Place each case before a page that is forbidden or poisoned by turns, and after poison."""
+        """Place each case before a page that is forbidden or poisoned by turns, and after
+        poison.
+        """
         sizes = [(len(case.data) + PAGE - 1) // PAGE * PAGE + 2 * PAGE for case in self.cases]
         region = mmap.mmap(-1, sum(sizes))
         view, address, at = memoryview(region), _address(region), 0

@@ -245,7 +245,9 @@ async def the_short_way() -> None:
 @pytest.mark.parametrize("short", [True, False])
 @pytest.mark.parametrize("word", ["verify", "audit:0.2", "trust"])
 def test_only_the_whole_limit_makes_a_bomb(short: bool, word: str) -> None:
-    """A batch above what the loop decompresses, and within the whole limit, is not a lie; above both it is."""
+    """A batch above what the loop decompresses, and within the whole limit, is not a lie; above
+    both it is.
+    """
     asyncio.run(only_the_whole_limit(short, word))
 
 

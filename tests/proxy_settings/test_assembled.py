@@ -86,7 +86,9 @@ async def test_topics_allow_what_the_file_says_and_others_anything() -> None:
 
 @pytest.mark.parametrize(("version", "length", "future"), [("3.9", 0, 0), ("4.1", 0, 32), ("4.4", 87, 32)])
 async def test_the_version_of_kafka_decides(version: str, length: int, future: int) -> None:
-    """A length that brokers before 4.4 do not check; a timestamp that brokers before 4.0 do not bound."""
+    """A length that brokers before 4.4 do not check; a timestamp that brokers before 4.0 do not
+    bound.
+    """
     of_length = batches.batch([batches.raw(batches.Body(), batches.varint(-5))], codec=batches.GZIP)
     next_century = batches.batch(base_timestamp=4_200_000_000_000, max_timestamp=4_200_000_000_000)
 

@@ -1,4 +1,5 @@
-"""Every reader of the core over a mapping that another process writes to. For a process of its own: it may crash.
+"""Every reader of the core over a mapping that another process writes to. For a process of its own:
+it may crash.
 
 python shared_mapping.py READER SECONDS    prints how many calls there were
 """

@@ -123,7 +123,7 @@ def test_a_configuration_of_the_wrong_kind(config: dict[str, object]) -> None:
         TopicPolicy.from_kafka_config(config)
 
 
-# ---- levels --------------------------------------------------------------------------------------------------------
+# ---- levels --------------------------------------------------------------------------------------
 
 LEVELS = {"gzip": (-1, 1, 9, (0, 10, -2)), "lz4": (1, 9, 17, (0, 18, -1)), "zstd": (-131_072, 3, 22, (-131_073, 23))}
 
@@ -155,7 +155,7 @@ def test_the_level_of_the_codec_that_the_topic_names() -> None:
     assert found == {"producer": None, "uncompressed": None, "gzip": 9, "snappy": None, "lz4": 12, "zstd": -7}
 
 
-# ---- the older timestamp key ---------------------------------------------------------------------------------------
+# ---- the older timestamp key ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,9 @@ def test_the_level_of_the_codec_that_the_topic_names() -> None:
     ],
 )
 def test_one_bound_for_past_and_future(before: object, after: object, bounds: tuple[int, int]) -> None:
-    """LogConfig of Kafka 3.9.1 answers so in a run: a newer key with its default value is not set."""
+    """LogConfig of Kafka 3.9.1 answers so in a run: a newer key with its default value is not
+    set.
+    """
     policy = TopicPolicy.from_kafka_config(
         {
             "message.timestamp.difference.max.ms": "1000",
@@ -193,7 +195,7 @@ def test_an_older_key_of_the_wrong_kind(value: object) -> None:
         TopicPolicy.from_kafka_config({"message.timestamp.difference.max.ms": value})
 
 
-# ---- keys ----------------------------------------------------------------------------------------------------------
+# ---- keys ----------------------------------------------------------------------------------------
 
 
 def test_every_key_of_kafka_is_accepted() -> None:

@@ -1,4 +1,6 @@
-"""The second half of UnifiedLog.append (rules 41 to 47), for an empty log that starts at ``first_offset``."""
+"""The second half of UnifiedLog.append (rules 41 to 47), for an empty log that starts at
+``first_offset``.
+"""
 
 from __future__ import annotations
 

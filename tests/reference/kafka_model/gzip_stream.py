@@ -1,8 +1,9 @@
 """Java's GZIPInputStream (JDK 17) over 8,192-byte pieces, with zlib's inflate underneath.
 
 An error costs the bytes that the same call to inflate had already produced, so the sizes of pieces and of reads are
-part of the behaviour. After a member's trailer Java tries another member if its source has more bytes, or if more than
-26 bytes were left of the piece when the trailer began. Whatever does not start as a gzip header ends the stream.
+part of the behaviour. After a member's trailer Java tries another member if its source has more
+bytes, or if more than 26 bytes were left of the piece when the trailer began. Whatever does not
+start as a gzip header ends the stream.
 """
 
 from __future__ import annotations

@@ -18,13 +18,15 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Answers many batches with error codes alone, from standard input to standard output. Integers are big-endian.
+ * Answers many batches with error codes alone, from standard input to standard output. Integers are
+ * big-endian.
  *
  *   input   settings:i32 (size:i32 cfg, as JSON)*, then cases to the end: setting:i16 size:i32 batch
  *   output  a case: request:i16 analyze:i16 source:i8 validate:i16 resize:i16
  *
- * 0 is acceptance, SKIPPED a stage that could not be asked, OUT_OF_MEMORY a stage that needed more than Java's heap.
- * The stages are those of {@link Answer}; resize is rule 40. Answers are flushed when no further case is waiting.
+ * 0 is acceptance, SKIPPED a stage that could not be asked, OUT_OF_MEMORY a stage that needed more
+ * than Java's heap. The stages are those of {@link Answer}; resize is rule 40. Answers are flushed
+ * when no further case is waiting.
  */
 final class AcceptsCommand {
     static final short SKIPPED = 10_000;

@@ -13,13 +13,14 @@ import java.nio.ByteBuffer;
 import java.util.HexFormat;
 
 /**
- * Kafka's answer to one case, as a corpus line's "expect". Four stages are asked independently of each other:
+ * Kafka's answer to one case, as a corpus line's "expect". Four stages are asked independently of
+ * each other:
  *   request   ProduceRequest.validateRecords
  *   analyze   the broker's batch loop (BatchLoop)
  *   validate  LogValidator.validateMessagesAndAssignOffsets, told the codec that the batch loop found, or cfg.source
  *   append    the whole way into a real log (AppendStage)
- * "final" is the first of the other three that refuses in the order of a broker, "resize" where only the rebuilt batch is
- * too large,
+ * "final" is the first of the other three that refuses in the order of a broker, "resize" where
+ * only the rebuilt batch is too large,
  * "nothing_to_append" where no whole batch is there, or "ok".
  */
 public final class Answer {

@@ -14,9 +14,9 @@ import java.util.stream.Collectors;
 import java.util.stream.StreamSupport;
 
 /**
- * The broker's loop over the batches before validation: UnifiedLog.analyzeAndValidateRecords, which is private there
- * and the same in 3.9.2, 4.1.2 and 4.4.0. The order of questions is restated here; each question is asked of
- * Kafka's own MutableRecordBatch.
+ * The broker's loop over the batches before validation: UnifiedLog.analyzeAndValidateRecords, which
+ * is private there and the same in 3.9.2, 4.1.2 and 4.4.0. The order of questions is restated here;
+ * each question is asked of Kafka's own MutableRecordBatch.
  */
 public final class BatchLoop {
     private final AppendOrigin origin;

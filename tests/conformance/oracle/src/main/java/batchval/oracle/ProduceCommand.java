@@ -19,12 +19,14 @@ import java.util.HexFormat;
 import java.util.List;
 
 /**
- * produce IN OUT: what a broker answers to whole produce requests before it appends anything. A line holds "produce_version"
- * and "partitions", the records of each as hexadecimal; "codes" is added, one for each partition.
+ * produce IN OUT: what a broker answers to whole produce requests before it appends anything. A
+ * line holds "produce_version" and "partitions", the records of each as hexadecimal; "codes" is
+ * added, one for each partition.
  *
- * The order is that of KafkaApis.handleProduceRequest for a client that may do everything: whether any batch is
- * transactional (RequestUtils), then each partition's own check. An API exception of that check is the partition's; every
- * other exception fails the request, and ProduceRequest.getErrorResponse says what each partition gets.
+ * The order is that of KafkaApis.handleProduceRequest for a client that may do everything: whether
+ * any batch is transactional (RequestUtils), then each partition's own check. An API exception of
+ * that check is the partition's; every other exception fails the request, and
+ * ProduceRequest.getErrorResponse says what each partition gets.
  */
 final class ProduceCommand {
     static void run(String in, String out) throws IOException {

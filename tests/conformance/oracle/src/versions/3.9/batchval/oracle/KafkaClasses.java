@@ -41,8 +41,8 @@ public final class KafkaClasses {
     }
 
     /**
-     * LogValidator of Kafka 3.9. It does not limit a record's size. The inter-broker protocol is the newest of 3.9, which
-     * admits zstd (rule 20).
+     * LogValidator of Kafka 3.9. It does not limit a record's size. The inter-broker protocol is
+     * the newest of 3.9, which admits zstd (rule 20).
      */
     static LogValidator validator(MemoryRecords records, TopicPartition partition, Time time, CompressionType source, Compression target,
                                   boolean compact, byte toMagic, TimestampType timestampType, long beforeMaxMs, long afterMaxMs,

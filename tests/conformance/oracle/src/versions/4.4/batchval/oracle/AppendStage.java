@@ -16,7 +16,8 @@ import java.util.List;
  *   COORDINATOR   UnifiedLog.appendAsLeader
  *   RAFT_LEADER   UnifiedLog.appendAsLeader, as the Raft log calls it
  *   REPLICATION   UnifiedLog.appendAsFollower
- * The answer of a success holds the log's end offset and the bytes that were read back from the log.
+ * The answer of a success holds the log's end offset and the bytes that were read back from the
+ * log.
  */
 final class AppendStage {
     private static final int WHOLE_UP_TO = 256;

@@ -29,11 +29,13 @@ import java.util.concurrent.ScheduledFuture;
 import java.util.stream.Stream;
 
 /**
- * One UnifiedLog, used for one append after another. Before each append it is an empty log that starts at the case's
- * first offset: no records, no leader epochs, no producers. Not for several threads.
+ * One UnifiedLog, used for one append after another. Before each append it is an empty log that
+ * starts at the case's first offset: no records, no leader epochs, no producers. Not for several
+ * threads.
  *
- * Its configuration is the case's, with three settings that no case has: segments of 1 GiB; no entries in the offset
- * index; no transaction verification, as if the coordinator had confirmed every transaction.
+ * Its configuration is the case's, with three settings that no case has: segments of 1 GiB; no
+ * entries in the offset index; no transaction verification, as if the coordinator had confirmed
+ * every transaction.
  */
 final class RealLog {
     private static final String SEGMENT_BYTES = Integer.toString(1 << 30);

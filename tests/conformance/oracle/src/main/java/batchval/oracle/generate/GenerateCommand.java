@@ -12,9 +12,10 @@ import java.util.Map;
 import java.util.Random;
 
 /**
- * generate --seed N [--cases N] [--families PREFIX] OUT. Without --cases one whole pass through all families. With fewer cases every family
- * keeps its share, and at least one case; with more, further passes follow, each with other random content.
- * --families keeps those whose names start so.
+ * generate --seed N [--cases N] [--families PREFIX] OUT. Without --cases one whole pass through all
+ * families. With fewer cases every family keeps its share, and at least one case; with more,
+ * further passes follow, each with other random content. --families keeps those whose names start
+ * so.
  */
 public final class GenerateCommand {
     /** Passes of one seed are this many numbers apart from those of the next. */

@@ -11,8 +11,8 @@ import java.util.Arrays;
 import java.util.Random;
 
 /**
- * Produce v0 to v2 ("produce_v0_v2"), which brokers before 4.0 answer: any magic, several messages, no batch, bytes
- * after the last batch.
+ * Produce v0 to v2 ("produce_v0_v2"), which brokers before 4.0 answer: any magic, several messages,
+ * no batch, bytes after the last batch.
  */
 final class OldRequests {
     private static final int CASES = 240;

@@ -12,9 +12,9 @@ import java.io.ByteArrayOutputStream;
 import java.util.Random;
 
 /**
- * Record lengths that are not the record's ("stated_length"), for brokers that do not check them: negative ones, ones that
- * change the sum of sizes, and those that no Java array can have. Lengths that take gigabytes of heap stand in the first
- * pass only.
+ * Record lengths that are not the record's ("stated_length"), for brokers that do not check them:
+ * negative ones, ones that change the sum of sizes, and those that no Java array can have. Lengths
+ * that take gigabytes of heap stand in the first pass only.
  */
 final class StatedLengths {
     private static final int CASES = 120;
