@@ -31,15 +31,17 @@ class KafkaVersion:
     first_checked_produce_version: int = field(
         metadata={
             "meaning": "Produce requests of this version and above must hold exactly one batch of magic 2 "
-            "(rules 5 to 8). Older requests may hold several messages of magic 0 and 1 (KIP-896 removed them)."
+            "(rules 5 to 8). Older requests may hold several messages of magic 0 and 1 "
+            "(KIP-896 removed them)."
         }
     )
     checks_record_length: bool = field(
         metadata={
             "meaning": "The length that a compressed record states is checked before its bytes are read "
-            "(rule 29): negative, or above `max.decompressed.message.bytes`. Without the check the parser of "
-            "batches that stay as they are accepts any length, and the parser of batches that are rebuilt "
-            "answers -1 (`OutOfMemoryError`) where a JVM has no array of that length."
+            "(rule 29): negative, or above `max.decompressed.message.bytes`. Without the check the "
+            "parser of batches that stay as they are accepts any length, and the parser of batches "
+            "that are rebuilt answers -1 (`OutOfMemoryError`) where a JVM has no array of that "
+            "length."
         }
     )
     largest_record: int = field(
@@ -51,7 +53,8 @@ class KafkaVersion:
     zstd_inter_broker_protocol: str | None = field(
         metadata={
             "meaning": "Inter-broker protocol below which zstd is refused (rule 20). batchval and the oracle "
-            "assume the protocol of the release, so the rule refuses nothing in the versions of this table."
+            "assume the protocol of the release, so the rule refuses nothing in the versions of "
+            "this table."
         }
     )
     message_timestamp_after_max_ms: int = field(

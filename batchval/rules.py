@@ -79,13 +79,35 @@ class Rule(Enum):
     RECORD_ERRORS = _Fact("38", "record-errors", _E.INVALID_RECORD, "p", "records were refused for more than one reason")
     REBUILD_IMPOSSIBLE = _Fact("39", "rebuild-impossible", _E.UNKNOWN_SERVER_ERROR, "p", "the batch would have to be rebuilt, and Kafka's builder refuses its content")
     REBUILT_BATCH_TOO_LARGE = _Fact("40", "rebuilt-batch-too-large", _E.MESSAGE_TOO_LARGE, "p", "the rebuilt batch is larger than max.message.bytes")
-    OFFSET_BELOW_LOG_END = _Fact("41", "offset-below-log-end", _E.UNKNOWN_SERVER_ERROR, "p", "append by a follower or a raft leader: the first offset is below the end of the log")
-    LEADER_EPOCH_INVALID = _Fact("42", "leader-epoch-invalid", _E.UNKNOWN_SERVER_ERROR, "p", "the partition leader epoch or the base offset to be stored is below 0")
-    PRODUCER_EPOCH_TOO_LOW = _Fact("43", "producer-epoch-too-low", _E.INVALID_PRODUCER_EPOCH, "p", "a producer id with an epoch below -1, or below that of the batch before")
-    TRANSACTION_MARKER_MALFORMED = _Fact("44", "transaction-marker-malformed", _E.INVALID_RECORD, "p", "a control batch with a producer id does not start with a transaction marker, or comes from a raft leader")
-    COORDINATOR_EPOCH_TOO_LOW = _Fact("45", "coordinator-epoch-too-low", _E.TRANSACTION_COORDINATOR_FENCED, "p", "a transaction marker with a coordinator epoch below -1")
-    TRANSACTION_NOT_ENDED = _Fact("46", "transaction-not-ended", _E.INVALID_TXN_STATE, "p", "a batch outside a transaction follows one inside it, of the same producer in one append")
-    OFFSETS_OUTSIDE_SEGMENT = _Fact("47", "offsets-outside-segment", _E.UNKNOWN_SERVER_ERROR, "p", "the last offset is below the base offset of the segment, or more than 2^31 - 1 above it")
+    OFFSET_BELOW_LOG_END = _Fact(
+        "41", "offset-below-log-end", _E.UNKNOWN_SERVER_ERROR, "p",
+        "append by a follower or a raft leader: the first offset is below the end of the log",
+    )
+    LEADER_EPOCH_INVALID = _Fact(
+        "42", "leader-epoch-invalid", _E.UNKNOWN_SERVER_ERROR, "p",
+        "the partition leader epoch or the base offset to be stored is below 0",
+    )
+    PRODUCER_EPOCH_TOO_LOW = _Fact(
+        "43", "producer-epoch-too-low", _E.INVALID_PRODUCER_EPOCH, "p",
+        "a producer id with an epoch below -1, or below that of the batch before",
+    )
+    TRANSACTION_MARKER_MALFORMED = _Fact(
+        "44", "transaction-marker-malformed", _E.INVALID_RECORD, "p",
+        "a control batch with a producer id does not start with a transaction marker, or comes "
+        "from a raft leader",
+    )
+    COORDINATOR_EPOCH_TOO_LOW = _Fact(
+        "45", "coordinator-epoch-too-low", _E.TRANSACTION_COORDINATOR_FENCED, "p",
+        "a transaction marker with a coordinator epoch below -1",
+    )
+    TRANSACTION_NOT_ENDED = _Fact(
+        "46", "transaction-not-ended", _E.INVALID_TXN_STATE, "p",
+        "a batch outside a transaction follows one inside it, of the same producer in one append",
+    )
+    OFFSETS_OUTSIDE_SEGMENT = _Fact(
+        "47", "offsets-outside-segment", _E.UNKNOWN_SERVER_ERROR, "p",
+        "the last offset is below the base offset of the segment, or more than 2^31 - 1 above it",
+    )
 
     S1 = _Fact("S1", "unused-attribute-bits", _E.INVALID_RECORD, "p", "a client set one of the attribute bits 6-15")
     S2 = _Fact("S2", "bytes-behind-batch", _E.INVALID_RECORD, "p", "bytes behind the last batch, which Kafka trims in silence")
@@ -93,7 +115,11 @@ class Rule(Enum):
     S4 = _Fact("S4", "record-length-unlike-record", _E.INVALID_RECORD, "pl", "a record's stated length is not its length")
     S5 = _Fact("S5", "record-fields-outside-format", _E.INVALID_RECORD, "pl", "a length below -1, record attribute bits, or a header key that is not UTF-8")
     S6 = _Fact("S6", "codec-not-defined", _E.UNSUPPORTED_COMPRESSION_TYPE, "pl", "compression codec 5, 6 or 7")
-    S7 = _Fact("S7", "compressed-stream-damaged", _E.INVALID_RECORD, "pl", "the compressed stream is damaged, mislabelled or overlong, halts before its end, or asks for a zstd window above 2^27")
+    S7 = _Fact(
+        "S7", "compressed-stream-damaged", _E.INVALID_RECORD, "pl",
+        "the compressed stream is damaged, mislabelled or overlong, halts before its end, or "
+        "asks for a zstd window above 2^27",
+    )
     S8 = _Fact("S8", "decompressed-too-large", _E.INVALID_RECORD, "pl", "the batch decompresses to more than max_decompressed_bytes")
     S9 = _Fact("S9", "broker-would-fail", _E.INVALID_RECORD, "p", "whatever else Kafka answers with UNKNOWN_SERVER_ERROR")
     S10 = _Fact("S10", "timestamp-below-minus-one", _E.INVALID_TIMESTAMP, "pl", "a record's timestamp is below -1")

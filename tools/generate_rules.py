@@ -75,14 +75,16 @@ Profiles: `produce` is a broker's door, `log` is a segment at rest.
 FAMILIES = (
     (
         "Kafka's own: 1 to 47",
-        "In the order in which a broker of Apache Kafka 4.4.0 asks: the batch iterator, the produce request (5–8),\n"
-        "the batch loop before the append (9–17), LogValidator (18–39), the size of what was rebuilt (40), and what\n"
-        "follows before the log is written (41–47). The first refusal is the answer. Not every origin is asked all of\n"
-        "them: rules 5–8 are for CLIENT; rules 18–40 for CLIENT and COORDINATOR; rule 41 for REPLICATION and\n"
-        "RAFT_LEADER. Rules 41 to 47 are answered as by an empty log that starts at `first_offset`: what a log\n"
+        "In the order in which a broker of Apache Kafka 4.4.0 asks: the batch iterator, the\n"
+        "produce request (5–8), the batch loop before the append (9–17), LogValidator (18–39),\n"
+        "the size of what was rebuilt (40), and what follows before the log is written (41–47).\n"
+        "The first refusal is the answer. Not every origin is asked all of them: rules 5–8 are\n"
+        "for CLIENT; rules 18–40 for CLIENT and COORDINATOR; rule 41 for REPLICATION and\n"
+        "RAFT_LEADER.\n"
+        "Rules 41 to 47 are answered as by an empty log that starts at `first_offset`: what a log\n"
         "remembers of producers and transactions is not known here.\n"
-        "In a produce request, rules 2, 3 and 4 refuse all partitions if one has such a first batch\n"
-        "(`LogValidator.check_produce_request`).\n"
+        "In a produce request, rules 2, 3 and 4 refuse all partitions if one has such a first\n"
+        "batch (`LogValidator.check_produce_request`).\n"
         "Refused records of one batch are collected (32, 33, 35–37); more than one reason is 38.\n"
         "Where Kafka answers UNKNOWN_SERVER_ERROR (-1), `strict` answers with the extra that names the cause.\n"
         "Rules 1 and 11 refuse nothing: bytes are trimmed, batches are skipped.",
@@ -119,9 +121,9 @@ VERSIONS = f"""
 ## Versions of Kafka
 
 `LogValidator(kafka_version="3.9")`, `batchval check --kafka-version 3.9` and the gate's
-`validation.kafka_version` choose the version; the default is {DEFAULT_KAFKA_VERSION}. The table holds all that
-differs between versions. In both modes every other rule is the same. `strict` accepts a subset of
-what the chosen version accepts.
+`validation.kafka_version` choose the version; the default is {DEFAULT_KAFKA_VERSION}. The table
+holds all that differs between versions. In both modes every other rule is the same. `strict`
+accepts a subset of what the chosen version accepts.
 
 """
 

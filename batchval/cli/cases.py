@@ -38,7 +38,7 @@ Answer = dict[str, Any]
 STAGES = ("request", "analyze", "validate", "append")
 #: compared on success of the validate stage, beside the bytes
 VALIDATED = ("next_offset", "max_timestamp", "size_maybe_changed", "in_place", "converted")
-#: compared on success of the append stage, beside the bytes
+#: compared on success of the append stage, in addition to the bytes
 APPENDED = ("next_offset",)
 #: what the bytes of a stage are called
 BYTES = {"validate": "out", "append": "stored"}
@@ -411,7 +411,8 @@ def strict_results(case: Case) -> dict[str, ValidationResult]:
     arguments = _door(cfg)
     ranged = {name: value for name, value in arguments.items() if name != "first_offset"}
     results = {"check": validator.check(batch, **arguments), "validate": validator.validate(batch, **arguments)}
-    if arguments["first_offset"] <= 1 << 62:  # check_ranges assumes an offset that leaves room for the records
+    # check_ranges assumes an offset that leaves room for the records
+    if arguments["first_offset"] <= 1 << 62:
         results["check_ranges"] = validator.check_ranges(batch, [(0, len(batch))], **ranged).result(0)
     return results
 
@@ -431,7 +432,8 @@ def compare_promise(case: Case) -> Iterator[Disagreement]:
             yield Disagreement(case["id"], "strict", f"{name} code", "an error of Kafka's API", -1)
         if not result.ok or not refused:
             continue
-        if case["expect"].get("final") == "resize":  # rule 40 is asked by validate, of the bytes that it built
+        # validate applies rule 40 to the bytes that it built
+        if case["expect"].get("final") == "resize":
             target = case.get("cfg", {}).get("target", "producer")
             codec = result.source.kafka_name if target == "producer" and result.source is not None else target
             if name != "validate" or codec in _OTHER_LIBRARIES:

@@ -25,4 +25,5 @@ cdef struct Blocks:
     ZstdDecompressDCtx zstd_decompress_dctx
     ZstdIsError zstd_is_error
 
-cdef const Blocks *CURRENT  # NULL while the provider is ``packages``; read once a call, with the GIL
+# NULL while the provider is ``packages``; read once a call, with the GIL
+cdef const Blocks *CURRENT

@@ -33,7 +33,8 @@ def bind(dict addresses):
     blocks.zstd_decompress_begin = <ZstdDecompressBegin><size_t>addresses["ZSTD_decompressBegin"]
     blocks.zstd_next_src_size = <ZstdNextSrcSize><size_t>addresses["ZSTD_nextSrcSizeToDecompress"]
     blocks.zstd_next_input_type = <ZstdNextInputType><size_t>addresses["ZSTD_nextInputType"]
-    blocks.zstd_decompress_continue = <ZstdDecompressContinue><size_t>addresses["ZSTD_decompressContinue"]
+    blocks.zstd_decompress_continue = (
+            <ZstdDecompressContinue><size_t>addresses["ZSTD_decompressContinue"])
     blocks.zstd_decompress_dctx = <ZstdDecompressDCtx><size_t>addresses["ZSTD_decompressDCtx"]
     blocks.zstd_is_error = <ZstdIsError><size_t>addresses["ZSTD_isError"]
     blocks.lz4_decompress_safe = <Lz4DecompressSafe><size_t>addresses["LZ4_decompress_safe"]

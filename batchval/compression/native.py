@@ -2,7 +2,7 @@
 
 The Linux wheels of lz4 and zstandard carry the whole libraries inside their extension modules and export them; failing
 that, the host's liblz4 and libzstd serve. A set of functions is only taken after every one of them,
-called as core calls it, has given the right answer to a known frame and to a damaged one.
+called as core calls it, has returned the right answer for a known frame and for a damaged one.
 """
 
 from __future__ import annotations

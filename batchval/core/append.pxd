@@ -14,5 +14,5 @@ cdef inline bint keeps_offsets(const Door *d) noexcept nogil:
 
 cdef bint judge_assigned(const uint8_t *p, const Door *d, const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil
-cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
-        Verdict *v) noexcept nogil
+cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
+        Scratch *scratch, Verdict *v) noexcept nogil

@@ -98,7 +98,8 @@ cdef inline bint epoch_is_refused(const BatchHeader *h, const Producer *state, c
     """ProducerAppendInfo.checkProducerEpoch: a follower takes what its leader took."""
     if h.producer_epoch >= state.epoch or d.origin == REPLICATION:
         return False
-    refuse(v, PRODUCER_EPOCH_TOO_LOW, INVALID_PRODUCER_EPOCH, reasons.PRODUCER_EPOCH, h.producer_epoch, state.epoch)
+    refuse(v, PRODUCER_EPOCH_TOO_LOW, INVALID_PRODUCER_EPOCH, reasons.PRODUCER_EPOCH,
+            h.producer_epoch, state.epoch)
     return True
 
 
@@ -109,30 +110,32 @@ cdef bint append_data(const BatchHeader *h, bint transactional, Producer *state,
         return False
     state.epoch = h.producer_epoch
     if state.in_transaction and not transactional:
-        return refuse(v, TRANSACTION_NOT_ENDED, INVALID_TXN_STATE, reasons.OUTSIDE_TRANSACTION, h.producer_id)
+        return refuse(v, TRANSACTION_NOT_ENDED, INVALID_TXN_STATE, reasons.OUTSIDE_TRANSACTION,
+                h.producer_id)
     state.in_transaction = transactional
     return True
 
 
-cdef bint append_marker(const BatchHeader *h, int32_t coordinator_epoch, Producer *state, const Door *d,
-        Verdict *v) noexcept nogil:
+cdef bint append_marker(const BatchHeader *h, int32_t coordinator_epoch, Producer *state,
+        const Door *d, Verdict *v) noexcept nogil:
     """ProducerAppendInfo.appendEndTxnMarker."""
     if d.origin == RAFT_LEADER:
         # a marker comes with its transaction's version, which this origin cannot name
-        return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_ORIGIN, h.producer_id)
+        return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_ORIGIN,
+                h.producer_id)
     if epoch_is_refused(h, state, d, v):
         return False
     if coordinator_epoch < state.coordinator_epoch and d.origin != REPLICATION:
-        return refuse(v, COORDINATOR_EPOCH_TOO_LOW, TRANSACTION_COORDINATOR_FENCED, reasons.COORDINATOR_EPOCH,
-                coordinator_epoch, state.coordinator_epoch)
+        return refuse(v, COORDINATOR_EPOCH_TOO_LOW, TRANSACTION_COORDINATOR_FENCED,
+                reasons.COORDINATOR_EPOCH, coordinator_epoch, state.coordinator_epoch)
     state.epoch = h.producer_epoch
     state.coordinator_epoch = coordinator_epoch
     state.in_transaction = False
     return True
 
 
-cdef bint append_batch(const Entry *b, bint control, Producers *all, const Door *d, const Policy *policy,
-        Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint append_batch(const Entry *b, bint control, Producers *all, const Door *d,
+        const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
     """UnifiedLog.updateProducers, for one batch of magic 2."""
     cdef BatchHeader h
     cdef int32_t coordinator_epoch = 0
@@ -140,7 +143,8 @@ cdef bint append_batch(const Entry *b, bint control, Producers *all, const Door 
     if h.producer_id <= NO_PRODUCER_ID:
         return True
     if not control:
-        return append_data(&h, attributes_of(b) & TRANSACTIONAL_BIT, producer_of(all, h.producer_id), d, v)
+        return append_data(&h, attributes_of(b) & TRANSACTIONAL_BIT,
+                producer_of(all, h.producer_id), d, v)
     if h.records_count == 0:
         return True  # the cleaner has removed the transaction
     if not read_marker(b, &h, d, policy, scratch, v, &coordinator_epoch):
@@ -160,7 +164,7 @@ cdef const uint8_t *skip_varint(const uint8_t *p, const uint8_t *end) noexcept n
 
 
 cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, int32_t *length) noexcept nogil:
-    """The first byte of a field behind its length; NULL where the field is not there."""
+    """Return the first byte of a field after its length, or NULL where the field is absent."""
     cdef uint32_t value = 0
     cdef int shift = 0
     while p is not NULL and p < end and shift < 35:
@@ -173,7 +177,8 @@ cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, int32_t *leng
     return NULL
 
 
-cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v, int32_t *coordinator_epoch) noexcept nogil:
+cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v,
+        int32_t *coordinator_epoch) noexcept nogil:
     """EndTransactionMarker.deserialize of the record at p. It has been walked; every read is
     bounded again.
     """
@@ -201,8 +206,8 @@ cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v, int32_t 
     return True
 
 
-cdef bint read_marker(const Entry *b, const BatchHeader *h, const Door *d, const Policy *policy, Scratch *scratch,
-        Verdict *v, int32_t *coordinator_epoch) noexcept nogil:
+cdef bint read_marker(const Entry *b, const BatchHeader *h, const Door *d, const Policy *policy,
+        Scratch *scratch, Verdict *v, int32_t *coordinator_epoch) noexcept nogil:
     """The first record of a control batch. Kafka reads all of a compressed batch for it."""
     cdef Checks c
     cdef Stream s
@@ -214,7 +219,8 @@ cdef bint read_marker(const Entry *b, const BatchHeader *h, const Door *d, const
         return False
     if attributes_of(b) & CODEC_MASK == NONE:
         return take_marker(b.p + RECORDS, b.p + b.size, v, coordinator_epoch)
-    status = unpack(&s, scratch, attributes_of(b) & CODEC_MASK, b.p + RECORDS, b.size - RECORDS, d.limit)
+    status = unpack(&s, scratch, attributes_of(b) & CODEC_MASK, b.p + RECORDS, b.size - RECORDS,
+            d.limit)
     if status == NO_MEMORY:
         v.out_of_memory = True
         return False
@@ -269,9 +275,11 @@ cdef bint judge_assigned(const uint8_t *p, const Door *d, const Policy *policy, 
     if b.magic == 2:
         open_producers(&all, 1)
         # the builder drops the control bit
-        if not append_batch(&b, not v.rebuild and attributes_of(&b) & CONTROL_BIT, &all, d, policy, scratch, v):
+        if not append_batch(&b, not v.rebuild and attributes_of(&b) & CONTROL_BIT, &all, d, policy,
+                scratch, v):
             return False
-    return fits_segment(d.first_offset, <int64_t>(<uint64_t>d.first_offset + <uint64_t><int64_t>v.records_count - 1), v)
+    return fits_segment(d.first_offset,
+            <int64_t>(<uint64_t>d.first_offset + <uint64_t><int64_t>v.records_count - 1), v)
 
 
 cdef inline int64_t last_offset_of(const Entry *b) noexcept nogil:
@@ -286,8 +294,8 @@ cdef inline int64_t max_timestamp_of(const Entry *b) noexcept nogil:
     return be64(b.p + LEGACY_TIMESTAMP) if b.magic == 1 else NO_TIMESTAMP
 
 
-cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
-        Verdict *v) noexcept nogil:
+cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
+        Scratch *scratch, Verdict *v) noexcept nogil:
     """The batches p[0:v.valid_bytes]. On acceptance the verdict says what their headers say."""
     cdef Entry b
     cdef Checks c
@@ -311,7 +319,8 @@ cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *po
         if not read_records(p, n, NAMED_OFFSETS, &c, d, scratch, v):
             return False
         v.error_batch = 0
-        return broker_fails(v, OFFSET_BELOW_LOG_END, S9, reasons.BELOW_LOG_END, first_offset, d.first_offset)
+        return broker_fails(v, OFFSET_BELOW_LOG_END, S9, reasons.BELOW_LOG_END, first_offset,
+                d.first_offset)
     while at < <size_t>v.valid_bytes and next_batch(p + at, v.valid_bytes - at, &b) == BATCH:
         v.error_batch = at
         if not has_fields(&b):
@@ -328,10 +337,12 @@ cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *po
         v.out_of_memory = True
         return False
     at = 0
-    while accepted and at < <size_t>v.valid_bytes and next_batch(p + at, v.valid_bytes - at, &b) == BATCH:
+    while (accepted and at < <size_t>v.valid_bytes
+            and next_batch(p + at, v.valid_bytes - at, &b) == BATCH):
         v.error_batch = at
         if b.magic == 2 and has_fields(&b):
-            accepted = append_batch(&b, attributes_of(&b) & CONTROL_BIT, &all, d, policy, scratch, v)
+            accepted = append_batch(&b, attributes_of(&b) & CONTROL_BIT, &all, d, policy, scratch,
+                    v)
         at += b.size
     close_producers(&all)
     if not accepted:

@@ -12,10 +12,9 @@ cdef extern from *:
     """
     #include <string.h>
     /* Whether nobody can write to these bytes: they are those of a bytes object, or a memoryview's
-    of one. "Read-only"
-     * says less: whoever made a read-only view may hold a writable one of the same memory. The
-     * exporter is asked, not the object that was passed, which may hand on another's memory; a
-     * subclass of bytes may do that too. */
+     * of one. "Read-only" says less: the maker of a read-only view may hold a writable one of the
+     * same memory. The exporter is asked, not the object that was passed, which may hand on
+     * another's memory; a subclass of bytes may do that too. */
     static inline int batchval_is_immutable(const Py_buffer *view)
     {
         PyObject *exporter = view->obj;

@@ -8,7 +8,8 @@
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_ND, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_ND, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release,
+    PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
@@ -103,7 +104,8 @@ cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
     happen to hold them.
     """
     try:
-        PyObject_GetBuffer(buffer, view, PyBUF_ND | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))
+        PyObject_GetBuffer(buffer, view,
+                PyBUF_ND | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))
     except (BufferError, TypeError, ValueError) as error:
         if writable:
             raise BatchvalError(f"in_place needs a writable, contiguous buffer: {error}") from None
@@ -112,7 +114,8 @@ cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
         format = "B" if view.format is NULL else (<bytes>view.format).decode("ascii", "replace")
         PyBuffer_Release(view)
         raise BatchvalError(
-            f"a contiguous buffer of bytes is needed (format b, B or c), not items of format {format!r}; "
+            "a contiguous buffer of bytes is needed (format b, B or c), "
+            f"not items of format {format!r}; "
             "memoryview(...).cast('B') and numpy's view('u1') show the bytes of other items")
     return 0
 
@@ -122,7 +125,9 @@ cdef object private_bytes(buffer):
     cdef Py_buffer view
     take_buffer(buffer, &view)
     try:
-        return buffer if is_immutable(&view) else PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
+        if is_immutable(&view):
+            return buffer
+        return PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
     finally:
         PyBuffer_Release(&view)
 
@@ -195,8 +200,8 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
     except (BufferError, TypeError, ValueError) as error:
         raise BatchvalError(f"ranges must be (start, length) pairs: {error}") from None
     try:
-        if (view.itemsize != 8 or view.len % 16 or view.format is NULL or view.format[0] not in b"lq"
-                or view.format[1] != 0):
+        if (view.itemsize != 8 or view.len % 16 or view.format is NULL
+                or view.format[0] not in b"lq" or view.format[1] != 0):
             raise BatchvalError("ranges must be (start, length) pairs of int64")
         count[0] = view.len // (2 * sizeof(int64_t))
         pairs = new_pairs(count[0])

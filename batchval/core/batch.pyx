@@ -12,7 +12,9 @@ from batchval.core.arguments cimport is_immutable, take_buffer
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.fields cimport Record, java_string, read_field, read_record
-from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, copy_unlocked, open_stream, unpack
+from batchval.core.frames cimport (
+    DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, copy_unlocked, open_stream, unpack,
+)
 from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_claimed_batch, read_header, stored_crc
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
@@ -50,8 +52,8 @@ cdef int walk_unlocked(Stream *s, const BatchHeader *h, const Checks *c, Facts *
     return answer
 
 
-cdef int open_unlocked(Messages *m, const Entry *b, Scratch *scratch, const Checks *c, uint64_t limit,
-        Facts *f) noexcept nogil:
+cdef int open_unlocked(Messages *m, const Entry *b, Scratch *scratch, const Checks *c,
+        uint64_t limit, Facts *f) noexcept nogil:
     cdef int answer
     begin_work(scratch, b.size > NOGIL_ABOVE)
     answer = open_messages(m, b, scratch, c, limit, f)
@@ -64,9 +66,11 @@ class NotABatch(BatchvalError, ValueError):
 
 
 DecodedRecord = namedtuple("DecodedRecord", "offset timestamp sequence key value headers attributes size_in_bytes")
-DecodedRecord.__doc__ = """One record. Keys and values are memoryviews of bytes that nobody changes (None for null),
-valid as long as they are held; header keys are str. ``size_in_bytes`` counts the length field. ``sequence`` is -1
-without a producer."""
+DecodedRecord.__doc__ = """One record.
+
+Keys and values are memoryviews of bytes that nobody changes (None for null), valid as long as they
+are held; header keys are str. ``size_in_bytes`` counts the length field. ``sequence`` is -1 without
+a producer."""
 
 
 @cython.final
@@ -149,7 +153,9 @@ cdef class RecordBatch:
         return stored_crc(&self.entry) == computed_crc(&self.entry)
 
     cdef int flags(self):
-        return self.header.attributes & 0xFF if self.entry.magic >= 2 else self.entry.p[LEGACY_ATTRIBUTES]
+        if self.entry.magic >= 2:
+            return self.header.attributes & 0xFF
+        return self.entry.p[LEGACY_ATTRIBUTES]
 
     @property
     def attributes(self):
@@ -270,7 +276,8 @@ cdef class RecordBatch:
             own = self.private_copy()
         elif <uint64_t>PyBytes_GET_SIZE(own) != self.entry.size:
             raise ValueError(f"{len(own)} bytes are not a copy of a batch of {self.entry.size}")
-        p = (self.entry.p if own is None else <const uint8_t *>PyBytes_AS_STRING(own)) + self.records_at
+        p = self.entry.p if own is None else <const uint8_t *>PyBytes_AS_STRING(own)
+        p += self.records_at
         cdef bytes content = self.unpacked(p, limit)
         if content is not None:
             own = content

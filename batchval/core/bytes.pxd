@@ -1,7 +1,7 @@
 """Fixed-width fields: big-endian as Kafka writes them, little-endian as lz4 and zstd do.
 
-The caller has checked the room. A buffer may change while it is read: what bounds a later read is
-read once, into a local, and never from the buffer again.
+The caller has checked that the field fits. A buffer may change while it is read: what bounds a
+later read is read once, into a local, and never from the buffer again.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t

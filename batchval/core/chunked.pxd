@@ -4,5 +4,5 @@ from libc.stdint cimport int32_t, uint8_t, uint64_t
 from batchval.core.frames cimport Stream
 from batchval.core.scratch cimport Scratch
 
-cdef uint8_t *as_read(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *payload, size_t n,
-        uint64_t limit, int parser, int32_t records, int32_t max_body) noexcept nogil
+cdef uint8_t *as_read(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *payload,
+        size_t n, uint64_t limit, int parser, int32_t records, int32_t max_body) noexcept nogil

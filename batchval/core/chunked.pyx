@@ -45,7 +45,7 @@ cdef struct Chunked:
     int held_end
     uint8_t *out
     size_t size
-    size_t out_room
+    size_t out_capacity
     bint too_much
 
 
@@ -68,14 +68,14 @@ cdef int next_piece(Chunked *c) noexcept nogil:
 cdef bint write(Chunked *c, const uint8_t *p, uint64_t n) noexcept nogil:
     cdef size_t size
     cdef uint8_t *grown
-    if n > c.out_room - c.size:
+    if n > c.out_capacity - c.size:
         size = 2 * (c.size + n)
         grown = <uint8_t *>realloc(c.out, size) if size <= 2 * MOST_WRITTEN else NULL
         if grown is NULL:
             c.too_much = True
             return False
         c.out = grown
-        c.out_room = size
+        c.out_capacity = size
     memcpy(c.out + c.size, p, n)
     c.size += n
     return True
@@ -294,9 +294,11 @@ cdef bint skip_record(Chunked *c, int32_t max_body) noexcept nogil:
     if attributes == THROWN:
         return False
     byte = <uint8_t>attributes
-    if not write(c, &byte, 1) or read_varint(c, 10, True, &length) != 0 or read_varint(c, 5, True, &length) != 0:
+    if (not write(c, &byte, 1) or read_varint(c, 10, True, &length) != 0
+            or read_varint(c, 5, True, &length) != 0):
         return False
-    if not skip_field(c, &length) or not skip_field(c, &length) or read_varint(c, 5, True, &headers) != 0:
+    if (not skip_field(c, &length) or not skip_field(c, &length)
+            or read_varint(c, 5, True, &headers) != 0):
         return False
     for _i in range(headers):
         if not skip_field(c, &length) or length < 0 or not skip_field(c, &length):
@@ -347,8 +349,8 @@ cdef void read_records(Chunked *c, int32_t records, int parser, int32_t max_body
         write(c, &byte, 1)
 
 
-cdef uint8_t *as_read(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *payload, size_t n,
-        uint64_t limit, int parser, int32_t records, int32_t max_body) noexcept nogil:
+cdef uint8_t *as_read(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *payload,
+        size_t n, uint64_t limit, int parser, int32_t records, int32_t max_body) noexcept nogil:
     """Opens ``s`` over what Kafka's parser gets of a payload; the caller frees the bytes. NULL:
     they are too many.
 
@@ -361,7 +363,7 @@ cdef uint8_t *as_read(Stream *s, Scratch *scratch, int codec, int magic, const u
     c.piece = c.piece_end = NULL
     c.held_at = c.held_end = 0
     c.out = NULL
-    c.size = c.out_room = 0
+    c.size = c.out_capacity = 0
     c.too_much = False
     if not write(&c, &first, 1):
         return NULL

@@ -109,8 +109,8 @@ cdef bint facts_of(const uint8_t *p, size_t n, Py_ssize_t header, uint64_t limit
     return not (s.overlong or s.mislabelled or f.found & AGAINST_CLAIMS or f.max_timestamp != h.max_timestamp)
 
 
-cdef bint facts_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t limit, Scratch *scratch,
-        Facts *f) noexcept nogil:
+cdef bint facts_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t limit,
+        Scratch *scratch, Facts *f) noexcept nogil:
     """Called with the GIL, which is released when the work is long."""
     cdef bint honest
     begin_work(scratch, n >= NOGIL_ABOVE)

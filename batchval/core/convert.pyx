@@ -27,9 +27,12 @@ from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_he
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, MESSAGE, Message, Messages, legacy_key, legacy_value, next_message, open_messages,
+    LEGACY_BROKEN, MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
+    open_messages,
 )
-from batchval.core.records cimport STREAM_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone
+from batchval.core.records cimport (
+    STREAM_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone,
+)
 from batchval.core.scratch cimport Scratch
 from batchval.core.writing cimport (
     put_nullable, put_record, put_varint, size_of_body, size_of_nullable, size_of_varint,
@@ -69,7 +72,8 @@ cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int
     return True
 
 
-cdef bint set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp) noexcept nogil:
+cdef bint set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time,
+        int64_t timestamp) noexcept nogil:
     """ByteBufferLegacyRecordBatch.setMaxTimestamp, for magic 1. False: there was nothing to
     write.
     """
@@ -86,7 +90,8 @@ cdef inline void put_field(uint8_t *to, const uint8_t *p, size_t at, size_t size
     memcpy(to + at, p + at, size)
 
 
-cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_magic, bint stamped) noexcept nogil:
+cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_magic,
+        bint stamped) noexcept nogil:
     """What was assigned in the batch at ``p``, into the caller's own bytes of it. Of those nothing
     is read.
     """
@@ -122,7 +127,8 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
             if d.to_magic == 2:
                 put_be32(p + at + PARTITION_LEADER_EPOCH, d.leader_epoch)
             if d.to_magic > 0:
-                stamped = set_max_timestamp(p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right)
+                stamped = set_max_timestamp(
+                        p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right)
             if to is not NULL:
                 put_assigned(to + at, p + at, &b, d.to_magic, stamped)
             return
@@ -135,7 +141,8 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
         put_be64(p + at, offset - 1)
         if b.magic == 1 and d.to_magic > 0:
             stamped = set_legacy_timestamp(
-                p + at, b.size, policy.log_append_time, d.now if policy.log_append_time else timestamp)
+                    p + at, b.size, policy.log_append_time,
+                    d.now if policy.log_append_time else timestamp)
         if to is not NULL:
             put_assigned(to + at, p + at, &b, d.to_magic, stamped)
         at += b.size
@@ -324,7 +331,8 @@ cdef bint append_message(Builder *b, const Record *r, int64_t timestamp) noexcep
     if not start_message(&b.out, b.count + (0 if relative else b.base_offset), b.magic,
             LOG_APPEND_TIME_BIT if b.magic > 0 and b.log_append_time else 0, timestamp):
         return False
-    if not put_legacy_nullable(&b.out, r.key, r.key_length) or not put_legacy_nullable(&b.out, r.value, r.value_length):
+    if (not put_legacy_nullable(&b.out, r.key, r.key_length)
+            or not put_legacy_nullable(&b.out, r.value, r.value_length)):
         return False
     end_message(b.out.data + start, b.out.size - start)
     return True
@@ -390,7 +398,8 @@ cdef bytes build_wrapper(Builder *b, bytes payload):
             done = (start_message(&wrapper, b.base_offset + b.count - 1, b.magic,
                         b.codec | (LOG_APPEND_TIME_BIT if b.magic > 0 and b.log_append_time else 0),
                         b.now if b.log_append_time else b.max_timestamp)
-                    and put_legacy_nullable(&wrapper, NULL, -1) and put_legacy_nullable(&wrapper, content, size))
+                    and put_legacy_nullable(&wrapper, NULL, -1)
+                    and put_legacy_nullable(&wrapper, content, size))
             if done:
                 end_message(wrapper.data, wrapper.size)
         if not done:
@@ -401,7 +410,8 @@ cdef bytes build_wrapper(Builder *b, bytes payload):
             free(wrapper.data)
 
 
-cdef bint start_message(Out *out, int64_t offset, int magic, int attributes, int64_t timestamp) noexcept nogil:
+cdef bint start_message(Out *out, int64_t offset, int magic, int attributes,
+        int64_t timestamp) noexcept nogil:
     """Offset, size and crc (both still 0), magic, attributes, timestamp. False: no memory."""
     cdef uint8_t *p = more(out, 18 if magic == 0 else 26)
     if p is NULL:
@@ -422,7 +432,7 @@ cdef void end_message(uint8_t *p, size_t size) noexcept nogil:
 
 cdef enum:  # append_batch
     APPENDED
-    NO_ROOM  # no memory
+    NO_MEMORY_LEFT
     UNLIKE_BEFORE  # the records are not those that judge_messages found
 
 
@@ -446,14 +456,14 @@ cdef int append_batch(Builder *builder, const Entry *b, Scratch *scratch) noexce
         codec = h.attributes & CODEC_MASK
         if codec != NONE:
             if unpack(&s, scratch, codec, p, b.size - RECORDS, <uint64_t>UNLIMITED) == NO_MEMORY:
-                return NO_ROOM
+                return NO_MEMORY_LEFT
             p = scratch.arena
             end = p + s.delivered
             if s.halted:  # the records are those that Kafka's parser got
-                read = as_read(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS, <uint64_t>UNLIMITED,
-                        STREAM_PARSER, h.records_count, 0x7FFFFFFF)
+                read = as_read(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS,
+                        <uint64_t>UNLIMITED, STREAM_PARSER, h.records_count, 0x7FFFFFFF)
                 if read is NULL:
-                    return NO_ROOM
+                    return NO_MEMORY_LEFT
                 p = read
                 end = read + s.delivered
         answer = append_records(builder, p, end, &h)
@@ -462,7 +472,7 @@ cdef int append_batch(Builder *builder, const Entry *b, Scratch *scratch) noexce
     structure_alone(&c)
     clear_facts(&f)
     if open_messages(&m, b, scratch, &c, <uint64_t>UNLIMITED, &f) != WALKED:
-        return NO_ROOM
+        return NO_MEMORY_LEFT
     r.headers_count = 0
     while next_message(&m, &message, 0, &f) == MESSAGE:
         key = legacy_key(message.p, message.size, &r.key_length)
@@ -473,11 +483,12 @@ cdef int append_batch(Builder *builder, const Entry *b, Scratch *scratch) noexce
         r.key = message.p + key
         r.value = message.p + value
         if not append(builder, &r):
-            return NO_ROOM
+            return NO_MEMORY_LEFT
     return APPENDED
 
 
-cdef int append_records(Builder *builder, const uint8_t *p, const uint8_t *end, const BatchHeader *h) noexcept nogil:
+cdef int append_records(Builder *builder, const uint8_t *p, const uint8_t *end,
+        const BatchHeader *h) noexcept nogil:
     cdef Record r
     cdef int32_t _i
     for _i in range(h.records_count):
@@ -485,7 +496,7 @@ cdef int append_records(Builder *builder, const uint8_t *p, const uint8_t *end, 
         if p is NULL:
             return UNLIKE_BEFORE
         if not append(builder, &r):
-            return NO_ROOM
+            return NO_MEMORY_LEFT
     return APPENDED
 
 
@@ -517,7 +528,7 @@ cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *poli
     try:
         with nogil:
             answer = append_all(&builder, p, n, scratch)
-        if answer == NO_ROOM:
+        if answer == NO_MEMORY_LEFT:
             raise MemoryError()
         if answer == UNLIKE_BEFORE:
             raise BatchvalError("the batch does not hold the records that were just found in it; "

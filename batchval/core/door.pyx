@@ -1,4 +1,4 @@
-"""The door that a produce request meets: Kafka's stages by origin, a short way for ordinary
+"""Validate the records of one partition: Kafka's stages by origin, a fast path for ordinary
 batches, and claims.
 
     judge            one call's verdict
@@ -53,7 +53,8 @@ cdef inline bint is_plain(const BatchHeader *h, size_t n, const Door *d, const P
         return False
     if d.leader_epoch < 0 or d.first_offset < 0:
         return False
-    return h.producer_id <= NO_PRODUCER_ID or (h.base_sequence >= 0 and h.producer_epoch >= NO_PRODUCER_EPOCH)
+    return h.producer_id <= NO_PRODUCER_ID or (
+            h.base_sequence >= 0 and h.producer_epoch >= NO_PRODUCER_EPOCH)
 
 
 cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h, const Call *call,
@@ -164,7 +165,8 @@ cdef void judge_by_stages(const uint8_t *p, size_t n, const Call *call, Verdict 
             return
     if v.whole_bytes < <int64_t>n:
         v.found |= S2_BIT
-    if d.origin == CLIENT and v.valid_bytes and p[MAGIC] == 2 and be16(p + ATTRIBUTES) & UNUSED_BITS:
+    if (d.origin == CLIENT and v.valid_bytes and p[MAGIC] == 2
+            and be16(p + ATTRIBUTES) & UNUSED_BITS):
         v.found |= S1_BIT
 
 

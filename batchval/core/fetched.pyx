@@ -280,8 +280,8 @@ cdef int count_all(const uint8_t *p, size_t n, int64_t first, bint walk, bint ch
     return stopped
 
 
-cdef int count_each(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs, uint64_t limit,
-        Scratch *scratch, Counts *c) noexcept nogil:
+cdef int count_each(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs,
+        uint64_t limit, Scratch *scratch, Counts *c) noexcept nogil:
     cdef Entry b
     cdef int found, stopped
     while True:

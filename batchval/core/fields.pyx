@@ -1,7 +1,7 @@
 """The fields of a record of magic 2 in memory that nobody else writes to. NULL where they run past
 its end.
 
-Whoever calls has walked the records before, which finds the same; the bounds are asked again
+The caller has walked the records before, which finds the same; the bounds are checked again
 because a mistake here would hand out, or write into a batch, the memory that follows.
 """
 
@@ -14,7 +14,8 @@ from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport LOG_APPEND_TIME_BIT
 
 
-cdef const uint8_t *read_varint(const uint8_t *p, const uint8_t *end, int64_t *value) noexcept nogil:
+cdef const uint8_t *read_varint(const uint8_t *p, const uint8_t *end,
+        int64_t *value) noexcept nogil:
     cdef uint64_t v = 0
     cdef int shift = 0
     cdef uint8_t b
@@ -45,7 +46,8 @@ cdef const uint8_t *read_int(const uint8_t *p, const uint8_t *end, int32_t *valu
     return NULL
 
 
-cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end, int32_t *length) noexcept nogil:
+cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end,
+        int32_t *length) noexcept nogil:
     """A length, below 0 for null, and where so many bytes start."""
     p = read_int(p, end, length)
     if p is NULL or (length[0] > 0 and <uint64_t>length[0] > room(p, end)):
@@ -53,7 +55,8 @@ cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end, int32_t *le
     return p
 
 
-cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const BatchHeader *h, Record *r) noexcept nogil:
+cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const BatchHeader *h,
+        Record *r) noexcept nogil:
     """A record that a walk has accepted; returns where the next starts."""
     cdef int32_t length = 0, offset_delta = 0, _i
     cdef int64_t timestamp_delta = 0
@@ -128,7 +131,8 @@ cdef uint64_t valid_or_not(const uint8_t *p, uint64_t n, bint *valid) noexcept n
     return size
 
 
-cdef uint64_t java_string_into(uint8_t *to, uint64_t most, const uint8_t *p, uint64_t n) noexcept nogil:
+cdef uint64_t java_string_into(uint8_t *to, uint64_t most, const uint8_t *p,
+        uint64_t n) noexcept nogil:
     """Write the bytes of a Java String made of these, as UTF-8: at most ``most``. Returns how many;
     with NULL it only counts."""
     cdef uint64_t made = 0, size, piece

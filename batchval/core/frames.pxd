@@ -28,7 +28,8 @@ cdef struct GzipState:
     uint64_t produced  # by this member
     uint32_t crc
     size_t at  # where in the arena the next bytes go
-    const uint8_t *fetched  # end of what Java has read of the payload when the member's deflate data begin
+    # end of what Java has read of the payload when the member's deflate data begin
+    const uint8_t *fetched
 
 cdef struct Lz4State:
     uint32_t block_maximum

@@ -34,8 +34,8 @@ from batchval.core.xxh32 cimport xxh32_add, xxh32_of, xxh32_start, xxh32_value
 from batchval.compression import packages
 
 cdef enum:
-    # What a byte of compressed input may cost, and a piece of a payload beside its bytes, in bytes
-    # that are walked: tables are built, memory is taken.
+    # What a byte of compressed input may cost, and a piece of a payload in addition to its bytes,
+    # in bytes that are walked: tables are built, memory is taken.
     INPUT_WORK = 8
     PIECE_WORK = 1024
     LARGE_PIECE = 262144  # may come out of one piece; a larger one is announced before
@@ -386,7 +386,8 @@ cdef int64_t lz4_block_by_package(Stream *s, const uint8_t *p, uint32_t size, ui
         return -1
     if block is None:
         return -1
-    copy_unlocked(s.scratch.arena + base, <const uint8_t *>PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block))
+    copy_unlocked(s.scratch.arena + base, <const uint8_t *>PyBytes_AS_STRING(block),
+            PyBytes_GET_SIZE(block))
     return PyBytes_GET_SIZE(block)
 
 
@@ -425,8 +426,8 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
         if capacity > LARGE_PIECE:
             spend(s.scratch, capacity)
         if s.scratch.blocks is not NULL:
-            n = s.scratch.blocks.lz4_decompress_safe(<const char *>p, <char *>s.scratch.arena + base,
-                    <int>size, <int>capacity)
+            n = s.scratch.blocks.lz4_decompress_safe(
+                    <const char *>p, <char *>s.scratch.arena + base, <int>size, <int>capacity)
         else:
             n = lz4_block_by_package(s, p, size, capacity, base)
         if n < 0:
@@ -589,7 +590,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
             if 0 < size <= ZSTD_JAVA_SOURCE:
                 if not ring_reserve(s.scratch, ZSTD_RING_LEAST):
                     return no_memory(s)
-                n = blocks.zstd_decompress_dctx(s.scratch.zstd_dctx, s.scratch.ring, h.content_size, s.source, size)
+                n = blocks.zstd_decompress_dctx(
+                        s.scratch.zstd_dctx, s.scratch.ring, h.content_size, s.source, size)
                 if blocks.zstd_is_error(n):
                     return damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
                 s.source += size
@@ -682,7 +684,8 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
             grown = arena_reserve(s.scratch, base + ZSTD_PACKAGE_CHUNK)
         if not grown:
             return no_memory(s)
-        n = frame.readinto(PyMemoryView_FromMemory(<char *>s.scratch.arena + base, ZSTD_PACKAGE_CHUNK, PyBUF_WRITE))
+        n = frame.readinto(PyMemoryView_FromMemory(
+                <char *>s.scratch.arena + base, ZSTD_PACKAGE_CHUNK, PyBUF_WRITE))
         if frame.damaged:
             damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
         elif n < ZSTD_PACKAGE_CHUNK:

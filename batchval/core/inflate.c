@@ -24,7 +24,8 @@ enum { LITERALS = 3 << 8, POINTER = 1 << 14, SPECIAL = 1 << 15 };
 #define INVALID (SPECIAL | 1u << 16)
 #define IS_END_OF_BLOCK(e) (((e) & ~0x3cffu) == END_OF_BLOCK)
 enum { FAR = -1 };             /* not an end: there is input and room enough for coded_fast */
-/* Packing two literals into an entry pays from so many bytes of input left, and once a block has shown that it goes on. */
+/* Packing two literals into an entry pays from so many bytes of input left, and once a block has
+ * shown that it goes on. */
 enum { PAIR_FROM = 12000, PAIR_AFTER = 256 };
 enum { LONG_CODE = 7 }; /* bits */
 
@@ -44,8 +45,9 @@ static inline uint32_t entry(uint32_t symbol, uint32_t code_bits)
     return (symbol & 0xffff0000u) | code_bits << 10 | (code_bits + extra);
 }
 
-/* How many codes of each length; 0 if zlib takes the code. An incomplete code passes only where it is one symbol of one
- * bit, and never for the code lengths' own code. *left: how many codes of 15 bits are unused. */
+/* How many codes of each length; 0 if zlib takes the code. An incomplete code passes only where it
+ * is one symbol of one bit, and never for the code lengths' own code. *left: how many codes of 15
+ * bits are unused. */
 static int judge_code(const uint16_t *count, int one_symbol_passes, int *longest, int *left)
 {
     int n = 15;
@@ -59,10 +61,11 @@ static int judge_code(const uint16_t *count, int one_symbol_passes, int *longest
     return *left > 0 && n > 0 && (!one_symbol_passes || n > 1) ? -1 : 0;
 }
 
-/* A canonical code that judge_code has taken, to table; of a single symbol's code the unused half stays invalid.
- * Returns the bits of the table's index: no more than the longest code has, because a table costs
- * its size. A stream may consist of codes, each for one symbol. */
-static int build(uint32_t *table, int most_bits, const uint16_t *count, int longest, int left, const uint8_t *lengths, int n, const uint32_t *symbols, int one_symbol_passes)
+/* A canonical code that judge_code has taken, to table; of a single symbol's code the unused half
+ * stays invalid. Returns the bits of the table's index: no more than the longest code has, because
+ * a table costs its size. A stream may consist of codes, each for one symbol. */
+static int build(uint32_t *table, int most_bits, const uint16_t *count, int longest, int left,
+        const uint8_t *lengths, int n, const uint32_t *symbols, int one_symbol_passes)
 {
     uint16_t start[17], sorted[288];
     int bits = longest < most_bits ? longest : most_bits;
@@ -162,10 +165,15 @@ void inflate_init(void)
     for (int i = 0; i < 32; i++)
         DISTANCE_SYMBOL[i] = i < 30 ? (uint32_t)DISTANCE_BASE[i] << 16 | DISTANCE_EXTRA[i] : INVALID;
     for (int i = 0; i < 19; i++) PRECODE_SYMBOL[i] = (uint32_t)i << 16;
-    const uint16_t lengths_count[16] = {[7] = 24, [8] = 152, [9] = 112}, distances_count[16] = {[5] = 32};
-    enlarge(FIXED_LENGTHS, build(FIXED_LENGTHS, LENGTH_BITS, lengths_count, 9, 0, lengths, 288, LENGTH_SYMBOL, 1), LENGTH_BITS);
+    const uint16_t lengths_count[16] = {[7] = 24, [8] = 152, [9] = 112};
+    const uint16_t distances_count[16] = {[5] = 32};
+    int index_bits = build(FIXED_LENGTHS, LENGTH_BITS, lengths_count, 9, 0, lengths, 288,
+            LENGTH_SYMBOL, 1);
+    enlarge(FIXED_LENGTHS, index_bits, LENGTH_BITS);
     memset(lengths, 5, 32);
-    enlarge(FIXED_DISTANCES, build(FIXED_DISTANCES, DISTANCE_BITS, distances_count, 5, 0, lengths, 32, DISTANCE_SYMBOL, 1), DISTANCE_BITS);
+    index_bits = build(FIXED_DISTANCES, DISTANCE_BITS, distances_count, 5, 0, lengths, 32,
+            DISTANCE_SYMBOL, 1);
+    enlarge(FIXED_DISTANCES, index_bits, DISTANCE_BITS);
 #if defined(__x86_64__)
     __builtin_cpu_init();
     has_bmi2 = __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
@@ -223,7 +231,8 @@ static void align(Inflate *s)
     s->bit_count = 0;
 }
 
-/* Is the next symbol the end of the block? Then no table need be built. `rank`: how many codes as long come before its. */
+/* Is the next symbol the end of the block? Then no table need be built. `rank`: how many codes as
+ * long come before its. */
 static int ends_at_once(Inflate *s, const uint16_t *count, int length, uint32_t rank)
 {
     uint32_t code = 0, reversed = 0;
@@ -258,9 +267,13 @@ static int dynamic_header(Inflate *s)
     }
     precode_count[0] = 0;
     if (judge_code(precode_count, 0, &longest, &left)) return INFLATE_BAD;
-    if (!longest) /* zlib takes each length for a 0 of one bit, and minds only then that the end of block has no code */
+    /* zlib takes each length for a 0 of one bit, and minds only then that the end of block has no
+     * code */
+    if (!longest)
         return s->bit_count + 8 * (s->in_end - s->in) < n_lengths + n_distances ? INFLATE_SHORT : INFLATE_BAD;
-    uint32_t precode_mask = (1u << build(precode, PRECODE_BITS, precode_count, longest, left, precode_lengths, 19, PRECODE_SYMBOL, 0)) - 1;
+    const int precode_bits = build(precode, PRECODE_BITS, precode_count, longest, left,
+            precode_lengths, 19, PRECODE_SYMBOL, 0);
+    uint32_t precode_mask = (1u << precode_bits) - 1;
     for (int have = 0; have < n_lengths + n_distances;) {
         if (s->bit_count < 14) refill(s);
         uint32_t e = precode[s->bits & precode_mask];
@@ -296,9 +309,12 @@ static int dynamic_header(Inflate *s)
         s->block = NO_BLOCK;
         return INFLATE_DONE;
     }
-    s->length_bits = build(s->length_table, LENGTH_BITS, counts[0], longest, left, lengths, n_lengths, LENGTH_SYMBOL, 1);
-    s->distance_bits = build(s->distance_table, DISTANCE_BITS, counts[1], distance_longest, distance_left, lengths + n_lengths, n_distances, DISTANCE_SYMBOL, 1);
-    if (s->length_bits >= LONG_CODE) { /* it takes input to describe long codes: whole tables are worth it */
+    s->length_bits = build(s->length_table, LENGTH_BITS, counts[0], longest, left, lengths,
+            n_lengths, LENGTH_SYMBOL, 1);
+    s->distance_bits = build(s->distance_table, DISTANCE_BITS, counts[1], distance_longest,
+            distance_left, lengths + n_lengths, n_distances, DISTANCE_SYMBOL, 1);
+    /* it takes input to describe long codes: whole tables are worth it */
+    if (s->length_bits >= LONG_CODE) {
         enlarge(s->length_table, s->length_bits, LENGTH_BITS);
         enlarge(s->distance_table, s->distance_bits, DISTANCE_BITS);
         if (s->length_bits < LENGTH_BITS) s->length_bits = LENGTH_BITS;
@@ -399,13 +415,16 @@ static int finish_match(Inflate *s, uint8_t *window, size_t *at, size_t end)
 #define WHOLE(e) ((uint64_t)1 << ((e) & 0xff))
 #define VALUE(e, bits) (((e) >> 16) + (uint32_t)(((bits) & (WHOLE(e) - 1)) >> ((e) >> 10 & 15)))
 
-/* Far from both ends nothing is asked but the codes themselves: an iteration takes at most 22 bytes of input and
- * writes at most 6 literals and one match, which may spill 31 bytes. Returns FAR when it has come near one. */
-static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t *window, size_t *at, size_t end, int length_bits, int distance_bits)
+/* Far from both ends nothing is asked but the codes themselves: an iteration takes at most 22 bytes
+ * of input and writes at most 6 literals and one match, which may spill 31 bytes. Returns FAR when
+ * it has come near one. */
+static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t *window, size_t *at,
+        size_t end, int length_bits, int distance_bits)
 {
     const uint32_t *lengths = s->lengths, *distances = s->distances;
     const uint32_t length_mask = (1u << length_bits) - 1, distance_mask = (1u << distance_bits) - 1;
-    const uint8_t *in = s->in, *in_safe = s->pair_at ? s->pair_at : s->in_end - 32; /* PAIR_FROM is far from the end */
+    /* PAIR_FROM is far from the end */
+    const uint8_t *in = s->in, *in_safe = s->pair_at ? s->pair_at : s->in_end - 32;
     uint8_t *out = window + *at, *out_safe = window + end - 320;
     const uint8_t *oldest = out - (s->produced < INFLATE_HISTORY ? s->produced : INFLATE_HISTORY);
     const uint8_t *begin = out;
@@ -495,16 +514,27 @@ static inline __attribute__((always_inline)) int coded_fast(Inflate *s, uint8_t 
 }
 
 #if defined(__x86_64__)
-__attribute__((target("bmi,bmi2"))) static int coded_fast_bmi2(Inflate *s, uint8_t *window, size_t *at, size_t end) { return coded_fast(s, window, at, end, LENGTH_BITS, DISTANCE_BITS); }
+__attribute__((target("bmi,bmi2")))
+static int coded_fast_bmi2(Inflate *s, uint8_t *window, size_t *at, size_t end)
+{
+    return coded_fast(s, window, at, end, LENGTH_BITS, DISTANCE_BITS);
+}
 #endif
-static int coded_fast_plain(Inflate *s, uint8_t *window, size_t *at, size_t end) { return coded_fast(s, window, at, end, LENGTH_BITS, DISTANCE_BITS); }
+static int coded_fast_plain(Inflate *s, uint8_t *window, size_t *at, size_t end)
+{
+    return coded_fast(s, window, at, end, LENGTH_BITS, DISTANCE_BITS);
+}
 
 /* tables smaller than the largest: masks that are constants save the ordinary block 3 % */
-static int coded_fast_small(Inflate *s, uint8_t *window, size_t *at, size_t end) { return coded_fast(s, window, at, end, s->length_bits, s->distance_bits); }
+static int coded_fast_small(Inflate *s, uint8_t *window, size_t *at, size_t end)
+{
+    return coded_fast(s, window, at, end, s->length_bits, s->distance_bits);
+}
 
 static inline int coded_far_from_ends(Inflate *s, uint8_t *window, size_t *at, size_t end)
 {
-    if (s->length_bits != LENGTH_BITS || s->distance_bits != DISTANCE_BITS) return coded_fast_small(s, window, at, end);
+    if (s->length_bits != LENGTH_BITS || s->distance_bits != DISTANCE_BITS)
+        return coded_fast_small(s, window, at, end);
 #if defined(__x86_64__)
     if (has_bmi2) return coded_fast_bmi2(s, window, at, end);
 #endif
@@ -512,7 +542,8 @@ static inline int coded_far_from_ends(Inflate *s, uint8_t *window, size_t *at, s
 }
 
 /* the entry that the bits select, through a subtable if need be; *outer: the index bits to drop before its own */
-static inline uint32_t select(const Inflate *s, const uint32_t *table, uint32_t mask, int index_bits, int *outer)
+static inline uint32_t select(const Inflate *s, const uint32_t *table, uint32_t mask,
+        int index_bits, int *outer)
 {
     uint32_t e = table[s->bits & mask];
     *outer = 0;

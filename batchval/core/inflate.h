@@ -25,7 +25,8 @@ typedef struct {
     uint64_t produced;              /* bytes of this stream so far: no distance may reach further back */
     const uint32_t *lengths, *distances;
     int length_bits, distance_bits; /* of their indexes */
-    const uint8_t *pair_at;         /* where in the input literals of this block will be paired; NULL: not any more */
+    /* where in the input literals of this block will be paired; NULL: not any more */
+    const uint8_t *pair_at;
     uint32_t length_table[LENGTH_TABLE], distance_table[DISTANCE_TABLE];
 } Inflate;
 

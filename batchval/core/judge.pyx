@@ -1,8 +1,8 @@
 """The first stages of a broker's door, in Kafka's order of questions.
 
-    judge_first_batch   RequestUtils.hasTransactionalRecords             rules 2-4, of a whole request
-    judge_request    ProduceRequest.validateRecords                      rules 5-8
-    judge_batches    UnifiedLog.analyzeAndValidateRecords                rules 9-16
+    judge_first_batch  RequestUtils.hasTransactionalRecords       rules 2-4, of a whole request
+    judge_request      ProduceRequest.validateRecords             rules 5-8
+    judge_batches      UnifiedLog.analyzeAndValidateRecords       rules 9-16
 
 The third is batchval.core.messages, the last batchval.core.append; batchval.core.door puts them in
 order.
@@ -28,7 +28,8 @@ cdef enum:
 
 # ---- the request ---------------------------------------------------------------------------------------------------
 
-cdef bint judge_first_batch(const uint8_t *p, size_t n, bint claimed, Verdict *v, bint *transactional) noexcept nogil:
+cdef bint judge_first_batch(const uint8_t *p, size_t n, bint claimed, Verdict *v,
+        bint *transactional) noexcept nogil:
     """RequestUtils.hasTransactionalRecords, for one partition: what cannot be iterated fails the
     whole request.
     """

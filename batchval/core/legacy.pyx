@@ -21,7 +21,8 @@ from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_st
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport (
     CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_SMALLEST, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NONE,
-    RECORD_MAGIC_DIFFERS, S5_BIT, S6, S7, S9, S10_BIT, TIMESTAMP_TYPE_BY_PRODUCER, WRAPPER_MALFORMED, ZSTD,
+    RECORD_MAGIC_DIFFERS, S5_BIT, S6, S7, S9, S10_BIT, TIMESTAMP_TYPE_BY_PRODUCER,
+    WRAPPER_MALFORMED, ZSTD,
 )
 from batchval.core.records cimport (
     BROKER_FAILS, MALFORMED, OUT_OF_MEMORY, OVER_LIMIT, WALKED, Checks, Facts, check_record,

@@ -137,7 +137,8 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const
     cdef int found
     cdef int64_t expected = 0
     fill_checks(&c, d, policy)
-    c.max_body = d.largest_record  # not the topic's limit, not even for a batch mislabelled as uncompressed
+    # not the topic's limit, not even for a batch mislabelled as uncompressed
+    c.max_body = d.largest_record
     if not first_of_one(p, n, NONE, &first, v):
         return False
     v.path = PATH_FULL
@@ -210,7 +211,8 @@ cdef bint cannot_append(const Facts *f, const Door *d, int32_t before, Verdict *
     return False
 
 
-cdef bint cannot_number(int64_t records, const Door *d, const Policy *policy, Verdict *v) noexcept nogil:
+cdef bint cannot_number(int64_t records, const Door *d, const Policy *policy,
+        Verdict *v) noexcept nogil:
     """What MemoryRecordsBuilder refuses of the new offsets and of the broker's clock, once it has
     so many records.
     """
@@ -228,7 +230,8 @@ cdef bint cannot_number(int64_t records, const Door *d, const Policy *policy, Ve
 cdef bint cannot_close(const Entry *first, const Door *d, Verdict *v) noexcept nogil:
     """MemoryRecordsBuilder.validateProducerState: of the first batch, whose state the new one takes over."""
     cdef int64_t producer_id
-    if first.magic < 2 or first.size < RECORDS:  # smaller than its header: only where the buffer has changed meanwhile
+    # smaller than its header: only where the buffer has changed meanwhile
+    if first.magic < 2 or first.size < RECORDS:
         return False
     producer_id = be64(first.p + PRODUCER_ID)
     if producer_id == NO_PRODUCER_ID:
@@ -311,7 +314,8 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
         before = scratch.errors[0].index if scratch.errors_seen else 0x7FFFFFFF
         if cannot_append(&f, d, before, v):
             return False
-        if cannot_number(v.records_count + <int64_t>(f.records if f.records < before else before), d, policy, v):
+        if cannot_number(v.records_count + <int64_t>(f.records if f.records < before else before),
+                d, policy, v):
             return False
         if not walked or not record_errors(scratch, v):
             return False
@@ -393,7 +397,8 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
     if unreadable:
         return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
     if (cannot_build(&first, d, v.target == ZSTD, v) or cannot_append(&appended, d, 0x7FFFFFFF, v)
-            or cannot_number(v.records_count, d, policy, v) or cannot_close(&first, d, v) or cannot_tell(d, policy, v)):
+            or cannot_number(v.records_count, d, policy, v) or cannot_close(&first, d, v)
+            or cannot_tell(d, policy, v)):
         return False
     rebuilt_max_timestamp(d, policy, v)
     return True

@@ -17,8 +17,8 @@ from batchval.core.frames cimport (
 )
 from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport (
-    KEY_MISSING, LOG_APPEND_TIME_BIT, S3_BIT, S4_BIT, S5_BIT, S7, S9, S10_BIT, TIMESTAMP_OUT_OF_RANGE,
-    TIMESTAMP_TYPE_BY_PRODUCER,
+    KEY_MISSING, LOG_APPEND_TIME_BIT, S3_BIT, S4_BIT, S5_BIT, S7, S9, S10_BIT,
+    TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )
 from batchval.core.scratch cimport Scratch, add_error
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start

@@ -20,8 +20,8 @@ from libc.string cimport memmove
 from batchval.core.bytes cimport be32, room
 from batchval.core.frames cimport DAMAGED, LOST_ABRUPTLY, Stream, open_stream, refill
 from batchval.core.gzip cimport (
-    INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, JAVA_INPUT, Inflate, gzip_header, inflate_on,
-    inflate_open, next_gzip_member,
+    INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, JAVA_INPUT, Inflate, gzip_header,
+    inflate_on, inflate_open, next_gzip_member,
 )
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport (
@@ -47,7 +47,8 @@ cdef struct GzipAhead:  # inflates as far as the input allows that Java has read
 
 cdef struct Replay:
     int codec
-    uint64_t damage  # position of the first byte that never comes, and how many the arena holds where it keeps them
+    # position of the first byte that never comes, and how many the arena holds where it keeps them
+    uint64_t damage
     bint abrupt  # good bytes of the failing read are lost
     uint64_t frame_start  # zstd: the damaged frame's first byte
     uint64_t restart  # snappy: a read that comes here stops, and the next one starts here

@@ -16,7 +16,7 @@ from batchval.core.scratch cimport Scratch, begin_work, end_work, spend
 
 
 cdef enum:
-    ROW_WORK = 64  # what a row costs beside its records, in bytes that are walked
+    ROW_WORK = 64  # what a row costs in addition to its records, in bytes that are walked
 
 
 cdef inline int first_batch(const uint8_t *p, size_t n, bint claimed, Entry *b) noexcept nogil:
@@ -56,7 +56,8 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
             c.claims = &calls[i]
         columns.runs.length[i] = length
         columns.count = i + 1
-        spend(scratch, (<uint64_t>length >> 2) + ROW_WORK)  # ranges may overlap: their sum counts, not the buffer
+        # ranges may overlap: their sum counts, not the buffer
+        spend(scratch, (<uint64_t>length >> 2) + ROW_WORK)
         path = judge_row(p + start, length, &c, &v, &h)
         if path:
             put_header_row(&columns.runs, i, &h, start, True)

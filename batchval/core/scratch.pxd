@@ -24,7 +24,8 @@ cdef struct Scratch:
     void *zstd_dctx
     void *zstd_frame  # packages.ZstdFrame, a reference of our own
     void *inflate
-    const Blocks *blocks  # the provider of this call, whose functions made zstd_dctx; NULL: the Python packages
+    # the provider of this call, whose functions made zstd_dctx; NULL: the Python packages
+    const Blocks *blocks
     int64_t work_left  # until the GIL is released: see begin_work
     PyThreadState *thread_state  # of the caller, while the GIL is released
     RecordError *errors  # the first errors_count of errors_seen

@@ -3,7 +3,8 @@
 A call releases the GIL when its work turns out to be long, wherever it stands then:
 
     begin_work   long by the size of the input: releases at once. Else there is a budget
-    spend        takes from the budget before each block is decompressed or walked; releases when it is used up
+    spend        takes from the budget before each block is decompressed or walked; releases when
+                 it is used up
     end_work     takes the GIL again, if it was released
 
 What comes out of a batch cannot be seen in its size: 6 kB of zstd hold 10 million records. Most
@@ -94,7 +95,8 @@ cdef void end_work(Scratch *scratch) noexcept nogil:
 
 
 cdef inline bint has_grown(const Scratch *scratch) noexcept nogil:
-    return (scratch.arena_size > KEEP_ARENA or scratch.copy_size > KEEP_ARENA or scratch.ring_size > KEEP_RING)
+    return (scratch.arena_size > KEEP_ARENA or scratch.copy_size > KEEP_ARENA
+            or scratch.ring_size > KEEP_RING)
 
 
 cdef void shrink(Scratch *scratch) noexcept nogil:

@@ -33,7 +33,8 @@ cdef inline void fill_call(LogValidator validator, Door *d, Call *c, int64_t now
     fill_checks(&c.checks, d, c.policy)
 
 
-cdef int judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+cdef int judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
+        BatchHeader *h) noexcept nogil:
     """Called with the GIL, which is released when the work is long."""
     cdef int path
     begin_work(call.scratch, is_long(p, n))
@@ -99,6 +100,7 @@ def settled_by_claims(LogValidator validator, batch, tag, int64_t now_ms, int pr
     PyBuffer_Release(&tag_view)
     take_buffer(batch, &view, PyBUF_SIMPLE)
     try:
-        return bool(rests(validator, <const uint8_t *>view.buf, view.len, now_ms, produce_version, &call))
+        return bool(rests(
+                validator, <const uint8_t *>view.buf, view.len, now_ms, produce_version, &call))
     finally:
         PyBuffer_Release(&view)

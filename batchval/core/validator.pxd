@@ -29,8 +29,8 @@ cdef class LogValidator:
     cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
             const ClaimsCall *claims, Scratch *scratch) except -1
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1
-    cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept, const Py_buffer *view,
-            const Door *d, Scratch *scratch, bint crc_is_right) except -1
-    cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own, const Py_buffer *view,
-            const Door *d, Scratch *scratch) except -1
+    cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
+            const Py_buffer *view, const Door *d, Scratch *scratch, bint crc_is_right) except -1
+    cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own,
+            const Py_buffer *view, const Door *d, Scratch *scratch) except -1
     cdef int refuse_size(self, ValidationResult result, int64_t size) except -1

@@ -15,10 +15,9 @@ from libc.stdlib cimport free, malloc
 
 from batchval.core cimport reasons
 from batchval.core.arguments cimport (
-    BREATH, NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, CompiledPolicy, check_pairs, compile_policy, compiled_policy,
-    copy_pairs,
-    every_batch, is_immutable, is_long, is_one_claim, origin_number, read_claims_call, refusing, source_number,
-    source_of, take_buffer, view_of_bytes,
+    BREATH, NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, CompiledPolicy, check_pairs, compile_policy,
+    compiled_policy, copy_pairs, every_batch, is_immutable, is_long, is_one_claim, origin_number,
+    read_claims_call, refusing, source_number, source_of, take_buffer, view_of_bytes,
 )
 from batchval.core.bytes cimport be32
 from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
@@ -72,15 +71,16 @@ cdef bytes copied(const uint8_t *p, size_t n):
     return copy
 
 
-cdef void judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+cdef void judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
+        BatchHeader *h) noexcept nogil:
     """Called with the GIL, which is released when the work is long."""
     begin_work(call.scratch, is_long(p, n))
     judge(p, n, call, v, h)
     end_work(call.scratch)
 
 
-cdef void assign_unlocked(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
-        const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
+cdef void assign_unlocked(uint8_t *p, size_t n, const Door *d, const Policy *policy,
+        Scratch *scratch, const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
     """Called with the GIL, which is released when the work is long: checksums may have to be
     computed anew.
     """
@@ -143,7 +143,8 @@ cdef class Rejudge:
             raise BatchvalError(f"the buffer of row {i} cannot be read any more: {error}") from None
         if start + length > len(data):
             raise BatchvalError(
-                f"row {i} is {length} bytes from {start}, but its buffer has only {len(data)} bytes now")
+                f"row {i} is {length} bytes from {start}, "
+                f"but its buffer has only {len(data)} bytes now")
         return validator.check(
             data[start:start + length], now_ms=self.now_ms, origin=self.origin,
             produce_version=self.produce_version, leader_epoch=self.leader_epoch, to_magic=self.to_magic, claims=claims)
@@ -179,7 +180,9 @@ cdef class LogValidator:
             raise BatchvalError(
                 f"max_decompressed_bytes must be a whole number from 0 on, not {max_decompressed_bytes!r}")
         row = kafka_versions.kafka_version(kafka_version)
-        self.policy = TopicPolicy.from_kafka_config({}, kafka_version=kafka_version) if policy is None else policy
+        if policy is None:
+            policy = TopicPolicy.from_kafka_config({}, kafka_version=kafka_version)
+        self.policy = policy
         compile_policy(&self.compiled, self.policy)
         self.mode = mode
         self.profile = profile
@@ -205,8 +208,8 @@ cdef class LogValidator:
         """The same validator for another topic."""
         extras = {f"S{n}": "report" for n in range(1, 11) if not self.door.refuse & (1 << n)}
         return LogValidator(policy, mode=self.mode, profile=self.profile, extras=extras,
-                            max_decompressed_bytes=self.max_decompressed_bytes, clock_ns=self.clock_ns,
-                            kafka_version=self.kafka_version)
+                            max_decompressed_bytes=self.max_decompressed_bytes,
+                            clock_ns=self.clock_ns, kafka_version=self.kafka_version)
 
     cdef bint accepts_claims(self) noexcept nogil:
         """Batches of magic 3: never in kafka mode."""
@@ -236,8 +239,8 @@ cdef class LogValidator:
         """Judges the records of one partition, or with the log profile a stretch of a segment, and writes nothing.
 
         Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with
-        all rules but 40 and says ``rebuilt``; rule 40 on the rebuilt size is left to whoever
-        appends.
+        all rules but 40 and says ``rebuilt``; the caller that appends must check rule 40 on the
+        rebuilt size.
 
         ``claims`` is (tag bytes or None, ``"ignore"`` | ``"verify"`` | ``"trust"``); the tag, or the header of a
         batch of magic 3, holds the claims themselves. None ignores them.
@@ -379,8 +382,9 @@ cdef class LogValidator:
             int leader_epoch=0, int to_magic=2, claims=None):
         """A whole produce request in one call: ``check`` for each range of the buffer, one row each.
 
-        ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64 (numpy, array),
-                      copied; None takes every whole batch of the buffer as a range of its own.
+        ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64
+                      (numpy, array), copied; None takes every whole batch of the buffer as a range
+                      of its own.
         ``policies``  None (the validator's own), one TopicPolicy for all, or one a range.
         ``claims``    as for ``check``: one for all, or a sequence of one (or None) a range.
 
@@ -407,7 +411,8 @@ cdef class LogValidator:
         take_buffer(buffer, &view)
         try:
             if ranges is None:
-                range_of = every_batch(<const uint8_t *>view.buf, view.len, self.accepts_claims(), &count)
+                range_of = every_batch(
+                        <const uint8_t *>view.buf, view.len, self.accepts_claims(), &count)
             else:
                 range_of = copy_pairs(ranges, &count)
             check_pairs(range_of, count, view.len)
@@ -455,8 +460,9 @@ cdef class LogValidator:
                 raise MemoryError()
             scratch = borrow()
             try:
-                judge_rows(<const uint8_t *>view.buf, range_of, policy_of, &one.policy if kept is not None
-                        and policy_of is NULL else &self.compiled, count, &d, &one_call, calls, scratch, columns,
+                judge_rows(<const uint8_t *>view.buf, range_of, policy_of,
+                        &one.policy if kept is not None and policy_of is NULL else &self.compiled,
+                        count, &d, &one_call, calls, scratch, columns,
                         view.len >= NOGIL_COMPRESSED)
             finally:
                 give_back(scratch)
@@ -528,15 +534,17 @@ cdef class LogValidator:
         take_buffer(buffer, &view, in_place)
         try:
             own = private_copy(&view)
-            p = <const uint8_t *>view.buf if own is None else <const uint8_t *>PyBytes_AS_STRING(own)
+            p = <const uint8_t *>view.buf
+            if own is not None:
+                p = <const uint8_t *>PyBytes_AS_STRING(own)
             if in_place and self.accepts_claims() and view.len > MAGIC and p[MAGIC] == CLAIMS_MAGIC:
                 raise BatchvalError("a batch with claims in its header becomes shorter: not in place")
             scratch = borrow()
             try:
                 self.judge_into(result, p, view.len, &d, &call, scratch)
                 if result.v.rule == 0:
-                    self.assign(result, p, result.v.valid_bytes, own, buffer if in_place else None, &view, &d, scratch,
-                            True)
+                    self.assign(result, p, result.v.valid_bytes, own, buffer if in_place else None,
+                            &view, &d, scratch, True)
                 elif result.v.late and result.v.rebuild:
                     self.size_comes_first(result, p, own, &view, &d, scratch)
             finally:
@@ -545,8 +553,8 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return result
 
-    cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own, const Py_buffer *view,
-            const Door *d, Scratch *scratch) except -1:
+    cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own,
+            const Py_buffer *view, const Door *d, Scratch *scratch) except -1:
         """Rule 40 comes before rules 41 to 47: a batch that they refuse is built all the same, for
         its size.
         """
@@ -558,8 +566,8 @@ cdef class LogValidator:
             result.v = built.v
         return 0
 
-    cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept, const Py_buffer *view,
-            const Door *d, Scratch *scratch, bint crc_is_right) except -1:
+    cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
+            const Py_buffer *view, const Door *d, Scratch *scratch, bint crc_is_right) except -1:
         """What was judged, p[0:n], to ``result.output``. ``own``: p's bytes, a private copy, None
         where p is the caller's and immutable. ``kept``: the caller's buffer, to be written to;
         None: it stays as it is."""
@@ -597,7 +605,8 @@ cdef class LogValidator:
             to = <uint8_t *>view.buf
         if n and not result.v.kept:  # nobody else has seen these bytes yet
             assign_unlocked(
-                <uint8_t *>PyBytes_AS_STRING(own), n, d, &self.compiled, scratch, &result.v, crc_is_right, to)
+                    <uint8_t *>PyBytes_AS_STRING(own), n, d, &self.compiled, scratch, &result.v,
+                    crc_is_right, to)
         return 0
 
     cdef int refuse_size(self, ValidationResult result, int64_t size) except -1:
@@ -614,12 +623,12 @@ cdef class LogValidator:
         """Return None, or the refusal of every partition where one of them fails the whole produce
         request.
 
-        ``partitions`` holds the records of each partition in the order of the request; None is no
-        records. KafkaApis looks at the first batch of each, up to the first that is transactional,
-        before it checks any partition for itself (RequestUtils.hasTransactionalRecords): rules 2
-        and 4 fail the whole request there. Rule 3 and a codec that does not exist do so wherever
-        they are met, for they are not errors of Kafka's API. Kafka answers every partition with the
-        code, and appends nothing.
+        ``partitions`` holds the records of each partition in the order of the request; None stands
+        for no records. KafkaApis looks at the first batch of each, up to the first that is
+        transactional, before it checks any partition for itself
+        (RequestUtils.hasTransactionalRecords): rules 2 and 4 fail the whole request there. Rule 3
+        and a codec that does not exist do so wherever they are met, for they are not errors of
+        Kafka's API. Kafka answers every partition with the code, and appends nothing.
         """
         cdef Door d = self.door
         cdef Py_buffer view
@@ -639,7 +648,8 @@ cdef class LogValidator:
                 if seen and not own:
                     break
                 if policies is not None:
-                    compile_policy(&policy, policies if isinstance(policies, TopicPolicy) else policies[i])
+                    compile_policy(&policy,
+                            policies if isinstance(policies, TopicPolicy) else policies[i])
                 clear(&v)
                 take_buffer(buffers[i], &view)
                 try:
@@ -659,7 +669,8 @@ cdef class LogValidator:
                     return refusals_of_all(&v, i, len(buffers))
         return None
 
-    def check_produce_request(self, partitions, policies=None, *, now_ms, int produce_version=9, claims=None):
+    def check_produce_request(self, partitions, policies=None, *, now_ms, int produce_version=9,
+            claims=None):
         """Return the ValidationResult of each partition of a produce request, in order.
 
         ``partitions``, ``policies`` and ``claims`` as for ``scan_produce_request`` and
@@ -692,7 +703,8 @@ cdef class LogValidator:
         take_buffer(buffer, &view)
         try:
             clear(&result.v)
-            judge_request(<const uint8_t *>view.buf, view.len, &d, &result.v)  # two headers, no record
+            # reads two headers and no record
+            judge_request(<const uint8_t *>view.buf, view.len, &d, &result.v)
             conclude(&d, &result.v)
         finally:
             PyBuffer_Release(&view)
@@ -744,7 +756,9 @@ cdef class LogValidator:
         take_buffer(buffer, &view)
         try:
             own = private_copy(&view)
-            p = <const uint8_t *>view.buf if own is None else <const uint8_t *>PyBytes_AS_STRING(own)
+            p = <const uint8_t *>view.buf
+            if own is not None:
+                p = <const uint8_t *>PyBytes_AS_STRING(own)
             n = view.len
             clear(&result.v)
             result.now = d.now

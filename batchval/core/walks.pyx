@@ -84,8 +84,8 @@ cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch
     return True
 
 
-cdef int walk_halting(const Entry *b, const BatchHeader *h, int parser, const Checks *c, const Door *d,
-        Scratch *scratch, Facts *f) noexcept nogil:
+cdef int walk_halting(const Entry *b, const BatchHeader *h, int parser, const Checks *c,
+        const Door *d, Scratch *scratch, Facts *f) noexcept nogil:
     """The walk of a batch of magic 2 whose stream halts, over the bytes that Kafka's parser would
     get.
     """
@@ -94,8 +94,8 @@ cdef int walk_halting(const Entry *b, const BatchHeader *h, int parser, const Ch
     cdef uint8_t *read
     clear_facts(f)
     no_errors(scratch)
-    read = as_read(&s, scratch, attributes_of(b) & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS, d.limit, parser,
-            h.records_count, c.max_body)
+    read = as_read(&s, scratch, attributes_of(b) & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS,
+            d.limit, parser, h.records_count, c.max_body)
     if read is NULL:
         f.record = 0
         f.reason = reasons.RECORD_CUT_OFF
@@ -226,8 +226,8 @@ cdef bint read_first(const Entry *b, int32_t most, const Checks *c, const Door *
     return take(answer, &f, 2, v)
 
 
-cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Checks *c, const Door *d, Scratch *scratch,
-        Verdict *v) noexcept nogil:
+cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Checks *c, const Door *d,
+        Scratch *scratch, Verdict *v) noexcept nogil:
     """MemoryRecords.records(), up to ``most`` of them: Kafka names their offsets in the text of an
     exception. What does not parse is thrown instead. Compressed records are read batch by batch,
     uncompressed ones one by one."""

@@ -209,7 +209,8 @@ class ClaimsLedger:
             of = self._sender(sender, now_ms)
             for i, (start, length) in enumerate(ranges):
                 tag = None if tags is None else tags[i]
-                if length < ATTRIBUTES or not 0 <= start <= last:  # too small, or a mistake of the caller's
+                # too small, or a mistake of the caller's
+                if length < ATTRIBUTES or not 0 <= start <= last:
                     claims.append(None)
                     continue
                 if tag is None:

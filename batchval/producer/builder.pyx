@@ -253,7 +253,7 @@ cdef class BatchBuilder:
         cdef Record r
         cdef int64_t *to
         if first < 0 or step < 1 or count < 0 or (count and first + (count - 1) * step >= given.count):
-            raise IndexError("not among the records given")
+            raise IndexError("record index out of range")
         if self.stamp_data is None:
             self.stamp_data = PyByteArray_FromStringAndSize(NULL, 8 * min(count, 1024))
         r.timestamp = timestamp
@@ -265,7 +265,7 @@ cdef class BatchBuilder:
                     else self.put_value(&r, given.values[at])):
                 break
             if at >= given.count:  # a value that was asked for its bytes has closed it
-                raise IndexError("not among the records given")
+                raise IndexError("record index out of range")
             if 8 * (<Py_ssize_t>self.stamped + 1) > len(self.stamp_data):
                 PyByteArray_Resize(self.stamp_data, 16 * (<Py_ssize_t>self.stamped + 1))
             to = <int64_t *>PyByteArray_AS_STRING(self.stamp_data)

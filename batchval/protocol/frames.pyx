@@ -254,7 +254,7 @@ cdef class FrameSplitter:
         if self.block is not None:
             data = self.block.memory + self.start
             filled = self.end - self.start
-        # at least one: whoever still writes to what he read into may make the stated length another
+        # at least one: a caller that still writes to its buffer may change the stated length
         return 4 - filled if filled < 4 else max(self.stated(data) + 4 - filled, <int64_t>1)
 
     cdef int reserve(self) except -1:

@@ -156,11 +156,10 @@ def _quoted(version: object) -> object:
 
 
 class Validation(_Model):
-    """How batches are judged. Extras are reported unless told otherwise, since the broker behind
-    would accept.
+    """How batches are judged. Extras are reported by default, since the broker would accept them.
 
     ``kafka_version``  version of the brokers: their answers, and the defaults of
-    ``topics.policies``
+                       ``topics.policies``
     """
 
     kafka_version: Annotated[Literal["3.9", "4.1", "4.4"], BeforeValidator(_quoted)] = "4.4"
