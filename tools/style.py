@@ -150,8 +150,10 @@ def split(source: str, name: str) -> Iterator[Line]:
 
 
 def _limit(style: Style, name: str, is_prose: bool) -> int:
-    """Return how long a line may be: ``ruff format`` joins code up to its own line length."""
-    is_formatted = name.endswith((".py", ".pyi")) and not is_prose
+    """Return how long a line may be: ``ruff format`` joins code up to its own line length. A fenced
+    block of Markdown may show such code, and what a program prints.
+    """
+    is_formatted = name.endswith((".py", ".pyi", ".md")) and not is_prose
     return style.formatted_columns if is_formatted else style.columns
 
 
