@@ -152,8 +152,12 @@ REQUESTS = {
     "magic 3": (sealed(GOOD, (16, b"\x03")), 2, 2),
     "length too low": (sealed(GOOD, (8, struct.pack(">i", 10))), 2, 2),
     "length that overflows": (sealed(GOOD, (8, struct.pack(">i", 2**31 - 12))), -1, -1),
-    "length too low behind a good batch": (GOOD + sealed(GOOD, (8, struct.pack(">i", 10))), 2, 0),
-    "length that overflows behind a good batch": (GOOD + sealed(GOOD, (8, struct.pack(">i", 2**31 - 12))), -1, -1),
+    "length too low after a good batch": (GOOD + sealed(GOOD, (8, struct.pack(">i", 10))), 2, 0),
+    "length that overflows after a good batch": (
+        GOOD + sealed(GOOD, (8, struct.pack(">i", 2**31 - 12))),
+        -1,
+        -1,
+    ),
 }
 
 

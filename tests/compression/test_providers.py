@@ -245,7 +245,8 @@ def test_the_provider_may_change_while_batches_are_judged() -> None:
 
     The stages judge again what the fast path refuses, so a wrong verdict took two switches: each as
     short as can be."""
-    large = [record(i, value=random.Random(i % 97).randbytes(3000)) for i in range(10_000)]  # some 230 blocks
+    # some 230 blocks
+    large = [record(i, value=random.Random(i % 97).randbytes(3000)) for i in range(10_000)]
     good = batch(large, codec=ZSTD)
     done = threading.Event()
     answers: list[str] = []

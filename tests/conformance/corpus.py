@@ -1,8 +1,9 @@
 """The samples of the generator's cases that lie in the repository, with Kafka's answers:
 ``fixtures/corpus/``.
 
-    python tests/conformance/corpus.py [FILE]                  writes that of 4.4 anew; by default where it lies
-    python tests/conformance/corpus.py --kafka-version 3.9     writes that of this version anew
+    python tests/conformance/corpus.py [FILE]                 writes that of 4.4 anew, by default
+                                                              where it lies
+    python tests/conformance/corpus.py --kafka-version 3.9    writes that of this version anew
 
 4.4: every family, a thousand cases of each of three seeds. 3.9, 4.1: every family, and all cases of
 the families that brokers before 4.4 alone have. Compressed without a time, so that equal cases are

@@ -7,7 +7,7 @@ Each case is compared under both codec providers: mode ``kafka`` must give Kafka
 ``strict`` must refuse what Kafka refuses. Prints every disagreement, then the number of cases of
 each family, and of each origin that a real log answered (the stage ``append``); the last line is
 ``conformance: N of M agree`` (a case agrees if it does under both). Exit code 0 only if all agree,
-3 where there is no JDK 17 or Maven.
+3 without JDK 17 or Maven.
 
 Where Kafka itself ran out of memory, which takes a record or a count that claims about two gigabytes, its answer tells
 of the heap and not of the batch. Such a case is printed, is not compared, and is not among the M. A
@@ -29,7 +29,15 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from batchval import compression  # noqa: E402
-from batchval.cli.cases import STAGES, Case, NotACase, compare, kafka_refuses, read_cases, strict_results  # noqa: E402
+from batchval.cli.cases import (  # noqa: E402
+    STAGES,
+    Case,
+    NotACase,
+    compare,
+    kafka_refuses,
+    read_cases,
+    strict_results,
+)
 from batchval.errors import BatchvalError  # noqa: E402
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
 from tests.conformance import oracle  # noqa: E402

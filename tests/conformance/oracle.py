@@ -63,7 +63,8 @@ def java(*, answers: bool = False) -> str:
     seen = ", ".join(f"{tool} is {_version(tool)}" for tool in found) or "no java here"
     if answers:
         raise OracleUnavailable(
-            f"the oracle needs a JDK {MIN_JAVA}, other versions read gzip streams otherwise (JDK-7036144): {seen}; "
+            f"the oracle needs a JDK {MIN_JAVA}, "
+            f"other versions read gzip streams otherwise (JDK-7036144): {seen}; "
             f"install one, for example openjdk-{MIN_JAVA}-jdk-headless, or set JAVA_HOME"
         )
     raise OracleUnavailable(f"the oracle needs a JDK, {MIN_JAVA} or newer: {seen}")
@@ -129,7 +130,7 @@ def _build(to: Path, kafka_version: str) -> None:
         folder for folder in _folders() if (folder / "javac").is_file() and _version(str(folder / "java")) >= MIN_JAVA
     ]
     if not compilers:
-        raise OracleUnavailable(f"the oracle is compiled: there is no JDK, {MIN_JAVA} or newer, with a javac")
+        raise OracleUnavailable(f"compiling the oracle needs a JDK, {MIN_JAVA} or newer, with a javac")
     environment = {**os.environ, "JAVA_HOME": str((compilers[0] / "javac").resolve().parents[1])}
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=to.parent) as folder:

@@ -121,9 +121,7 @@ def test_python_and_native_code_have_the_same_api_keys() -> None:
 def keys_declared(path: str, text: str) -> list[str]:
     """API keys that a file declares under their names."""
     constants = declarations(text) if path.endswith(".py") else ((n, int(v)) for n, v in _CONSTANT.findall(text))
-    return [
-        f"{path}: {name} = {value}" for name, value in constants if ApiKey.__members__.get(name.strip("_")) == value
-    ]
+    return [f"{path}: {name} = {key}" for name, key in constants if ApiKey.__members__.get(name.strip("_")) == key]
 
 
 @pytest.mark.parametrize("suffix", [".py", ".pyx", ".pxd"])

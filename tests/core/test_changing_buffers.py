@@ -1,7 +1,7 @@
 """Buffers that change while they are read: a wrong verdict perhaps, never a wrong address, and
 whole output.
 
-Change comes where it can be placed exactly: from the clock that a validator is given, from the
+Change comes where it can be placed exactly: from the clock of a validator, from the
 Python code that decompresses under the provider ``packages``, from a conversion of one of the
 caller's own objects, or between two calls. What has to be met by chance is left to another process
 that writes to a shared mapping, and to a child that may crash alone.
@@ -301,7 +301,11 @@ READERS: dict[str, Callable[[Any], object]] = {
     "validate": lambda data: KAFKA.validate(data, now_ms=NOW),
     "validate in place": lambda data: STRICT.validate(data, now_ms=NOW, in_place=True),
     "stage": lambda data: KAFKA.validate_messages_and_assign_offsets(data, now_ms=NOW),
-    "stage to 1": lambda data: STRICT.validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=1),
+    "stage to 1": lambda data: STRICT.validate_messages_and_assign_offsets(
+        data,
+        now_ms=NOW,
+        to_magic=1,
+    ),
     "analyze": lambda data: (STRICT.analyze(data, origin="REPLICATION"), walk_fetched(data)),
     "ranges": lambda data: STRICT.check_ranges(data, now_ms=NOW),
     "results of ranges": lambda data: [
@@ -391,7 +395,12 @@ def test_ranges_are_copied_before_they_are_checked() -> None:
             pairs[:, 0] = 1 << 40
             yield TopicPolicy()
 
-    columns = LogValidator().check_ranges(buffer, pairs, policies(), now_ms=NOW)  # type: ignore[arg-type]
+    columns = LogValidator().check_ranges(
+        buffer,
+        pairs,
+        policies(),  # type: ignore[arg-type]
+        now_ms=NOW,
+    )
     assert columns.all_ok
     assert columns["position"].tolist() == [i * len(data) for i in range(50)]
     with pytest.raises(BatchvalError, match="not inside the buffer"):
@@ -430,11 +439,11 @@ def test_a_list_of_claims_that_empties_itself() -> None:
 
 def test_the_list_of_values_is_copied() -> None:
     values = [b"x" * 100 for _ in range(10_000)]
-    given = Given(values, array("q", [0] * 10_000))
+    stored = Given(values, array("q", [0] * 10_000))
     values.clear()
     gc.collect()
     builder = BatchBuilder(1 << 21)
-    assert builder.append_many(given, 0, 10_000, 1, NOW) == 10_000
+    assert builder.append_many(stored, 0, 10_000, 1, NOW) == 10_000
     builder.seal()
     assert {bytes(r.value) for r in RecordBatch(bytes(builder.view())).records()} == {b"x" * 100}
 

@@ -87,7 +87,8 @@ def test_lengths_of_a_batch_in_place(version: str, codec: str) -> None:
     for length in LENGTHS:
         data = stated(length, CODECS[codec])
         assert code(kafka(version), data) == (0 if version in OLDER else 87)
-        strict = LogValidator(kafka_version=version).check(data, now_ms=NOW)  # type: ignore[arg-type]
+        validator = LogValidator(kafka_version=version)  # type: ignore[arg-type]
+        strict = validator.check(data, now_ms=NOW)
         assert strict.error_code is ErrorCode.INVALID_RECORD
         assert strict.rule is not None
         assert strict.rule.id == ("S4" if version in OLDER else "29")
@@ -103,7 +104,8 @@ def test_lengths_of_a_batch_to_be_rebuilt(version: str, codec: str) -> None:
     for length, answer in LENGTHS.items():
         data = stated(length, CODECS[codec])
         assert code(kafka(version, policy), data) == (answer if version in OLDER else 87), length
-        result = LogValidator(policy, kafka_version=version).check(data, now_ms=NOW)  # type: ignore[arg-type]
+        validator = LogValidator(policy, kafka_version=version)  # type: ignore[arg-type]
+        result = validator.check(data, now_ms=NOW)
         assert result.error_code is ErrorCode.INVALID_RECORD
         assert result.rule is not None
         assert result.rule.id == ("S9" if answer == -1 and version in OLDER else "29")

@@ -413,7 +413,8 @@ def test_items_that_are_not_bytes(kind: str) -> None:
             look(buffer)
     with pytest.raises(BatchvalError, match=r"a contiguous buffer of bytes is needed|writable"):
         KAFKA.validate(buffer, now_ms=NOW, in_place=True)
-    assert len(memoryview(buffer).cast("B") if kind != "numpy dates" else b"x") > 0  # and no buffer of it is held
+    # and no buffer of it is held
+    assert len(memoryview(buffer).cast("B") if kind != "numpy dates" else b"x") > 0
 
 
 @pytest.mark.parametrize("kind", ["bytes", "memoryview", "read-only memoryview of a bytearray", "numpy"])

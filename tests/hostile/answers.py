@@ -97,7 +97,8 @@ def fetch_case(seed: int) -> list[str]:
     version = rng.randrange(4, 13)
     body = _answer(rng, version)
     if rng.random() < 0.6:
-        at = min(len(body), rng.choice((60, 300, len(body))))  # most of what can be wrong is at its start
+        # most of what can be wrong is at its start
+        at = min(len(body), rng.choice((60, 300, len(body))))
         body = body[:4] + broken(rng, body[4:at]) + body[at:]
     expected = _whole(body, version)
     found, goes_on = _in_pieces(body, version, rng)

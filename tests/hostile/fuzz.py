@@ -30,7 +30,12 @@ def _cpu_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def _work(target: str, arguments: argparse.Namespace, place, sender) -> None:  # type: ignore[no-untyped-def]
+def _work(  # type: ignore[no-untyped-def]
+    target: str,
+    arguments: argparse.Namespace,
+    place,
+    sender,
+) -> None:
     from tests.hostile.targets import POISONED, TARGETS, Run
     from tests.hostile.writers import poison_memory
 

@@ -128,13 +128,8 @@ def fillers() -> Iterator[tuple[str, bytes]]:
     start = b"\0\0\0\x01" + varint(len(words) * 2 * 70)
     start = varint(len(start) + len(words) * 2 * 70 + 1) + start
     yield "small zstd frames", of_one_record(4, compress(4, start) + frame * 70 + compress(4, b"\0"))
-    yield (
-        "empty snappy chunks",
-        of_one_record(
-            2,
-            b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + (struct.pack(">i", 1) + b"\0") * 1600 + compress(2, last)[16:],
-        ),
-    )
+    chunks = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + (struct.pack(">i", 1) + b"\0") * 1600
+    yield "empty snappy chunks", of_one_record(2, chunks + compress(2, last)[16:])
 
 
 # ---- calls ---------------------------------------------------------------------------------------

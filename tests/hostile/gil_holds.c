@@ -61,13 +61,15 @@ static const struct { const char *name; void *hook; } HOOKS[] = {
     {"PyGILState_Release", release},
 };
 
-static int hook(const ElfW(Rela) *rela, size_t size, ElfW(Addr) base, const ElfW(Sym) *symbols, const char *names)
+static int hook(const ElfW(Rela) *rela, size_t size, ElfW(Addr) base, const ElfW(Sym) *symbols,
+    const char *names)
 {
     int hooked = 0;
     for (const ElfW(Rela) *end = rela + size / sizeof *rela; rela < end; rela++) {
         const char *name = names + symbols[ELF64_R_SYM(rela->r_info)].st_name;
         for (size_t i = 0; i < sizeof HOOKS / sizeof *HOOKS; i++) {
-            if (!ELF64_R_SYM(rela->r_info) || rela->r_addend || strcmp(name, HOOKS[i].name)) continue;
+            if (!ELF64_R_SYM(rela->r_info) || rela->r_addend) continue;
+            if (strcmp(name, HOOKS[i].name)) continue;
             void **slot = (void **)(base + rela->r_offset);
             uintptr_t page = (uintptr_t)slot & ~(uintptr_t)(sysconf(_SC_PAGESIZE) - 1);
             mprotect((void *)page, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE);
@@ -92,7 +94,8 @@ static int of_module(struct dl_phdr_info *info, size_t size, void *hooked)
         if (dynamic->d_tag < DT_NUM) at[dynamic->d_tag] = dynamic->d_un.d_ptr;
     const ElfW(Sym) *symbols = (const ElfW(Sym) *)at[DT_SYMTAB];
     const char *names = (const char *)at[DT_STRTAB];
-    int n = hook((const ElfW(Rela) *)at[DT_JMPREL], at[DT_PLTRELSZ], info->dlpi_addr, symbols, names)
+    int n = hook((const ElfW(Rela) *)at[DT_JMPREL], at[DT_PLTRELSZ], info->dlpi_addr, symbols,
+                names)
           + hook((const ElfW(Rela) *)at[DT_RELA], at[DT_RELASZ], info->dlpi_addr, symbols, names);
     if (strstr(info->dlpi_name, "batchval")) *(int *)hooked += n;
     return 0;

@@ -168,7 +168,13 @@ def _ranges(of: _Buffer, rng: random.Random) -> _Steps:
     tag: Any = None if of.case.tag is None else bytearray(of.case.tag)
     policies = [TopicPolicy(), TopicPolicy()]
     claims = [(tag, "verify"), None] if tag is not None else None
-    columns = _validator("producer").check_ranges(of.memory, pairs, policies, now_ms=NOW, claims=claims)  # type: ignore[arg-type]
+    columns = _validator("producer").check_ranges(
+        of.memory,
+        pairs,
+        policies,
+        now_ms=NOW,
+        claims=claims,  # type: ignore[arg-type]
+    )
     yield []
     del pairs
     policies.clear()

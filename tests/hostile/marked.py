@@ -2,7 +2,8 @@
 
     POISON    two byte values that no case's contents hold: around the cases, in released and in
               fresh memory
-    Case      one input: its bytes, the fields worth a change, another valid version of the same size
+    Case      one input: its bytes, the fields worth a change, another valid version of the same
+              size
 
 Where a case is ``marked``, every byte of its records is copied verbatim from its bytes (no
 compression, or streams of stored blocks). So a key, value or header with a poison byte holds memory

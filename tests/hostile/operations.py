@@ -128,7 +128,12 @@ def _rebuilding(scene: Scene | None) -> tuple[LogValidator, ...]:
     policies = [TopicPolicy(compression_type=codec) for codec in _CODECS]
     policies += [TopicPolicy(accept_claims_header=True), TopicPolicy(message_timestamp_type="LogAppendTime")]
     return tuple(
-        LogValidator(policy, mode=mode, max_decompressed_bytes=LIMIT, clock_ns=hurt)  # type: ignore[arg-type]
+        LogValidator(
+            policy,
+            mode=mode,  # type: ignore[arg-type]
+            max_decompressed_bytes=LIMIT,
+            clock_ns=hurt,
+        )
         for mode in ("strict", "kafka")
         for policy in policies
     )
@@ -153,7 +158,8 @@ def _check(scene: Scene) -> list[str]:
     validator = _validators()[scene.turn % 6]
     tag = scene.case.tag
     word = ("ignore", "verify", "trust")[scene.turn % 3] if validator.mode == "strict" else "ignore"
-    _read(validator.check(scene.buffer, now_ms=NOW, claims=(tag, word) if tag else None), scene.turn)  # type: ignore[arg-type]
+    claims: Any = (tag, word) if tag else None
+    _read(validator.check(scene.buffer, now_ms=NOW, claims=claims), scene.turn)
     return []
 
 
@@ -183,8 +189,8 @@ def _check_request(scene: Scene) -> list[str]:
 
 @_operation(*_BATCHES)
 def _analyze(scene: Scene) -> list[str]:
-    origin = ("CLIENT", "REPLICATION", "COORDINATOR")[scene.turn % 3]
-    _read(_validators()[scene.turn % 6].analyze(scene.buffer, origin=origin), scene.turn)  # type: ignore[arg-type]
+    origin: Any = ("CLIENT", "REPLICATION", "COORDINATOR")[scene.turn % 3]
+    _read(_validators()[scene.turn % 6].analyze(scene.buffer, origin=origin), scene.turn)
     return []
 
 
@@ -201,8 +207,8 @@ def _check_ranges(scene: Scene) -> list[str]:
     validator, size = _validators()[scene.turn % 3], len(scene.case.data)
     ranges = None if scene.turn % 4 == 0 else [(0, size), (0, size), (1, size - 1)]
     policies = [TopicPolicy(), TopicPolicy(compression_type="gzip"), TopicPolicy()] if scene.turn % 4 == 1 else None
-    tags = [(scene.case.tag, "trust"), None, (None, "verify")] if scene.turn % 4 == 2 else None
-    _look_at(validator.check_ranges(scene.buffer, ranges, policies, now_ms=NOW, claims=tags), scene.turn)  # type: ignore[arg-type]
+    tags: Any = [(scene.case.tag, "trust"), None, (None, "verify")] if scene.turn % 4 == 2 else None
+    _look_at(validator.check_ranges(scene.buffer, ranges, policies, now_ms=NOW, claims=tags), scene.turn)
     return []
 
 
@@ -227,9 +233,8 @@ def _foreign(scene: Scene, records: Iterable[Any]) -> list[str]:
         return []
     for record in records:
         if has_poison(record.key, record.value):
-            return [
-                f"foreign bytes in a record: {bytes(record.key or b'')[:60]!r} {bytes(record.value or b'')[:200]!r}"
-            ]
+            key, content = bytes(record.key or b"")[:60], bytes(record.value or b"")[:200]
+            return [f"foreign bytes in a record: {key!r} {content!r}"]
         for name, value in record.headers:
             if has_poison(name.encode(), value):
                 return [f"foreign bytes in a header: {name[:60]!r} {bytes(value or b'')[:200]!r}"]

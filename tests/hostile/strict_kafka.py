@@ -1,5 +1,5 @@
-"""``python tests/hostile/strict_kafka.py --mutated 500000 --generated 500000 --odd``: strict beside
-Kafka itself.
+"""``python tests/hostile/strict_kafka.py --mutated 500000 --generated 500000 --odd``: compare
+strict mode with Kafka itself.
 
 Judges generated, mutated and odd batches in strict mode, under both codec providers, and asks
 Kafka's own classes (the oracle's ``accepts`` command) about the same bytes. A finding is a batch
@@ -36,7 +36,8 @@ from tests.hostile.seeds import NOW, seeds
 
 GROUP = 64  # cases of one configuration, so that check_ranges has many ranges
 AHEAD = 32  # groups that the oracle may be ahead
-CODECS_OF_THEIR_OWN = ("snappy", "lz4", "zstd")  # whose recompressed size is not Kafka's (docs/departures.md)
+# codecs whose recompressed size is not Kafka's (docs/departures.md)
+CODECS_OF_THEIR_OWN = ("snappy", "lz4", "zstd")
 
 
 class Finding(NamedTuple):

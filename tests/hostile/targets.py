@@ -414,7 +414,13 @@ def _seeded(target: str) -> Callable[[Run], None]:
             run.mark(numbers)
             for _ in range(_EVERY):
                 seed = numbers.state
-                _guard(run, target, b"", lambda n=seed: SEEDED[target](n), {"seed": seed})  # type: ignore[misc]
+                _guard(
+                    run,
+                    target,
+                    b"",
+                    lambda n=seed: SEEDED[target](n),  # type: ignore[misc]
+                    {"seed": seed},
+                )
                 run.executions += 1
                 numbers.state += 1
 

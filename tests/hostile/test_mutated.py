@@ -140,7 +140,8 @@ def test_the_fuzzer_names_the_operation_that_crashed(target: str, tmp_path: Path
             return []
         operations.OPERATIONS.clear()
         operations.OPERATIONS["scan"] = operations.Operation("scan", crash, ("batch",))
-        sys.argv = ["fuzz.py", "--target", {target!r}, "--seconds", "60", "--seed", "3", "--out", {str(tmp_path)!r}]
+        sys.argv = ["fuzz.py", "--target", {target!r}, "--seconds", "60", "--seed", "3"]
+        sys.argv += ["--out", {str(tmp_path)!r}]
         sys.exit(fuzz.main())
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Strict mode beside Kafka itself, and both modes beside the reference on streams that halt."""
+"""Compare strict mode with Kafka itself, and both modes with the reference on streams that halt."""
 
 import struct
 
@@ -48,7 +48,7 @@ def test_a_block_that_decompresses_to_nothing_is_refused(provider):
 
 
 @pytest.mark.parametrize("cfg", [{}, {"target": "gzip"}, {"to_magic": 1}, {"max_record_body": 12}], ids=str)
-def test_odd_streams_beside_the_reference(cfg, provider):
+def test_odd_streams_against_the_reference(cfg, provider):
     setup = Setup.of({"now": NOW, **cfg})
     streams = odd_streams(250)
     found = {stream.what: what for stream in streams if (what := compare(setup, stream.batch))}
@@ -56,13 +56,13 @@ def test_odd_streams_beside_the_reference(cfg, provider):
     assert found == {}
 
 
-def test_gzip_tails_beside_the_reference(provider):
+def test_gzip_tails_against_the_reference(provider):
     setup = Setup.of({"now": NOW})
     assert [what for stream in gzip_tails() if (what := compare(setup, stream.batch))] == []
 
 
 @pytest.mark.jvm
-def test_odd_and_mutated_batches_beside_kafka(kafka):
+def test_odd_and_mutated_batches_against_kafka(kafka):
     settings = strict_kafka._plain_setups()
     judge = strict_kafka.compare(settings, strict_kafka.odd(0, settings, 2400))
     assert judge.counts["compared"] > 2000
@@ -110,17 +110,17 @@ def test_header_keys_become_what_java_makes_of_them():
 
 
 @pytest.mark.jvm
-def test_header_keys_beside_java(kafka):
+def test_header_keys_against_java(kafka):
     some = bytes([0x00, 0x41, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1])
     some += bytes([0xF4, 0xF5, 0xFF])
     keys = [bytes([a]) for a in some] + [bytes([a, b]) for a in some for b in some]
     keys += [bytes([a, b, c]) for a in some for b in some for c in some]
     keys += [bytes([a, b, c, d]) for a in b"\xe0\xed\xf0\xf4" for b in some for c in some for d in some]
-    said = oracle.run("utf8", stdin=b"".join(key.hex().encode() + b"\n" for key in keys)).split()
+    expected = oracle.run("utf8", stdin=b"".join(key.hex().encode() + b"\n" for key in keys)).split()
     data = batch(record(0, b"k", b"v", 0, [(key, None) for key in keys]), 1)
     (decoded,) = RecordBatch(data).records()
     got = [key.encode() for key, _ in decoded.headers]
-    wrong = [key.hex() for key, a, b in zip(keys, said, got, strict=True) if bytes.fromhex(a.decode()) != b]
+    wrong = [key.hex() for key, a, b in zip(keys, expected, got, strict=True) if bytes.fromhex(a.decode()) != b]
     assert wrong == []
 
 
@@ -142,5 +142,6 @@ def test_zstd_windows_are_judged_alike_by_both_providers(window, content_size, r
     small = b"\x28\xb5\x2f\xfd\x80" + bytes([window]) + struct.pack("<I", len(records)) + block
     unsized = b"\x28\xb5\x2f\xfd\0" + bytes([window]) + block
     kafka = LogValidator(mode="kafka")
-    assert kafka.check(batch(records, 1, 4, payload=small), now_ms=NOW).ok  # one pass, which asks no window
+    # one pass, which asks no window
+    assert kafka.check(batch(records, 1, 4, payload=small), now_ms=NOW).ok
     assert kafka.check(batch(records, 1, 4, payload=unsized), now_ms=NOW).rule is rule

@@ -1,6 +1,7 @@
 /* Writes hostile bytes into memory that somebody else reads, until it is stopped.
  *
- *   case     n bytes at p; `good` are the bytes that belong there; `places` are the fields worth a change
+ *   case     n bytes at p; `good` are the bytes that belong there; `places` are the fields worth a
+ *            change
  *   control  shared by the two sides: which case is in use (and a second one that is changed too),
  * when to stop
  *
@@ -43,12 +44,14 @@ static uint32_t below(uint64_t *state, uint32_t n)
     return n ? (uint32_t)(((rnd(state) >> 32) * n) >> 32) : 0;
 }
 
-static const uint8_t ODD[] = {0, 0, 1, 1, 2, 3, 4, 5, 7, 0x0F, 0x1F, 0x40, 0x7F, 0x80, 0x82, 0xC8, 0xFD, 0xFE, 0xFF, 0xFF};
-static const char *const VARINTS[] = {"\xfe\xff\xff\xff\x0f", "\xff\xff\xff\xff\x0f", "\xfc\xff\xff\xff\x0f",
-    "\x80\x80\x80\x80\x08", "\x80\x80\x40", "\xf0\xff\x07", "\xff\x7f", "\xfe\x7f", "\x80\x02", "\xe0\x5d", "\xff\xff\x03",
+static const uint8_t ODD[] = {0, 0, 1, 1, 2, 3, 4, 5, 7, 0x0F, 0x1F, 0x40, 0x7F, 0x80, 0x82,
+    0xC8, 0xFD, 0xFE, 0xFF, 0xFF};
+static const char *const VARINTS[] = {"\xfe\xff\xff\xff\x0f", "\xff\xff\xff\xff\x0f",
+    "\xfc\xff\xff\xff\x0f", "\x80\x80\x80\x80\x08", "\x80\x80\x40", "\xf0\xff\x07", "\xff\x7f",
+    "\xfe\x7f", "\x80\x02", "\xe0\x5d", "\xff\xff\x03",
     "\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80"};
-static const int64_t NUMBERS_ODD[] = {0, 1, -1, -2, 16, 61, 1000, 4096, 1 << 20, 1LL << 31, 0x7FFFFFFF, 1LL << 40, 1LL << 62,
-    INT64_MAX, INT64_MIN, INT64_MAX - 60, -4096, -1000000};
+static const int64_t NUMBERS_ODD[] = {0, 1, -1, -2, 16, 61, 1000, 4096, 1 << 20, 1LL << 31,
+    0x7FFFFFFF, 1LL << 40, 1LL << 62, INT64_MAX, INT64_MIN, INT64_MAX - 60, -4096, -1000000};
 
 static void put(volatile uint8_t *p, uint8_t v)
 {
@@ -94,7 +97,9 @@ static Place change(const Case *c, uint64_t *state)
     }
     case 4: { /* a whole number, its high bytes first */
         uint8_t high = ODD[below(state, sizeof ODD)], low = (uint8_t)rnd(state);
-        for (i = 0; i < at.size; i++) put(c->p + at.at + i, i + 1 == at.size ? low : i ? (uint8_t)(high & 0x80 ? 0xFF : 0) : high);
+        for (i = 0; i < at.size; i++)
+            put(c->p + at.at + i,
+                i + 1 == at.size ? low : i ? (uint8_t)(high & 0x80 ? 0xFF : 0) : high);
         return at;
     }
     default:
@@ -105,7 +110,8 @@ static Place change(const Case *c, uint64_t *state)
 
 static void restore(const Case *c, Place at)
 {
-    for (uint32_t i = 0; i < at.size; i++) ((volatile uint8_t *)c->p)[at.at + i] = c->good[at.at + i];
+    for (uint32_t i = 0; i < at.size; i++)
+        ((volatile uint8_t *)c->p)[at.at + i] = c->good[at.at + i];
 }
 
 static void spin(uint64_t *state)

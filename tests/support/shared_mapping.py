@@ -117,9 +117,8 @@ def run(reader: str, seconds: float) -> int:
         cases = [message(1, key=b"key", value=b"v" * 2000)]
     else:
         cases = [batch(parts, codec=codec) for codec in range(5)]
-        cases += [
-            b"".join(message(magic, offset=i, key=b"key", value=b"v" * 90) for i in range(200)) for magic in (0, 1)
-        ]
+        for magic in (0, 1):
+            cases.append(b"".join(message(magic, offset=i, key=b"key", value=b"v" * 90) for i in range(200)))
     calls = 0
     for data in cases:
         memory = mmap.mmap(-1, len(data))

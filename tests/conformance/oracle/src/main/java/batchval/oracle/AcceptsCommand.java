@@ -21,7 +21,8 @@ import java.util.List;
  * Answers many batches with error codes alone, from standard input to standard output. Integers are
  * big-endian.
  *
- *   input   settings:i32 (size:i32 cfg, as JSON)*, then cases to the end: setting:i16 size:i32 batch
+ *   input   settings:i32 (size:i32 cfg, as JSON)*, then cases to the end:
+ *           setting:i16 size:i32 batch
  *   output  a case: request:i16 analyze:i16 source:i8 validate:i16 resize:i16
  *
  * 0 is acceptance, SKIPPED a stage that could not be asked, OUT_OF_MEMORY a stage that needed more
@@ -75,7 +76,8 @@ final class AcceptsCommand {
 
     private short request() {
         try {
-            ProduceRequest.validateRecords(settings.produceVersion(), MemoryRecords.readableRecords(ByteBuffer.wrap(input)));
+            MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(input));
+            ProduceRequest.validateRecords(settings.produceVersion(), records);
             return 0;
         } catch (Throwable t) {
             return code(t);
@@ -96,7 +98,8 @@ final class AcceptsCommand {
         if (analyzed && loop.validBytes > 0 && loop.validBytes < input.length)
             buffer.limit(loop.validBytes);  // UnifiedLog.trimInvalidBytes
         try {
-            var result = Validation.run(MemoryRecords.readableRecords(buffer), source, settings, new Meters()).result();
+            MemoryRecords records = MemoryRecords.readableRecords(buffer);
+            var result = Validation.run(records, source, settings, new Meters()).result();
             if (result.messageSizeMaybeChanged() && !settings.ignoresRecordSize())
                 for (MutableRecordBatch b : result.validatedRecords().batches())
                     if (b.sizeInBytes() > settings.maxMessageBytes())
@@ -112,6 +115,8 @@ final class AcceptsCommand {
             return OUT_OF_MEMORY;
         if (thrown instanceof Error)
             return Errors.UNKNOWN_SERVER_ERROR.code();
-        return Errors.forException(thrown instanceof RecordValidationException refused ? refused.invalidException() : thrown).code();
+        if (thrown instanceof RecordValidationException refused)
+            return Errors.forException(refused.invalidException()).code();
+        return Errors.forException(thrown).code();
     }
 }

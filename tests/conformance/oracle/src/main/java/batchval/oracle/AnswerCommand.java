@@ -27,7 +27,8 @@ final class AnswerCommand {
     private static void answer(ObjectNode c) {
         String asked = c.path("kafka_version").asText(Kafka.LINE);
         if (!asked.equals(Kafka.LINE))
-            throw new IllegalArgumentException("case " + c.path("id").asText() + " asks Kafka " + asked + ", this oracle is " + Kafka.LINE);
+            throw new IllegalArgumentException("case " + c.path("id").asText() + " asks Kafka "
+                + asked + ", this oracle is " + Kafka.LINE);
         if (!Kafka.LINE.equals(Kafka.DEFAULT_LINE))
             c.put("kafka_version", Kafka.LINE);
         c.set("expect", of(c));

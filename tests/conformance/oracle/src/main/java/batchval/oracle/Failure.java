@@ -20,8 +20,10 @@ final class Failure {
         to.put("error", main.getClass().getSimpleName());
         to.put("code", error.code());
         to.put("code_name", error.name());
-        if (main instanceof OutOfMemoryError && String.valueOf(main.getMessage()).contains("VM limit"))
-            to.put("cause", "array_too_long");  // no heap would be large enough: the answer follows from the bytes
+        // "VM limit": no heap would be large enough, so the answer follows from the bytes
+        String message = String.valueOf(main.getMessage());
+        if (main instanceof OutOfMemoryError && message.contains("VM limit"))
+            to.put("cause", "array_too_long");
         if (main.getCause() != null && main.getCause() != main)
             to.put("cause", main.getCause().getClass().getSimpleName());
     }

@@ -13,18 +13,23 @@ import java.util.Arrays;
 public final class Main {
     private static final String USAGE = """
         usage: java -jar oracle.jar COMMAND
-          answer IN OUT                        adds Kafka's answers to cases (JSON lines; .gz by suffix; - standard streams)
-          accepts                              answers batches with error codes alone (binary, standard streams)
-          utf8                                 new String(bytes, UTF_8).getBytes(UTF_8) of each line of hex
+          answer IN OUT                        adds Kafka's answers to cases (JSON lines;
+                                               .gz by suffix; - standard streams)
+          accepts                              answers batches with error codes alone (binary,
+                                               standard streams)
+          utf8                                 new String(bytes, UTF_8).getBytes(UTF_8) of each
+                                               line of hex
           generate --seed N [--cases N] [--families PREFIX] OUT
                                                makes cases, without answers
-          produce IN OUT                       adds Kafka's answers to whole produce requests, before the append
+          produce IN OUT                       adds Kafka's answers to whole produce requests,
+                                               before the append
           golden DIR                           writes DIR/SLUG/cases.jsonl for each rule
           bench-batches [--seed N] DIR         writes the batches that are timed
           bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
           paced WAY                            what produce requests cost Kafka at a given pace
           errors [OUT]                         Kafka's Errors: name, code, retriable, message
-          topic-keys [OUT]                     Kafka's topic configuration keys: name, default, allowed values
+          topic-keys [OUT]                     Kafka's topic configuration keys: name, default,
+                                               allowed values
         """;
 
     public static void main(String[] args) throws Exception {
@@ -46,7 +51,8 @@ public final class Main {
             case "generate" -> {
                 Options o = Options.parse(rest, "--seed", "--cases", "--families");
                 need(o.has("--seed") && o.rest().size() == 1);
-                GenerateCommand.run(o.number("--seed", 0), (int) o.number("--cases", -1), o.text("--families", ""), o.rest().get(0));
+                GenerateCommand.run(o.number("--seed", 0), (int) o.number("--cases", -1),
+                    o.text("--families", ""), o.rest().get(0));
             }
             case "produce" -> {
                 need(rest.length == 2);

@@ -52,7 +52,8 @@ final class ProduceCommand {
             for (int i = 0; i < codes.length; i++)
                 codes[i] = own(version, partitions.get(i));
         } catch (Throwable t) {
-            for (TopicProduceResponse topic : ((ProduceResponse) request.getErrorResponse(0, t)).data().responses())
+            ProduceResponse response = (ProduceResponse) request.getErrorResponse(0, t);
+            for (TopicProduceResponse topic : response.data().responses())
                 for (PartitionProduceResponse partition : topic.partitionResponses())
                     codes[partition.index()] = partition.errorCode();
         }

@@ -19,7 +19,8 @@ final class Requests {
     static ProduceRequest of(short version, List<byte[]> partitions) {
         TopicProduceData topic = new TopicProduceData().setName("t");
         for (int i = 0; i < partitions.size(); i++)
-            topic.partitionData().add(new PartitionProduceData().setIndex(i).setRecords(records(partitions.get(i))));
+            topic.partitionData().add(
+                new PartitionProduceData().setIndex(i).setRecords(records(partitions.get(i))));
         ProduceRequestData data = new ProduceRequestData().setAcks((short) -1);
         data.topicData().add(topic);
         return new ProduceRequest(data, version);

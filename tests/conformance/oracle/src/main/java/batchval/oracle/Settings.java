@@ -20,7 +20,8 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
     static Settings of(JsonNode cfg) {
         return new Settings(cfg.path("now").asLong(0), cfg.path("first_offset").asLong(0), cfg.path("leader_epoch").asInt(0),
             AppendOrigin.valueOf(cfg.path("origin").asText("CLIENT")), cfg.path("source").asText("auto"),
-            compression(cfg), cfg.path("compact").asBoolean(false), (byte) cfg.path("to_magic").asInt(2),
+            compression(cfg), cfg.path("compact").asBoolean(false),
+            (byte) cfg.path("to_magic").asInt(2),
             TimestampType.forName(cfg.path("ts_type").asText("CreateTime")), cfg.path("before_max_ms").asLong(Long.MAX_VALUE),
             cfg.path("after_max_ms").asLong(3_600_000), cfg.path("max_message_bytes").asInt(1_048_588),
             cfg.path("max_record_body").asInt(2_147_483_639), (short) cfg.path("produce_version").asInt(9));
@@ -31,9 +32,13 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
         return source.equals("auto") ? found : CompressionType.forName(source);
     }
 
-    /** As UnifiedLog asks for it: the topic's levels count where its compression.type names the codec. */
+    /**
+     * As UnifiedLog asks for it: the topic's levels count where its compression.type names the
+     * codec.
+     */
     Compression targetFor(CompressionType found) {
-        return BrokerCompressionType.targetCompression(new LogConfig(compression).compression, found);
+        LogConfig topic = new LogConfig(compression);
+        return BrokerCompressionType.targetCompression(topic.compression, found);
     }
 
     /** The keys compression.*: the target, and the levels that the case names. */

@@ -7,14 +7,18 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.util.Map;
 
-/** topic-keys [OUT]: Kafka's topic configuration keys, one line each: default and allowed values as Kafka writes them. */
+/**
+ * topic-keys [OUT]: Kafka's topic configuration keys, one line each: default and allowed values as
+ * Kafka writes them.
+ */
 final class TopicKeysCommand {
     static void run(String out) throws IOException {
         Map<String, ConfigDef.ConfigKey> keys = LogConfig.configDefCopy().configKeys();
         try (OutputStream to = Json.create(out)) {
             for (String name : LogConfig.configNames()) {
                 ConfigDef.ConfigKey key = keys.get(name);
-                Json.line(to, Json.object().put("name", name).put("default", String.valueOf(key.defaultValue))
+                Json.line(to, Json.object().put("name", name)
+                    .put("default", String.valueOf(key.defaultValue))
                     .put("allowed", String.valueOf(key.validator)));
             }
         }

@@ -12,7 +12,8 @@ final class Utf8Command {
         try (BufferedReader lines = Json.open(in); OutputStream to = Json.create(out)) {
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
                 String text = new String(HexFormat.of().parseHex(line), StandardCharsets.UTF_8);
-                to.write((HexFormat.of().formatHex(text.getBytes(StandardCharsets.UTF_8)) + "\n").getBytes(StandardCharsets.US_ASCII));
+                String hex = HexFormat.of().formatHex(text.getBytes(StandardCharsets.UTF_8));
+                to.write((hex + "\n").getBytes(StandardCharsets.US_ASCII));
             }
         }
     }

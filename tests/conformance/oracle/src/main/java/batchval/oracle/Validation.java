@@ -22,9 +22,10 @@ public final class Validation {
 
     static Outcome run(MemoryRecords records, CompressionType source, Settings s, LogValidator.MetricsRecorder meters) {
         PrimitiveRef.LongRef offset = PrimitiveRef.ofLong(s.firstOffset());
-        LogValidator validator = KafkaClasses.validator(records, PARTITION, standingStill(s.now()), source,
-            s.targetFor(source), s.compact(), s.toMagic(), s.timestampType(), s.beforeMaxMs(), s.afterMaxMs(),
-            s.leaderEpoch(), s.origin(), s.maxRecordBody());
+        LogValidator validator = KafkaClasses.validator(records, PARTITION,
+            standingStill(s.now()), source, s.targetFor(source), s.compact(), s.toMagic(),
+            s.timestampType(), s.beforeMaxMs(), s.afterMaxMs(), s.leaderEpoch(), s.origin(),
+            s.maxRecordBody());
         LogValidator.ValidationResult result = validator.validateMessagesAndAssignOffsets(offset, meters, BufferSupplier.NO_CACHING);
         return new Outcome(KafkaClasses.Result.of(result), offset.value);
     }
@@ -32,7 +33,8 @@ public final class Validation {
     /** As a broker calls it for a client's batch of a topic with Kafka's defaults: for timing. */
     public static LogValidator.ValidationResult broker(MemoryRecords records, CompressionType source, Compression target, byte toMagic,
                                                        LogValidator.MetricsRecorder meters, BufferSupplier buffers) {
-        LogValidator validator = KafkaClasses.validator(records, PARTITION, Time.SYSTEM, source, target, false, toMagic,
+        LogValidator validator = KafkaClasses.validator(records, PARTITION, Time.SYSTEM, source,
+            target, false, toMagic,
             TimestampType.CREATE_TIME, Long.MAX_VALUE, Long.MAX_VALUE, 0, AppendOrigin.CLIENT, Integer.MAX_VALUE - 8);
         return validator.validateMessagesAndAssignOffsets(PrimitiveRef.ofLong(0), meters, buffers);
     }

@@ -11,16 +11,24 @@ import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogValidator;
 
-/** What differs between the versions of Kafka in the classes that the oracle calls: here Kafka 3.9. */
+/**
+ * What differs between the versions of Kafka in the classes that the oracle calls: here Kafka 3.9.
+ */
 public final class KafkaClasses {
-    /** Whether the length that a record states is checked before its bytes are read (max.decompressed.message.bytes). */
+    /**
+     * Whether the length that a record states is checked before its bytes are read
+     * (max.decompressed.message.bytes).
+     */
     public static final boolean CHECKS_LENGTHS = false;
-    /** Whether brokers answer Produce v0 to v2, which may hold several messages of magic 0 and 1 (KIP-896). */
+    /**
+     * Whether brokers answer Produce v0 to v2, which may hold several messages of magic 0 and 1
+     * (KIP-896).
+     */
     public static final boolean ADMITS_PRODUCE_V0 = true;
     /** Whether a real log answers complete appends (AppendStage). */
     public static final boolean HAS_APPEND_STAGE = false;
 
-    /** kafka.common.OffsetsOutOfOrderException of the Scala core, which is no API exception either. */
+    /** kafka.common.OffsetsOutOfOrderException of the Scala core, which is not an API exception. */
     private static final class OffsetsOutOfOrderException extends RuntimeException {
         OffsetsOutOfOrderException(String message) {
             super(message);
@@ -28,11 +36,11 @@ public final class KafkaClasses {
     }
 
     /** What LogValidator gave. */
-    record Result(long logAppendTimeMs, MemoryRecords validatedRecords, long maxTimestampMs, boolean messageSizeMaybeChanged,
-                  RecordValidationStats recordValidationStats) {
+    record Result(long logAppendTimeMs, MemoryRecords validatedRecords, long maxTimestampMs,
+                  boolean messageSizeMaybeChanged, RecordValidationStats recordValidationStats) {
         static Result of(LogValidator.ValidationResult r) {
-            return new Result(r.logAppendTimeMs, r.validatedRecords, r.maxTimestampMs, r.messageSizeMaybeChanged,
-                r.recordValidationStats);
+            return new Result(r.logAppendTimeMs, r.validatedRecords, r.maxTimestampMs,
+                r.messageSizeMaybeChanged, r.recordValidationStats);
         }
     }
 
@@ -44,11 +52,14 @@ public final class KafkaClasses {
      * LogValidator of Kafka 3.9. It does not limit a record's size. The inter-broker protocol is
      * the newest of 3.9, which admits zstd (rule 20).
      */
-    static LogValidator validator(MemoryRecords records, TopicPartition partition, Time time, CompressionType source, Compression target,
-                                  boolean compact, byte toMagic, TimestampType timestampType, long beforeMaxMs, long afterMaxMs,
-                                  int leaderEpoch, AppendOrigin origin, int maxRecordBody) {
-        return new LogValidator(records, partition, time, source, target, compact, toMagic, timestampType, beforeMaxMs, afterMaxMs,
-            leaderEpoch, origin, MetadataVersion.LATEST_PRODUCTION);
+    static LogValidator validator(MemoryRecords records, TopicPartition partition, Time time,
+                                  CompressionType source, Compression target, boolean compact,
+                                  byte toMagic, TimestampType timestampType, long beforeMaxMs,
+                                  long afterMaxMs, int leaderEpoch, AppendOrigin origin,
+                                  int maxRecordBody) {
+        return new LogValidator(records, partition, time, source, target, compact, toMagic,
+            timestampType, beforeMaxMs, afterMaxMs, leaderEpoch, origin,
+            MetadataVersion.LATEST_PRODUCTION);
     }
 
     /** What UnifiedLog throws where offsets must ascend and do not. */

@@ -11,21 +11,29 @@ import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogValidator;
 import org.apache.kafka.storage.internals.log.OffsetsOutOfOrderException;
 
-/** What differs between the versions of Kafka in the classes that the oracle calls: here Kafka 4.1. */
+/**
+ * What differs between the versions of Kafka in the classes that the oracle calls: here Kafka 4.1.
+ */
 public final class KafkaClasses {
-    /** Whether the length that a record states is checked before its bytes are read (max.decompressed.message.bytes). */
+    /**
+     * Whether the length that a record states is checked before its bytes are read
+     * (max.decompressed.message.bytes).
+     */
     public static final boolean CHECKS_LENGTHS = false;
-    /** Whether brokers answer Produce v0 to v2, which may hold several messages of magic 0 and 1 (KIP-896). */
+    /**
+     * Whether brokers answer Produce v0 to v2, which may hold several messages of magic 0 and 1
+     * (KIP-896).
+     */
     public static final boolean ADMITS_PRODUCE_V0 = false;
     /** Whether a real log answers complete appends (AppendStage). */
     public static final boolean HAS_APPEND_STAGE = false;
 
     /** What LogValidator gave. */
-    record Result(long logAppendTimeMs, MemoryRecords validatedRecords, long maxTimestampMs, boolean messageSizeMaybeChanged,
-                  RecordValidationStats recordValidationStats) {
+    record Result(long logAppendTimeMs, MemoryRecords validatedRecords, long maxTimestampMs,
+                  boolean messageSizeMaybeChanged, RecordValidationStats recordValidationStats) {
         static Result of(LogValidator.ValidationResult r) {
-            return new Result(r.logAppendTimeMs, r.validatedRecords, r.maxTimestampMs, r.messageSizeMaybeChanged,
-                r.recordValidationStats);
+            return new Result(r.logAppendTimeMs, r.validatedRecords, r.maxTimestampMs,
+                r.messageSizeMaybeChanged, r.recordValidationStats);
         }
     }
 
@@ -34,11 +42,13 @@ public final class KafkaClasses {
     }
 
     /** LogValidator of Kafka 4.1. It does not limit a record's size. */
-    static LogValidator validator(MemoryRecords records, TopicPartition partition, Time time, CompressionType source, Compression target,
-                                  boolean compact, byte toMagic, TimestampType timestampType, long beforeMaxMs, long afterMaxMs,
-                                  int leaderEpoch, AppendOrigin origin, int maxRecordBody) {
-        return new LogValidator(records, partition, time, source, target, compact, toMagic, timestampType, beforeMaxMs, afterMaxMs,
-            leaderEpoch, origin);
+    static LogValidator validator(MemoryRecords records, TopicPartition partition, Time time,
+                                  CompressionType source, Compression target, boolean compact,
+                                  byte toMagic, TimestampType timestampType, long beforeMaxMs,
+                                  long afterMaxMs, int leaderEpoch, AppendOrigin origin,
+                                  int maxRecordBody) {
+        return new LogValidator(records, partition, time, source, target, compact, toMagic,
+            timestampType, beforeMaxMs, afterMaxMs, leaderEpoch, origin);
     }
 
     /** What UnifiedLog throws where offsets must ascend and do not. */

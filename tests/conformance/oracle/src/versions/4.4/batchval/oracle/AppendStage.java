@@ -12,7 +12,8 @@ import java.util.List;
 
 /**
  * The whole way of records into Kafka's log, by the case's origin:
- *   CLIENT        KafkaApis' first look (RequestUtils.hasTransactionalRecords), ProduceRequest.validateRecords, UnifiedLog.appendAsLeader
+ *   CLIENT        KafkaApis' first look (RequestUtils.hasTransactionalRecords),
+ *                 ProduceRequest.validateRecords, UnifiedLog.appendAsLeader
  *   COORDINATOR   UnifiedLog.appendAsLeader
  *   RAFT_LEADER   UnifiedLog.appendAsLeader, as the Raft log calls it
  *   REPLICATION   UnifiedLog.appendAsFollower
@@ -24,7 +25,10 @@ final class AppendStage {
     private static final int HEADER_BYTES = 61;
     private static RealLog log = null;
 
-    /** A broker's log writes magic 2, and starts at offset 0 or above: other cases have no answer here. */
+    /**
+     * A broker's log writes magic 2, and starts at offset 0 or above: other cases have no answer
+     * here.
+     */
     static void answer(ObjectNode to, byte[] input, Settings s) {
         if (s.toMagic() != RecordBatch.CURRENT_MAGIC_VALUE || s.firstOffset() < 0) {
             to.put("skipped", true);
@@ -32,7 +36,8 @@ final class AppendStage {
         }
         try {
             if (s.origin() == AppendOrigin.CLIENT) {
-                RequestUtils.hasTransactionalRecords(Requests.of(s.produceVersion(), List.of(input)));
+                RequestUtils.hasTransactionalRecords(
+                    Requests.of(s.produceVersion(), List.of(input)));
                 ProduceRequest.validateRecords(s.produceVersion(), Requests.records(input));
             }
             if (log == null)
@@ -55,13 +60,18 @@ final class AppendStage {
     }
 
     private static boolean isPrefix(byte[] stored, byte[] input) {
-        return stored.length <= input.length && Arrays.equals(stored, 0, stored.length, input, 0, stored.length);
+        return stored.length <= input.length
+            && Arrays.equals(stored, 0, stored.length, input, 0, stored.length);
     }
 
-    /** False where the batch was built anew: its bytes may be another library's, its records may not. */
+    /**
+     * False where the batch was built anew: its bytes may be another library's, its records may
+     * not.
+     */
     private static boolean samePayload(byte[] stored, byte[] input) {
         return stored.length <= input.length
-            && Arrays.equals(stored, HEADER_BYTES, stored.length, input, HEADER_BYTES, stored.length);
+            && Arrays.equals(stored, HEADER_BYTES, stored.length,
+                input, HEADER_BYTES, stored.length);
     }
 
     private AppendStage() { }

@@ -43,7 +43,10 @@ final class RealLog {
     private static final String NO_INDEX_ENTRIES = Integer.toString(Integer.MAX_VALUE);
     private static final int TRANSACTION_TIMEOUT_MS = 900_000;
     private static final int PRODUCER_EXPIRATION_MS = 86_400_000;
-    /** Transaction markers come with the version of their transaction; for the first marker of a producer all are alike. */
+    /**
+     * Transaction markers come with the version of their transaction; for the first marker of a
+     * producer all are alike.
+     */
     private static final short MARKER_VERSION = 2;
     private static final int CONFIGURATIONS = 4096;
     private static final Path MEMORY = Path.of("/dev/shm");
@@ -55,26 +58,33 @@ final class RealLog {
 
     RealLog() {
         try {
-            Path folder = Files.isWritable(MEMORY) ? Files.createTempDirectory(MEMORY, "oracle") : Files.createTempDirectory("oracle");
+            Path folder = Files.isWritable(MEMORY) ? Files.createTempDirectory(MEMORY, "oracle")
+                : Files.createTempDirectory("oracle");
             Runtime.getRuntime().addShutdownHook(new Thread(() -> delete(folder)));
             Path partition = Files.createDirectory(folder.resolve("t-0"));
-            log = UnifiedLog.create(partition.toFile(), configuration(Settings.of(Json.object())), 0, 0, new AtOnce(), new BrokerTopicStats(),
-                clock, TRANSACTION_TIMEOUT_MS, new ProducerStateManagerConfig(PRODUCER_EXPIRATION_MS, false), PRODUCER_EXPIRATION_MS,
+            log = UnifiedLog.create(partition.toFile(), configuration(Settings.of(Json.object())),
+                0, 0, new AtOnce(), new BrokerTopicStats(), clock, TRANSACTION_TIMEOUT_MS,
+                new ProducerStateManagerConfig(PRODUCER_EXPIRATION_MS, false),
+                PRODUCER_EXPIRATION_MS,
                 new LogDirFailureChannel(1), true, Optional.empty());
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
     }
 
-    /** Appends as a broker does for the case's origin. Returns the bytes of the log; throws what Kafka throws. */
+    /**
+     * Appends as a broker does for the case's origin. Returns the bytes of the log; throws what
+     * Kafka throws.
+     */
     byte[] append(byte[] input, Settings s) throws IOException {
         reset(s);
         MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(input.clone()));
         clean = false;
         switch (s.origin()) {
             case REPLICATION -> log.appendAsFollower(records, s.leaderEpoch());
-            case COORDINATOR -> log.appendAsLeader(records, s.leaderEpoch(), AppendOrigin.COORDINATOR, RequestLocal.noCaching(),
-                VerificationGuard.SENTINEL, MARKER_VERSION);
+            case COORDINATOR -> log.appendAsLeader(records, s.leaderEpoch(),
+                AppendOrigin.COORDINATOR, RequestLocal.noCaching(), VerificationGuard.SENTINEL,
+                MARKER_VERSION);
             default -> log.appendAsLeader(records, s.leaderEpoch(), s.origin());
         }
         return stored();
@@ -112,7 +122,8 @@ final class RealLog {
         topic.put("max.decompressed.message.bytes", Integer.toString(s.maxRecordBody()));
         topic.putAll(s.compression());
         topic.put("cleanup.policy", s.compact() ? "compact" : "delete");
-        topic.put("message.timestamp.type", s.timestampType() == TimestampType.LOG_APPEND_TIME ? "LogAppendTime" : "CreateTime");
+        topic.put("message.timestamp.type",
+            s.timestampType() == TimestampType.LOG_APPEND_TIME ? "LogAppendTime" : "CreateTime");
         topic.put("message.timestamp.before.max.ms", Long.toString(s.beforeMaxMs()));
         topic.put("message.timestamp.after.max.ms", Long.toString(s.afterMaxMs()));
         topic.put("internal.segment.bytes", SEGMENT_BYTES);
@@ -159,7 +170,8 @@ final class RealLog {
         }
 
         @Override
-        public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs, long periodMs) {
+        public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs,
+                                           long periodMs) {
             if (name.startsWith("delete"))
                 task.run();
             return null;

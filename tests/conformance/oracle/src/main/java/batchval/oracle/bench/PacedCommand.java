@@ -110,8 +110,8 @@ public final class PacedCommand {
             loop.run(records);
             if (way == Way.VALIDATOR) {
                 CompressionType codec = loop.source;
-                seen += KafkaClasses.maxTimestampMs(Validation.broker(records, codec, Compression.of(codec).build(),
-                    RecordBatch.MAGIC_VALUE_V2, meters, buffers));
+                seen += KafkaClasses.maxTimestampMs(Validation.broker(records, codec,
+                    Compression.of(codec).build(), RecordBatch.MAGIC_VALUE_V2, meters, buffers));
             } else {
                 for (MutableRecordBatch batch : records.batches())
                     look(way == Way.SKIP ? batch.skipKeyValueIterator(buffers) : batch.streamingIterator(buffers));

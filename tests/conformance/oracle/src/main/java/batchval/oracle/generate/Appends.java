@@ -19,8 +19,9 @@ import java.util.Random;
 /**
  * What each origin appends to a real log.
  *   append_client, append_coordinator, append_replication, append_raft_leader
- *                     batches of the other families, good and damaged, with offsets and epochs that fit the origin and
- *                     the log, or nearly: whoever takes offsets as they come gets several batches in one append
+ *                     batches of the other families, good and damaged, with offsets and epochs
+ *                     that fit the origin and the log, or nearly: an origin that takes offsets as
+ *                     they come gets several batches in one append
  *   append_producers  producers, transactions and their markers, in up to four batches
  *   append_offsets    offsets at the edges of a segment and of 64 bits
  */
@@ -66,7 +67,8 @@ final class Appends {
         if (keepsOffsets) {
             offset = startingOffset(r);
             for (int n = r.nextInt(3); n > 0; n--)
-                bytes = Bytes.cat(bytes, one(r, others, origin.equals("RAFT_LEADER")).batch().get());
+                bytes = Bytes.cat(bytes,
+                    one(r, others, origin.equals("RAFT_LEADER")).batch().get());
             cfg.put("first_offset", logEnd(r, offset));
         }
         if (r.nextInt(4) != 0)
@@ -124,7 +126,10 @@ final class Appends {
         }
     }
 
-    /** Producer fields, and now and then the control or transactional bit, of batches whose checksum is right. */
+    /**
+     * Producer fields, and now and then the control or transactional bit, of batches whose checksum
+     * is right.
+     */
     private static void state(Random r, byte[] a) {
         ByteBuffer b = ByteBuffer.wrap(a);
         for (int at = 0; at + V2Batch.RECORDS <= a.length; ) {
@@ -138,7 +143,8 @@ final class Appends {
                 if (Arrays.equals(batch, fixed)) {
                     if (r.nextInt(6) == 0)
                         fixed[ATTRIBUTES_LOW] ^= (byte) (r.nextInt(3) == 0 ? 0x20 : 0x10);
-                    ByteBuffer.wrap(fixed, PRODUCER_ID, 14).putLong(r.nextInt(4) - 1).putShort((short) (r.nextInt(6) - 3)).putInt(r.nextInt(6) - 1);
+                    ByteBuffer.wrap(fixed, PRODUCER_ID, 14).putLong(r.nextInt(4) - 1)
+                        .putShort((short) (r.nextInt(6) - 3)).putInt(r.nextInt(6) - 1);
                     Checksums.fixV2(fixed, fixed.length);
                     System.arraycopy(fixed, 0, a, at, fixed.length);
                 }
@@ -150,25 +156,31 @@ final class Appends {
     private static void producers(Pass p, int i) {
         long seed = p.seed("append_producers", i);
         Random r = new Random(seed);
-        String[] origins = {"REPLICATION", "REPLICATION", "REPLICATION", "RAFT_LEADER", "RAFT_LEADER", "COORDINATOR", "COORDINATOR", "CLIENT"};
+        String[] origins = {"REPLICATION", "REPLICATION", "REPLICATION", "RAFT_LEADER",
+            "RAFT_LEADER", "COORDINATOR", "COORDINATOR", "CLIENT"};
         String origin = origins[r.nextInt(origins.length)];
         boolean several = origin.equals("REPLICATION") || origin.equals("RAFT_LEADER");
-        ObjectNode cfg = Pass.cfg().put("origin", origin).put("first_offset", several ? r.nextInt(3) : 1000);
+        ObjectNode cfg = Pass.cfg().put("origin", origin)
+            .put("first_offset", several ? r.nextInt(3) : 1000);
         if (r.nextInt(5) == 0)
-            cfg.put("target", Codec.ALL[r.nextInt(Codec.ALL.length)].name.replace("none", "uncompressed"));
+            cfg.put("target",
+                Codec.ALL[r.nextInt(Codec.ALL.length)].name.replace("none", "uncompressed"));
         if (r.nextInt(5) == 0)
             cfg.put("ts_type", "LogAppendTime");
         ByteArrayOutputStream o = new ByteArrayOutputStream();
         long offset = several ? 3 : 0;
         for (int n = several ? 1 + r.nextInt(4) : 1; n > 0; n--) {
             int count = r.nextInt(8) == 0 ? 0 : 1 + r.nextInt(3);
-            CompressionType codec = r.nextInt(4) == 0 ? Codec.ALL[r.nextInt(Codec.ALL.length)] : CompressionType.NONE;
+            CompressionType codec = r.nextInt(4) == 0 ? Codec.ALL[r.nextInt(Codec.ALL.length)]
+                : CompressionType.NONE;
             boolean control = r.nextInt(2) == 0;
             byte[] plain = control ? markers(r, count) : Content.plainBody(r, count);
             if (r.nextInt(10) == 0 && plain.length > 0)
                 plain = Arrays.copyOf(plain, r.nextInt(plain.length + 1));
-            V2Batch b = new V2Batch().count(count).timestamps(Content.NOW - 9, Content.NOW).producer(r.nextInt(3) - 1, r.nextInt(6) - 3, r.nextInt(4) - 1);
-            b.attributes = codec.id | (control ? 0x20 : 0) | (r.nextInt(2) == 0 ? 0x10 : 0) | (r.nextInt(8) == 0 ? 8 : 0);
+            V2Batch b = new V2Batch().count(count).timestamps(Content.NOW - 9, Content.NOW)
+                .producer(r.nextInt(3) - 1, r.nextInt(6) - 3, r.nextInt(4) - 1);
+            b.attributes = codec.id | (control ? 0x20 : 0) | (r.nextInt(2) == 0 ? 0x10 : 0)
+                | (r.nextInt(8) == 0 ? 8 : 0);
             if (r.nextInt(10) == 0)
                 b.lastOffsetDelta += r.nextInt(5) - 2;
             b.leaderEpoch = r.nextInt(20) == 0 ? r.nextInt(4) - 2 : EPOCH;
@@ -180,16 +192,22 @@ final class Appends {
         p.add("append_producers", seed, cfg, o.toByteArray());
     }
 
-    /** Records of a control batch: type and version in the key, version and coordinator epoch in the value. */
+    /**
+     * Records of a control batch: type and version in the key, version and coordinator epoch in the
+     * value.
+     */
     private static byte[] markers(Random r, int count) {
         ByteArrayOutputStream o = new ByteArrayOutputStream();
         for (int i = 0; i < count; i++) {
             V2Record x = new V2Record();
             x.offsetDelta = i;
-            x.key = short2(r, r.nextInt(8) == 0 ? r.nextInt(4) - 1 : 0, r.nextInt(5) == 0 ? r.nextInt(10) - 2 : r.nextInt(2));
+            x.key = short2(r, r.nextInt(8) == 0 ? r.nextInt(4) - 1 : 0,
+                r.nextInt(5) == 0 ? r.nextInt(10) - 2 : r.nextInt(2));
             int version = r.nextInt(5) == 0 ? r.nextInt(4) - 1 : 0;
-            byte[] epoch = ByteBuffer.allocate(4).putInt(r.nextInt(6) == 0 ? r.nextInt(4) - 3 : r.nextInt(9)).array();
-            x.value = Bytes.cat(ByteBuffer.allocate(2).putShort((short) version).array(), epoch, tags(r));
+            byte[] epoch = ByteBuffer.allocate(4)
+                .putInt(r.nextInt(6) == 0 ? r.nextInt(4) - 3 : r.nextInt(9)).array();
+            x.value = Bytes.cat(ByteBuffer.allocate(2).putShort((short) version).array(), epoch,
+                tags(r));
             if (r.nextInt(12) == 0)
                 x.key = r.nextBoolean() ? null : Arrays.copyOf(x.key, r.nextInt(7));
             if (r.nextInt(12) == 0)
@@ -200,7 +218,8 @@ final class Appends {
     }
 
     private static byte[] short2(Random r, int version, int type) {
-        byte[] key = ByteBuffer.allocate(4).putShort((short) version).putShort((short) type).array();
+        byte[] key = ByteBuffer.allocate(4).putShort((short) version).putShort((short) type)
+            .array();
         return r.nextInt(10) == 0 ? Bytes.cat(key, tags(r)) : key;
     }
 
@@ -223,7 +242,8 @@ final class Appends {
         long seed = p.seed("append_offsets", i);
         Random r = new Random(seed);
         String origin = Control.ORIGINS[r.nextInt(4)];
-        long[] edges = {0, 1, Integer.MAX_VALUE, 1L << 31, (1L << 32) - 1, 1L << 62, Long.MAX_VALUE, -1, -5};
+        long[] edges = {0, 1, Integer.MAX_VALUE, 1L << 31, (1L << 32) - 1, 1L << 62,
+            Long.MAX_VALUE, -1, -5};
         long start = Math.max(0, edges[r.nextInt(6)] + r.nextInt(5) - 2);
         ObjectNode cfg = Pass.cfg().put("origin", origin).put("first_offset", start);
         ByteArrayOutputStream o = new ByteArrayOutputStream();
@@ -236,9 +256,14 @@ final class Appends {
             b.leaderEpoch = EPOCH;
             b.baseOffset = origin.equals("CLIENT") ? 0 : offset;
             if (r.nextInt(2) == 0)
-                b.lastOffsetDelta = new int[]{-5, -1, 0, 9, Integer.MAX_VALUE, Integer.MIN_VALUE, Integer.MAX_VALUE - 3}[r.nextInt(7)];
-            o.writeBytes(r.nextInt(8) == 0 ? Built.batch(r.nextInt(2), CompressionType.NONE, offset, Content.records("one", r, 1), Built.Producer.PLAIN) : b.build());
-            offset = r.nextInt(4) == 0 ? edges[r.nextInt(edges.length)] : offset + 1 + (r.nextInt(2) == 0 ? Integer.MAX_VALUE : r.nextInt(9));
+                b.lastOffsetDelta = new int[]{-5, -1, 0, 9, Integer.MAX_VALUE, Integer.MIN_VALUE,
+                    Integer.MAX_VALUE - 3}[r.nextInt(7)];
+            o.writeBytes(r.nextInt(8) == 0
+                ? Built.batch(r.nextInt(2), CompressionType.NONE, offset,
+                    Content.records("one", r, 1), Built.Producer.PLAIN)
+                : b.build());
+            offset = r.nextInt(4) == 0 ? edges[r.nextInt(edges.length)]
+                : offset + 1 + (r.nextInt(2) == 0 ? Integer.MAX_VALUE : r.nextInt(9));
             if (!origin.equals("REPLICATION") && !origin.equals("RAFT_LEADER"))
                 break;
         }

@@ -26,7 +26,8 @@ public final class GenerateCommand {
         int number = 0;
         try (OutputStream to = Json.create(out)) {
             for (long pass = 0; pass < PASSES && (left > 0 || wanted < 0); pass++) {
-                List<Case> cases = Pass.of(seed * PASSES + pass, pass == 0).stream().filter(c -> c.family().startsWith(families)).toList();
+                List<Case> cases = Pass.of(seed * PASSES + pass, pass == 0).stream()
+                    .filter(c -> c.family().startsWith(families)).toList();
                 if (cases.isEmpty())
                     break;
                 if (wanted >= 0 && cases.size() > left)

@@ -28,7 +28,9 @@ final class StatedLengths {
                 Random r = new Random(seed);
                 one(p, seed, r, rebuilt, length(r));
             }
-        for (CompressionType c : new CompressionType[]{CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4})
+        CompressionType[] codecs =
+            {CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4};
+        for (CompressionType c : codecs)
             for (int size : new int[]{LONGEST + 1, LONGEST + 2})
                 wrapper(p, c, size);
         if (!first)
@@ -64,7 +66,8 @@ final class StatedLengths {
         }
         V2Batch b = Content.good(r, c, count);
         b.body = Codec.compress(c, 2, o.toByteArray());
-        ObjectNode cfg = Pass.cfg().put("target", !rebuilt ? "producer" : c == CompressionType.GZIP ? "lz4" : "gzip");
+        ObjectNode cfg = Pass.cfg().put("target",
+            !rebuilt ? "producer" : c == CompressionType.GZIP ? "lz4" : "gzip");
         if (r.nextInt(6) == 0)
             cfg.put("to_magic", r.nextInt(2));
         p.add("stated_length", seed, cfg, b.build());
@@ -74,8 +77,11 @@ final class StatedLengths {
     private static void wrapper(Pass p, CompressionType c, int size) {
         long seed = p.seed("stated_length", c, size);
         Random r = new Random(seed);
-        byte[] inner = new LegacyMessage(1, 0, Content.NOW, Content.text(r, 4), Content.text(r, 9)).size(size).build();
-        LegacyMessage outer = new LegacyMessage(1, 0, Content.NOW, null, Codec.compress(c, 1, inner)).attributes(c.id);
+        byte[] inner = new LegacyMessage(1, 0, Content.NOW, Content.text(r, 4), Content.text(r, 9))
+            .size(size).build();
+        LegacyMessage outer =
+            new LegacyMessage(1, 0, Content.NOW, null, Codec.compress(c, 1, inner))
+                .attributes(c.id);
         p.add("stated_length", seed, Pass.cfg(), outer.build());
     }
 

@@ -71,7 +71,8 @@ final class DoorRules {
             obeys(good).strictAccepts(),
             breaks(Samples.batch(b -> b.baseOffset = 1)).strictRefuses("10", INVALID_RECORD));
         g.rule("11", "replica-epoch-ahead", "analyze",
-            obeys(good).set("origin", "REPLICATION").set("first_offset", 0).showsValidBytes(good.length).strictAccepts(),
+            obeys(good).set("origin", "REPLICATION").set("first_offset", 0)
+                .showsValidBytes(good.length).strictAccepts(),
             // skipped, so nothing is left to append; that is no error
             breaks(next).set("origin", "REPLICATION").showsValidBytes(0).strictAccepts());
         g.rule("12", "fields-out-of-bounds", "analyze",
@@ -88,8 +89,10 @@ final class DoorRules {
             breaks(Samples.batch(b -> b.attributes = 5)).strictRefuses("S6", 76));
         byte[] second = Samples.batch(b -> b.baseOffset = 1);
         g.rule("16", "offsets-out-of-order", "analyze",
-            obeys(Bytes.cat(good, second)).set("origin", "REPLICATION").set("first_offset", 0).strictAccepts(),
-            breaks(Bytes.cat(good, good)).set("origin", "REPLICATION").set("first_offset", 0).strictRefuses("S9", INVALID_RECORD));
+            obeys(Bytes.cat(good, second)).set("origin", "REPLICATION").set("first_offset", 0)
+                .strictAccepts(),
+            breaks(Bytes.cat(good, good)).set("origin", "REPLICATION").set("first_offset", 0)
+                .strictRefuses("S9", INVALID_RECORD));
     }
 
     /** A batch of magic 2 that ends before its last offset delta does. */

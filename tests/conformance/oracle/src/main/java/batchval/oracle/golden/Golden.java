@@ -30,7 +30,10 @@ public final class Golden {
         Findings.write(g);
     }
 
-    /** Writes one rule's file. stage: request, analyze, validate, or append (the whole way into a log), "log" for findings. */
+    /**
+     * Writes one rule's file. stage: request, analyze, validate, or append (the whole way into a
+     * log), "log" for findings.
+     */
     void rule(String id, String slug, String stage, Line... lines) {
         try (ByteArrayOutputStream o = new ByteArrayOutputStream()) {
             for (Line line : List.of(lines))

@@ -41,7 +41,8 @@ final class ValidatorRules {
             breaks(new byte[0]).strictRefuses("5", INVALID_RECORD));
         g.rule("19", "validator-more-than-one-batch", "validate",
             obeys(good).strictAccepts(),
-            breaks(Bytes.cat(good, good)).set("origin", "COORDINATOR").strictRefuses("19", INVALID_RECORD));
+            breaks(Bytes.cat(good, good)).set("origin", "COORDINATOR")
+                .strictRefuses("19", INVALID_RECORD));
         g.rule("21", "batch-magic-differs", "validate",
             obeys(Bytes.cat(Samples.message(1, 0).build(), Samples.message(1, 1).build())).strictRefuses("6", INVALID_RECORD),
             breaks(Bytes.cat(Samples.message(1, 0).build(), Samples.message(0, 1).build())).strictRefuses("6", INVALID_RECORD));
