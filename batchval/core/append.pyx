@@ -302,6 +302,7 @@ cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *po
     cdef Producers all
     cdef size_t at = 0
     cdef int64_t first_offset, base, records = 0
+    cdef int32_t left
     cdef bint accepted = True, names_first
     v.late = True
     v.kept = True
@@ -337,8 +338,11 @@ cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *po
         v.out_of_memory = True
         return False
     at = 0
-    while (accepted and at < <size_t>v.valid_bytes
+    # a buffer that changes meanwhile may hold more batches than the table has places for
+    left = v.batches
+    while (accepted and left > 0 and at < <size_t>v.valid_bytes
             and next_batch(p + at, v.valid_bytes - at, &b) == BATCH):
+        left -= 1
         v.error_batch = at
         if b.magic == 2 and has_fields(&b):
             accepted = append_batch(&b, attributes_of(&b) & CONTROL_BIT, &all, d, policy, scratch,
