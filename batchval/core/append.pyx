@@ -248,9 +248,11 @@ cdef inline bint note_epoch(int32_t epoch, int64_t base_offset, Verdict *v) noex
 
 
 cdef inline bint fits_segment(int64_t base, int64_t last_offset, Verdict *v) noexcept nogil:
-    """LogSegment.append: an index holds offsets as 32 bits above the segment's base offset."""
+    """LogSegment.append: an index holds offsets as 32 bits above the segment's base offset. And the
+    log's end, one above the last offset, is an offset (UnifiedLog.updateLogEndOffset).
+    """
     cdef int64_t above = <int64_t>(<uint64_t>last_offset - <uint64_t>base)
-    if 0 <= above <= 0x7FFFFFFF:
+    if 0 <= above <= 0x7FFFFFFF and last_offset != LARGEST_OFFSET:
         return True
     return broker_fails(v, OFFSETS_OUTSIDE_SEGMENT, S9, reasons.SEGMENT_RANGE, last_offset, base)
 
@@ -278,8 +280,11 @@ cdef bint judge_assigned(const uint8_t *p, const Door *d, const Policy *policy, 
         if not append_batch(&b, not v.rebuild and attributes_of(&b) & CONTROL_BIT, &all, d, policy,
                 scratch, v):
             return False
-    return fits_segment(d.first_offset,
-            <int64_t>(<uint64_t>d.first_offset + <uint64_t><int64_t>v.records_count - 1), v)
+    if not fits_segment(d.first_offset,
+            <int64_t>(<uint64_t>d.first_offset + <uint64_t><int64_t>v.records_count - 1), v):
+        return False
+    v.late = False
+    return True
 
 
 cdef inline int64_t last_offset_of(const Entry *b) noexcept nogil:

@@ -13,7 +13,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
-from batchval.core.append cimport judge_assigned, judge_kept, keeps_offsets
+from batchval.core.append cimport LARGEST_OFFSET, judge_assigned, judge_kept, keeps_offsets
 from batchval.core.bytes cimport be16
 from batchval.core.claims cimport (
     AGAINST_CLAIMS, CLAIMED_RECORDS, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED,
@@ -51,7 +51,7 @@ cdef inline bint is_plain(const BatchHeader *h, size_t n, const Door *d, const P
         return False
     if h.records_count <= 0 or h.last_offset_delta != h.records_count - 1:
         return False
-    if d.leader_epoch < 0 or d.first_offset < 0:
+    if d.leader_epoch < 0 or d.first_offset < 0 or d.first_offset > LARGEST_OFFSET - h.records_count:
         return False
     return h.producer_id <= NO_PRODUCER_ID or (
             h.base_sequence >= 0 and h.producer_epoch >= NO_PRODUCER_EPOCH)

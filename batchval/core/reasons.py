@@ -44,7 +44,7 @@ REASONS: dict[str, str] = {
     "MARKER_TYPE": "control type {a}: a producer's marker is 0 (abort) or 1 (commit)",
     "MARKER_VALUE": "a transaction marker's value has {a} bytes, or a version below 0; it takes 6 bytes",
     "MARKER_ORIGIN": "a transaction marker of producer id {a} from a raft leader",
-    "SEGMENT_RANGE": "the last offset {a} does not fit a segment whose base offset is {b}",
+    "SEGMENT_RANGE": "the last offset {a} does not fit a segment whose base offset is {b}, or is the largest of all",
     # records of magic 2
     "RECORD_CUT_OFF": "record {i}: the batch ends inside it",
     "RECORD_LENGTH_VARINT": "record {i}: its length is a varint of more than 5 bytes",

@@ -80,6 +80,7 @@ class LogValidator:
         now_ms: int | None = None,
         origin: _Origin = "CLIENT",
         produce_version: int = 9,
+        first_offset: int = 0,
         leader_epoch: int = 0,
         to_magic: int = 2,
         claims: _Claims | Sequence[_Claims | None] | None = None,

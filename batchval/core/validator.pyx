@@ -127,6 +127,7 @@ cdef class Rejudge:
     cdef object now_ms
     cdef object origin
     cdef int produce_version
+    cdef int64_t first_offset
     cdef int leader_epoch
     cdef int to_magic
     cdef object claims
@@ -147,7 +148,8 @@ cdef class Rejudge:
                 f"but its buffer has only {len(data)} bytes now")
         return validator.check(
             data[start:start + length], now_ms=self.now_ms, origin=self.origin,
-            produce_version=self.produce_version, leader_epoch=self.leader_epoch, to_magic=self.to_magic, claims=claims)
+            produce_version=self.produce_version, first_offset=self.first_offset,
+            leader_epoch=self.leader_epoch, to_magic=self.to_magic, claims=claims)
 
 
 @cython.final
@@ -379,7 +381,7 @@ cdef class LogValidator:
 
     @cython.boundscheck(True)  # tuples come from the caller
     def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT", int produce_version=9,
-            int leader_epoch=0, int to_magic=2, claims=None):
+            first_offset=0, int leader_epoch=0, int to_magic=2, claims=None):
         """A whole produce request in one call: ``check`` for each range of the buffer, one row each.
 
         ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64
@@ -401,7 +403,7 @@ cdef class LogValidator:
         cdef Rejudge again
         cdef ClaimsCall one_call
         cdef ClaimsCall *calls = NULL
-        self.open_door(&d, now_ms, origin, produce_version, 0, leader_epoch, to_magic)
+        self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if d.profile == LOG_PROFILE:
             if ranges is not None:
                 raise BatchvalError("with the log profile every batch is judged: check_batches, or no ranges")
@@ -476,6 +478,7 @@ cdef class LogValidator:
             again.now_ms = now_ms
             again.origin = origin
             again.produce_version = produce_version
+            again.first_offset = d.first_offset
             again.leader_epoch = leader_epoch
             again.to_magic = to_magic
             again.claims = claims
@@ -559,6 +562,8 @@ cdef class LogValidator:
         its size.
         """
         cdef ValidationResult built = ValidationResult.__new__(ValidationResult)
+        if d.strict and result.v.found & d.refuse & S7_BIT:
+            return 0  # a stream that Kafka reads in another way: what would be built is not known
         built.v = result.v
         built.v.rule = 0
         self.assign(built, p, result.v.valid_bytes, own, None, view, d, scratch, True)

