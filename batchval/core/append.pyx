@@ -252,7 +252,7 @@ cdef inline bint fits_segment(int64_t base, int64_t last_offset, Verdict *v) noe
     log's end, one above the last offset, is an offset (UnifiedLog.updateLogEndOffset).
     """
     cdef int64_t above = <int64_t>(<uint64_t>last_offset - <uint64_t>base)
-    if 0 <= above <= 0x7FFFFFFF and last_offset != LARGEST_OFFSET:
+    if 0 <= above <= 0x7FFFFFFF and base <= last_offset < LARGEST_OFFSET:
         return True
     return broker_fails(v, OFFSETS_OUTSIDE_SEGMENT, S9, reasons.SEGMENT_RANGE, last_offset, base)
 

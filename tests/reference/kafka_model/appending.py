@@ -101,7 +101,7 @@ def _note_epoch(epoch: int, base_offset: int) -> None:
 
 
 def _require_segment(base: int, last_offset: int) -> None:
-    if not 0 <= i64(last_offset - base) <= _MOST_ABOVE_BASE or last_offset == 2**63 - 1:
+    if not 0 <= i64(last_offset - base) <= _MOST_ABOVE_BASE or not base <= last_offset < 2**63 - 1:
         raise JavaError("offset overflow", rule=Rule.OFFSETS_OUTSIDE_SEGMENT)
 
 
@@ -152,7 +152,7 @@ def keep(buffer: bytes, valid_bytes: int, origin: AppendOrigin, log_end: int, li
         producers.append(batch, batch.is_control)
     last_offset = stored[-1].last_offset
     base = log_end
-    if not 0 <= i64(last_offset - base) <= _MOST_ABOVE_BASE or last_offset == 2**63 - 1:
+    if not 0 <= i64(last_offset - base) <= _MOST_ABOVE_BASE or not base <= last_offset < 2**63 - 1:
         base = first_offset if first.magic == 2 else max(base, last_offset - _MOST_ABOVE_BASE)
     _require_segment(base, last_offset)
     return Kept(
