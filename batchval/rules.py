@@ -106,7 +106,8 @@ class Rule(Enum):
     )
     OFFSETS_OUTSIDE_SEGMENT = _Fact(
         "47", "offsets-outside-segment", _E.UNKNOWN_SERVER_ERROR, "p",
-        "the last offset is below the base offset of the segment, more than 2^31 - 1 above it, or 2^63 - 1",
+        "the last offset is below the base offset of the segment, more than 2^31 - 1 above it, or "
+        "2^63 - 1",
     )
 
     S1 = _Fact("S1", "unused-attribute-bits", _E.INVALID_RECORD, "p", "a client set one of the attribute bits 6-15")

@@ -51,7 +51,9 @@ cdef inline bint is_plain(const BatchHeader *h, size_t n, const Door *d, const P
         return False
     if h.records_count <= 0 or h.last_offset_delta != h.records_count - 1:
         return False
-    if d.leader_epoch < 0 or d.first_offset < 0 or d.first_offset > LARGEST_OFFSET - h.records_count:
+    if d.leader_epoch < 0 or d.first_offset < 0:
+        return False
+    if d.first_offset > LARGEST_OFFSET - h.records_count:
         return False
     return h.producer_id <= NO_PRODUCER_ID or (
             h.base_sequence >= 0 and h.producer_epoch >= NO_PRODUCER_EPOCH)
