@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from batchval.core.layout import LOG_OVERHEAD, MAGIC
 from tests.conformance import oracle
 
 __all__ = ["OUT_OF_MEMORY", "SKIPPED", "Answered", "Kafka"]
@@ -43,17 +44,23 @@ class Answered(NamedTuple):
         """Return whether Java's heap ended before Kafka's reading."""
         return OUT_OF_MEMORY in (self.request, self.analyze, self.validate)
 
-    def appended(self, origin: str) -> int:
+    def appended(self, origin: str, batch: bytes) -> int:
         """Return the code with which Kafka's log refuses the batch, 0 if it appends it.
 
-        Only a client's request passes ProduceRequest.validateRecords, and LogValidator sees only
-        what clients and coordinators append (UnifiedLog.appendAsLeader, appendAsFollower).
+        UnifiedLog.append returns before LogValidator where no whole batch is left. Only a client's
+        request passes ProduceRequest.validateRecords, and LogValidator sees only what clients and
+        coordinators append (UnifiedLog.appendAsLeader, appendAsFollower).
         """
         stages = [self.request] if origin == "CLIENT" else []
         stages.append(self.analyze)
-        if origin in ("CLIENT", "COORDINATOR"):
+        if origin in ("CLIENT", "COORDINATOR") and holds_batch(batch):
             stages += [self.validate, self.resize]
         return next((code for code in stages if code), 0)
+
+
+def holds_batch(data: bytes) -> bool:
+    """Return whether the bytes start with a batch that is whole by its size field."""
+    return len(data) > MAGIC and LOG_OVERHEAD + int.from_bytes(data[8:LOG_OVERHEAD], "big") <= len(data)
 
 
 class Kafka:

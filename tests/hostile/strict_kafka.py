@@ -96,7 +96,7 @@ class Judge:
         arguments = {name: cfg[name] for name in ("origin", "leader_epoch", "to_magic", "first_offset")}
         arguments["now_ms"] = cfg["now"]
         whole = {**arguments, "produce_version": cfg["produce_version"]}
-        refused = answer.appended(cfg["origin"])
+        refused = answer.appended(cfg["origin"], batch)
         unsized = 0 if refused == answer.resize else refused
 
         checked = strict.check(batch, **whole)
