@@ -249,6 +249,8 @@ def wrap(style: Style, name: str, source: str, added: set[int]) -> str:
         head, rest = line[:cut].rstrip(), line[cut:].lstrip()
         if body.startswith(("- ", "* ", "+ ")):
             prefix += "  "
+        elif name.endswith(".md"):
+            prefix = prefix.replace("*", " ")  # an item's mark, where C repeats its own
         one_line = body.startswith('"""') and rest.endswith('"""')
         if one_line:
             rest = rest.removesuffix('"""').rstrip()

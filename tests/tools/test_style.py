@@ -326,6 +326,12 @@ def test_the_rest_goes_to_the_next_line_of_the_paragraph() -> None:
     assert result.split("\n")[4:6] == ["  " + ("word " * 11).strip(), "- next"]
 
 
+def test_the_mark_of_an_item_is_not_repeated() -> None:
+    for mark in ("*", "-"):
+        result = wrapped("a.md", f"{mark} {WORDS.strip()} end\n  goes on\n{mark} next\n")
+        assert [line[:2] for line in result.splitlines()] == [f"{mark} ", "  ", f"{mark} "]
+
+
 def test_code_strings_tables_and_old_lines_are_not_wrapped() -> None:
     long = "x " * 60
     for name, source in (
