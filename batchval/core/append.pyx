@@ -25,10 +25,9 @@ from batchval.core.bytes cimport be16, be32, be64
 from batchval.core.frames cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header
 from batchval.core.layout cimport *
-from batchval.core.records cimport Checks
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy, Verdict, attributes_of, broker_fails, refuse
-from batchval.core.walks cimport fill_checks, read_records
+from batchval.core.walks cimport read_records
 
 cdef enum:
     NO_PRODUCER_ID = -1
@@ -209,13 +208,9 @@ cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v,
 cdef bint read_marker(const Entry *b, const BatchHeader *h, const Door *d, const Policy *policy,
         Scratch *scratch, Verdict *v, int32_t *coordinator_epoch) noexcept nogil:
     """The first record of a control batch. Kafka reads all of a compressed batch for it."""
-    cdef Checks c
     cdef Stream s
     cdef int status
-    fill_checks(&c, d, policy)
-    c.max_body = d.largest_record
-    c.check_records = False
-    if not read_records(b.p, b.size, 1, &c, d, scratch, v):
+    if not read_records(b.p, b.size, 1, d, policy, scratch, v):
         return False
     if attributes_of(b) & CODEC_MASK == NONE:
         return take_marker(b.p + RECORDS, b.p + b.size, v, coordinator_epoch)
@@ -303,7 +298,6 @@ cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *po
         Scratch *scratch, Verdict *v) noexcept nogil:
     """The batches p[0:v.valid_bytes]. On acceptance the verdict says what their headers say."""
     cdef Entry b
-    cdef Checks c
     cdef Producers all
     cdef size_t at = 0
     cdef int64_t first_offset, base, records = 0
@@ -319,10 +313,7 @@ cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *po
     if not names_first or first_offset < 0:
         first_offset = last_offset_of(&b)
     if first_offset < d.first_offset:
-        fill_checks(&c, d, policy)
-        c.max_body = d.largest_record
-        c.check_records = False
-        if not read_records(p, n, NAMED_OFFSETS, &c, d, scratch, v):
+        if not read_records(p, n, NAMED_OFFSETS, d, policy, scratch, v):
             return False
         v.error_batch = 0
         return broker_fails(v, OFFSET_BELOW_LOG_END, S9, reasons.BELOW_LOG_END, first_offset,

@@ -14,13 +14,13 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from batchval.core cimport reasons
+from batchval.core.append cimport keeps_offsets
 from batchval.core.bytes cimport be32, be64
 from batchval.core.header cimport BATCH, NO_MORE, Entry, next_batch, next_claimed_batch
 from batchval.core.layout cimport *
-from batchval.core.records cimport Checks
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy, Verdict, attributes_of, broker_fails, refuse, refuse_batch_rule
-from batchval.core.walks cimport fill_checks, judge_checksum, read_records
+from batchval.core.walks cimport judge_checksum, read_records
 
 cdef enum:
     ALL_RECORDS = 0x7FFFFFFFFFFFFFFF  # for the text of OffsetsOutOfOrderException
@@ -85,7 +85,6 @@ cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy 
     cdef bint in_order = True, skipping = False
     cdef int64_t odd_offset = 0, odd_before = 0
     cdef int codec = NONE
-    cdef Checks c
     v.valid_bytes = 0
     v.source = NONE
     while True:
@@ -118,11 +117,8 @@ cdef bint judge_batches(const uint8_t *p, size_t n, const Door *d, const Policy 
             if codec:
                 v.source = codec
         # offsets are assigned elsewhere for these two, so here they must ascend
-        if not in_order and (d.origin == REPLICATION or d.origin == RAFT_LEADER):
-            fill_checks(&c, d, policy)
-            c.max_body = d.largest_record
-            c.check_records = False
-            if not read_records(p, n, ALL_RECORDS, &c, d, scratch, v):
+        if not in_order and keeps_offsets(d):
+            if not read_records(p, n, ALL_RECORDS, d, policy, scratch, v):
                 return False
             v.error_batch = at
             return broker_fails(v, OFFSETS_OUT_OF_ORDER, S9, reasons.LAST_OFFSET_ORDER, odd_offset, odd_before)

@@ -6,7 +6,7 @@
 A no says nothing: ``LogValidator.check`` is to be asked then.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release
+from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int64_t, uint8_t
 from libc.string cimport memcpy
@@ -93,12 +93,12 @@ def settled_by_claims(LogValidator validator, batch, tag, int64_t now_ms, int pr
     cdef ClaimsCall call
     call.policy = TRUST_CLAIMS
     call.tagged = True
-    take_buffer(tag, &tag_view, PyBUF_SIMPLE)
+    take_buffer(tag, &tag_view)
     call.tag_size = tag_view.len
     if tag_view.len == TAG_SIZE:
         memcpy(call.tag, tag_view.buf, TAG_SIZE)
     PyBuffer_Release(&tag_view)
-    take_buffer(batch, &view, PyBUF_SIMPLE)
+    take_buffer(batch, &view)
     try:
         return bool(rests(
                 validator, <const uint8_t *>view.buf, view.len, now_ms, produce_version, &call))

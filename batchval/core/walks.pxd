@@ -17,8 +17,8 @@ cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint estimate(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch,
         Verdict *v) noexcept nogil
-cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Checks *c, const Door *d,
-        Scratch *scratch, Verdict *v) noexcept nogil
+cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Door *d,
+        const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint judge_unopened(const Entry *b, Verdict *v) noexcept nogil
 cdef bint judge_at_rest(const Entry *entry, const Door *d, const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil

@@ -226,15 +226,19 @@ cdef bint read_first(const Entry *b, int32_t most, const Checks *c, const Door *
     return take(answer, &f, 2, v)
 
 
-cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Checks *c, const Door *d,
-        Scratch *scratch, Verdict *v) noexcept nogil:
+cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Door *d,
+        const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
     """MemoryRecords.records(), up to ``most`` of them: Kafka names their offsets in the text of an
     exception. What does not parse is thrown instead. Compressed records are read batch by batch,
     uncompressed ones one by one."""
+    cdef Checks c
     cdef Entry b
     cdef size_t at = 0
     cdef int found
     cdef int64_t left = most, count
+    fill_checks(&c, d, policy)
+    c.max_body = d.largest_record
+    c.check_records = False
     while left > 0:
         found = next_batch(p + at, n - at, &b)
         if found == NO_MORE:
@@ -244,14 +248,14 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Checks *c
             return refuse_batch_rule(v, found, &b)
         count = 0
         if b.magic < 2:
-            if not estimate_messages(&b, c, d, False, scratch, v, left, &count):
+            if not estimate_messages(&b, &c, d, False, scratch, v, left, &count):
                 return False
         else:
             if b.size >= RECORDS:
                 count = be32(b.p + RECORDS_COUNT)
             if count > left and attributes_of(&b) & CODEC_MASK == NONE:
-                return read_first(&b, <int32_t>left, c, d, scratch, v)
-            if not estimate(&b, c, d, False, scratch, v):
+                return read_first(&b, <int32_t>left, &c, d, scratch, v)
+            if not estimate(&b, &c, d, False, scratch, v):
                 return False
         left -= count
         at += b.size
