@@ -2,6 +2,7 @@
 
 import pytest
 
+from batchval import compression
 from tests.conformance import oracle
 
 
@@ -14,3 +15,12 @@ def kafka():
     except oracle.OracleUnavailable as error:
         pytest.skip(str(error))
     return oracle
+
+
+@pytest.fixture(params=compression.PROVIDERS)
+def provider(request):
+    """Each codec provider in turn; returns its name."""
+    before = compression.provider()
+    compression.use(request.param)
+    yield request.param
+    compression.use(before)

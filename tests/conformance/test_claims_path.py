@@ -5,20 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from batchval import compression
 from batchval.core.columns import scan_batches
 from tests.conformance import claims_path
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 GOLDEN = sorted((FIXTURES / "golden").rglob("cases.jsonl"))
-
-
-@pytest.fixture(params=compression.PROVIDERS)
-def provider(request):
-    before = compression.provider()
-    compression.use(request.param)
-    yield request.param
-    compression.use(before)
 
 
 def test_golden_cases(provider):

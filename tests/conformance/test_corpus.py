@@ -36,14 +36,6 @@ HOSTILE = (
 )
 
 
-@pytest.fixture(params=compression.PROVIDERS)
-def provider(request):
-    before = compression.provider()
-    compression.use(request.param)
-    yield request.param
-    compression.use(before)
-
-
 def ask(case, mode):
     """The whole door's answer, with the bytes that would be appended."""
     cfg = case["cfg"]

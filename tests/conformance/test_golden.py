@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from batchval import compression
 from batchval.cli.cases import compare, read_cases
 from batchval.rules import Rule
 
@@ -19,14 +18,6 @@ CASES = list(read_cases([GOLDEN]))
 
 def of(rule):
     return [case for case in CASES if case["rule"]["id"] == rule.id]
-
-
-@pytest.fixture(params=compression.PROVIDERS)
-def provider(request):
-    before = compression.provider()
-    compression.use(request.param)
-    yield request.param
-    compression.use(before)
 
 
 def test_a_folder_for_every_rule_and_no_other():

@@ -9,7 +9,6 @@ from collections import Counter
 
 import pytest
 
-from batchval import compression
 from batchval.cli.cases import STAGES, compare, policy_of, read_cases
 from batchval.core.validator import LogValidator
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
@@ -18,14 +17,6 @@ from tests.conformance import corpus, fresh, oracle
 
 OLDER = list(corpus.VERSION_FILES)
 SAMPLES = {version: list(read_cases([file])) for version, file in corpus.VERSION_FILES.items()}
-
-
-@pytest.fixture(params=compression.PROVIDERS)
-def provider(request):
-    before = compression.provider()
-    compression.use(request.param)
-    yield request.param
-    compression.use(before)
 
 
 def append(case, mode):
