@@ -1,99 +1,193 @@
-"""Where the instructions of a small batch go: callgrind's counts, which no neighbour can disturb.
+"""Count the instructions that the core spends on a batch, with callgrind.
 
-    python bench/validation/instructions.py [CELL…]     e.g. v2-none-1-100 v2-lz4-1-100; needs valgrind
+    python bench/validation/instructions.py [CELL…]           e.g. v2-none-1-100 v2-lz4-1-100
+    python bench/validation/instructions.py --against TREE    every cell, in two built source trees
 
-Counts what check_ranges and scan_batches spend in the core on 100 copies of one batch, and what the C prototype spends
-on the same bytes: instructions a batch, by function. The Python call around is not in it. Times of rows like these move
-by a factor of two with the core's state; counts do not. valgrind shows programs an AVX2 processor, so wider kernels are
-not what it counts.
+Needs valgrind. What else runs on the machine does not change the counts.
+
+Without ``--against``: what check_ranges and scan_batches spend on 100 copies of one batch, and what
+the C prototype spends on the same bytes, by function. With it: one call of each operation that the
+bench measures, here and there; exit code 1 if a ratio is above ``--most``. A call counts from the
+extension's entry to its return; the interpreter around it does not.
+
+Times of rows like these move by a factor of two with the core's state; counts do not. valgrind
+shows programs an AVX2 processor, so wider kernels are not what it counts.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import batches
 import cells
 import native
 
-WARM, COUNTED = 2, 20
-OURS = """
+CALLS = 2  # of each cell; the last one counts, when scratch memory is warm
+JOB = """
 import sys
 sys.path[:0] = sys.argv[1:3]
+import batchval  # of that tree, before another module adds its own to the path
 import peer_batchval
-with open(sys.argv[3], "rb") as file:
-    job = peer_batchval.OPERATIONS[sys.argv[4]](file.read())
-for _ in range(int(sys.argv[5])):
-    exec(job.statement, job.names)
+for path in sys.argv[5:]:
+    with open(path, "rb") as file:
+        job = peer_batchval.OPERATIONS[sys.argv[3]](file.read())
+    for _ in range(int(sys.argv[4])):
+        exec(job.statement, job.names)
 """
 ROW = re.compile(r"^ *([\d,]+) \([ \d.]+%\)\s+(\S+)")
-# what is counted: a function of the core with all that it calls, and the prototype's that does the same work
-DOORS = {
-    "check_ranges": ("*LogValidator_*judge_ranges", "deep100"),
-    "scan_batches": ("*core_7columns_scan*", "header100"),
+# the extension's entry of each operation: module, and how its symbol ends
+ENTRIES = {
+    "check": ("validator", r"LogValidator_\d+check"),
+    "check_ranges": ("validator", r"LogValidator_\d+check_ranges"),
+    "validate_in_place": ("validator", r"LogValidator_\d+validate"),
+    "scan_batches": ("columns", r"\d+scan_batches"),
+    "validate_messages": ("validator", r"LogValidator_\d+validate_messages_and_assign_offsets"),
 }
+# operations of 100 batches a call that the prototype has too
+PROTOTYPES = {"check_ranges": "deep100", "scan_batches": "header100"}
 
 
-def callgrind(command: list[str], function: str, text: str = "") -> tuple[dict[str, int], str]:
-    """Instructions inside ``function``, by the function that executes them; and callgrind's own file."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out"
-        valgrind = ["valgrind", "--tool=callgrind", f"--toggle-collect={function}", f"--callgrind-out-file={out}"]
-        subprocess.run([*valgrind, *command], input=text, text=True, check=True, capture_output=True, cwd=cells.ROOT)
-        annotate = ["callgrind_annotate", "--auto=no", "--tree=none", "--threshold=100", str(out)]
-        shown = subprocess.run(annotate, check=True, capture_output=True, text=True).stdout
-        return functions(shown), out.read_text()
+def run(function: str, out: Path, command: list[str], text: str = "", *, each: bool = False) -> None:
+    """Count what ``function`` executes, into ``out``; with ``each``, call by call into numbered
+    files.
+    """
+    valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
+    valgrind.append(f"--toggle-collect={function}")
+    if each:
+        valgrind.append(f"--dump-after={function}")
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    subprocess.run(
+        [*valgrind, *command], input=text, text=True, check=True, capture_output=True, cwd=cells.ROOT, env=environment
+    )
 
 
-def functions(annotated: str) -> dict[str, int]:
+def total(out: Path) -> int:
+    """Return the instructions of one of callgrind's files."""
+    found = re.search(r"^totals: (\d+)", out.read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def functions(out: Path) -> dict[str, int]:
+    """Return the same by the function that executes them, without callers of what was counted."""
+    everything = total(out)
+    annotate = ["callgrind_annotate", "--auto=no", "--tree=none", "--threshold=100", str(out)]
+    shown = subprocess.run(annotate, check=True, capture_output=True, text=True).stdout
     counts: dict[str, int] = {}
-    for line in annotated.splitlines():
+    for line in shown.splitlines():
         if (found := ROW.match(line)) and "PROGRAM" not in line:
             name = re.sub(r"^__pyx_\w+?_4core_\d+", "", found[2].rpartition(":")[2].removesuffix("'2"))
-            counts[name] = counts.get(name, 0) + int(found[1].replace(",", ""))
+            executed = int(found[1].replace(",", ""))
+            if executed < everything:
+                counts[name] = counts.get(name, 0) + executed
     return counts
 
 
+def entry(tree: Path, operation: str) -> str:
+    """Return the symbol of an operation's wrapper; Cython numbers them anew in each version."""
+    module, name = ENTRIES[operation]
+    libraries = list((tree / "batchval" / "core").glob(f"{module}.*.so"))
+    if len(libraries) != 1:
+        raise SystemExit(f"{tree} must be a source tree with built extensions, not one with {len(libraries)} {module}")
+    symbols = subprocess.run(["nm", libraries[0]], check=True, capture_output=True, text=True).stdout
+    found = re.search(rf" (__pyx_pw_\S*{name})$", symbols, re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"{libraries[0]} has no {operation}")
+    return found[1]
+
+
+def calls(tree: Path, operation: str, paths: list[Path], folder: Path) -> list[Path]:
+    """Return callgrind's file of the last call of each cell."""
+    files = [str(path) for path in paths]
+    job = [sys.executable, "-c", JOB, str(tree), str(cells.HERE), operation, str(CALLS), *files]
+    run(entry(tree, operation), folder / "out", job, each=True)
+    made = len(list(folder.glob("out.*")))
+    if made == 0 or made % len(paths):
+        raise SystemExit(f"{operation}: {made} calls of {len(paths)} cells")
+    return [folder / f"out.{(i + 1) * made // len(paths)}" for i in range(len(paths))]
+
+
+def totals(tree: Path, operation: str, paths: list[Path]) -> list[int]:
+    """Return the instructions of one call of each cell."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [total(out) for out in calls(tree, operation, paths, Path(folder))]
+
+
 def ours(path: Path, operation: str) -> dict[str, float]:
-    """By difference: what making the job executes falls out."""
-
-    def total(calls: int) -> dict[str, int]:
-        command = [sys.executable, "-c", OURS, str(cells.ROOT), str(cells.HERE), str(path), operation, str(calls)]
-        return callgrind(command, DOORS[operation][0])[0]
-
-    few, many = total(WARM), total(WARM + COUNTED)
-    return {name: (count - few.get(name, 0)) / COUNTED / 100 for name, count in many.items()}
+    """Return the instructions a batch, by function."""
+    with tempfile.TemporaryDirectory() as folder:
+        (out,) = calls(cells.ROOT, operation, [path], Path(folder))
+        return {name: count / 100 for name, count in functions(out).items()}
 
 
 def prototype(path: Path, operation: str) -> dict[str, float]:
     """It runs for a time, not so many times: how often its function was entered stands in callgrind's file."""
-    function = DOORS[operation][1]
-    counts, text = callgrind([str(native.prototype())], function, f"{path}\t{function}\t1\t100000\t0\n")
+    function = PROTOTYPES[operation]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        run(function, out, [str(native.prototype())], f"{path}\t{function}\t1\t100000\t0\n")
+        counts, text = functions(out), out.read_text()
     number = re.search(rf"c?fn=\((\d+)\) {function}$", text, re.MULTILINE)
     assert number is not None
-    calls = sum(int(n) for n in re.findall(rf"^cfn=\({number[1]}\).*\ncalls=(\d+)", text, re.MULTILINE))
-    return {name: count / calls / 100 for name, count in counts.items()}
+    entered = sum(int(n) for n in re.findall(rf"^cfn=\({number[1]}\).*\ncalls=(\d+)", text, re.MULTILINE))
+    return {name: count / entered / 100 for name, count in counts.items()}
 
 
-def main() -> int:
-    if shutil.which("valgrind") is None:
-        print("valgrind is not here", file=sys.stderr)
-        return 2
-    folder = batches.make(cells.BATCHES)
-    for name in sys.argv[1:] or ["v2-none-1-100"]:
-        for operation in DOORS:
+def against(tree: Path, names: list[str], most: float) -> int:
+    """Print each cell's ratio of this tree to ``tree``. Return 1 if one is above ``most``."""
+    worst = 0.0
+    print("| operation | cell | there | here | ratio |\n|---|---|---|---|---|")
+    for operation in ENTRIES:
+        legacy = operation == "validate_messages"
+        every = cells.legacy_cells() if legacy else cells.cells()
+        paths = [cell.path(cells.BATCHES) for cell in every if not names or cell.name in names]
+        if not paths:
+            continue
+        with ThreadPoolExecutor(2) as pool:
+            there, here = pool.map(totals, (tree, cells.ROOT), [operation] * 2, [paths] * 2)
+        for path, a, b in zip(paths, there, here, strict=True):
+            worst = max(worst, b / a)
+            print(f"| {operation} | {path.stem} | {a:,} | {b:,} | {b / a:.3f}{' **above**' * (b / a > most)} |")
+    print(f"\nhighest ratio {worst:.3f}, allowed {most}")
+    return int(worst > most)
+
+
+def by_function(names: list[str]) -> int:
+    for name in names or ["v2-none-1-100"]:
+        for operation in PROTOTYPES:
             for label, count in (("batchval", ours), ("the prototype", prototype)):
-                counts = count(folder / f"{name}.bin", operation)
+                counts = count(cells.BATCHES / f"{name}.bin", operation)
                 print(f"{name}, {operation}, {label}: {sum(counts.values()):.0f} instructions a batch")
                 for function, instructions in sorted(counts.items(), key=lambda item: -item[1]):
                     if instructions >= 2:
                         print(f"    {instructions:7.1f}  {function}")
     return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cells", nargs="*", metavar="CELL")
+    parser.add_argument("--against", type=Path, metavar="TREE", help="another source tree, built for the same Python")
+    parser.add_argument("--most", type=float, default=1.03, help="the highest ratio that is allowed")
+    options = parser.parse_args()
+    known = {cell.name for cell in [*cells.cells(), *cells.legacy_cells()]}
+    if unknown := [name for name in options.cells if name not in known]:
+        parser.error(f"cells are like v2-none-1-100, not {', '.join(unknown)}")
+    if shutil.which("valgrind") is None:
+        print("valgrind is not here", file=sys.stderr)
+        return 2
+    batches.make(cells.BATCHES)
+    if options.against:
+        return against(options.against.resolve(), options.cells, options.most)
+    return by_function(options.cells)
 
 
 if __name__ == "__main__":
