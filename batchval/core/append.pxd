@@ -7,9 +7,6 @@ from batchval.core.layout cimport RAFT_LEADER, REPLICATION
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy, Verdict
 
-cdef enum:
-    LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF  # no log ends after it
-
 cdef inline bint keeps_offsets(const Door *d) noexcept nogil:
     """Whether records are stored as they came: a follower's append, and a Raft leader's."""
     return d.origin == REPLICATION or d.origin == RAFT_LEADER

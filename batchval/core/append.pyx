@@ -22,9 +22,11 @@ from libc.string cimport memset
 
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be16, be32, be64
+from batchval.core.chunked cimport as_read
 from batchval.core.frames cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header
 from batchval.core.layout cimport *
+from batchval.core.records cimport STREAM_PARSER
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy, Verdict, attributes_of, broker_fails, refuse
 from batchval.core.walks cimport read_records
@@ -210,6 +212,8 @@ cdef bint read_marker(const Entry *b, const BatchHeader *h, const Door *d, const
     """The first record of a control batch. Kafka reads all of a compressed batch for it."""
     cdef Stream s
     cdef int status
+    cdef uint8_t *read
+    cdef bint taken
     if not read_records(b.p, b.size, 1, d, policy, scratch, v):
         return False
     if attributes_of(b) & CODEC_MASK == NONE:
@@ -221,7 +225,16 @@ cdef bint read_marker(const Entry *b, const BatchHeader *h, const Door *d, const
         return False
     if status == LIMIT_HIT:
         return refuse(v, S8, INVALID_RECORD, reasons.DECOMPRESSED_LIMIT, <int64_t>d.limit)
-    return take_marker(scratch.arena, scratch.arena + s.delivered, v, coordinator_epoch)
+    if not s.halted:
+        return take_marker(scratch.arena, scratch.arena + s.delivered, v, coordinator_epoch)
+    read = as_read(&s, scratch, attributes_of(b) & CODEC_MASK, 2, b.p + RECORDS, b.size - RECORDS,
+            d.limit, STREAM_PARSER, h.records_count, d.largest_record)
+    if read is NULL:
+        v.out_of_memory = True
+        return False
+    taken = take_marker(read, read + s.delivered, v, coordinator_epoch)
+    free(read)
+    return taken
 
 
 # ---- the append ----------------------------------------------------------------------------------

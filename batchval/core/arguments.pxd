@@ -2,7 +2,7 @@
 
 from cpython.buffer cimport Py_buffer
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.claims cimport ClaimsCall
 from batchval.core.verdict cimport Policy
@@ -56,7 +56,8 @@ cdef object private_bytes(buffer)
 cdef object view_of_bytes(buffer)
 cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *count) except NULL
 cdef int64_t *copy_pairs(ranges, size_t *count) except NULL
-cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size) except -1
+cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size,
+        uint64_t *bytes_in_all) except -1
 cdef int source_number(source) except -2
 cdef int source_of(const uint8_t *p, size_t n) noexcept nogil
 cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1

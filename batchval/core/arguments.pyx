@@ -8,12 +8,12 @@
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_ND, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release,
-    PyObject_GetBuffer,
+    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer,
+    PyBuffer_Release, PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -103,6 +103,8 @@ cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
     """A contiguous buffer of bytes: an array of other items would be judged by the bytes that
     happen to hold them.
     """
+    if PyBytes_CheckExact(buffer) and not writable:
+        return PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
     try:
         PyObject_GetBuffer(buffer, view,
                 PyBUF_ND | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))
@@ -212,25 +214,31 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
         PyBuffer_Release(&view)
 
 
-cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size) except -1:
+cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size,
+        uint64_t *bytes_in_all) except -1:
+    """``bytes_in_all`` becomes the sum of the lengths."""
     cdef size_t i
     if count < 4096:
-        i = pairs_inside(pairs, count, size)
+        i = pairs_inside(pairs, count, size, bytes_in_all)
     else:
         with nogil:
-            i = pairs_inside(pairs, count, size)
+            i = pairs_inside(pairs, count, size, bytes_in_all)
     if i < count:
         raise BatchvalError(
             f"range {i}, {pairs[2 * i + 1]} bytes from {pairs[2 * i]}, is not inside the buffer of {size} bytes")
     return 0
 
 
-cdef size_t pairs_inside(const int64_t *pairs, size_t count, Py_ssize_t size) noexcept nogil:
+cdef size_t pairs_inside(const int64_t *pairs, size_t count, Py_ssize_t size,
+        uint64_t *bytes_in_all) noexcept nogil:
     """How many pairs come before the first that is not inside the buffer."""
     cdef size_t i
+    cdef uint64_t total = 0
     for i in range(count):
         if pairs[2 * i] < 0 or pairs[2 * i + 1] < 0 or pairs[2 * i] > size or pairs[2 * i + 1] > size - pairs[2 * i]:
             return i
+        total += <uint64_t>pairs[2 * i + 1]
+    bytes_in_all[0] = total
     return count
 
 

@@ -8,14 +8,16 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from collections import namedtuple
 
-from batchval.core.arguments cimport is_immutable, take_buffer
+from batchval.core.arguments cimport NOGIL_UNCOMPRESSED, is_immutable, take_buffer
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.fields cimport Record, java_string, read_field, read_record
 from batchval.core.frames cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, copy_unlocked, open_stream, unpack,
 )
-from batchval.core.header cimport BATCH, BatchHeader, Entry, computed_crc, next_claimed_batch, read_header, stored_crc
+from batchval.core.header cimport (
+    BATCH, BatchHeader, Entry, has_right_crc, next_claimed_batch, read_header, stored_crc,
+)
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
     LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
@@ -150,7 +152,12 @@ cdef class RecordBatch:
     @property
     def is_valid(self):
         """Whether the checksum is right."""
-        return stored_crc(&self.entry) == computed_crc(&self.entry)
+        cdef bint right
+        if self.entry.size < NOGIL_UNCOMPRESSED:
+            return has_right_crc(&self.entry)
+        with nogil:
+            right = has_right_crc(&self.entry)
+        return right
 
     cdef int flags(self):
         if self.entry.magic >= 2:

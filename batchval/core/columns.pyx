@@ -553,28 +553,35 @@ def follow(buffer, int64_t largest, *, bint accept_claims_header=False):
     Where ``next`` is ``last``, its size is impossible, or above ``largest`` bytes.
     """
     cdef Py_buffer view
-    cdef const uint8_t *p
-    cdef int64_t last = 0, following, size
-    cdef uint64_t ahead
+    cdef int64_t last = 0, following = 0
     cdef int most = 3 if accept_claims_header else 2
     take_buffer(buffer, &view)
-    p = <const uint8_t *>view.buf
     try:
-        if view.len <= MAGIC or p[MAGIC] > most:
-            return 0, 0
-        while True:
-            size = be32(p + last + BATCH_LENGTH)
-            if not LEGACY_SMALLEST <= size <= largest - LOG_OVERHEAD:
-                return last, last
-            following = last + size + LOG_OVERHEAD
-            if following + MAGIC >= view.len:
-                return last, following
-            ahead = <uint64_t>be64(p + following) - <uint64_t>be64(p + last)
-            if p[following + MAGIC] != p[last + MAGIC] or ahead - 1 >= FAR - 1:
-                return last, following
-            last = following
+        with nogil:
+            follow_sizes(<const uint8_t *>view.buf, view.len, largest, most, &last, &following)
+        return last, following
     finally:
         PyBuffer_Release(&view)
+
+
+cdef void follow_sizes(const uint8_t *p, int64_t n, int64_t largest, int most, int64_t *last,
+        int64_t *following) noexcept nogil:
+    cdef int64_t size
+    cdef uint64_t ahead
+    if n <= MAGIC or p[MAGIC] > most:
+        return
+    while True:
+        size = be32(p + last[0] + BATCH_LENGTH)
+        if not LEGACY_SMALLEST <= size <= largest - LOG_OVERHEAD:
+            following[0] = last[0]
+            return
+        following[0] = last[0] + size + LOG_OVERHEAD
+        if following[0] + MAGIC >= n:
+            return
+        ahead = <uint64_t>be64(p + following[0]) - <uint64_t>be64(p + last[0])
+        if p[following[0] + MAGIC] != p[last[0] + MAGIC] or ahead - 1 >= FAR - 1:
+            return
+        last[0] = following[0]
 
 
 cdef inline bint looks_like_a_batch(const uint8_t *p, size_t left, int most, Entry *b) noexcept nogil:

@@ -23,7 +23,7 @@ from batchval.core.chunked cimport as_read
 from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string_into, read_field, read_record
 from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, copy_unlocked, unpack
-from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header
+from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header, write_header
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
@@ -49,23 +49,29 @@ cdef enum:
 
 # ---- in place ------------------------------------------------------------------------------------------------------
 
-cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp,
-        bint crc_is_right) noexcept nogil:
-    """DefaultRecordBatch.setMaxTimestamp. Writing the attributes loses their unused bits, as it
-    does in Kafka.
-
-    False: there was nothing to write."""
-    cdef uint8_t flags = p[ATTRIBUTES + 1]
-    cdef uint32_t before, crc
-    cdef uint64_t tail = size - RECORDS
-    if (flags & LOG_APPEND_TIME_BIT != 0) == log_append_time and be64(p + MAX_TIMESTAMP) == timestamp:
-        return False
-    before = crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES)
-    flags &= CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+cdef uint32_t put_max_timestamp(uint8_t *p, bint log_append_time, int64_t timestamp) noexcept nogil:
+    """Into the 61 bytes of a header. Return what this does to the checksum, before it is moved over
+    what follows. Writing the attributes loses their unused bits, as it does in Kafka.
+    """
+    cdef uint32_t before = crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES)
+    cdef uint8_t flags = p[ATTRIBUTES + 1] & (
+            CODEC_MASK | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT)
     put_be16(p + ATTRIBUTES, flags | (LOG_APPEND_TIME_BIT if log_append_time else 0))
     put_be64(p + MAX_TIMESTAMP, timestamp)
+    return before ^ crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES)
+
+
+cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp,
+        bint crc_is_right) noexcept nogil:
+    """DefaultRecordBatch.setMaxTimestamp. False: there was nothing to write."""
+    cdef uint32_t crc
+    cdef uint64_t tail = size - RECORDS
+    if ((p[ATTRIBUTES + 1] & LOG_APPEND_TIME_BIT != 0) == log_append_time
+            and be64(p + MAX_TIMESTAMP) == timestamp):
+        return False
+    crc = put_max_timestamp(p, log_append_time, timestamp)
     if crc_is_right and tail >= PATCH_FROM:
-        crc = <uint32_t>be32(p + CRC) ^ crc32c_moved(before ^ crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES), tail)
+        crc = <uint32_t>be32(p + CRC) ^ crc32c_moved(crc, tail)
     else:
         crc = crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES)
     put_be32(p + CRC, <int32_t>crc)
@@ -90,17 +96,17 @@ cdef inline void put_field(uint8_t *to, const uint8_t *p, size_t at, size_t size
     memcpy(to + at, p + at, size)
 
 
-cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_magic,
+cdef void put_assigned(uint8_t *to, const uint8_t *p, int magic, int to_magic,
         bint stamped) noexcept nogil:
     """What was assigned in the batch at ``p``, into the caller's own bytes of it. Of those nothing
     is read.
     """
     put_field(to, p, BASE_OFFSET, 8)
-    if b.magic == 2 and to_magic == 2:
+    if magic == 2 and to_magic == 2:
         put_field(to, p, PARTITION_LEADER_EPOCH, 4)
     if not stamped:
         return
-    if b.magic == 2:
+    if magic == 2:
         put_field(to, p, CRC, 4)
         put_field(to, p, ATTRIBUTES, 2)
         put_field(to, p, MAX_TIMESTAMP, 8)
@@ -108,6 +114,24 @@ cdef void put_assigned(uint8_t *to, const uint8_t *p, const Entry *b, int to_mag
         put_field(to, p, LEGACY_CRC, 4)
         put_field(to, p, LEGACY_ATTRIBUTES, 1)
         put_field(to, p, LEGACY_TIMESTAMP, 8)
+
+
+cdef void assign_header(uint8_t *p, const BatchHeader *h, const Door *d, const Policy *policy,
+        const Verdict *v) noexcept nogil:
+    """``assign_in_place`` for the batch of magic 2 at p whose header and checksum were judged. Its
+    bytes may have changed since: nothing of it is read.
+    """
+    cdef uint8_t[RECORDS] header
+    cdef uint64_t tail = <uint64_t>h.batch_length + LOG_OVERHEAD - RECORDS
+    cdef bint stamped = ((h.attributes & LOG_APPEND_TIME_BIT != 0) != policy.log_append_time
+            or h.max_timestamp != v.max_timestamp)
+    write_header(header, h)
+    put_be64(header, d.first_offset + v.records_count - 1 - h.last_offset_delta)
+    put_be32(header + PARTITION_LEADER_EPOCH, d.leader_epoch)
+    if stamped:
+        put_be32(header + CRC, <int32_t>(h.crc ^ crc32c_moved(
+                put_max_timestamp(header, policy.log_append_time, v.max_timestamp), tail)))
+    put_assigned(p, header, 2, 2, stamped)
 
 
 cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
@@ -130,7 +154,7 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
                 stamped = set_max_timestamp(
                         p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right)
             if to is not NULL:
-                put_assigned(to + at, p + at, &b, d.to_magic, stamped)
+                put_assigned(to + at, p + at, b.magic, d.to_magic, stamped)
             return
         by_message = v.source == NONE and v.target == NONE  # each message or wrapper of the set for itself
         if by_message:
@@ -144,7 +168,7 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
                     p + at, b.size, policy.log_append_time,
                     d.now if policy.log_append_time else timestamp)
         if to is not NULL:
-            put_assigned(to + at, p + at, &b, d.to_magic, stamped)
+            put_assigned(to + at, p + at, b.magic, d.to_magic, stamped)
         at += b.size
 
 

@@ -13,7 +13,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
-from batchval.core.append cimport LARGEST_OFFSET, judge_assigned, judge_kept, keeps_offsets
+from batchval.core.append cimport judge_assigned, judge_kept, keeps_offsets
 from batchval.core.bytes cimport be16
 from batchval.core.claims cimport (
     AGAINST_CLAIMS, CLAIMED_RECORDS, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED,
@@ -40,20 +40,17 @@ cdef enum:
 
 # ---- ordinary batches ----------------------------------------------------------------------------------------------
 
-cdef inline bint is_plain(const BatchHeader *h, size_t n, const Door *d, const Policy *policy) noexcept nogil:
+cdef inline bint is_plain(const BatchHeader *h, size_t n, const Call *call) noexcept nogil:
     """One whole batch by a client of today, of which no header rule has anything to say, and which stays as it is."""
+    cdef const Policy *policy = call.policy
     cdef int codec = h.attributes & CODEC_MASK
     if h.magic != 2 or h.batch_length != <int64_t>n - LOG_OVERHEAD or n > <uint64_t>policy.max_message_bytes:
         return False
-    if d.origin != CLIENT or d.to_magic != 2 or (d.produce_version < 7 and codec == ZSTD) or h.base_offset != 0:
+    if (codec == ZSTD and call.door.produce_version < 7) or h.base_offset != 0:
         return False
     if codec > ZSTD or (policy.target != PRODUCER and policy.target != codec) or h.attributes & CONTROL_BIT:
         return False
-    if h.records_count <= 0 or h.last_offset_delta != h.records_count - 1:
-        return False
-    if d.leader_epoch < 0 or d.first_offset < 0:
-        return False
-    if d.first_offset > LARGEST_OFFSET - h.records_count:
+    if not 0 < h.records_count <= call.plain_records or h.last_offset_delta != h.records_count - 1:
         return False
     return h.producer_id <= NO_PRODUCER_ID or (
             h.base_sequence >= 0 and h.producer_epoch >= NO_PRODUCER_EPOCH)
@@ -113,7 +110,7 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
     ``p[0:n]`` is the batch as it came, its records behind ``header`` bytes; ``h`` is the header of magic 2 to be
     judged, with the crc of the bytes that came. ``trusted`` is NULL where there are no claims to be trusted.
     """
-    if not is_plain(h, n - header + RECORDS, call.door, call.policy):
+    if not is_plain(h, n - header + RECORDS, call):
         return False
     if crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) != h.crc:
         return False
@@ -341,7 +338,7 @@ cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHea
         h.batch_length -= CLAIMS_SIZE
     elif not call.claims.tagged or not read_tag(call.claims.tag, call.claims.tag_size, h.crc, &claims):
         return False
-    if is_plain(h, n - header + RECORDS, call.door, call.policy):
+    if is_plain(h, n - header + RECORDS, call):
         if claims_suffice(p + header, n - header, h, call, &claims):
             if crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) == h.crc:
                 return True
@@ -357,7 +354,7 @@ cdef int judge_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, Bat
     cdef PlainFacts f
     if n >= RECORDS:
         read_header(p, h)
-        if h.attributes & (CODEC_MASK | UNUSED_BITS) == 0 and is_plain(h, n, call.door, call.policy):
+        if h.attributes & (CODEC_MASK | UNUSED_BITS) == 0 and is_plain(h, n, call):
             if crc32c_of(0, p + ATTRIBUTES, n - ATTRIBUTES) == h.crc and not call.claims.tagged:
                 if walk_plain_buffer(p + RECORDS, p + n, h, &call.checks, &f):
                     return PATH_FULL

@@ -64,7 +64,6 @@ cdef enum:
     ZSTD_WINDOW_MAXIMUM = (1 << 27) + 1
     ZSTD_JAVA_SOURCE = 131075  # what Kafka's stream class holds of the input at a time
     ZSTD_JAVA_CHUNK = 16384  # and what it asks for
-    ZSTD_PACKAGE_CHUNK = 131072  # what one call of the package decodes
     ZSTD_RING_LEAST = (2 << 20) + 2 * ZSTD_BLOCK_MAXIMUM + 512  # level 3, as Kafka's producer writes it
 
 
@@ -108,6 +107,13 @@ cdef inline bint deliver(Stream *s, const uint8_t *p, uint64_t n) noexcept nogil
     s.end = p + n
     s.delivered += n
     return n > 0
+
+
+cdef inline void halted(Stream *s) noexcept nogil:
+    """Kafka's stream class answers -1 here, and goes on when it is asked again."""
+    s.soft_end = True
+    s.halted = True
+    s.mislabelled = True
 
 
 cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n, uint64_t limit,
@@ -178,9 +184,6 @@ cdef bint refill(Stream *s) noexcept nogil:
         else:
             brought = refill_zstd_by_package(s)
         spend(s.scratch, room(s.at, s.end) + PIECE_WORK if brought else PIECE_WORK)
-    if s.soft_end:
-        s.halted = True
-        s.mislabelled = True
     if s.keep:
         s.end = s.scratch.arena + s.delivered
         s.at = (s.at if brought else s.end) - unread
@@ -317,7 +320,7 @@ cdef bint refill_snappy(Stream *s) noexcept nogil:
             return damaged(s, reasons.SNAPPY_CUT_OFF, LOST_ABRUPTLY)
         s.source += SNAPPY_HEADER_SIZE
         if memcmp(s.source - SNAPPY_HEADER_SIZE, SNAPPY_HEADER, 8) != 0:
-            s.soft_end = True
+            halted(s)
         elif be32(s.source - 8) < 1:
             return damaged(s, reasons.SNAPPY_HEADER, LOST_ABRUPTLY)
         return False
@@ -440,7 +443,7 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
             return damaged(s, reasons.LZ4_BLOCK_CHECKSUM, ALL_BEFORE)
         s.source += 4
     if n == 0:
-        s.soft_end = True
+        halted(s)
         return False
     if not stored or s.keep:
         p = s.scratch.arena + base
@@ -657,7 +660,7 @@ cdef bint deliver_from_ring(Stream *s, const uint8_t *p, uint64_t n) noexcept no
 
 
 cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
-    """Up to ZSTD_PACKAGE_CHUNK bytes, through Python. The same answers as refill_zstd."""
+    """Up to ZSTD_JAVA_CHUNK bytes, through Python. The same answers as refill_zstd."""
     cdef FrameHeader h
     cdef uint64_t base = s.delivered if s.keep else 0, n
     cdef bint small, grown
@@ -681,14 +684,14 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
             s.state.zstd.in_frame = True
         frame = <object>s.scratch.zstd_frame
         with nogil:  # what there is may be copied
-            grown = arena_reserve(s.scratch, base + ZSTD_PACKAGE_CHUNK)
+            grown = arena_reserve(s.scratch, base + ZSTD_JAVA_CHUNK)
         if not grown:
             return no_memory(s)
         n = frame.readinto(PyMemoryView_FromMemory(
-                <char *>s.scratch.arena + base, ZSTD_PACKAGE_CHUNK, PyBUF_WRITE))
+                <char *>s.scratch.arena + base, ZSTD_JAVA_CHUNK, PyBUF_WRITE))
         if frame.damaged:
             damaged(s, reasons.ZSTD_BLOCK, LOST_ABRUPTLY)
-        elif n < ZSTD_PACKAGE_CHUNK:
+        elif n < ZSTD_JAVA_CHUNK:
             keep_frame(s.scratch, None)
             s.state.zstd.in_frame = False
             if s.state.zstd.whole_size == 0:

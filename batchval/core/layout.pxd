@@ -165,6 +165,9 @@ cdef enum:  # batchval.rules.Rule.number
     L6 = 76
     L7 = 77
 
+cdef enum:
+    LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF  # no log ends after it
+
 cdef enum:  # Verdict.found and reports, Door.refuse: one bit for each extra
     S1_BIT = 1 << 1
     S2_BIT = 1 << 2

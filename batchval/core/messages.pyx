@@ -193,36 +193,45 @@ cdef bint cannot_build(const Entry *first, const Door *d, bint zstd, Verdict *v)
     return False
 
 
-cdef bint cannot_append(const Facts *f, const Door *d, int32_t before, Verdict *v) noexcept nogil:
-    """What MemoryRecordsBuilder.appendWithOffset refuses, in the records before index `before`."""
-    cdef int32_t negative = f.negative_record, headers = f.headers_record if d.to_magic < 2 else -1
-    if negative >= before:
-        negative = -1
-    if headers >= before:
-        headers = -1
-    if negative >= 0 and (headers < 0 or negative <= headers):
-        v.record = negative
+cdef int64_t without_offset(int64_t records, int64_t earlier, const Door *d) noexcept nogil:
+    """The first of ``records`` records that gets no new offset, for those end at 2^63 - 1;
+    ``earlier`` records have theirs. Without such a record: ``records``.
+    """
+    cdef int64_t following = LARGEST_OFFSET - earlier
+    if d.first_offset > 0:
+        following -= d.first_offset
+    return following + 1 if following < records - 1 else records
+
+
+cdef bint cannot_append(const Facts *f, int64_t records, int64_t earlier, const Door *d,
+        const Policy *policy, Verdict *v) noexcept nogil:
+    """What MemoryRecordsBuilder.appendWithOffset refuses in ``records`` records, whose facts are
+    ``f``; ``earlier`` were appended before.
+
+    It throws at the first record of which it refuses something; of one record it asks for the
+    offset, the timestamp, the headers, and then writes it, with the broker's clock below magic 2.
+    """
+    cdef int64_t end = without_offset(records, earlier, d)
+    cdef int64_t negative = f.negative_record, headers = f.headers_record
+    if negative < 0 or negative >= end:
+        negative = end
+    if headers < 0 or headers >= end or d.to_magic == 2:
+        headers = end
+    if (policy.log_append_time and d.to_magic < 2 and d.now < NO_TIMESTAMP
+            and earlier == 0 and end > 0 and negative > 0 and headers > 0):
+        broker_fails(v, REBUILD_IMPOSSIBLE, S10, reasons.REBUILD_CLOCK, d.now, d.to_magic)
+        return True
+    if negative < end and negative <= headers:
+        v.record = <int32_t>negative
         broker_fails(v, REBUILD_IMPOSSIBLE, S10, reasons.REBUILD_TIMESTAMP, f.negative_timestamp)
         return True
-    if headers >= 0:
-        v.record = headers
+    if headers < end:
+        v.record = <int32_t>headers
         broker_fails(v, REBUILD_IMPOSSIBLE, S9, reasons.REBUILD_HEADERS, d.to_magic)
         return True
-    return False
-
-
-cdef bint cannot_number(int64_t records, const Door *d, const Policy *policy,
-        Verdict *v) noexcept nogil:
-    """What MemoryRecordsBuilder refuses of the new offsets and of the broker's clock, once it has
-    so many records.
-    """
-    cdef int64_t last = 0x7FFFFFFFFFFFFFFF
-    if records > 0 and d.first_offset > last - (records - 1):
-        v.record = <int32_t>(last - d.first_offset + 1)
+    if end < records:
+        v.record = <int32_t>(earlier + end)
         broker_fails(v, REBUILD_IMPOSSIBLE, S9, reasons.REBUILD_OFFSET, d.first_offset)
-        return True
-    if records > 0 and policy.log_append_time and d.to_magic < 2 and d.now < NO_TIMESTAMP:
-        broker_fails(v, REBUILD_IMPOSSIBLE, S10, reasons.REBUILD_CLOCK, d.now, d.to_magic)
         return True
     return False
 
@@ -311,11 +320,8 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
         walked = walk_batch(&b, parser, False, &c, d, scratch, &f, &expected, v)
         # records are written as they are validated, up to the first that is refused: one that cannot be written
         # throws before a later one is looked at
-        before = scratch.errors[0].index if scratch.errors_seen else 0x7FFFFFFF
-        if cannot_append(&f, d, before, v):
-            return False
-        if cannot_number(v.records_count + <int64_t>(f.records if f.records < before else before),
-                d, policy, v):
+        before = scratch.errors[0].index if scratch.errors_seen else f.records
+        if cannot_append(&f, before, v.records_count, d, policy, v):
             return False
         if not walked or not record_errors(scratch, v):
             return False
@@ -335,7 +341,7 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
     cdef Facts f
     cdef size_t at = 0
     cdef int found, parser, codec
-    cdef int64_t expected = 0
+    cdef int64_t expected = 0, earlier = 0
     cdef bint in_place = v.source == v.target
     cdef bint skipped_keys = False, unreadable = False
     cdef Facts appended
@@ -382,6 +388,7 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
         unreadable = unreadable or f.broken_record >= 0
         if appended.negative_record < 0 and appended.headers_record < 0:
             appended = f
+            earlier = v.records_count - f.records
         at += b.size
     if in_place:
         if policy.log_append_time:
@@ -396,9 +403,9 @@ cdef bint compressed(const uint8_t *p, size_t n, const Door *d, const Policy *po
     v.rebuild = True
     if unreadable:
         return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.MESSAGE_FIELDS)
-    if (cannot_build(&first, d, v.target == ZSTD, v) or cannot_append(&appended, d, 0x7FFFFFFF, v)
-            or cannot_number(v.records_count, d, policy, v) or cannot_close(&first, d, v)
-            or cannot_tell(d, policy, v)):
+    if (cannot_build(&first, d, v.target == ZSTD, v)
+            or cannot_append(&appended, v.records_count - earlier, earlier, d, policy, v)
+            or cannot_close(&first, d, v) or cannot_tell(d, policy, v)):
         return False
     rebuilt_max_timestamp(d, policy, v)
     return True

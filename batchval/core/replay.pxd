@@ -4,5 +4,10 @@ from batchval.core.header cimport Entry
 from batchval.core.records cimport Checks, Facts
 from batchval.core.scratch cimport Scratch
 
-cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
+cdef enum:
+    RECORD_FIRST
+    DAMAGE_FIRST
+    HALTS_FIRST  # batchval.core.chunked knows what Kafka reads then
+
+cdef int damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
         uint64_t limit) noexcept nogil

@@ -51,7 +51,6 @@ cdef struct Replay:
     uint64_t damage
     bint abrupt  # good bytes of the failing read are lost
     uint64_t frame_start  # zstd: the damaged frame's first byte
-    uint64_t restart  # snappy: a read that comes here stops, and the next one starts here
     const uint8_t *payload
     const uint8_t *payload_end
     GzipAhead *gzip
@@ -137,8 +136,6 @@ cdef uint64_t read_down(Replay *r, uint64_t wish) noexcept nogil:
             n = 0 if at + wish >= r.damage else wish
         else:
             n = wish if wish < r.damage - at else r.damage - at
-    elif at < r.restart <= at + wish:
-        n = r.restart - at
     else:
         n = 0 if at + wish > r.damage else wish
     r.source_at += n
@@ -174,24 +171,24 @@ cdef bint take_bulk(Replay *r, uint64_t n) noexcept nogil:
     return True
 
 
-cdef bint find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, uint64_t limit,
+cdef int find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, uint64_t limit,
         bint keep) noexcept nogil:
-    """Decodes as far as one chunk behind what was needed. True: there is damage by then, and r says where."""
+    """Decode up to one chunk after what was needed. DAMAGE_FIRST: there is damage by then, and r
+    says where.
+    """
     cdef Stream s
     open_stream(&s, scratch, r.codec, magic, r.payload, room(r.payload, r.payload_end), limit, keep)
-    r.restart = 0
     while s.delivered <= needed + LARGEST_FILL:
         s.at = s.end
         if not refill(&s):
             if not s.soft_end:
                 break
-            if s.delivered >= needed:
-                return False  # no read went on from here before all was there
-            r.restart = s.delivered
+            # no read goes on from here before all is there
+            return RECORD_FIRST if s.delivered >= needed else HALTS_FIRST
     r.damage = s.delivered
     r.abrupt = s.delivery == LOST_ABRUPTLY
     r.frame_start = s.state.zstd.frame_start if r.codec == ZSTD else 0
-    return s.status == DAMAGED
+    return DAMAGE_FIRST if s.status == DAMAGED else RECORD_FIRST
 
 
 cdef bint bytes_arrive(Replay *r, uint64_t needed) noexcept nogil:
@@ -252,9 +249,10 @@ cdef bint arrives(Replay *r, const Entry *b, const uint8_t *data, uint64_t neede
     return bytes_arrive(r, needed)
 
 
-cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
+cdef int damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
         uint64_t limit) noexcept nogil:
-    """True: Kafka throws over the stream before it has the `needed` bytes that show a record or entry as malformed.
+    """DAMAGE_FIRST: Kafka throws over the stream before it has the `needed` bytes that show a
+    record or entry as malformed. HALTS_FIRST: the stream halts before that.
 
     What lies behind `limit` is not looked at: `needed` may be the length that a record states, and buys no memory.
     """
@@ -262,9 +260,10 @@ cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, 
     cdef GzipAhead ahead
     cdef int32_t length = 0
     cdef int64_t value
-    cdef bint arrived
+    cdef bint arrived, keep
+    cdef int found
     if f.needed == 0:
-        return False
+        return RECORD_FIRST
     if b.magic == 2:
         r.codec = b.p[ATTRIBUTES + 1] & CODEC_MASK
         r.payload = b.p + RECORDS
@@ -273,22 +272,24 @@ cdef bint damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, 
         r.codec = b.p[LEGACY_ATTRIBUTES] & CODEC_MASK
         value = legacy_value(b.p + LOG_OVERHEAD, b.size - LOG_OVERHEAD, &length)
         if value < 0:  # null, or past the end: the buffer has changed since it was opened
-            return False
+            return RECORD_FIRST
         r.payload = b.p + LOG_OVERHEAD + value
         r.payload_end = r.payload + length
     if r.codec == NONE:
-        return False
+        return RECORD_FIRST
+    keep = r.codec != LZ4 and (b.magic < 2 or parser == STREAM_PARSER)
+    found = find_damage(&r, scratch, b.magic, f.needed, limit, keep)
+    if found != DAMAGE_FIRST:
+        return found
     if r.codec == LZ4:  # only a body that was stated too long reaches for what is behind the damage
-        return find_damage(&r, scratch, b.magic, f.needed, limit, False) and r.damage < f.needed
-    if not find_damage(&r, scratch, b.magic, f.needed, limit, b.magic < 2 or parser == STREAM_PARSER):
-        return False
+        return DAMAGE_FIRST if r.damage < f.needed else RECORD_FIRST
     r.fill = SNAPPY_FILL if r.codec == SNAPPY else LARGEST_FILL
     r.source_at = 0
     r.buffered = 0
     r.gzip = NULL
     if r.codec == GZIP and not start_gzip(&r, &ahead, scratch):
-        return False
+        return RECORD_FIRST
     arrived = arrives(&r, b, scratch.arena, f.needed, parser)
     if r.gzip is not NULL:
         free(ahead.window)
-    return not arrived
+    return RECORD_FIRST if arrived else DAMAGE_FIRST

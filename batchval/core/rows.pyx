@@ -7,7 +7,7 @@ from batchval.core.claims cimport (
     CLAIMED_RECORDS, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, Claims, ClaimsCall, read_claims,
 )
 from batchval.core.columns cimport BatchColumns, put_accepted, put_empty_row, put_header_row, put_row, put_verdict
-from batchval.core.door cimport Call, judge_resting, judge_row
+from batchval.core.door cimport Call, fill_call, judge_resting, judge_row
 from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch, next_claimed_batch
 from batchval.core.verdict cimport Door, Policy, Verdict, clear
 from batchval.core.walks cimport fill_checks
@@ -31,8 +31,10 @@ cdef inline void as_it_came(BatchColumns columns, size_t i) noexcept nogil:
 
 cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **policy_of,
         const Policy *policy, size_t count, const Door *d, const ClaimsCall *call, const ClaimsCall *calls,
-        Scratch *scratch, BatchColumns columns, bint is_long) noexcept nogil:
-    """Called with the GIL, which is released when the work is long."""
+        Scratch *scratch, BatchColumns columns, bint is_long, uint64_t bytes_in_all) noexcept nogil:
+    """Called with the GIL, which is released when the work is long. Ranges may overlap: the sum of
+    their lengths counts, not the buffer's.
+    """
     cdef Entry b
     cdef BatchHeader h
     cdef Call c
@@ -41,11 +43,8 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
     cdef int64_t start, length
     cdef int path
     begin_work(scratch, is_long)
-    c.door = d
-    c.policy = policy
-    c.claims = call
-    c.scratch = scratch
-    fill_checks(&c.checks, d, policy)
+    spend(scratch, (bytes_in_all >> 2) + count * ROW_WORK)
+    fill_call(&c, d, policy, call, scratch)
     for i in range(count):
         start = range_of[2 * i]
         length = range_of[2 * i + 1]
@@ -56,8 +55,6 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
             c.claims = &calls[i]
         columns.runs.length[i] = length
         columns.count = i + 1
-        # ranges may overlap: their sum counts, not the buffer
-        spend(scratch, (<uint64_t>length >> 2) + ROW_WORK)
         path = judge_row(p + start, length, &c, &v, &h)
         if path:
             put_header_row(&columns.runs, i, &h, start, True)

@@ -24,10 +24,6 @@ from batchval.core.layout cimport (
     KEY_MISSING, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )
 
-cdef extern from *:
-    PyThreadState *PyEval_SaveThread() noexcept nogil
-    void PyEval_RestoreThread(PyThreadState *state) noexcept nogil
-
 cdef extern from "sys/mman.h" nogil:
     void *mmap(void *address, size_t size, int protection, int flags, int fd, long offset) noexcept
     int munmap(void *address, size_t size) noexcept
@@ -39,10 +35,6 @@ cdef enum:
     KEEP_ARENA = 4 << 20  # larger ones are freed after use
     KEEP_RING = 8 << 20
     PAGE = 4096
-    # Bytes that may be walked with the GIL held. The worst records cost 5 ns a byte.
-    WORK_WITH_GIL = 65536
-
-cdef int64_t UNLIMITED_WORK = 0x7FFFFFFFFFFFFFFF
 
 cdef Scratch *POOL[POOL_SIZE]
 cdef int POOLED = 0
@@ -72,31 +64,17 @@ cdef Scratch *borrow() except NULL:
 
 # ---- the GIL -------------------------------------------------------------------------------------
 
-cdef void begin_work(Scratch *scratch, bint is_long) noexcept nogil:
-    """Called with the GIL. Until end_work nothing may touch an object of Python's."""
-    scratch.work_left = WORK_WITH_GIL
-    if is_long:
-        release_gil(scratch)
-
-
 cdef void release_gil(Scratch *scratch) noexcept nogil:
     scratch.work_left = UNLIMITED_WORK
     scratch.thread_state = PyEval_SaveThread()
 
 
-cdef void end_work(Scratch *scratch) noexcept nogil:
-    scratch.work_left = UNLIMITED_WORK
-    if scratch.thread_state is not NULL:
-        PyEval_RestoreThread(scratch.thread_state)
-        scratch.thread_state = NULL
+cdef void take_gil(Scratch *scratch) noexcept nogil:
+    PyEval_RestoreThread(scratch.thread_state)
+    scratch.thread_state = NULL
 
 
 # ---- memory --------------------------------------------------------------------------------------
-
-
-cdef inline bint has_grown(const Scratch *scratch) noexcept nogil:
-    return (scratch.arena_size > KEEP_ARENA or scratch.copy_size > KEEP_ARENA
-            or scratch.ring_size > KEEP_RING)
 
 
 cdef void shrink(Scratch *scratch) noexcept nogil:
@@ -115,6 +93,7 @@ cdef void shrink(Scratch *scratch) noexcept nogil:
         munmap(scratch.ring, scratch.ring_size)
         scratch.ring = NULL
         scratch.ring_size = 0
+    scratch.has_grown = False
 
 
 cdef void give_back(Scratch *scratch) noexcept:
@@ -122,7 +101,7 @@ cdef void give_back(Scratch *scratch) noexcept:
     if scratch.zstd_frame is not NULL:
         Py_DECREF(<object>scratch.zstd_frame)
         scratch.zstd_frame = NULL
-    if has_grown(scratch):
+    if scratch.has_grown:
         with nogil:
             shrink(scratch)
     if POOLED < POOL_SIZE:
@@ -153,6 +132,7 @@ cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil:
         return False
     scratch.arena = grown
     scratch.arena_size = size
+    scratch.has_grown |= size > KEEP_ARENA
     return True
 
 
@@ -163,6 +143,7 @@ cdef bint copy_reserve(Scratch *scratch, size_t size) noexcept nogil:
     free(scratch.copy)
     scratch.copy = <uint8_t *>malloc(size)
     scratch.copy_size = 0 if scratch.copy is NULL else size
+    scratch.has_grown |= size > KEEP_ARENA
     return scratch.copy is not NULL
 
 
@@ -179,6 +160,7 @@ cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil:
         munmap(scratch.ring, scratch.ring_size)
     scratch.ring = <uint8_t *>mapped
     scratch.ring_size = size
+    scratch.has_grown |= size > KEEP_RING
     return True
 
 

@@ -13,24 +13,20 @@ from libc.string cimport memcpy
 
 from batchval.core.arguments cimport NOGIL_UNCOMPRESSED, is_long, take_buffer
 from batchval.core.claims cimport CLAIMS_TRUSTED, NO_CLAIMS, TAG_SIZE, TRUST_CLAIMS, ClaimsCall
-from batchval.core.door cimport Call, judge_row, rests_on_claims
+from batchval.core.door cimport Call, fill_call, judge_row, rests_on_claims
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.layout cimport CODEC_MASK, PATH_CLAIMS, RECORDS, UNUSED_BITS
-from batchval.core.scratch cimport begin_work, borrow, end_work, give_back
+from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 from batchval.core.validator cimport LogValidator
 from batchval.core.verdict cimport Door, Verdict
-from batchval.core.walks cimport fill_checks
 
 
-cdef inline void fill_call(LogValidator validator, Door *d, Call *c, int64_t now_ms, int produce_version,
-        const ClaimsCall *claims) noexcept:
+cdef inline void prepare(LogValidator validator, Door *d, Call *c, int64_t now_ms,
+        int produce_version, const ClaimsCall *claims, Scratch *scratch) noexcept:
     d[0] = validator.door
     d.now = now_ms
     d.produce_version = <int16_t>produce_version
-    c.door = d
-    c.policy = &validator.compiled
-    c.claims = claims
-    fill_checks(&c.checks, d, c.policy)
+    fill_call(c, d, &validator.compiled, claims, scratch)
 
 
 cdef int judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
@@ -51,8 +47,7 @@ cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now
     cdef BatchHeader h
     cdef Verdict v
     cdef int path
-    fill_call(validator, &d, &c, now_ms, produce_version, claims)
-    c.scratch = borrow()
+    prepare(validator, &d, &c, now_ms, produce_version, claims, borrow())
     path = judge_one(p, n, &c, &v, &h)
     give_back(c.scratch)
     if path:
@@ -77,7 +72,7 @@ cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_
     read_header(p, &h)
     if not h.attributes & CODEC_MASK or h.attributes & UNUSED_BITS:
         return False
-    fill_call(validator, &d, &c, now_ms, produce_version, claims)
+    prepare(validator, &d, &c, now_ms, produce_version, claims, NULL)
     if n < NOGIL_UNCOMPRESSED:
         return rests_on_claims(p, n, &c, &h)
     with nogil:

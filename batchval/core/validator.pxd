@@ -6,6 +6,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
 from batchval.core.claims cimport ClaimsCall
+from batchval.core.header cimport BatchHeader
 from batchval.core.result cimport ValidationResult
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy
@@ -27,7 +28,7 @@ cdef class LogValidator:
             int to_magic) except -1
     cdef ValidationResult check_log(self, buffer)
     cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
-            const ClaimsCall *claims, Scratch *scratch) except -1
+            const ClaimsCall *claims, Scratch *scratch, BatchHeader *h) except -1
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
             const Py_buffer *view, const Door *d, Scratch *scratch, bint crc_is_right) except -1

@@ -22,14 +22,13 @@ from batchval.core.arguments cimport (
 from batchval.core.bytes cimport be32
 from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
 from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall, strip_into
-from batchval.core.convert cimport assign_in_place, rebuild
-from batchval.core.door cimport Call, judge, judge_resting
+from batchval.core.convert cimport assign_header, assign_in_place, rebuild
+from batchval.core.door cimport Call, fill_call, judge, judge_resting
 from batchval.core.frames cimport UNLIMITED, copy_unlocked
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
 from batchval.core.judge cimport judge_batches, judge_first_batch, judge_request
 from batchval.core.messages cimport judge_messages
 from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude
-from batchval.core.walks cimport fill_checks
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
 from batchval.core.rows cimport judge_resting_rows, judge_rows
@@ -77,6 +76,18 @@ cdef void judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
     begin_work(call.scratch, is_long(p, n))
     judge(p, n, call, v, h)
     end_work(call.scratch)
+
+
+cdef inline bint writes(const Verdict *v) noexcept nogil:
+    """Whether there are bytes to write, or to build for their size alone."""
+    return v.rule == 0 or (v.late and v.rebuild)
+
+
+cdef inline bint stays(const Verdict *v, const BatchHeader *h, const Door *d) noexcept nogil:
+    """Whether what was accepted is the one batch of magic 2 whose header is ``h``, as it came."""
+    return (v.rule == 0 and not v.rebuild and v.batches == 1 and v.valid_bytes >= RECORDS
+            and h.magic == 2 and d.to_magic == 2
+            and v.valid_bytes == <int64_t>h.batch_length + LOG_OVERHEAD)
 
 
 cdef void assign_unlocked(uint8_t *p, size_t n, const Door *d, const Policy *policy,
@@ -250,6 +261,7 @@ cdef class LogValidator:
         cdef Door d
         cdef ClaimsCall call
         cdef Py_buffer view
+        cdef BatchHeader h
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
@@ -262,7 +274,8 @@ cdef class LogValidator:
         try:
             scratch = borrow()
             try:
-                self.judge_into(result, <const uint8_t *>view.buf, view.len, &d, &call, scratch)
+                self.judge_into(
+                        result, <const uint8_t *>view.buf, view.len, &d, &call, scratch, &h)
             finally:
                 give_back(scratch)
         finally:
@@ -399,6 +412,7 @@ cdef class LogValidator:
         cdef int64_t *range_of = NULL
         cdef const Policy **policy_of = NULL
         cdef size_t count, i
+        cdef uint64_t bytes_in_all
         cdef CompiledPolicy one
         cdef Rejudge again
         cdef ClaimsCall one_call
@@ -417,7 +431,7 @@ cdef class LogValidator:
                         <const uint8_t *>view.buf, view.len, self.accepts_claims(), &count)
             else:
                 range_of = copy_pairs(ranges, &count)
-            check_pairs(range_of, count, view.len)
+            check_pairs(range_of, count, view.len, &bytes_in_all)
             kept = None
             if policies is None:
                 pass
@@ -465,7 +479,7 @@ cdef class LogValidator:
                 judge_rows(<const uint8_t *>view.buf, range_of, policy_of,
                         &one.policy if kept is not None and policy_of is NULL else &self.compiled,
                         count, &d, &one_call, calls, scratch, columns,
-                        view.len >= NOGIL_COMPRESSED)
+                        view.len >= NOGIL_COMPRESSED, bytes_in_all)
             finally:
                 give_back(scratch)
             if <size_t>columns.count < count:
@@ -491,17 +505,12 @@ cdef class LogValidator:
         return columns
 
     cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
-            const ClaimsCall *claims, Scratch *scratch) except -1:
+            const ClaimsCall *claims, Scratch *scratch, BatchHeader *h) except -1:
         cdef Call c
-        cdef BatchHeader h
-        c.door = d
-        c.policy = &self.compiled
-        c.claims = claims
-        c.scratch = scratch
-        fill_checks(&c.checks, d, &self.compiled)
+        fill_call(&c, d, &self.compiled, claims, scratch)
         result.now = d.now
         result.first_offset = d.first_offset
-        judge_one(p, n, &c, &result.v, &h)
+        judge_one(p, n, &c, &result.v, h)
         return self.finish(result, scratch)
 
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1:
@@ -518,14 +527,16 @@ cdef class LogValidator:
 
         The bytes for the log are in ``result.output``: a changed copy, or with ``in_place=True`` a view of the buffer
         itself, which is left as it was by a refusal. A batch that has to be built anew comes as new bytes either way.
-        A buffer that can change is copied first, and the copy judged; of ``in_place`` only the
-        fields that an append assigns are written back.
+        Output is built from a copy that was judged, where the buffer can change. With ``in_place``
+        a batch of magic 2 that stays as it is, is judged and written where it stands: at positions
+        that are inside the buffer whatever becomes of its bytes.
         ``claims`` as for ``check``; of a batch of magic 3 the output is the batch that it carries, which cannot be had
         in place.
         """
         cdef Door d
         cdef ClaimsCall call
         cdef Py_buffer view
+        cdef BatchHeader h
         cdef Scratch *scratch
         cdef const uint8_t *p
         cdef bytes own
@@ -536,15 +547,24 @@ cdef class LogValidator:
         read_claims_call(claims, d.strict, &call)
         take_buffer(buffer, &view, in_place)
         try:
-            own = private_copy(&view)
             p = <const uint8_t *>view.buf
-            if own is not None:
-                p = <const uint8_t *>PyBytes_AS_STRING(own)
             if in_place and self.accepts_claims() and view.len > MAGIC and p[MAGIC] == CLAIMS_MAGIC:
                 raise BatchvalError("a batch with claims in its header becomes shorter: not in place")
             scratch = borrow()
             try:
-                self.judge_into(result, p, view.len, &d, &call, scratch)
+                if in_place:
+                    self.judge_into(result, p, view.len, &d, &call, scratch, &h)
+                    if not writes(&result.v):
+                        return result
+                    if stays(&result.v, &h, &d):
+                        result.new_bytes = view_of_bytes(buffer)[:result.v.valid_bytes]
+                        if not result.v.kept:
+                            assign_header(<uint8_t *>view.buf, &h, &d, &self.compiled, &result.v)
+                        return result
+                own = private_copy(&view)
+                if own is not None:
+                    p = <const uint8_t *>PyBytes_AS_STRING(own)
+                self.judge_into(result, p, view.len, &d, &call, scratch, &h)
                 if result.v.rule == 0:
                     self.assign(result, p, result.v.valid_bytes, own, buffer if in_place else None,
                             &view, &d, scratch, True)
@@ -731,9 +751,10 @@ cdef class LogValidator:
             clear(&result.v)
             scratch = borrow()
             try:
-                with nogil:
-                    judge_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
-                    conclude(&d, &result.v)
+                begin_work(scratch, is_long(<const uint8_t *>view.buf, view.len))
+                judge_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
+                conclude(&d, &result.v)
+                end_work(scratch)
                 self.finish(result, scratch)
                 result.judged_messages = False
             finally:
@@ -768,16 +789,16 @@ cdef class LogValidator:
             clear(&result.v)
             result.now = d.now
             result.first_offset = d.first_offset
-            if source is None:
-                with nogil:
-                    result.v.source = source_of(p, n)
-            else:
+            if source is not None:
                 result.v.source = source_number(source)
             scratch = borrow()
             try:
-                with nogil:
-                    judge_messages(p, n, &d, &self.compiled, scratch, &result.v)
-                    conclude(&d, &result.v)
+                begin_work(scratch, is_long(p, n))
+                if source is None:
+                    result.v.source = source_of(p, n)
+                judge_messages(p, n, &d, &self.compiled, scratch, &result.v)
+                conclude(&d, &result.v)
+                end_work(scratch)
                 self.finish(result, scratch)
                 if result.v.rule == 0:
                     self.assign(result, p, n, own, None, &view, &d, scratch, False)

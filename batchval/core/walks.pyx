@@ -20,7 +20,7 @@ from batchval.core.records cimport (
     BROKER_FAILS, BUFFER_PARSER, MALFORMED, OVER_LIMIT, SKIP_PARSER, STREAM_PARSER, WALKED, Checks, Facts, clear_facts,
     plain_range, walk,
 )
-from batchval.core.replay cimport damage_comes_first
+from batchval.core.replay cimport DAMAGE_FIRST, HALTS_FIRST, damage_comes_first
 from batchval.core.scratch cimport Scratch, no_errors
 from batchval.core.verdict cimport (
     METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, Door, Policy, Verdict, add_facts, attributes_of, broker_fails,
@@ -77,7 +77,9 @@ cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
 cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch, const Checks *c, const Door *d,
         Facts *f, Verdict *v) noexcept nogil:
     """Of a wrapper whose messages could not be opened: did Kafka meet the stream's damage before it saw why?"""
-    if (answer != MALFORMED and answer != CORRUPT) or not damage_comes_first(b, scratch, c, f, SKIP_PARSER, d.limit):
+    if answer != MALFORMED and answer != CORRUPT:
+        return False
+    if damage_comes_first(b, scratch, c, f, SKIP_PARSER, d.limit) != DAMAGE_FIRST:
         return False
     v.record = f.record
     broker_fails(v, WRAPPER_MALFORMED, S7, f.reason)
@@ -112,7 +114,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
     cdef BatchHeader h
     cdef Stream s
     cdef Messages m
-    cdef int answer
+    cdef int answer, first
     cdef int codec = attributes_of(b) & CODEC_MASK
     if b.magic < 2:
         answer = open_messages(&m, b, scratch, c, d.limit, f)
@@ -136,11 +138,14 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
     if s.status == DAMAGED:
         return broker_fails(v, RECORD_MALFORMED, S7, s.reason, s.detail)
     answer = walk(&s, &h, c, f, parser)
+    if not s.halted and answer == MALFORMED and codec != NONE and f.needed:
+        first = damage_comes_first(b, scratch, c, f, parser, d.limit)
+        if first == DAMAGE_FIRST:
+            v.record = f.record
+            return broker_fails(v, RECORD_MALFORMED, S7, f.reason)
+        s.halted = first == HALTS_FIRST
     if s.halted and not (d.strict and d.refuse & S7_BIT):
         answer = walk_halting(b, &h, parser, c, d, scratch, f)
-    if answer == MALFORMED and codec != NONE and f.needed and damage_comes_first(b, scratch, c, f, parser, d.limit):
-        v.record = f.record
-        return broker_fails(v, RECORD_MALFORMED, S7, f.reason)
     if s.overlong or s.mislabelled:
         f.found |= S7_BIT
     expected[0] += f.records
@@ -230,12 +235,15 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Door *d,
         const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
     """MemoryRecords.records(), up to ``most`` of them: Kafka names their offsets in the text of an
     exception. What does not parse is thrown instead. Compressed records are read batch by batch,
-    uncompressed ones one by one."""
+    uncompressed ones one by one. No extra is asked, so a stream that halts is read as Kafka reads
+    it in strict mode too."""
+    cdef Door without_extras = d[0]
     cdef Checks c
     cdef Entry b
     cdef size_t at = 0
     cdef int found
     cdef int64_t left = most, count
+    without_extras.refuse = 0
     fill_checks(&c, d, policy)
     c.max_body = d.largest_record
     c.check_records = False
@@ -248,14 +256,14 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Door *d,
             return refuse_batch_rule(v, found, &b)
         count = 0
         if b.magic < 2:
-            if not estimate_messages(&b, &c, d, False, scratch, v, left, &count):
+            if not estimate_messages(&b, &c, &without_extras, False, scratch, v, left, &count):
                 return False
         else:
             if b.size >= RECORDS:
                 count = be32(b.p + RECORDS_COUNT)
             if count > left and attributes_of(&b) & CODEC_MASK == NONE:
                 return read_first(&b, <int32_t>left, &c, d, scratch, v)
-            if not estimate(&b, &c, d, False, scratch, v):
+            if not estimate(&b, &c, &without_extras, False, scratch, v):
                 return False
         left -= count
         at += b.size
