@@ -48,7 +48,7 @@ def test_a_difference_is_seen(monkeypatch):
 @pytest.mark.slow
 def test_fresh_cases(kafka, tmp_path):
     total = Counter()
-    for seed in range(10):
+    for seed in range(13):
         fresh = tmp_path / "fresh.jsonl"
         kafka.run("generate", "--seed", str(seed), "--cases", "50000", str(fresh))
         counts, found = claims_path.compared(claims_path.lines([fresh]))

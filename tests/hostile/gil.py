@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from batchval import compression
 from batchval.core import claims, fetched
 from batchval.core.batch import RecordBatch
-from batchval.core.columns import scan_batches
+from batchval.core.columns import follow, scan_batches
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from tests.hostile.bombs import BOMBS, bomb
@@ -190,6 +190,8 @@ def other_calls(large: int) -> Iterator[Case]:
     yield "check_ranges: every batch", lambda: strict.check_ranges(plain * 30_000, now_ms=NOW)
     bad = batch(b"", many, 12, payload=_pack(4, least * many))
     yield "check, then record_errors", lambda: strict.check(bad, now_ms=NOW).record_errors
+    step = (14).to_bytes(4, "big") + bytes(14)
+    tiny_headers = b"".join(i.to_bytes(8, "big") + step for i in range(500_000))
     yield "check_batches", lambda: log.check_batches(tiny)
     yield "the result of a row at rest", lambda: log.check_batches(tiny).result(0)
     yield "analyze", lambda: strict.analyze(plain * 5_000)
@@ -198,6 +200,8 @@ def other_calls(large: int) -> Iterator[Case]:
     yield "walk_fetched", lambda: fetched.walk_fetched(tiny)
     yield "walk_fetched, accepted", lambda: fetched.walk_fetched(one)
     yield "scan_batches", lambda: scan_batches(plain * 100_000)
+    yield "follow", lambda: follow(tiny_headers, 1 << 30)
+    yield "is_valid", lambda: RecordBatch(one).is_valid
     yield "records: the first", lambda: next(RecordBatch(one).records())
     inner = b"".join(legacy(1, None, b"", i) for i in range(200_000))
     wrapped = wrapper(1, inner, 1, 199_999)

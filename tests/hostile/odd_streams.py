@@ -156,6 +156,11 @@ def _record_sets() -> Iterator[tuple[bytes, int, Sequence[int]]]:
     yield large, 2, (0, 1, 2, 9, 200, 310, 313, 400, 2048, 2361, 2860, 2864, 2870, 4912, 4966, 19500, len(large))
 
 
+#: a commit, by coordinator epoch 3 (EndTransactionMarker)
+_MARKER = record(0, b"\0\0\0\1", b"\0\0\0\0\0\3")
+_MARKED = 0x30  # transactional, control
+
+
 def _message_sets() -> Iterator[tuple[int, bytes]]:
     for magic in (0, 1):
         yield magic, legacy(magic, b"k", b"some value", 0) + legacy(magic, None, b"v", 1)
@@ -166,6 +171,9 @@ def _everything() -> Iterator[OddStream]:
         for records, count, positions in _record_sets():
             for parts in _placements(records, positions):
                 yield OddStream(f"{name}, magic 2", batch(records, count, codec, payload=pack(parts)))
+        for parts in _placements(_MARKER, range(len(_MARKER) + 1)):
+            marker = batch(_MARKER, 1, codec | _MARKED, payload=pack(parts), producer=(7, 1, -1))
+            yield OddStream(f"{name}, a marker", marker)
         for magic, inner in _message_sets() if codec != 4 else ():
             for parts in _placements(inner, range(0, len(inner) + 1, 3)):
                 yield OddStream(f"{name}, magic {magic}", legacy(magic, None, pack(parts), 1, attributes=codec))

@@ -150,12 +150,12 @@ class Judge:
 
 
 def _plain_setups() -> list[Setup]:
-    """For the odd streams: in place, rebuilt with each codec, each magic, a compacted topic."""
+    """For the odd streams: in place, rebuilt with each codec, each magic, and by a coordinator."""
     found = []
     for target in ("producer", "uncompressed", "gzip", "zstd"):
         for magic in (2, 1, 0):
             found.append(Setup.of({"now": NOW, "target": target, "to_magic": magic}))
-    return found
+    return [*found, Setup.of({"now": NOW, "origin": "COORDINATOR"})]  # which may append markers
 
 
 Group = tuple[int, list[bytes]]

@@ -1,10 +1,12 @@
 """Compare strict mode with Kafka itself, and both modes with the reference on streams that halt."""
 
+import json
 import struct
 
 import pytest
 
 from batchval import compression
+from batchval.cli import cases
 from batchval.core.batch import RecordBatch
 from batchval.core.validator import LogValidator
 from batchval.rules import Rule
@@ -72,6 +74,26 @@ def test_odd_and_mutated_batches_against_kafka(kafka):
     judge = strict_kafka.compare(settings, strict_kafka.mutated(77, settings, 3000))
     assert judge.counts["compared"] > 2900
     assert judge.findings == []
+
+
+@pytest.mark.jvm
+def test_markers_in_odd_streams_against_kafka_s_log(kafka, tmp_path, provider):
+    """What a follower, a Raft leader and a coordinator append: the log reads the first record."""
+    markers = [stream.batch for stream in odd_streams() if stream.what.endswith("a marker")][::50]
+    asked = [
+        {"id": f"{i} {origin}", "cfg": {"now": NOW, "origin": origin}, "batch_hex": data.hex()}
+        for i, data in enumerate(markers)
+        for origin in ("COORDINATOR", "REPLICATION", "RAFT_LEADER")
+    ]
+    path = tmp_path / "cases.jsonl"
+    path.write_text("".join(json.dumps(case) + "\n" for case in oracle.answer(asked)), "utf-8")
+    accepted = set()
+    for case in cases.read_cases([path]):
+        assert cases.compare(case) == [], case["id"]
+        strict = LogValidator().check(case["batch"], now_ms=NOW, origin=case["cfg"]["origin"])
+        assert not (strict.ok and case["expect"]["append"].get("code")), case["id"]
+        accepted.add((case["cfg"]["origin"], strict.ok))
+    assert {("COORDINATOR", True), ("REPLICATION", True), ("REPLICATION", False)} <= accepted
 
 
 @pytest.mark.parametrize(
