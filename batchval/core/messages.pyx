@@ -217,8 +217,9 @@ cdef bint cannot_append(const Facts *f, int64_t records, int64_t earlier, const 
         negative = end
     if headers < 0 or headers >= end or d.to_magic == 2:
         headers = end
+    # the clock is written with the very first record
     if (policy.log_append_time and d.to_magic < 2 and d.now < NO_TIMESTAMP
-            and earlier == 0 and end > 0 and negative > 0 and headers > 0):
+            and (earlier > 0 or (end > 0 and negative > 0 and headers > 0))):
         broker_fails(v, REBUILD_IMPOSSIBLE, S10, reasons.REBUILD_CLOCK, d.now, d.to_magic)
         return True
     if negative < end and negative <= headers:

@@ -143,8 +143,8 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
         if first == DAMAGE_FIRST:
             v.record = f.record
             return broker_fails(v, RECORD_MALFORMED, S7, f.reason)
-        s.halted = first == HALTS_FIRST
-    if s.halted and not (d.strict and d.refuse & S7_BIT):
+        s.halted = s.mislabelled = first == HALTS_FIRST
+    if s.halted:
         answer = walk_halting(b, &h, parser, c, d, scratch, f)
     if s.overlong or s.mislabelled:
         f.found |= S7_BIT
@@ -235,15 +235,12 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Door *d,
         const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
     """MemoryRecords.records(), up to ``most`` of them: Kafka names their offsets in the text of an
     exception. What does not parse is thrown instead. Compressed records are read batch by batch,
-    uncompressed ones one by one. No extra is asked, so a stream that halts is read as Kafka reads
-    it in strict mode too."""
-    cdef Door without_extras = d[0]
+    uncompressed ones one by one."""
     cdef Checks c
     cdef Entry b
     cdef size_t at = 0
     cdef int found
     cdef int64_t left = most, count
-    without_extras.refuse = 0
     fill_checks(&c, d, policy)
     c.max_body = d.largest_record
     c.check_records = False
@@ -256,14 +253,14 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Door *d,
             return refuse_batch_rule(v, found, &b)
         count = 0
         if b.magic < 2:
-            if not estimate_messages(&b, &c, &without_extras, False, scratch, v, left, &count):
+            if not estimate_messages(&b, &c, d, False, scratch, v, left, &count):
                 return False
         else:
             if b.size >= RECORDS:
                 count = be32(b.p + RECORDS_COUNT)
             if count > left and attributes_of(&b) & CODEC_MASK == NONE:
                 return read_first(&b, <int32_t>left, &c, d, scratch, v)
-            if not estimate(&b, &c, &without_extras, False, scratch, v):
+            if not estimate(&b, &c, d, False, scratch, v):
                 return False
         left -= count
         at += b.size

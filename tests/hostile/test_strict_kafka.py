@@ -44,9 +44,19 @@ def provider(request):
 
 
 def test_a_block_that_decompresses_to_nothing_is_refused(provider):
-    result = LogValidator().check(EMPTY_BLOCK, now_ms=NOW)
-    assert (result.ok, result.rule) == (False, Rule.S7)
-    assert LogValidator(mode="kafka").check(EMPTY_BLOCK, now_ms=NOW).rule is Rule.RECORD_MALFORMED
+    for mode in ("strict", "kafka"):
+        result = LogValidator(mode=mode).check(EMPTY_BLOCK, now_ms=NOW)
+        assert (result.ok, result.rule) == (False, Rule.RECORD_MALFORMED)
+
+
+def test_strict_refuses_streams_that_halt_also_where_kafka_reads_them(provider):
+    halting = [stream.batch for stream in odd_streams(3000) if stream.what == "lz4 empty block, magic 2"]
+    # what it reads there may also be odd in itself
+    others = {f"S{n}": "report" for n in (1, 2, 3, 4, 5, 10)}
+    kafka, strict = LogValidator(mode="kafka"), LogValidator(extras=others)
+    read = [data for data in halting if kafka.check(data, now_ms=NOW).ok]
+    assert 0 < len(read) < len(halting)
+    assert {strict.check(data, now_ms=NOW).rule for data in read} == {Rule.S7}
 
 
 @pytest.mark.parametrize("cfg", [{}, {"target": "gzip"}, {"to_magic": 1}, {"max_record_body": 12}], ids=str)
