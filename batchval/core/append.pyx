@@ -58,6 +58,18 @@ cdef struct Producers:
 
 # ---- producers -----------------------------------------------------------------------------------
 
+# of this process alone: who does not know it cannot choose ids that meet in one place of the table
+cdef uint64_t SECRET = <uint64_t><int64_t>hash("producers")
+
+
+cdef inline uint64_t place_of(int64_t id) noexcept nogil:
+    """Splitmix64's mixing: every bit of the id counts for every bit of the place."""
+    cdef uint64_t x = <uint64_t>id ^ SECRET
+    x = (x ^ x >> 30) * <uint64_t>0xBF58476D1CE4E5B9
+    x = (x ^ x >> 27) * <uint64_t>0x94D049BB133111EB
+    return x ^ x >> 31
+
+
 cdef bint open_producers(Producers *all, size_t batches) noexcept nogil:
     """A table for one producer a batch. False: no memory."""
     cdef size_t size = FEW_PRODUCERS
@@ -78,7 +90,7 @@ cdef Producer *producer_of(Producers *all, int64_t id) noexcept nogil:
     """ProducerStateManager.prepareUpdate: the state so far, or that of a producer that nothing is
     known of.
     """
-    cdef size_t at = (<uint64_t>id * <uint64_t>0x9E3779B97F4A7C15) >> 32
+    cdef size_t at = place_of(id)
     cdef Producer *found
     while True:
         found = &all.table[at & all.mask]

@@ -167,6 +167,7 @@ cdef enum:  # batchval.rules.Rule.number
 
 cdef enum:
     LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF  # no log ends after it
+    LONGEST_ARRAY = 0x7FFFFFFD  # of a JVM, whatever its heap (batchval.kafka_versions)
 
 cdef enum:  # Verdict.found and reports, Door.refuse: one bit for each extra
     S1_BIT = 1 << 1

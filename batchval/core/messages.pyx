@@ -18,7 +18,9 @@ from batchval.core.verdict cimport (
     METER_MAGIC, METER_OFFSET, METER_SEQUENCE, Door, Policy, Verdict, add_facts, attributes_of, broker_fails,
     note_facts, refuse, refuse_batch_rule,
 )
-from batchval.core.walks cimport estimate, fill_checks, mark_meters, record_errors, walk_batch
+from batchval.core.walks cimport (
+    cannot_list, estimate, fill_checks, mark_meters, record_errors, walk_batch,
+)
 
 cdef enum:
     NO_PRODUCER_ID = -1
@@ -149,7 +151,7 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const Door *d, const
         v.error_batch = at
         if found != BATCH:
             return refuse_batch_rule(v, found, &b)
-        if not validate_batch(&first, &b, d, v):
+        if not validate_batch(&first, &b, d, v) or cannot_list(&b, v):
             return False
         clear_facts(&f)
         if not walk_batch(&b, STREAM_PARSER if attributes_of(&b) & CODEC_MASK else BUFFER_PARSER, False, &c, d,

@@ -59,6 +59,7 @@ REASONS: dict[str, str] = {
     "HEADER_KEY_LENGTH": "record {i}: header key length {a}",
     "BYTES_BEHIND_RECORDS": "bytes are left behind the last of {a} records",
     "RECORDS_COUNT_NEGATIVE": "records count {a}",
+    "RECORDS_COUNT_NO_ARRAY": "records count {a} is above {b}, the longest array of a JVM",
     "OFFSET_DELTAS": "record {i}: offset delta {a}; Kafka would have to rebuild records whose keys it has skipped",
     # record errors
     "RECORDS_REFUSED": "{a} records refused",

@@ -9,6 +9,7 @@ from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy, Verdict
 
 cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept nogil
+cdef bint cannot_list(const Entry *b, Verdict *v) noexcept nogil
 cdef bint judge_checksum(const Entry *b, Verdict *v) noexcept nogil
 cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
 cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const Door *d, Scratch *scratch,

@@ -169,14 +169,30 @@ cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
                   scratch.errors_seen)
 
 
+cdef bint cannot_list(const Entry *b, Verdict *v) noexcept nogil:
+    """DefaultRecordBatch.iterator makes a list of all records of a compressed batch, as long as the
+    header says.
+    """
+    cdef int codec = attributes_of(b) & CODEC_MASK
+    if b.magic < 2 or not NONE < codec <= ZSTD or b.size < RECORDS:
+        return False
+    if be32(b.p + RECORDS_COUNT) <= LONGEST_ARRAY:
+        return False
+    broker_fails(v, RECORD_MALFORMED, S9, reasons.RECORDS_COUNT_NO_ARRAY,
+            be32(b.p + RECORDS_COUNT), LONGEST_ARRAY)
+    return True
+
+
 cdef bint estimate(const Entry *b, const Checks *c, const Door *d, bint sizes, Scratch *scratch,
         Verdict *v) noexcept nogil:
     """RecordBatch.iterator, to its end; for AbstractRecords.estimateSizeInBytes (sizes) fields are read too."""
     cdef Facts f
     cdef int64_t expected = 0
-    clear_facts(&f)
     if b.magic < 2:
         return estimate_messages(b, c, d, sizes, scratch, v)
+    if cannot_list(b, v):
+        return False
+    clear_facts(&f)
     return walk_batch(b, STREAM_PARSER if attributes_of(b) & CODEC_MASK else BUFFER_PARSER, False, c, d, scratch, &f,
             &expected, v)
 

@@ -69,16 +69,10 @@ class Count:
 def out_of_memory(case: Case) -> bool:
     """Return whether Kafka's heap ended, instead of Kafka's reading.
 
-    No JVM has an array of ``array_too_long``. Before 4.4 a length of a record may ask for one: that
-    answer is Kafka's. From 4.4 on only a batch's count asks: a departure (docs/departures.md).
+    No JVM has an array of ``array_too_long``, whatever its heap: that answer is Kafka's.
     """
-    version = KAFKA_VERSIONS[case.get("kafka_version", DEFAULT_KAFKA_VERSION)]
     answers = [case["expect"][stage] for stage in STAGES]
-    return any(
-        answer.get("error") == "OutOfMemoryError"
-        and (version.checks_record_length or answer.get("cause") != "array_too_long")
-        for answer in answers
-    )
+    return any(a.get("error") == "OutOfMemoryError" and a.get("cause") != "array_too_long" for a in answers)
 
 
 def providers() -> list[str]:

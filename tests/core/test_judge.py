@@ -586,3 +586,49 @@ def test_refused_records_are_not_asked_for_time_or_key_at_rest() -> None:
 def test_the_fields_helper_reads_what_the_batch_helper_writes() -> None:
     assert fields(AT_5)["base_offset"] == 5
     assert fields(AT_5)["partition_leader_epoch"] == 7
+
+
+@pytest.mark.parametrize("count", [2**31 - 2, INT_MAX])
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_a_count_for_which_no_jvm_has_an_array(codec: int, count: int) -> None:
+    """A follower whose leader sends what its log has: Kafka reads all records for the text."""
+    data = batch(codec=codec, records_count=count, last_offset_delta=count - 1)
+    told: dict[str, Any] = {"now_ms": NOW, "origin": "REPLICATION", "first_offset": 5}
+    kafka, strict = KAFKA.check(data, **told), STRICT.check(data, **told)
+    assert (kafka.error_code, kafka.rule) == (ErrorCode.UNKNOWN_SERVER_ERROR, Rule.RECORD_MALFORMED)
+    assert (strict.error_code, strict.rule) == (ErrorCode.INVALID_RECORD, Rule.S9)
+    assert kafka.reason == f"records count {count} is above 2147483645, the longest array of a JVM"
+    # one less is a matter of Java's heap, and is read
+    less = batch(codec=codec, records_count=2**31 - 3, last_offset_delta=2**31 - 4)
+    assert KAFKA.check(less, **told).error_code is ErrorCode.INVALID_RECORD
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "below": {"timestamp_delta": -NOW - 2},
+    "headed": {"headers": [(b"h", b"v")]},
+}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told", "cause", "reason"),
+    [
+        (("below", "plain"), {}, Rule.S10, "record 0: timestamp -2"),
+        (("plain", "below"), {"first_offset": LONG_MAX}, Rule.S9, "record 1: the offset"),
+        (("below", "plain"), {"first_offset": LONG_MAX}, Rule.S10, "record 0: timestamp -2"),
+        (("headed", "below"), {"to_magic": 1}, Rule.S9, "record 0: headers"),
+        (("below", "headed"), {"to_magic": 1}, Rule.S10, "record 0: timestamp -2"),
+        (("headed", "plain"), {"to_magic": 1, "first_offset": LONG_MAX}, Rule.S9, "record 0: headers"),
+        (("plain", "headed"), {"to_magic": 1, "now_ms": -2}, Rule.S10, "now_ms -2"),
+        (("headed", "plain"), {"to_magic": 1, "now_ms": -2}, Rule.S9, "record 0: headers"),
+    ],
+)
+@pytest.mark.parametrize("codec", [0, GZIP])
+def test_a_builder_throws_at_the_first_record(
+    codec: int, kinds: tuple[str, ...], told: dict[str, Any], cause: Rule, reason: str
+) -> None:
+    """MemoryRecordsBuilder.appendWithOffset asks a record for its offset, timestamp and headers."""
+    policy = TopicPolicy(compression_type="lz4", message_timestamp_type="LogAppendTime")
+    data = batch([record(i, **KINDS[kind]) for i, kind in enumerate(kinds)], codec=codec)
+    result = LogValidator(policy).check(data, **{"now_ms": NOW, **told})
+    assert (result.rule, result.reason[: len(reason)]) == (cause, reason)

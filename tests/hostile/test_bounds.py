@@ -66,6 +66,16 @@ def of_batches(n):
     return batch(record(0, b"k", b"v"), 1) * n
 
 
+def of_producers(n):
+    """Each batch by another producer; their ids differ in the highest bits alone."""
+    data = record(0, b"k", b"v")
+    return b"".join(batch(data, 1, base_offset=i, producer=(i << 48, 0, 0)) for i in range(n))
+
+
+def replicate(data):
+    assert LogValidator(TopicPolicy(max_message_bytes=1 << 30)).check(data, now_ms=NOW, origin="REPLICATION").ok
+
+
 def half_sized(n):
     """Each batch says that it is longer than it is, so that the next must be found by its checksum."""
     one = bytearray(batch(record(0, b"k", b"v"), 1))
@@ -83,6 +93,7 @@ GROWING = {
     "snappy chunks": (of_snappy_chunks, check, 60_000),
     "wrappers": (of_wrappers, at_rest, 6_000),
     "inner messages": (of_inner, at_rest, 20_000),
+    "producers": (of_producers, replicate, 4_000),
     "tiny batches": (of_batches, at_rest, 20_000),
     "tiny batches, scanned": (of_batches, scan_batches, 60_000),
     "batches": (of_batches, lambda data: sum(1 for _ in batches(data)), 20_000),

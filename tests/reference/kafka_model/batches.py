@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from batchval.rules import Rule
 from batchval.types import CompressionType, TimestampType
 
-from .java import BufferUnderflow, ByteBuffer, IllegalArgument, IndexOutOfBounds, Refused, crc32c, i32, i64, read_varint
+from .java import (
+    BufferUnderflow,
+    ByteBuffer,
+    IllegalArgument,
+    IndexOutOfBounds,
+    JavaError,
+    Refused,
+    crc32c,
+    i32,
+    i64,
+    read_varint,
+)
 from .records import BatchFacts, Record, read_full, read_full_from_stream, read_partially
 from .settings import MAX_BODY_SIZE
 from .streams import ChunkedBytesStream, Notes, open_stream
@@ -16,6 +27,8 @@ __all__ = ["HEADER_SIZE", "Batch", "DefaultBatch", "batches", "codec_of"]
 
 HEADER_SIZE = 61
 
+#: of a JVM, whatever its heap
+_LONGEST_ARRAY = 2**31 - 3
 _LOG_OVERHEAD = 12
 _MIN_SIZE = 14
 _TO_MAGIC = 17
@@ -235,6 +248,8 @@ class DefaultBatch(Batch):
             return iter(())
         if not self.is_compressed:
             return self._uncompressed(notes)
+        if self.count > _LONGEST_ARRAY and self.codec:
+            raise JavaError("no array is that long", rule=Rule.RECORD_MALFORMED)
         return iter(list(self._compressed(False, MAX_BODY_SIZE, notes)))
 
     def streaming(self, max_body_size: int, notes: Notes | None) -> Iterator[Record]:
