@@ -33,6 +33,7 @@ _APART = " and ".join(
     f"not {word}"
     for word in (
         "four_times",
+        "a_millisecond",
         "bounds_memory",
         "buy_no_memory",
         "packages_provider",
