@@ -19,6 +19,7 @@ __all__ = ["ZstdFrame", "lz4_block"]
 #: that is asked for, is decoded in one pass, which checks more of it.
 _SOURCE = 131075
 _CHUNK = 16384
+_BLOCK = 131072  # the most content of a block
 _STEP = 512
 
 
@@ -33,13 +34,16 @@ def lz4_block(source: bytes, capacity: int) -> bytes | None:
 class ZstdFrame:
     """The content of one zstd frame, produced as it is asked for.
 
-    Holds the frame and the decoder's window, never the whole content.
+    Holds the frame and the decoder's window, never the whole content. ``is_cut_off``: the frame's
+    end is missing.
     """
 
-    __slots__ = ("_frame", "_produced", "_reader", "damaged")
+    __slots__ = ("_frame", "_is_cut_off", "_produced", "_reader", "_withheld", "damaged")
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, frame: bytes, is_cut_off: bool = False) -> None:
         self._frame = frame
+        self._is_cut_off = is_cut_off
+        self._withheld = memoryview(b"")
         self._produced = 0
         self.damaged = False
         self._reader = self._open()
@@ -58,11 +62,28 @@ class ZstdFrame:
         """
         try:
             produced = self._reader.readinto(target)
+            if produced == 0 and self._is_cut_off and self._produced:
+                self._is_cut_off = False
+                self._withheld = self._last_block(len(target))
         except zstandard.ZstdError:
             self.damaged = True
             return self._before_damage(target)
+        if produced == 0:
+            produced = min(len(target), len(self._withheld))
+            target[:produced] = self._withheld[:produced]
+            self._withheld = self._withheld[produced:]
         self._produced += produced
         return produced
+
+    def _last_block(self, step: int) -> memoryview:
+        """Return what the package keeps of the last block: it hands on nothing more once the input
+        has ended, although the last read of ``step`` bytes was filled to its end.
+        """
+        reader, left = self._open(), self._produced - step
+        last = bytearray(step + _BLOCK)
+        while left > 0:
+            left -= reader.readinto(memoryview(last)[: min(left, step)])
+        return memoryview(last)[step : reader.readinto(last)]
 
     def _before_damage(self, target: memoryview) -> int:
         """Decode the frame again: a read that fails does not say how much it has produced.

@@ -680,7 +680,7 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
             n = n if n else room(s.source, s.source_end)
             content = PyBytes_FromStringAndSize(NULL, n)
             copy_unlocked(<uint8_t *>PyBytes_AS_STRING(content), s.source, n)
-            keep_frame(s.scratch, packages.ZstdFrame(content))
+            keep_frame(s.scratch, packages.ZstdFrame(content, s.state.zstd.whole_size == 0))
             s.state.zstd.in_frame = True
         frame = <object>s.scratch.zstd_frame
         with nogil:  # what there is may be copied

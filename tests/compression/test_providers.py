@@ -146,11 +146,11 @@ def test_lz4_blocks_through_the_package() -> None:
     assert packages.lz4_block(b"\xff" * 20, 100) is None
 
 
-def _content(frame: bytes, step: int) -> tuple[bytes, bool]:
+def _content(frame: bytes, step: int, is_cut_off: bool = False) -> tuple[bytes, bool]:
     """All that the package makes of a frame, read ``step`` bytes at a time, and whether it was
     undamaged.
     """
-    decoder = packages.ZstdFrame(frame)
+    decoder = packages.ZstdFrame(frame, is_cut_off)
     target = memoryview(bytearray(step))
     content = b""
     while (n := decoder.readinto(target)) == step and not decoder.damaged:
@@ -169,6 +169,18 @@ def test_zstd_frames_through_the_package(step: int) -> None:
     checked[-1] ^= 0xFF
     assert _content(bytes(checked), step) == (data, False)  # all that came before the damage
     assert _content(b"no frame", step) == (b"", False)
+
+
+@pytest.mark.parametrize("step", [1000, 16384, 131072])
+@pytest.mark.parametrize("last", [1, 1000, 131072])
+def test_the_last_block_of_a_frame_that_is_cut_off(step: int, last: int) -> None:
+    """A read that the block before fills to its end: the package says then that all has come."""
+    data = random.Random(8).randbytes(131072 // step * step) + bytes(last)
+    compressor = zstandard.ZstdCompressor().compressobj()
+    frame = b""
+    for block in (data[:-last], data[-last:]):
+        frame += compressor.compress(block) + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    assert _content(frame, step, is_cut_off=True) == (data, True)
 
 
 def test_blocks_before_a_damaged_one_come_out_whole() -> None:
