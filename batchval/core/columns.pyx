@@ -294,7 +294,7 @@ cdef class BatchColumns:
             raise BufferError("arrays over these columns exist")
         if not self.reserve(self.count + other.count):
             raise MemoryError()
-        for i in range(self.width):
+        for i in range(self.width if other.count else 0):  # without rows there may be no memory
             memcpy(pointer[i] + self.count * WIDTH[i], source[i], other.count * WIDTH[i])
         for row in range(self.count, self.count + other.count):
             self.runs.position[row] += shift

@@ -131,7 +131,8 @@ def main() -> int:
         if built:
             print(f"{kind}: does not build: see {log}")
             return 1
-        pytest = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        # what a sanitizer writes before it ends the process goes to the log, not to the test
+        pytest = ["-m", "pytest", "-q", "-x", "--capture=sys", "-p", "no:cacheprovider"]
         fuzz = [
             "tests/hostile/fuzz.py",
             "--seconds",
