@@ -144,15 +144,13 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
     cdef int64_t offset = d.first_offset, timestamp
     cdef bint by_message, stamped
     while next_batch(p + at, n - at, &b) == BATCH:
-        stamped = False
         if b.magic == 2:
             offset += v.records_count
             put_be64(p + at, offset - 1 - be32(p + at + LAST_OFFSET_DELTA))
             if d.to_magic == 2:
                 put_be32(p + at + PARTITION_LEADER_EPOCH, d.leader_epoch)
-            if d.to_magic > 0:
-                stamped = set_max_timestamp(
-                        p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right)
+            stamped = d.to_magic > 0 and set_max_timestamp(
+                    p + at, b.size, policy.log_append_time, v.max_timestamp, crc_is_right)
             if to is not NULL:
                 put_assigned(to + at, p + at, b.magic, d.to_magic, stamped)
             return
@@ -163,6 +161,7 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
             offset += v.records_count
             timestamp = v.max_timestamp
         put_be64(p + at, offset - 1)
+        stamped = False
         if b.magic == 1 and d.to_magic > 0:
             stamped = set_legacy_timestamp(
                     p + at, b.size, policy.log_append_time,

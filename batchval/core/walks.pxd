@@ -9,7 +9,7 @@ from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy, Verdict
 
 cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept nogil
-cdef bint cannot_list(const Entry *b, Verdict *v) noexcept nogil
+cdef bint no_array_holds(const Entry *b, Verdict *v) noexcept nogil
 cdef bint judge_checksum(const Entry *b, Verdict *v) noexcept nogil
 cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
 cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const Door *d, Scratch *scratch,
@@ -23,3 +23,10 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Door *d,
 cdef bint judge_unopened(const Entry *b, Verdict *v) noexcept nogil
 cdef bint judge_at_rest(const Entry *entry, const Door *d, const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil
+
+
+cdef inline bint cannot_list(const Entry *b, Verdict *v) noexcept nogil:
+    """DefaultRecordBatch.iterator makes a list of all records of a compressed batch, as long as the
+    header says.
+    """
+    return b.magic >= 2 and no_array_holds(b, v)

@@ -169,12 +169,9 @@ cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
                   scratch.errors_seen)
 
 
-cdef bint cannot_list(const Entry *b, Verdict *v) noexcept nogil:
-    """DefaultRecordBatch.iterator makes a list of all records of a compressed batch, as long as the
-    header says.
-    """
+cdef bint no_array_holds(const Entry *b, Verdict *v) noexcept nogil:
     cdef int codec = attributes_of(b) & CODEC_MASK
-    if b.magic < 2 or not NONE < codec <= ZSTD or b.size < RECORDS:
+    if not NONE < codec <= ZSTD or b.size < RECORDS:
         return False
     if be32(b.p + RECORDS_COUNT) <= LONGEST_ARRAY:
         return False

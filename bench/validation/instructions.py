@@ -76,13 +76,18 @@ def total(out: Path) -> int:
     return int(found[1])
 
 
-def functions(out: Path) -> dict[str, int]:
-    """Return the same by the function that executes them, without callers of what was counted."""
-    everything = total(out)
+def annotated(out: Path) -> str:
+    """Return callgrind's own table of the same, by function."""
     annotate = ["callgrind_annotate", "--auto=no", "--tree=none", "--threshold=100", str(out)]
-    shown = subprocess.run(annotate, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(annotate, check=True, capture_output=True, text=True).stdout
+
+
+def functions(table: str, everything: int) -> dict[str, int]:
+    """Return the instructions by the function that executes them, without callers of what was
+    counted: those have ``everything``.
+    """
     counts: dict[str, int] = {}
-    for line in shown.splitlines():
+    for line in table.splitlines():
         if (found := ROW.match(line)) and "PROGRAM" not in line:
             name = re.sub(r"^__pyx_\w+?_4core_\d+", "", found[2].rpartition(":")[2].removesuffix("'2"))
             executed = int(found[1].replace(",", ""))
@@ -125,7 +130,7 @@ def ours(path: Path, operation: str) -> dict[str, float]:
     """Return the instructions a batch, by function."""
     with tempfile.TemporaryDirectory() as folder:
         (out,) = calls(cells.ROOT, operation, [path], Path(folder))
-        return {name: count / 100 for name, count in functions(out).items()}
+        return {name: count / 100 for name, count in functions(annotated(out), total(out)).items()}
 
 
 def prototype(path: Path, operation: str) -> dict[str, float]:
@@ -134,7 +139,7 @@ def prototype(path: Path, operation: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         run(function, out, [str(native.prototype())], f"{path}\t{function}\t1\t100000\t0\n")
-        counts, text = functions(out), out.read_text()
+        counts, text = functions(annotated(out), total(out)), out.read_text()
     number = re.search(rf"c?fn=\((\d+)\) {function}$", text, re.MULTILINE)
     assert number is not None
     entered = sum(int(n) for n in re.findall(rf"^cfn=\({number[1]}\).*\ncalls=(\d+)", text, re.MULTILINE))

@@ -237,14 +237,23 @@ def test_readme_and_baseline_are_written(
 
 
 ANNOTATED = """
-15,450,123 (100.0%)  PROGRAM TOTALS
+4,000 (100.0%)  PROGRAM TOTALS
+ 4,000 (100.0%)  ceval.c:_PyEval_EvalFrameDefault [/usr/bin/python]
  3,680 (32.2%)  ???:__pyx_f_8batchval_4core_7records_walk_plain_buffer [/x/records.so]
    320 ( 2.8%)  crc_kernels.c:by_sse42'2 [/x/crc32c.so]
 """
 
 
 def test_instructions_are_read_from_callgrinds_table() -> None:
-    assert module("instructions").functions(ANNOTATED) == {"records_walk_plain_buffer": 3680, "by_sse42": 320}
+    counts = module("instructions").functions(ANNOTATED, 4000)
+    assert counts == {"records_walk_plain_buffer": 3680, "by_sse42": 320}
+
+
+def test_instructions_name_what_cannot_be_compared(tmp_path: Path) -> None:
+    instructions = module("instructions")
+    with pytest.raises(SystemExit, match="must be a source tree with built extensions"):
+        instructions.entry(tmp_path, "check")
+    assert {instructions.entry(instructions.cells.ROOT, name)[:9] for name in instructions.ENTRIES} == {"__pyx_pw_"}
 
 
 def test_batches_are_the_same_each_time_and_valid() -> None:
