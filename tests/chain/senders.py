@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.interop.kafka_broker import KafkaBroker, java_command
 from tests.support.gate_process import GateProcess
@@ -130,6 +130,26 @@ class JavaSender:
         self.directory.cleanup()
 
 
+#: what a new client gets while a partition has no leader, or its broker does not know it yet
+_NO_LEADER_YET = (
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
+
+
+def _log_end(consumer: Consumer, partition: TopicPartition, until: float) -> int:
+    """The offset after the last record; waits for the partition's leader."""
+    while True:
+        try:
+            ends: tuple[int, int] = consumer.get_watermark_offsets(partition, 20)
+            return ends[1]
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+
+
 def read_all(bootstrap: str, topic: str, partitions: int) -> list[Stored]:
     """Every record there is, checksums checked."""
     consumer = Consumer(
@@ -143,11 +163,11 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> list[Stored]:
         }
     )
     try:
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 20)[1] for p in range(partitions)}
+        until = time.monotonic() + 120
+        ends = {p: _log_end(consumer, TopicPartition(topic, p), until) for p in range(partitions)}
         consumer.assign([TopicPartition(topic, p, 0) for p in ends])
         at = dict.fromkeys(ends, 0)
         read: list[Stored] = []
-        until = time.monotonic() + 120
         while any(at[p] < end for p, end in ends.items()):
             assert time.monotonic() < until, f"the log cannot be read: at {at} of {ends}"
             for message in consumer.consume(10_000, 0.5):
