@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from batchval import compression
 
 # a loaded machine may take a second for what takes a millisecond
 settings.register_profile("patient", deadline=None)
@@ -43,6 +45,15 @@ LONG = (
     "tests/hostile/",
     "tests/contract/",
 )
+
+
+@pytest.fixture(params=compression.PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each codec provider in turn; returns its name."""
+    before = compression.provider()
+    compression.use(request.param)
+    yield request.param
+    compression.use(before)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

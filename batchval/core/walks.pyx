@@ -143,7 +143,8 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
         if first == DAMAGE_FIRST:
             v.record = f.record
             return broker_fails(v, RECORD_MALFORMED, S7, f.reason)
-        s.halted = s.mislabelled = first == HALTS_FIRST
+        if first == HALTS_FIRST:
+            s.halted = s.mislabelled = True
     if s.halted:
         answer = walk_halting(b, &h, parser, c, d, scratch, f)
     if s.overlong or s.mislabelled:

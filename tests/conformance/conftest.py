@@ -2,7 +2,6 @@
 
 import pytest
 
-from batchval import compression
 from tests.conformance import oracle
 
 
@@ -15,12 +14,3 @@ def kafka():
     except oracle.OracleUnavailable as error:
         pytest.skip(str(error))
     return oracle
-
-
-@pytest.fixture(params=compression.PROVIDERS)
-def provider(request):
-    """Each codec provider in turn; returns its name."""
-    before = compression.provider()
-    compression.use(request.param)
-    yield request.param
-    compression.use(before)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from batchval import compression
 from batchval.cli.cases import policy_of
 from batchval.core.batch import NotABatch, RecordBatch
 from batchval.core.validator import LogValidator
@@ -18,12 +17,7 @@ FOREVER = 2**63 - 1
 CODES = {"InvalidRecordException": 87, "UnsupportedOperationException": -1}
 
 
-@pytest.fixture(params=compression.PROVIDERS, autouse=True)
-def provider(request):
-    before = compression.provider()
-    compression.use(request.param)
-    yield request.param
-    compression.use(before)
+pytestmark = pytest.mark.usefixtures("provider")
 
 
 def of(vectors):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
 
 import lz4.block
 import lz4.frame
 import pytest
 import zstandard
 
-from batchval import compression
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
@@ -31,13 +29,6 @@ from tests.support.batches import (
 RANDOM = random.Random(4)
 RECORDS = b"".join(record(i, value=b"value %d " % i * 5) for i in range(20))
 HALF = len(RECORDS) // 2
-
-
-@pytest.fixture(params=compression.PROVIDERS)
-def provider(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = compression.provider()
-    yield compression.use(request.param)
-    compression.use(before)
 
 
 # ---- lz4 -----------------------------------------------------------------------------------------------------------

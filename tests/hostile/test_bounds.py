@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from batchval import compression
 from batchval.core.batch import RecordBatch, batches
 from batchval.core.columns import resynchronise, scan_batches
 from batchval.core.validator import LogValidator
@@ -109,14 +108,6 @@ def seconds(work, data):
     started = time.thread_time()
     work(data)
     return time.thread_time() - started
-
-
-@pytest.fixture(params=compression.PROVIDERS)
-def provider(request):
-    before = compression.provider()
-    compression.use(request.param)
-    yield request.param
-    compression.use(before)
 
 
 @pytest.mark.alone

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from batchval import compression
 from batchval.cli.cases import compare, read_cases
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
@@ -16,14 +15,6 @@ from tests.hostile.targets import TARGETS, replay
 HERE = Path(__file__).parents[2] / "fixtures" / "hostile"
 BATCHES = list(read_cases([HERE / "batches.jsonl"]))
 STREAMS = [json.loads(line) for line in (HERE / "streams.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture(params=compression.PROVIDERS)
-def provider(request):
-    before = compression.provider()
-    compression.use(request.param)
-    yield request.param
-    compression.use(before)
 
 
 def test_they_are_few_and_small():

@@ -5,7 +5,6 @@ import struct
 
 import pytest
 
-from batchval import compression
 from batchval.cli import cases
 from batchval.core.batch import RecordBatch
 from batchval.core.validator import LogValidator
@@ -33,14 +32,6 @@ def kafka():
         oracle.jar()
     except oracle.OracleUnavailable as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture(params=compression.PROVIDERS)
-def provider(request):
-    before = compression.provider()
-    compression.use(request.param)
-    yield request.param
-    compression.use(before)
 
 
 def test_a_block_that_decompresses_to_nothing_is_refused(provider):
