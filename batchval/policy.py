@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -15,7 +15,7 @@ from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.kafka_versions import kafka_version as find_kafka_version
 
-__all__ = ["KAFKA_TOPIC_KEYS", "OLDER_TIMESTAMP_KEY", "OLDER_TOPIC_KEYS", "ClaimsPolicy", "TopicPolicy"]
+__all__ = ["KAFKA_TOPIC_KEYS", "OLDER_TIMESTAMP_KEY", "OLDER_TOPIC_KEYS", "ClaimsPolicy", "TopicPolicy", "nearest"]
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -249,13 +249,20 @@ def _check_keys(config: Mapping[str, object]) -> None:
     unknown = [key for key in config if key not in _KNOWN_KEYS]
     if not unknown:
         return
-    found = ", ".join(f"{_shown(key)} (nearest known key: {_nearest(key)})" for key in unknown)
+    found = ", ".join(f"{_shown(key)} (nearest known key: {nearest(str(key), _KNOWN_KEYS)})" for key in unknown)
     raise BatchvalError(f"unknown topic configuration {'key' if len(unknown) == 1 else 'keys'}: {found}")
 
 
-def _nearest(key: object) -> str:
-    word = str(key)[:_SHOWN_CHARACTERS].lower().replace("_", ".")
-    return difflib.get_close_matches(word, sorted(_KNOWN_KEYS), n=1, cutoff=0.0)[0]
+def nearest(key: str, known: Iterable[str]) -> str:
+    """Return the known key that resembles ``key`` most. Dots, underscores and hyphens are alike."""
+    spelled = {_spelling(name): name for name in sorted(known)}
+    # the work grows with the square of the length
+    word = _spelling(key[:_SHOWN_CHARACTERS])
+    return spelled[difflib.get_close_matches(word, spelled, n=1, cutoff=0.0)[0]]
+
+
+def _spelling(key: str) -> str:
+    return key.lower().replace("_", ".").replace("-", ".")
 
 
 _CLAIMS_WORDS = ("ignore", "verify", "audit", "trust")

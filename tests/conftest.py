@@ -56,6 +56,22 @@ def provider(request: pytest.FixtureRequest) -> Iterator[str]:
     compression.use(before)
 
 
+@pytest.fixture(scope="session")
+def kafka() -> Any:
+    """Build the oracle and return its module; skip where it cannot be built here.
+
+    A build that fails is an error, not a skip.
+    """
+    from tests.conformance import oracle
+
+    try:
+        oracle.java(answers=True)
+        oracle.jar()
+    except oracle.OracleUnavailable as error:
+        pytest.skip(str(error))
+    return oracle
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         rank = {start: n for n, start in enumerate(LONG)}

@@ -120,10 +120,11 @@ def _rows(rules: Iterable[Rule], where: str) -> Iterable[str]:
 VERSIONS = f"""
 ## Versions of Kafka
 
-`LogValidator(kafka_version="3.9")`, `batchval check --kafka-version 3.9` and the gate's
-`validation.kafka_version` choose the version; the default is {DEFAULT_KAFKA_VERSION}. The table
-holds all that differs between versions. In both modes every other rule is the same. `strict`
-accepts a subset of what the chosen version accepts.
+`LogValidator(kafka_version="3.9")`, `--kafka-version 3.9` of `batchval check`, `audit` and
+`claims verify`, `kafkaVersion` in Spark and the gate's `validation.kafka_version` choose the
+version; the default is {DEFAULT_KAFKA_VERSION}. The table holds all that differs between versions.
+In both modes every other rule is the same. `strict` accepts a subset of what the chosen version
+accepts.
 
 """
 

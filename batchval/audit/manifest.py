@@ -123,11 +123,11 @@ class Manifest:
             raise BatchvalError(f"{shown(uri)}: no manifest of an audit: {one_line(error)}") from None
         if not set(SEGMENTS.names) <= set(table.column_names):
             raise BatchvalError(f"{shown(uri)}: no manifest of an audit: other columns than its segments/ has")
-        told = (table.schema.metadata or {}).get(_OPTIONS, b"{}").decode()
-        if told != options_word(options):
-            raise BatchvalError(
-                f"{shown(uri)}: made with other options ({_differences(told, options)}): its state does not fit"
-            )
+        stored = (table.schema.metadata or {}).get(_OPTIONS, b"{}").decode()
+        differing = _differing(stored, options)
+        if differing:
+            others = ", ".join(differing)
+            raise BatchvalError(f"{shown(uri)}: cannot resume: the earlier audit used other options ({others})")
         return Manifest(_entry(row) for row in table.to_pylist())
 
     def same(self, segment: SegmentInfo) -> Entry | None:
@@ -170,13 +170,20 @@ def _key(one: Entry | SegmentInfo) -> tuple[Any, ...]:
     return one.topic, one.partition, one.base_offset, one.size, one.mtime_ns
 
 
-def _differences(told: str, options: Options) -> str:
+def _differing(stored: str, options: Options) -> list[str]:
+    """Return the options in ``name=value`` form that the earlier audit had other values of.
+
+    An option that the earlier release did not have has its default.
+    """
     ours = json.loads(options_word(options))
     try:
-        theirs = json.loads(told)
+        theirs = json.loads(stored)
     except ValueError:
         theirs = {}
-    return ", ".join(name for name in ours if ours[name] != theirs.get(name))
+    if not isinstance(theirs, dict):
+        theirs = {}
+    theirs = {**asdict(Options()), **theirs}
+    return [f"{name}={json.dumps(theirs.get(name))}" for name in ours if ours[name] != theirs.get(name)]
 
 
 def _entry(row: dict[str, Any]) -> Entry:

@@ -98,6 +98,7 @@ class Options:
     split_bytes: int = 256 << 20
     deep: bool = False
     mode: Literal["strict", "kafka"] = "strict"
+    kafka_version: Literal["3.9", "4.1", "4.4"] = "4.4"
     cleanup_policy: str = "auto"
     accept_claims_header: bool = False
     topics: tuple[str, ...] | None = None
@@ -119,7 +120,13 @@ class Block(NamedTuple):
 
 def validator_of(options: Options) -> LogValidator:
     policy = TopicPolicy(accept_claims_header=options.accept_claims_header)
-    return LogValidator(policy, mode=options.mode, profile="log", max_decompressed_bytes=options.max_decompressed_bytes)
+    return LogValidator(
+        policy,
+        mode=options.mode,
+        profile="log",
+        max_decompressed_bytes=options.max_decompressed_bytes,
+        kafka_version=options.kafka_version,
+    )
 
 
 def read_range(range: Range, options: Options) -> Iterator[Block]:

@@ -19,6 +19,7 @@ from batchval.cli.options import (
     cleanup_policy_option,
     finding_columns,
     json_option,
+    kafka_version_option,
     mode_option,
 )
 from batchval.cli.progress import progress
@@ -60,6 +61,7 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 )
 @click.option("--deep", is_flag=True, help="Open compressed batches too, and look at every record.")
 @mode_option
+@kafka_version_option("Version of the brokers: their answers.")
 @click.option(
     "--split-bytes", type=SIZE, default="256m", show_default=True, help="About so much of a segment is one task."
 )
@@ -88,6 +90,7 @@ def command(
     rows: Literal["all", "bad", "none"],
     deep: bool,
     mode: Literal["strict", "kafka"],
+    kafka_version: Literal["3.9", "4.1", "4.4"],
     split_bytes: int,
     topics: tuple[str, ...],
     cleanup_policy: str,
@@ -136,6 +139,7 @@ def command(
         split_bytes=split_bytes,
         deep=deep,
         mode=mode,
+        kafka_version=kafka_version,
         cleanup_policy=cleanup_policy,
         accept_claims_header=accept_claims_header,
         topics=names or None,

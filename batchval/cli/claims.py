@@ -8,11 +8,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 import click
 
-from batchval.cli.options import json_option
+from batchval.cli.options import json_option, kafka_version_option
 from batchval.core import claims as core_claims
 from batchval.core.batch import RecordBatch
 from batchval.core.layout import CLAIMS_MAGIC, MAGIC
@@ -150,10 +150,12 @@ def strip(file: Path, out: Path) -> int:
 
 @command.command("verify")
 @_file
+@kafka_version_option("Version of the brokers: their answers.")
 @json_option
-def verify(file: Path, as_json: bool) -> int:
+def verify(file: Path, kafka_version: Literal["3.9", "4.1", "4.4"], as_json: bool) -> int:
     """Holds the claims of every batch against its records. Exit code 1 if one lies, or its batch is refused."""
-    validator = LogValidator(TopicPolicy(accept_claims_header=True), profile="log")
+    policy = TopicPolicy(accept_claims_header=True)
+    validator = LogValidator(policy, profile="log", kafka_version=kafka_version)
     honest = bad = without = 0
     for position, data in _batches(file):
         if data[MAGIC] != CLAIMS_MAGIC:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from batchval.errors import BatchvalError
-from batchval.policy import ClaimsPolicy
+from batchval.policy import ClaimsPolicy, nearest
 from batchval.proxy.config import Settings
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
@@ -159,7 +159,9 @@ def _words(problem: Any) -> str:
         return " ".join(str(cause).split())
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "extra_forbidden":
-        return "there is no such key"
+        *parents, key = problem["loc"]
+        known = nearest(str(key), _keys(_model(parents)))
+        return f"unknown key (nearest known key: {known})"
     if kind == "missing":
         return "is missing"
     if kind == "literal_error":
@@ -170,6 +172,29 @@ def _words(problem: Any) -> str:
         return f"must look like {context['pattern']}"
     said: str = problem["msg"]
     return said[:1].lower() + said[1:]
+
+
+def _model(parents: list[str | int]) -> type[BaseModel]:
+    """Return the model whose keys stand in the mapping at this place."""
+    model: type[BaseModel] = Settings
+    for part in parents:
+        if isinstance(part, str):
+            annotation = next(
+                field.annotation for name, field in model.model_fields.items() if part in (name, field.alias)
+            )
+            model = _model_in(annotation) or model
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model in an annotation such as ``list[Listener]`` or ``Tls | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
+
+
+def _keys(model: type[BaseModel]) -> Iterator[str]:
+    return (field.alias or name for name, field in model.model_fields.items())
 
 
 _KINDS = {
@@ -193,8 +218,8 @@ def shown(settings: Settings) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        return {field.alias or name: _plain(getattr(value, name)) for name, field in fields.items()}
+        names = type(value).model_fields
+        return {key: _plain(getattr(value, name)) for name, key in zip(names, _keys(type(value)), strict=True)}
     if isinstance(value, Secret):
         return value.shown()
     if isinstance(value, Address | ClaimsPolicy | Path):

@@ -43,6 +43,7 @@ BATCH_OPTIONS: Final = (
     "rows",
     "deep",
     "mode",
+    "kafkaVersion",
     "acceptClaimsHeader",
     "maxDecompressedBytes",
     "timeoutMs",

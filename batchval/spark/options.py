@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from batchval.audit.rows import Options
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 
 __all__ = ["SEGMENT_OPTIONS", "flag", "known", "one_of", "paths", "row_options", "size", "topics"]
 
@@ -21,11 +22,17 @@ SEGMENT_OPTIONS: Final = (
     "topics",
     "deep",
     "mode",
+    "kafkaVersion",
     "cleanupPolicy",
     "acceptClaimsHeader",
     "maxDecompressedBytes",
 )
 
+#: The first is the default.
+_VERSIONS: Final = (
+    DEFAULT_KAFKA_VERSION,
+    *(name for name in KAFKA_VERSIONS if name != DEFAULT_KAFKA_VERSION),
+)
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -93,6 +100,7 @@ def row_options(given: Given) -> Options:
         split_bytes=size(given, "splitBytes", plain.split_bytes),
         deep=flag(given, "deep"),
         mode=cast(Any, one_of(given, "mode", ("strict", "kafka"))),
+        kafka_version=cast(Any, one_of(given, "kafkaVersion", _VERSIONS)),
         cleanup_policy=one_of(given, "cleanupPolicy", ("auto", "delete", "compact")),
         accept_claims_header=flag(given, "acceptClaimsHeader"),
         topics=topics(given),

@@ -31,6 +31,7 @@ from batchval.spark.schema import row_type
 
 __all__ = ["validate_batches", "verdict_type"]
 
+_OPTIONS: Final = ("deep", "mode", "kafkaVersion", "acceptClaimsHeader", "maxDecompressedBytes")
 _OF_A_FILE: Final = ("topic", "partition", "segment")
 _NOWHERE: Final = SegmentInfo("", "", -1, base_offset=-1, size=0, mtime_ns=0)
 
@@ -43,11 +44,12 @@ def verdict_type() -> StructType:
 def validate_batches(column: Column | str, **options: str | bool | int) -> Column:
     """Judges the batches in each value of a binary column: an array of ``verdict_type``.
 
-    ``options``: ``deep="true"`` (or ``True``), ``mode="kafka"``, ``acceptClaimsHeader="true"``,
-    ``maxDecompressedBytes``; as those of ``kafka-segments``. BatchvalError for a wrong one.
+    ``options``: ``deep="true"`` (or ``True``), ``mode="kafka"``, ``kafkaVersion="3.9"``,
+    ``acceptClaimsHeader="true"``, ``maxDecompressedBytes``; as those of ``kafka-segments``.
+    BatchvalError for a wrong one.
     """
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    known(given, ("deep", "mode", "acceptClaimsHeader", "maxDecompressedBytes"), "validate_batches")
+    known(given, _OPTIONS, "validate_batches")
     told = row_options(given)
 
     def validate(values: pa.Array) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -22,7 +23,7 @@ from batchval.audit.state import RangeResult
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
 from batchval.segment import check
-from tests.support.batches import NONE, ZSTD, batch, record, records
+from tests.support.batches import NONE, ZSTD, Body, batch, raw, record, records, varint
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 NAME = "00000000000000000000.log"
@@ -75,6 +76,22 @@ def series(
 
 def at(parts: list[bytes], i: int) -> int:
     return sum(map(len, parts[:i]))
+
+
+# ---- the version of Kafka ----
+
+
+def test_the_version_of_kafka_changes_the_rule_that_names_a_length(tmp_path: Path) -> None:
+    segment(tmp_path / "t-0", batch([raw(Body(), varint(-5))], codec=ZSTD))
+    for version, mode, rules in (
+        ("3.9", "strict", ["S4"]),
+        ("3.9", "kafka", []),
+        ("4.1", "kafka", []),
+        ("4.4", "strict", ["29"]),
+        ("4.4", "kafka", ["29"]),
+    ):
+        found = run(tmp_path, kafka_version=version, mode=mode)
+        assert [finding.rule.id for finding in found.findings] == rules
 
 
 # ---- the same as batchval check ------------------------------------------------------------------------------------
@@ -304,10 +321,27 @@ def test_since_reads_a_segment_again_that_is_another(tmp_path: Path) -> None:
 def test_since_of_other_options_is_refused(tmp_path: Path) -> None:
     segment(tmp_path / "in" / "t-0", *series(4))
     run(tmp_path / "in", out=tmp_path / "a")
-    with pytest.raises(BatchvalError, match=r"other options \(deep\)"):
+    with pytest.raises(BatchvalError, match=r"cannot resume: .* other options \(deep=true\)"):
         run(tmp_path / "in", out=tmp_path / "b", since=tmp_path / "a", deep=False)
+    with pytest.raises(BatchvalError, match=r'other options \(kafka_version="4.4"\)'):
+        run(tmp_path / "in", out=tmp_path / "b", since=tmp_path / "a", kafka_version="3.9")
     with pytest.raises(BatchvalError, match="no manifest"):
         run(tmp_path / "in", out=tmp_path / "b", since=tmp_path / "nothing")
+
+
+def test_since_of_an_audit_before_an_option_was_there_has_its_default(tmp_path: Path) -> None:
+    segment(tmp_path / "in" / "t-0", *series(4))
+    run(tmp_path / "in", out=tmp_path / "a")
+    [manifest] = (tmp_path / "a" / "segments").glob("*.parquet")
+    table = pq.read_table(manifest)
+    metadata = table.schema.metadata
+    options = json.loads(metadata[b"batchval.options"])
+    del options["kafka_version"]
+    metadata[b"batchval.options"] = json.dumps(options).encode()
+    pq.write_table(table.replace_schema_metadata(metadata), manifest)
+    assert run(tmp_path / "in", since=tmp_path / "a").skipped == 1
+    with pytest.raises(BatchvalError, match="kafka_version"):
+        run(tmp_path / "in", since=tmp_path / "a", kafka_version="3.9")
 
 
 # ---- bad input -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.batches import batch, record, records
+from tests.support.batches import ZSTD, Body, batch, raw, record, records, varint
 from tests.support.fixtures import take_sigint
 
 Run = Callable[..., tuple[int, str, str]]
@@ -63,6 +63,16 @@ def test_findings(run: Run, faulty: Path) -> None:
         [str(len(GOOD)), "7", "L3", "offset-gap"],
     ]
     assert ": 3 findings" in out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("version", "rule"), [("3.9", "S4"), ("4.4", "29")])
+def test_the_version_of_kafka(run: Run, tmp_path: Path, version: str, rule: str) -> None:
+    log = tmp_path / "t-0" / f"{0:020}.log"
+    log.parent.mkdir()
+    log.write_bytes(batch([raw(Body(), varint(-5))], codec=ZSTD))
+    options = ("--engine", "local", "--processes", "1", "--deep", "--json", "--kafka-version", version)
+    code, out, _ = run("audit", *options, tmp_path)
+    assert (code, json.loads(out.splitlines()[0])["rule"]) == (1, rule)
 
 
 def test_json_is_what_check_says(run: Run, faulty: Path) -> None:

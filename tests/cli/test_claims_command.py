@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 
 from batchval.core import claims
-from tests.support.batches import GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, message, record, records
+from tests.support.batches import (
+    GZIP,
+    LZ4,
+    NOW,
+    SNAPPY,
+    ZSTD,
+    Body,
+    batch,
+    message,
+    raw,
+    record,
+    records,
+    varint,
+)
 
 Run = Callable[..., tuple[int, str, str]]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "segments"
@@ -118,6 +131,13 @@ def test_verify_exits_1_on_a_lie(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("claims", "verify", "--json", path)
     row = json.loads(out)
     assert (code, row["rule"], row["carried"]["records.number"], row["true"]["records.number"]) == (1, "L7", 6, 5)
+
+
+@pytest.mark.parametrize(("version", "rule"), [("3.9", "S4"), ("4.4", "29")])
+def test_verify_answers_as_the_version_of_kafka(run: Run, tmp_path: Path, version: str, rule: str) -> None:
+    path = write(tmp_path, claims.attach(batch([raw(Body(), varint(-5))], codec=ZSTD), TRUE))
+    code, out, _ = run("claims", "verify", "--json", "--kafka-version", version, path)
+    assert (code, json.loads(out)["rule"]) == (1, rule)
 
 
 # ---- batchval check ------------------------------------------------------------------------------------------------

@@ -25,15 +25,6 @@ EMPTY_BLOCK = bytes.fromhex(
 )
 
 
-@pytest.fixture
-def kafka():
-    try:
-        oracle.java(answers=True)
-        oracle.jar()
-    except oracle.OracleUnavailable as error:
-        pytest.skip(str(error))
-
-
 def test_a_block_that_decompresses_to_nothing_is_refused(provider):
     for mode in ("strict", "kafka"):
         result = LogValidator(mode=mode).check(EMPTY_BLOCK, now_ms=NOW)

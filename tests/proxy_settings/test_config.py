@@ -117,7 +117,7 @@ claims_in: audit:2
 """
     assert sorted(problems(text, tmp_path)) == sorted(
         [
-            ":3: listeners[0].port: there is no such key",
+            ":3: listeners[0].port: unknown key (nearest known key: first_broker_port)",
             ":4: listeners[1].address: must be HOST:PORT",
             ":8: upstream.admin.password: must be text, {file: PATH} or {env: NAME}",
             ":12: topics.policies[0].max.message.bytes: must be a whole number",
@@ -202,7 +202,12 @@ TOGETHER = [
     ({"listeners": [{"address": "a:1", "tls": TLS | {"minimum_version": "1.1"}}]}, "must be 1.2 or 1.3"),
     ({"upstream": {"bootstrap": "a:0"}}, "HOST:PORT of a broker"),
     ({"upstream": {"bootstrap": "a:1", "tls": {"key": "k"}}}, "go together"),
-    ({"upstream": {"bootstrap": "a:1", "tls": {"verify": False}}}, "there is no such key"),
+    ({"upstream": {"bootstrap": "a:1", "tls": {"verify": False}}}, "upstream.tls.verify: unknown key"),
+    ({"listners": []}, "listners: unknown key (nearest known key: listeners)"),
+    ({"limits": {"max-conections": 1}}, "(nearest known key: max_connections)"),
+    ({"topics": {"policies": [{"match": "*", "max_mesage_bytes": 1}]}}, "(nearest known key: max.message.bytes)"),
+    ({"listeners": [{"address": "a:1", "tls": TLS | {"clientCa": "c"}}]}, "(nearest known key: client_ca)"),
+    ({"listeners" * 10_000: []}, "(nearest known key: listeners)"),
     ({"upstream": {"bootstrap": "a:1", "admin": {}}}, "needs username and password"),
     ({"upstream": {"bootstrap": "a:1", "admin": {"mechanism": "NONE", "username": "u"}}}, "has neither"),
     ({"topics": {"from_cluster": True}}, "needs upstream.admin"),

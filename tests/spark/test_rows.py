@@ -86,6 +86,7 @@ def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str
         ({"splitBytes": "0"}, "at least 1"),
         ({"deep": "maybe"}, "option deep is 'maybe': false or true is possible"),
         ({"mode": "lax"}, "option mode is 'lax'"),
+        ({"kafkaVersion": "2.8"}, "option kafkaVersion is '2.8': 4.4, 3.9 or 4.1 is possible"),
         ({"cleanupPolicy": "keep"}, "option cleanupPolicy is 'keep'"),
         ({"topics": " , "}, "option topics is ' , '"),
         ({"acceptClaimsHeader": "1"}, "option acceptClaimsHeader is '1'"),
@@ -103,6 +104,8 @@ def test_options_in_any_case_and_sizes_with_units() -> None:
     told = {"path": "/logs", "SPLITBYTES": "64MiB", "Deep": "TRUE", "Rows": "bad", "topics": "a, b,a"}
     options = KafkaSegments(CaseInsensitiveDict(told)).reader(row_type()).options
     assert options == Options(split_bytes=64 << 20, deep=True, rows="bad", topics=("a", "b"))
+    options = KafkaSegments(CaseInsensitiveDict({"path": "/", "kafkaversion": "3.9"})).reader(row_type()).options
+    assert options == Options(kafka_version="3.9")
 
 
 def test_a_refusal_ends_the_query_with_its_sentence(spark: SparkSession, logs: Path) -> None:
