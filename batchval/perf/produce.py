@@ -232,7 +232,7 @@ class _Worker:
         if self.rate is not None:
             lag = int(self.number * 1e9 / self.settings.throughput)
             self.schedule = _Schedule(self.rate, tally.begin_ns + lag, self.sent)
-        await self._transaction(begin=True)
+        await self._begin()
         try:
             while not self.run.over() and (limit is None or self.sent < limit):
                 count = self.chunk if limit is None else min(self.chunk, limit - self.sent)
@@ -240,11 +240,13 @@ class _Worker:
                     count = await self._due(self.schedule, count)
                 if count:
                     await self._send(count)
-                await self._transaction()
+                if now_ns() >= self.transaction_end:  # one look at the clock for both
+                    await self._commit()
+                    await self._begin()
                 await asyncio.sleep(0)
         finally:
             await self._drain()
-        await self._transaction(end=True)
+        await self._commit()
 
     async def _due(self, schedule: _Schedule, count: int) -> int:
         """How many of them the schedule has now; after a wait none."""
@@ -286,16 +288,16 @@ class _Worker:
                 else:
                     self.times.put(self.sent + 1, count - done - 1, now_ns())
 
-    async def _transaction(self, *, begin: bool = False, end: bool = False) -> None:
+    async def _begin(self) -> None:
         duration = self.settings.transaction_duration_ms
-        if duration is None:
-            return
-        if not begin and (end or now_ns() >= self.transaction_end):
-            await self.client.commit()
-            self.parts[-1].end_ns = now_ns()
-        if begin or (not end and now_ns() >= self.transaction_end):
+        if duration is not None:
             await self.client.begin()
             self.transaction_end = now_ns() + duration * 1_000_000
+
+    async def _commit(self) -> None:
+        if self.settings.transaction_duration_ms is not None:
+            await self.client.commit()
+            self.parts[-1].end_ns = now_ns()
 
     async def _drain(self) -> None:
         flushing = asyncio.ensure_future(self.client.flush())

@@ -84,7 +84,10 @@ class OwnProducer:
 
     async def begin(self) -> None:
         assert self._producer is not None
-        self._producer.begin_transaction()
+        try:
+            self._producer.begin_transaction()
+        except BatchvalError as error:
+            raise ProduceError(f"the transaction is not begun: {error}") from None
 
     async def commit(self) -> None:
         assert self._producer is not None

@@ -156,7 +156,11 @@ class RdkafkaProducer:
         self._poll(0)
 
     async def begin(self) -> None:
-        self._producer.begin_transaction()
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            failed = words(error.args[0])
+            raise ProduceError(f"the transaction is not begun: {failed}") from None
 
     async def commit(self) -> None:
         while True:
@@ -166,7 +170,8 @@ class RdkafkaProducer:
             except KafkaException as error:
                 failed = error.args[0]
                 if failed.txn_requires_abort():
-                    self._producer.abort_transaction(30.0)
+                    with suppress(KafkaException):  # the caller gets the reason to abort
+                        self._producer.abort_transaction(30.0)
                 if not failed.retriable():
                     raise ProduceError(f"the transaction is not committed: {words(failed)}") from None
         self._tell()
