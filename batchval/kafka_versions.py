@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal, TypeAlias
 
 from batchval.errors import BatchvalError
 
-__all__ = ["DEFAULT_KAFKA_VERSION", "KAFKA_VERSIONS", "KafkaVersion", "kafka_version"]
+__all__ = ["DEFAULT_KAFKA_VERSION", "KAFKA_VERSIONS", "KafkaVersion", "KafkaVersionName", "kafka_version"]
+
+#: The names of the table's rows, for type checkers.
+KafkaVersionName: TypeAlias = Literal["3.9", "4.1", "4.4"]
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -112,7 +115,7 @@ _ROWS = (
 
 #: by name, oldest first
 KAFKA_VERSIONS: dict[str, KafkaVersion] = {row.name: row for row in _ROWS}
-DEFAULT_KAFKA_VERSION = "4.4"
+DEFAULT_KAFKA_VERSION: Final[KafkaVersionName] = "4.4"
 
 _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})*")
 

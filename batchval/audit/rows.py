@@ -22,6 +22,7 @@ from batchval.core.columns import NO_DELETE_HORIZON, SCHEMA_VERSION, BatchColumn
 from batchval.core.result import CLAIMS, PATHS
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
 from batchval.policy import TopicPolicy
 from batchval.rules import by_number
 from batchval.segment.check import damage_reason
@@ -98,7 +99,7 @@ class Options:
     split_bytes: int = 256 << 20
     deep: bool = False
     mode: Literal["strict", "kafka"] = "strict"
-    kafka_version: Literal["3.9", "4.1", "4.4"] = "4.4"
+    kafka_version: KafkaVersionName = DEFAULT_KAFKA_VERSION
     cleanup_policy: str = "auto"
     accept_claims_header: bool = False
     topics: tuple[str, ...] | None = None

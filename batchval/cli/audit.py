@@ -24,6 +24,7 @@ from batchval.cli.options import (
 )
 from batchval.cli.progress import progress
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import KafkaVersionName
 from batchval.report.words import printable
 from batchval.rules import Rule
 
@@ -90,7 +91,7 @@ def command(
     rows: Literal["all", "bad", "none"],
     deep: bool,
     mode: Literal["strict", "kafka"],
-    kafka_version: Literal["3.9", "4.1", "4.4"],
+    kafka_version: KafkaVersionName,
     split_bytes: int,
     topics: tuple[str, ...],
     cleanup_policy: str,

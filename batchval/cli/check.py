@@ -24,6 +24,7 @@ from batchval.core.columns import BatchColumns, scan_batches
 from batchval.core.result import CLAIMS
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import KafkaVersionName
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.report.tables import findings_table
@@ -144,7 +145,7 @@ def command(
     paths: tuple[Path, ...],
     profile: Literal["produce", "log"] | None,
     mode: Literal["strict", "kafka"],
-    kafka_version: Literal["3.9", "4.1", "4.4"],
+    kafka_version: KafkaVersionName,
     extras: tuple[str, ...],
     config: tuple[str, ...],
     cleanup_policy: str,

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import click
 
@@ -18,6 +18,7 @@ from batchval.core.batch import RecordBatch
 from batchval.core.layout import CLAIMS_MAGIC, MAGIC
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from batchval.kafka_versions import KafkaVersionName
 from batchval.policy import TopicPolicy
 from batchval.report.words import plural
 from batchval.segment.reader import Damage, SegmentFile
@@ -152,7 +153,7 @@ def strip(file: Path, out: Path) -> int:
 @_file
 @kafka_version_option("Version of the brokers: their answers.")
 @json_option
-def verify(file: Path, kafka_version: Literal["3.9", "4.1", "4.4"], as_json: bool) -> int:
+def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
     """Holds the claims of every batch against its records. Exit code 1 if one lies, or its batch is refused."""
     policy = TopicPolicy(accept_claims_header=True)
     validator = LogValidator(policy, profile="log", kafka_version=kafka_version)

@@ -6,6 +6,7 @@ from typing_extensions import Buffer
 
 from batchval.core.columns import BatchColumns
 from batchval.core.result import ValidationResult
+from batchval.kafka_versions import KafkaVersionName
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
 from batchval.types import AppendOrigin
@@ -15,7 +16,6 @@ _Buffer: TypeAlias = Buffer | NDArray[Any]
 _Mode: TypeAlias = Literal["strict", "kafka"]
 _Profile: TypeAlias = Literal["produce", "log"]
 _Origin: TypeAlias = AppendOrigin | Literal["REPLICATION", "COORDINATOR", "CLIENT", "RAFT_LEADER"]
-_KafkaVersion: TypeAlias = Literal["3.9", "4.1", "4.4"]
 _ClaimsPolicy: TypeAlias = Literal["ignore", "verify", "trust"]
 # (the bytes of a tag or None, what to make of the claims)
 _Claims: TypeAlias = tuple[_Buffer | None, _ClaimsPolicy]
@@ -44,7 +44,7 @@ class LogValidator:
         extras: _Extras | None = None,
         max_decompressed_bytes: int = 67108864,
         clock_ns: Callable[[], int] | None = None,
-        kafka_version: _KafkaVersion = "4.4",
+        kafka_version: KafkaVersionName = "4.4",
     ) -> None: ...
     @property
     def policy(self) -> TopicPolicy: ...
@@ -53,7 +53,7 @@ class LogValidator:
     @property
     def profile(self) -> _Profile: ...
     @property
-    def kafka_version(self) -> _KafkaVersion: ...
+    def kafka_version(self) -> KafkaVersionName: ...
     @property
     def max_decompressed_bytes(self) -> int: ...
     def with_policy(self, policy: TopicPolicy) -> LogValidator: ...

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from batchval.errors import BatchvalError
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.values import (
     Address,
@@ -162,7 +162,7 @@ class Validation(_Model):
                        ``topics.policies``
     """
 
-    kafka_version: Annotated[Literal["3.9", "4.1", "4.4"], BeforeValidator(_quoted)] = "4.4"
+    kafka_version: Annotated[KafkaVersionName, BeforeValidator(_quoted)] = DEFAULT_KAFKA_VERSION
     rules: Literal["strict", "kafka"] = "strict"
     extras: dict[str, Literal["report", "refuse"]] = {}
     max_decompressed_bytes: Annotated[int, Field(gt=0, le=_INT_MAX)] = DEFAULT_MAX_DECOMPRESSED_BYTES

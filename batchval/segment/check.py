@@ -23,6 +23,7 @@ from batchval.core.columns import BatchColumns
 from batchval.core.continuity import Continuity
 from batchval.core.result import CLAIMS
 from batchval.core.validator import LogValidator
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
 from batchval.policy import TopicPolicy
 from batchval.report.words import plural
 from batchval.rules import Rule, by_number
@@ -72,7 +73,7 @@ class Options:
 
     mode: Literal["strict", "kafka"] = "strict"
     profile: Literal["produce", "log"] | None = None
-    kafka_version: Literal["3.9", "4.1", "4.4"] = "4.4"
+    kafka_version: KafkaVersionName = DEFAULT_KAFKA_VERSION
     policy: TopicPolicy = field(default_factory=TopicPolicy)
     cleanup_policy: str = "auto"
     extras: dict[str, str] = field(default_factory=dict)

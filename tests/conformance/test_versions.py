@@ -6,12 +6,13 @@ samples     fixtures/corpus/kafka-VERSION.jsonl.gz, written by corpus.py --kafka
 import gzip
 import json
 from collections import Counter
+from typing import get_args
 
 import pytest
 
 from batchval.cli.cases import STAGES, compare, policy_of, read_cases
 from batchval.core.validator import LogValidator
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import TopicPolicy
 from tests.conformance import corpus, fresh, oracle
 
@@ -41,6 +42,7 @@ def by_clients(cases):
 
 def test_every_version_has_an_oracle_and_a_sample():
     assert list(oracle.KAFKA_VERSIONS) == list(KAFKA_VERSIONS)
+    assert list(get_args(KafkaVersionName)) == list(KAFKA_VERSIONS)
     assert oracle.DEFAULT_KAFKA_VERSION == DEFAULT_KAFKA_VERSION
     assert [*OLDER, DEFAULT_KAFKA_VERSION] == list(KAFKA_VERSIONS)
 
