@@ -10,6 +10,7 @@ The warm-up ends when all its answers have come; only then does the steady state
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from array import array
@@ -188,7 +189,7 @@ class _Worker:
         self.sent = 0
         self.chunk = max(1, min(_CHUNK, _CHUNK_BYTES // max(self.payloads.largest, 1)))
         self.stamps = array("q", bytes(8 * self.chunk))
-        self.transaction_end = 0
+        self.transaction_end = math.inf  # without transactions
         self.opened = self.finished = False
 
     def on_batch(self, stamps: Any, error: str | None, value_bytes: int, wire_bytes: int | None) -> None:
