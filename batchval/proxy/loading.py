@@ -160,7 +160,7 @@ def _words(problem: Any) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "extra_forbidden":
         *parents, key = problem["loc"]
-        known = nearest(str(key), _keys(_model(parents)))
+        known = nearest(str(key), _keys(_model(parents)).values())
         return f"unknown key (nearest known key: {known})"
     if kind == "missing":
         return "is missing"
@@ -179,10 +179,8 @@ def _model(parents: list[str | int]) -> type[BaseModel]:
     model: type[BaseModel] = Settings
     for part in parents:
         if isinstance(part, str):
-            annotation = next(
-                field.annotation for name, field in model.model_fields.items() if part in (name, field.alias)
-            )
-            model = _model_in(annotation) or model
+            name = next(name for name, key in _keys(model).items() if part in (name, key))
+            model = _model_in(model.model_fields[name].annotation) or model
     return model
 
 
@@ -193,8 +191,9 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
-def _keys(model: type[BaseModel]) -> Iterator[str]:
-    return (field.alias or name for name, field in model.model_fields.items())
+def _keys(model: type[BaseModel]) -> dict[str, str]:
+    """Return name of the field -> key in the file."""
+    return {name: field.alias or name for name, field in model.model_fields.items()}
 
 
 _KINDS = {
@@ -218,8 +217,7 @@ def shown(settings: Settings) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        names = type(value).model_fields
-        return {key: _plain(getattr(value, name)) for name, key in zip(names, _keys(type(value)), strict=True)}
+        return {key: _plain(getattr(value, name)) for name, key in _keys(type(value)).items()}
     if isinstance(value, Secret):
         return value.shown()
     if isinstance(value, Address | ClaimsPolicy | Path):
