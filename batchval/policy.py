@@ -249,8 +249,13 @@ def _check_keys(config: Mapping[str, object]) -> None:
     unknown = [key for key in config if key not in _KNOWN_KEYS]
     if not unknown:
         return
-    found = ", ".join(f"{_shown(key)} (nearest known key: {nearest(str(key), _KNOWN_KEYS)})" for key in unknown)
+    found = ", ".join(map(_unknown, unknown))
     raise BatchvalError(f"unknown topic configuration {'key' if len(unknown) == 1 else 'keys'}: {found}")
+
+
+def _unknown(key: object) -> str:
+    word = key if isinstance(key, str) else _shown(key)
+    return f"{_shown(key)} (nearest known key: {nearest(word, _KNOWN_KEYS)})"
 
 
 def nearest(key: str, known: Iterable[str]) -> str:

@@ -227,10 +227,11 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(key: str, nearest: st
 
 
 def test_all_unknown_keys_are_in_one_message() -> None:
-    config: dict[Any, object] = {"max.mesage.bytes": "1", "retention.ms": "1", "": None, 5: "x", "k" * 100_000: "x"}
+    config: dict[Any, object] = {"max.mesage.bytes": "1", "retention.ms": "1", "": None, 5: "x"}
+    config |= {"k" * 100_000: "x", 10**5000: "x"}
     with pytest.raises(BatchvalError, match="unknown topic configuration keys: ") as caught:
         TopicPolicy.from_kafka_config(config)
-    assert str(caught.value).count("nearest known key") == 4
+    assert str(caught.value).count("nearest known key") == 5
     assert len(str(caught.value)) < 500
     assert TopicPolicy.from_kafka_config(config, allow_unknown=True) == TopicPolicy()
 
