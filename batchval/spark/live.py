@@ -26,7 +26,7 @@ from batchval.core.batch import NotABatch
 from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, ConsumerOptions, OffsetOutOfRangeError, TopicPartition
 from batchval.network.security import PROPERTIES, Security
-from batchval.spark.options import known, one_of, row_options, size, topics
+from batchval.spark.options import JUDGE_OPTIONS, known, one_of, row_options, size, topics
 from batchval.spark.refusal import sentences, stream_or_refusal
 from batchval.spark.schema import Shape, row_type
 from batchval.spark.source import placeless
@@ -41,11 +41,7 @@ BATCH_OPTIONS: Final = (
     "topics",
     "startingOffsets",
     "rows",
-    "deep",
-    "mode",
-    "kafkaVersion",
-    "acceptClaimsHeader",
-    "maxDecompressedBytes",
+    *JUDGE_OPTIONS,
     "timeoutMs",
 )
 STREAM_OPTIONS: Final = (*BATCH_OPTIONS, "maxOffsetsPerTrigger")

@@ -11,8 +11,16 @@ from batchval.audit.rows import Options
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 
-__all__ = ["SEGMENT_OPTIONS", "flag", "known", "one_of", "paths", "row_options", "size", "topics"]
+__all__ = ["JUDGE_OPTIONS", "SEGMENT_OPTIONS", "flag", "known", "one_of", "paths", "row_options", "size", "topics"]
 
+#: How batches are judged, wherever they come from.
+JUDGE_OPTIONS: Final = (
+    "deep",
+    "mode",
+    "kafkaVersion",
+    "acceptClaimsHeader",
+    "maxDecompressedBytes",
+)
 #: of ``kafka-segments``, in batches and streams
 SEGMENT_OPTIONS: Final = (
     "path",
@@ -20,19 +28,12 @@ SEGMENT_OPTIONS: Final = (
     "rows",
     "splitBytes",
     "topics",
-    "deep",
-    "mode",
-    "kafkaVersion",
+    *JUDGE_OPTIONS,
     "cleanupPolicy",
-    "acceptClaimsHeader",
-    "maxDecompressedBytes",
 )
 
 #: The first is the default.
-_VERSIONS: Final = (
-    DEFAULT_KAFKA_VERSION,
-    *(name for name in KAFKA_VERSIONS if name != DEFAULT_KAFKA_VERSION),
-)
+_VERSIONS: Final = tuple(sorted(KAFKA_VERSIONS, key=DEFAULT_KAFKA_VERSION.__ne__))
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 

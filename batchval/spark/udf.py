@@ -25,13 +25,12 @@ from batchval.audit.segments import SegmentInfo
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.segment.reader import Damage, InMemory, SegmentReader
-from batchval.spark.options import known, row_options
+from batchval.spark.options import JUDGE_OPTIONS, known, row_options
 from batchval.spark.refusal import sentences
 from batchval.spark.schema import row_type
 
 __all__ = ["validate_batches", "verdict_type"]
 
-_OPTIONS: Final = ("deep", "mode", "kafkaVersion", "acceptClaimsHeader", "maxDecompressedBytes")
 _OF_A_FILE: Final = ("topic", "partition", "segment")
 _NOWHERE: Final = SegmentInfo("", "", -1, base_offset=-1, size=0, mtime_ns=0)
 
@@ -49,7 +48,7 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     BatchvalError for a wrong one.
     """
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    known(given, _OPTIONS, "validate_batches")
+    known(given, JUDGE_OPTIONS, "validate_batches")
     told = row_options(given)
 
     def validate(values: pa.Array) -> pa.Array:
