@@ -23,7 +23,7 @@ from batchval.audit.state import RangeResult
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
 from batchval.segment import check
-from tests.support.batches import NONE, ZSTD, Body, batch, raw, record, records, varint
+from tests.support.batches import NONE, ZSTD, batch, of_wrong_length, record, records
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 NAME = "00000000000000000000.log"
@@ -82,7 +82,7 @@ def at(parts: list[bytes], i: int) -> int:
 
 
 def test_the_version_of_kafka_changes_the_rule_that_names_a_length(tmp_path: Path) -> None:
-    segment(tmp_path / "t-0", batch([raw(Body(), varint(-5))], codec=ZSTD))
+    segment(tmp_path / "t-0", of_wrong_length(ZSTD))
     for version, mode, rules in (
         ("3.9", "strict", ["S4"]),
         ("3.9", "kafka", []),

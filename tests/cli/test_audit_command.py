@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.batches import ZSTD, Body, batch, raw, record, records, varint
+from tests.support.batches import ZSTD, batch, of_wrong_length, record, records
 from tests.support.fixtures import take_sigint
 
 Run = Callable[..., tuple[int, str, str]]
@@ -69,7 +69,7 @@ def test_findings(run: Run, faulty: Path) -> None:
 def test_the_version_of_kafka(run: Run, tmp_path: Path, version: str, rule: str) -> None:
     log = tmp_path / "t-0" / f"{0:020}.log"
     log.parent.mkdir()
-    log.write_bytes(batch([raw(Body(), varint(-5))], codec=ZSTD))
+    log.write_bytes(of_wrong_length(ZSTD))
     options = ("--engine", "local", "--processes", "1", "--deep", "--json", "--kafka-version", version)
     code, out, _ = run("audit", *options, tmp_path)
     assert (code, json.loads(out.splitlines()[0])["rule"]) == (1, rule)

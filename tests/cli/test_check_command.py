@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.batches import NOW, ZSTD, Body, batch, raw, record, records, varint
+from tests.support.batches import NOW, ZSTD, batch, of_wrong_length, record, records
 
 Run = Callable[..., tuple[int, str, str]]
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
@@ -336,7 +336,7 @@ def test_the_version_of_kafka(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_version_of_kafka_changes_the_rule_that_names_a_length(run: Run, tmp_path: Path) -> None:
-    data = batch([raw(Body(), varint(-5))], codec=ZSTD)
+    data = of_wrong_length(ZSTD)
     file = write(tmp_path, data, name="batches.bin")
     for version, mode, code, rule in (
         ("3.9", "strict", 1, "S4"),

@@ -10,20 +10,7 @@ from pathlib import Path
 import pytest
 
 from batchval.core import claims
-from tests.support.batches import (
-    GZIP,
-    LZ4,
-    NOW,
-    SNAPPY,
-    ZSTD,
-    Body,
-    batch,
-    message,
-    raw,
-    record,
-    records,
-    varint,
-)
+from tests.support.batches import GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, message, of_wrong_length, record, records
 
 Run = Callable[..., tuple[int, str, str]]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "segments"
@@ -135,7 +122,7 @@ def test_verify_exits_1_on_a_lie(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "rule"), [("3.9", "S4"), ("4.4", "29")])
 def test_verify_answers_as_the_version_of_kafka(run: Run, tmp_path: Path, version: str, rule: str) -> None:
-    path = write(tmp_path, claims.attach(batch([raw(Body(), varint(-5))], codec=ZSTD), TRUE))
+    path = write(tmp_path, claims.attach(of_wrong_length(ZSTD), TRUE))
     code, out, _ = run("claims", "verify", "--json", "--kafka-version", version, path)
     assert (code, json.loads(out)["rule"]) == (1, rule)
 

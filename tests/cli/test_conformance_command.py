@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.batches import GZIP, NOW, Body, batch, raw, records, varint
+from tests.support.batches import GZIP, NOW, batch, of_wrong_length, records
 
 Run = Callable[..., tuple[int, str, str]]
 DATA = batch(records(2))
@@ -229,7 +229,7 @@ def test_an_unreadable_file_does_not_hide_the_others(run: Run, tmp_path: Path) -
 
 def test_a_case_is_compared_with_the_version_that_it_names(run: Run, tmp_path: Path) -> None:
     """Kafka before 4.4 accepts a length that is not the record's."""
-    data = batch([raw(Body(), varint(-5))], codec=GZIP)
+    data = of_wrong_length(GZIP)
     refused = {"error": "InvalidRecordException", "code": 87}
     one = case(batch_hex=data.hex(), kafka_version="4.4", expect__validate=refused)
     path = write(

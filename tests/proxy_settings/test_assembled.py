@@ -89,7 +89,7 @@ async def test_the_version_of_kafka_decides(version: str, length: int, future: i
     """A length that brokers before 4.4 do not check; a timestamp that brokers before 4.0 do not
     bound.
     """
-    of_length = batches.batch([batches.raw(batches.Body(), batches.varint(-5))], codec=batches.GZIP)
+    of_length = batches.of_wrong_length(batches.GZIP)
     next_century = batches.batch(base_timestamp=4_200_000_000_000, max_timestamp=4_200_000_000_000)
 
     async def use(gate: RunningGate) -> None:

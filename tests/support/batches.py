@@ -156,6 +156,11 @@ def batch(
     return struct.pack(">qiibI", base_offset, length, partition_leader_epoch, magic, crc) + behind_crc
 
 
+def of_wrong_length(codec: int) -> bytes:
+    """Return a batch whose one record states a length of -5: rule 29 of Kafka 4.4, S4 before it."""
+    return batch([raw(Body(), varint(-5))], codec=codec)
+
+
 def fields(data: bytes | bytearray | memoryview) -> dict[str, int]:
     """The header fields of a batch of magic 2, by struct."""
     return dict(zip(_FIELDS, struct.unpack_from(">qiibIhiqqqhii", data), strict=True))
