@@ -175,13 +175,13 @@ def test_a_duration_ends_a_run() -> None:
     assert run.total().acked == len(run.workers[0].client.values) > 0  # type: ignore[attr-defined]
 
 
+@pytest.mark.alone
 def test_transactions_are_committed_each_duration_and_at_the_end() -> None:
     client = Client()
-    begin = time.monotonic()
     go(client, num_records=200, throughput=400, transaction_duration_ms=100)
     marks = [event for event in client.events if event in {"begin", "commit"}]
     assert marks == ["begin", "commit"] * (len(marks) // 2)
-    assert 2 <= len(marks) // 2 <= (time.monotonic() - begin) * 10 + 1
+    assert 3 <= len(marks) // 2 <= 7
     assert client.events[-1] == "commit"
 
 
@@ -195,8 +195,8 @@ def test_a_transaction_begins_only_after_the_last_one_is_committed(
     client = Client(room=100_000)
     go(client, 1, num_records=50_000, transaction_duration_ms=10, measure=False)
     marks = [event for event in client.events if event in {"begin", "commit"}]
-    assert len(marks) > 4
-    assert marks == ["begin", "commit"] * (len(marks) // 2)
+    looks = -(-10_000 // step_us)  # that a transaction takes: one each time records were sent
+    assert marks == ["begin", "commit"] * (client.events.count("send") // looks + 1)
     assert client.events[-1] == "commit"
 
 
