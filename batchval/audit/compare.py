@@ -175,7 +175,7 @@ def _by_hour(summary: pa.Table, name: str) -> pa.Table:
         [summary["topic"], summary["partition"], hours, summary["records"]], ["topic", "partition", "hour", name]
     )
     return (
-        table.group_by(["topic", "partition", "hour"])
+        table.group_by(["topic", "partition", "hour"], use_threads=False)
         .aggregate([(name, "sum")])
         .rename_columns(["topic", "partition", "hour", name])
     )
@@ -183,13 +183,15 @@ def _by_hour(summary: pa.Table, name: str) -> pa.Table:
 
 def _by_topic(joined: pa.Table) -> list[dict[str, Any]]:
     sums = [("partition", "count_distinct"), ("first", "sum"), ("second", "sum")]
-    rows: list[dict[str, Any]] = joined.group_by("topic").aggregate(sums).sort_by("topic").to_pylist()
+    grouped = joined.group_by("topic", use_threads=False).aggregate(sums)
+    rows: list[dict[str, Any]] = grouped.sort_by("topic").to_pylist()
     return rows
 
 
 def _newest(summary: pa.Table) -> dict[tuple[str, int], int | None]:
     """Each partition's highest timestamp in milliseconds, None where none has one."""
-    grouped = summary.group_by(["topic", "partition"]).aggregate([("max_timestamp", "max")])
+    keys = ["topic", "partition"]
+    grouped = summary.group_by(keys, use_threads=False).aggregate([("max_timestamp", "max")])
     return {_key(row): row["max_timestamp_max"] for row in grouped.to_pylist()}
 
 

@@ -124,7 +124,8 @@ def of_group(summary: pa.Table, by: Sequence[str]) -> Iterator[tuple[tuple[Any, 
         keyed = keyed.set_column(keyed.column_names.index("hour"), "hour", _hour_seconds(keyed["hour"]))
     if by:
         sums.append(("partition", "count_distinct", pc.CountOptions()))
-        grouped = keyed.group_by(list(by)).aggregate(sums).sort_by([(name, "ascending") for name in by])
+        groups = keyed.group_by(list(by), use_threads=False).aggregate(sums)
+        grouped = groups.sort_by([(name, "ascending") for name in by])
     else:  # a group of no key is not to be had
         whole = {f"{name}_sum": pc.sum(keyed[name], skip_nulls=False, min_count=0).as_py() for name in known}
         grouped = pa.table({name: [value] for name, value in whole.items()})

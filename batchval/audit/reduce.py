@@ -203,7 +203,8 @@ class _Sums:
     damaged_bytes: int = 0
 
     def count(self, found: pa.Table) -> None:
-        groups = found.group_by(["hour", "rule"]).aggregate([([], "count_all")])
+        # Arrow's threads could still hold memory of Python's when the interpreter ends: that aborts
+        groups = found.group_by(["hour", "rule"], use_threads=False).aggregate([([], "count_all")])
         for hour, number, count in zip(
             *(groups[name].to_pylist() for name in ("hour", "rule", "count_all")), strict=True
         ):

@@ -7,6 +7,8 @@ import os
 import pickle
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +27,8 @@ from batchval.rules import Rule
 from batchval.segment import check
 from tests.support.batches import NONE, ZSTD, batch, of_wrong_length, record, records
 
-SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+ROOT = Path(__file__).parents[2]
+SEGMENTS = ROOT / "fixtures" / "segments"
 NAME = "00000000000000000000.log"
 WHOLE = 256 << 20
 
@@ -342,6 +345,34 @@ def test_since_of_an_audit_before_an_option_was_there_has_its_default(tmp_path: 
     assert run(tmp_path / "in", since=tmp_path / "a").skipped == 1
     with pytest.raises(BatchvalError, match="kafka_version"):
         run(tmp_path / "in", since=tmp_path / "a", kafka_version="3.9")
+
+
+# ---- the end of the process ----
+
+
+#: Prints by how many an audit raises the threads of its process, those of an allocator aside.
+_THREADS = """
+import os, sys
+from pathlib import Path
+import batchval.audit.outputs
+from tests.audit.test_audit import run
+def threads():
+    tasks = Path("/proc/self/task").iterdir()
+    return sum("jemalloc" not in (task / "comm").read_text() for task in tasks)
+before = threads()
+found = run(Path(sys.argv[1]), out=Path(sys.argv[2]))
+print(len(found.findings), threads() - before)
+"""
+
+
+def test_an_audit_starts_no_thread_of_arrow(tmp_path: Path) -> None:
+    """One that still holds memory of Python's aborts the process where the interpreter ends."""
+    _faulty(tmp_path / "in", "bit flip")
+    command = [sys.executable, "-c", _THREADS, str(tmp_path / "in"), str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    findings, more = map(int, done.stdout.split())
+    assert findings > 0
+    assert more == 0
 
 
 # ---- bad input -----------------------------------------------------------------------------------------------------
