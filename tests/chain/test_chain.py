@@ -49,7 +49,9 @@ def chain(
 
 def produce(bootstrap: str, topic: str, batches: int, codec: str = "zstd") -> None:
     """So many batches of 20 records through librdkafka."""
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 0, "acks": "all"})
+    config = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 0, "acks": "all"}
+    # a new topic may have no leader yet: what is sent again must not come after what was sent later
+    producer = Producer(config | {"max.in.flight": 1})
     errors = []
     for i in range(batches):
         for j in range(20):
