@@ -12,9 +12,8 @@ its 32 bits if it is a Produce answer or, marked by bit 48, a Fetch answer: both
 """
 
 cimport cython
-from cpython.memoryview cimport (
-    PyMemoryView_Check, PyMemoryView_FromObject, PyMemoryView_GET_BASE, PyMemoryView_GET_BUFFER,
-)
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memmove
@@ -41,6 +40,10 @@ from batchval.protocol.walks cimport (
 )
 
 from batchval.core import result
+
+cdef extern from *:
+    # cpython.memoryview of Cython 3.3 says Py_buffer *: GCC 14 refuses what it generates
+    PyObject *PyMemoryView_GET_BASE(object view)
 
 cdef enum:
     FETCH_FLEXIBLE_FROM = 12
