@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Final
 
 from batchval.producer.batch import Callback, PartitionQueue, ProducerBatch
 from batchval.producer.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, Given
 from batchval.producer.errors import BufferExhaustedError, RecordTooLargeError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import next_sequence
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["Accumulator"]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Protocol
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Protocol
 
 from batchval.producer.murmur2 import partition_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["Default", "Manual", "Murmur2", "Partitioner", "RoundRobin", "partitioner"]
 

@@ -7,9 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Self
 
 from batchval.network.client import ClientOptions, ConsumerNetworkClient
 from batchval.network.errors import RequestTimeoutError
@@ -25,6 +23,9 @@ from batchval.producer.partitioners import RoundRobin, partitioner
 from batchval.producer.sender import ProducerMetrics, Sender
 from batchval.producer.sequences import Sequences
 from batchval.producer.transactions import State, Transactions
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["Producer"]
 

@@ -7,14 +7,16 @@ rewrite it, and an API that a newer Kafka may add, stay unknown to clients.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING
 
 from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.api_versions import ApiVersionsResponse
 from batchval.protocol.request import Chunks
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["CLIENTS_OWN_HOSTS", "carried_versions", "intersect_api_versions"]
 
