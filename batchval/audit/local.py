@@ -92,8 +92,16 @@ def run_local(
 def _processes(ranges: list[Range], processes: int | None) -> int:
     if processes is None:
         total = sum(one.end - one.start for one in ranges)
-        processes = min(len(os.sched_getaffinity(0)), -(-total // WORTH))
+        processes = min(_cores(), -(-total // WORTH))
     return max(1, min(processes, len(ranges)))
+
+
+def _cores() -> int:
+    """Return how many processors this process may use; all of the machine where none is asked for
+    (macOS).
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _context() -> ForkServerContext:

@@ -7,6 +7,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
+from batchval.audit import local
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,3 +38,14 @@ def test_workers_are_made_ready_while_the_rest_is_imported() -> None:
         [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_cores_where_no_affinity_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS has no sched_getaffinity."""
+    monkeypatch.setattr(local.os, "sched_getaffinity", lambda pid: {0, 1, 5}, raising=False)
+    assert local._cores() == 3
+    monkeypatch.delattr(local.os, "sched_getaffinity")
+    monkeypatch.setattr(local.os, "cpu_count", lambda: 6)
+    assert local._cores() == 6
+    monkeypatch.setattr(local.os, "cpu_count", lambda: None)
+    assert local._cores() == 1
