@@ -33,6 +33,7 @@ PIPELINING_BENCH ?= --fresh --write-readme
 
 VENV := .venv
 DEMO := .venv-demo
+RELEASE := .venv-release
 ENV ?= $(VENV)
 PY := $(ENV)/bin/python
 PIP := -m pip --quiet --disable-pip-version-check install
@@ -44,7 +45,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-compare conformance clean python missing
+.PHONY: help build demo test test-full lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-compare conformance dist wheels lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -122,8 +123,17 @@ bench-compare: build  ## measures again and compares with the saved baseline
 conformance: build  ## fresh cases, judged by Apache Kafka and by batchval: make conformance SEED=7
 	$(PY) tests/conformance/fresh.py --seed $(SEED)
 
+dist: build  ## sdist and wheel, tried as a user installs them: each extra alone, no compiler, tests/core (DIST=--keep)
+	$(PY) -m tools.dist $(DIST)
+
+wheels: $(RELEASE)/.packages  ## wheels for x86-64 and ARM64, glibc and musl, each Python, into dist/wheels (WHEELS=--help)
+	$(RELEASE)/bin/python -m tools.wheels $(WHEELS)
+
+lock: $(RELEASE)/.packages  ## writes requirements/*.txt from pyproject.toml (LOCK=--upgrade: the newest versions)
+	PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/python -m tools.lock $(LOCK)
+
 clean:  ## removes what was built, and the environments
-	rm -rf $(VENV) $(DEMO) build .mypy_cache .ruff_cache .pytest_cache batchval.egg-info
+	rm -rf $(VENV) $(DEMO) $(RELEASE) build dist .mypy_cache .ruff_cache .pytest_cache batchval.egg-info
 	find batchval -name '*.so' -delete
 	for pyx in $(PYX); do rm -f "$${pyx%.pyx}.c"; done
 
@@ -134,25 +144,36 @@ python:
 		{ echo "$(PYTHON) cannot make environments: apt-get install python3-venv (or your system's package of that name)" >&2; exit 1; }
 	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' || \
 		{ echo "Python.h is missing for $(PYTHON): apt-get install python3-dev (or your system's package of that name)" >&2; exit 1; }
-	@command -v "$${CC:-cc}" >/dev/null || \
+	@set -- $${CC:-cc}; command -v "$$1" >/dev/null || \
 		{ echo 'a C compiler is needed: apt-get install gcc libc6-dev (or set CC)' >&2; exit 1; }
 
-# Both environments see the package in this folder, so one build of the modules serves them.
-define environment
+# Exact versions, by hash, of $(2).txt; what comes as a source distribution is built with what is locked.
+define locked
 	@$(MAKE) python
 	@echo 'setting up $(1)'
 	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
-	@$(1)/bin/python $(PIP) 'setuptools>=77' 'cython>=3.3.1,<3.4'
-	@BATCHVAL_BUILD=none $(1)/bin/python $(PIP) --no-build-isolation --editable '.[$(2)]'
+	@$(1)/bin/python $(PIP) --require-hashes --requirement requirements/build.txt
+	@$(1)/bin/python $(PIP) --require-hashes --no-build-isolation --requirement requirements/$(2).txt
+endef
+
+# Both environments see the package in this folder, so one build of the modules serves them. It is installed
+# as a folder on the path (compat): type checkers do not see what setuptools' own finder would import.
+define environment
+	$(call locked,$(1),$(2))
+	@BATCHVAL_BUILD=none $(1)/bin/python $(PIP) --no-build-isolation --no-deps \
+		--config-settings editable_mode=compat --editable .
 	@touch $@
 endef
-comma := ,
 
-$(VENV)/.packages: pyproject.toml
-	$(call environment,$(VENV),test$(comma)check$(comma)bench$(comma)arrow$(comma)audit$(comma)spark$(comma)proxy)
+$(VENV)/.packages: pyproject.toml requirements/build.txt requirements/dev.txt
+	$(call environment,$(VENV),dev)
 
-$(DEMO)/.packages: pyproject.toml
-	$(call environment,$(DEMO),demo$(comma)proxy)
+$(DEMO)/.packages: pyproject.toml requirements/build.txt requirements/demo.txt
+	$(call environment,$(DEMO),demo)
+
+$(RELEASE)/.packages: requirements/build.txt requirements/release.txt
+	$(call locked,$(RELEASE),release)
+	@touch $@
 
 # setuptools does not see that flags have changed: another kind of build starts from nothing
 $(BUILT): $(SOURCES) $(MISSING) | $(ENV)/.packages

@@ -130,9 +130,7 @@ def command(
     try:
         from batchval.audit.rows import Options
     except ImportError as error:
-        raise click.UsageError(
-            f"audits need a package that is not here ({error}): pip install batchval[audit]"
-        ) from None
+        raise click.UsageError(str(error)) from None
     if compare is not None:
         return _compare(compare, as_json, bool(failing))
     options = Options(

@@ -7,3 +7,7 @@ The data path: ``server`` has the listeners, one a broker, and all connections; 
 and its answers in order, ``upstream`` the one to the broker behind it; ``gate`` judges a produce request, ``cluster``
 keeps brokers' own addresses from clients; ``options`` is what they are told.
 """
+
+from batchval.optional import require
+
+require(__name__)

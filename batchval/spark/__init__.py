@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from batchval.optional import require
+
 if TYPE_CHECKING:
     from batchval.spark.source import KafkaSegments, register
     from batchval.spark.start import NoJava, session
     from batchval.spark.udf import validate_batches
 
 __all__ = ["KafkaSegments", "NoJava", "register", "session", "validate_batches"]
+
+require(__name__)
 
 _HOMES = {
     "KafkaSegments": "source",

@@ -12,7 +12,7 @@ from typing import Any
 
 import cells
 
-PACKAGES = ("aiokafka", "kafka-python", "crc32c", "google-crc32c", "lz4", "zstandard", "python-snappy", "isal", "numpy")
+PACKAGES = ("aiokafka", "kafka-python", "crc32c", "google-crc32c", "lz4", "zstandard", "python-snappy", "numpy")
 
 
 def _processor() -> str:

@@ -20,7 +20,7 @@ from tests.contract.sources import PACKAGE, ROOT, externs, files, imports
 _CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 (_CONTRACT,) = (c for c in _CONFIG["tool"]["importlinter"]["contracts"] if c["id"] == "floors")
 LAYERS: list[str] = _CONTRACT["layers"]
-FLOORS = {room.strip(" ()"): len(LAYERS) - n for n, layer in enumerate(LAYERS) for room in layer.split("|")}
+FLOORS = {room.strip(): len(LAYERS) - n for n, layer in enumerate(LAYERS) for room in layer.split("|")}
 
 #: down, and still not allowed: the core judges batches whoever sends them, the network carries bytes whatever they are
 STRANGERS = {("core", "protocol"), ("network", "policy"), ("network", "compression"), ("network", "rules")}

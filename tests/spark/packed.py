@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: what executors import; what is lacking here is not copied (another codec provider, say)
 WANTED = (
     *("numpy", "numpy.libs", "pyarrow", "pandas", "pandas.libs", "dateutil", "six", "pytz", "tzdata", "lz4"),
-    *("zstandard", "snappy", "cramjam", "isal", "typing_extensions", "jinja2", "markupsafe"),
+    *("zstandard", "snappy", "cramjam", "jinja2", "markupsafe"),
 )
 #: much, and never imported
 _LEFT_OUT = shutil.ignore_patterns("tests", "include", "*.pyx", "*.a", "__pycache__", "*.c")

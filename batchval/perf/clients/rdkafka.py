@@ -6,10 +6,9 @@ import re
 import time
 from typing import Any
 
-import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
-
 from batchval.errors import BatchvalError
+from batchval.perf.clients import rdkafka_package
+from batchval.perf.clients.rdkafka_package import KafkaError, KafkaException
 
 __all__ = ["METADATA_S", "LastError", "list_topics", "reason", "version", "words"]
 
@@ -30,7 +29,7 @@ def reason(error: Exception) -> str:
 
 def version() -> str:
     """Of the library, and of the package that carries it."""
-    return f"librdkafka {confluent_kafka.libversion()[0]}, confluent-kafka {confluent_kafka.__version__}"
+    return f"librdkafka {rdkafka_package.libversion()[0]}, confluent-kafka {rdkafka_package.__version__}"
 
 
 class LastError:

@@ -13,9 +13,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
 from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
+from batchval.perf.clients.rdkafka_package import Consumer, KafkaError, KafkaException, TopicPartition
 from batchval.perf.consume import ConsumeError, Polled
 from batchval.perf.properties import PropertyError
 

@@ -12,9 +12,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
-
 from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
+from batchval.perf.clients.rdkafka_package import KafkaError, KafkaException, Producer
 from batchval.perf.produce import OnBatch, ProduceError
 
 __all__ = ["RdkafkaProducer"]

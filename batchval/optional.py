@@ -1,0 +1,38 @@
+"""Packages that an extra of the distribution brings, and the modules of batchval that need them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from batchval.errors import BatchvalError
+
+__all__ = ["EXTRAS", "MissingExtraError", "require"]
+
+#: {start of module names: (the extra, what these modules import at once)}. All other modules can be
+#: imported without any extra. The distributions that an extra brings are listed in pyproject.toml.
+EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "batchval.audit": ("audit", ("pyarrow",)),
+    "batchval.perf.clients.rdkafka": ("perf", ("confluent_kafka",)),
+    "batchval.proxy": ("proxy", ("pydantic", "yaml", "prometheus_client")),
+    "batchval.spark": ("spark", ("pyarrow", "pyspark")),
+}
+
+
+class MissingExtraError(BatchvalError, ModuleNotFoundError):
+    """A package of an extra is not installed: ``name`` is the package, ``extra`` brings it."""
+
+    def __init__(self, part: str, name: str, extra: str) -> None:
+        super().__init__(f"{part} needs {name}, which is not installed: pip install 'batchval[{extra}]'")
+        self.name = name
+        self.extra = extra
+
+
+def require(part: str) -> None:
+    """Check that the packages of a part (a key of EXTRAS) are installed, without importing them.
+
+    Raises MissingExtraError.
+    """
+    extra, names = EXTRAS[part]
+    for name in names:
+        if find_spec(name) is None:
+            raise MissingExtraError(part, name, extra)

@@ -1,0 +1,117 @@
+"""What the package imports is declared: by the distribution, or by an extra and a table of
+modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batchval.optional import EXTRAS, MissingExtraError, require
+from tests.contract.sources import PACKAGE, ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+#: the distribution that brings a module, where their names differ
+DISTRIBUTIONS = {"py4j": "pyspark", "snappy": "python-snappy", "yaml": "pyyaml"}
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    """Yield the first name of each module that is imported at run time, wherever it stands."""
+    if isinstance(node, ast.Import):
+        yield from (name.name.partition(".")[0] for name in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield str(node.module).partition(".")[0]
+    else:
+        is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in node.orelse if is_for_types else ast.iter_child_nodes(node):
+            yield from imports(child)
+
+
+def normal(requirement: str) -> str:
+    return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def undeclared(package: Path, allowed: set[str]) -> Iterator[str]:
+    """Yield each import of a distribution that is not among the allowed ones."""
+    for path in sorted(package.rglob("*.py")):
+        for name in sorted(set(imports(ast.parse(path.read_text("utf-8"))))):
+            if name in sys.stdlib_module_names or name == "batchval":
+                continue
+            if DISTRIBUTIONS.get(name, name.replace("_", "-")) not in allowed:
+                yield f"{path.relative_to(package)}: {name}"
+
+
+def test_every_import_is_declared() -> None:
+    extras = PROJECT["optional-dependencies"]
+    served = ("arrow", "audit", "spark", "demo", "proxy", "perf")
+    wanted = [*PROJECT["dependencies"], *(one for name in served for one in extras[name])]
+    assert list(undeclared(PACKAGE, {normal(one) for one in wanted})) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import lz4.block, json", []),
+        ("def f():\n    from typing_extensions import Buffer", ["a.py: typing_extensions"]),
+        ("if TYPE_CHECKING:\n    from typing_extensions import Buffer", []),
+        ("if TYPE_CHECKING:\n    import lz4\nelse:\n    import isal", ["a.py: isal"]),
+    ],
+)
+def test_an_undeclared_import_is_found(text: str, found: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(text)
+    assert list(undeclared(tmp_path, {"lz4"})) == found
+
+
+def test_the_table_names_extras_and_modules_that_exist() -> None:
+    for start, (extra, names) in EXTRAS.items():
+        brought = {normal(one) for one in PROJECT["optional-dependencies"][extra]}
+        assert {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in names} <= brought
+        place = ROOT / start.replace(".", "/")
+        assert place.is_dir() or list(place.parent.glob(f"{place.name}*.py"))
+
+
+def test_what_is_installed_is_not_missing() -> None:
+    for part in EXTRAS:
+        require(part)
+
+
+@pytest.mark.parametrize(
+    ("module", "blocked", "message"),
+    [
+        ("batchval.audit.rows", "pyarrow", "batchval.audit needs pyarrow, which is not installed: pip"),
+        ("batchval.proxy.tls", "pydantic", "batchval.proxy needs pydantic, which is not installed: pip"),
+        ("batchval.spark.udf", "pyspark", "batchval.spark needs pyspark, which is not installed: pip"),
+        (
+            "batchval.perf.clients.rdkafka_producer",
+            "confluent_kafka",
+            "batchval.perf.clients.rdkafka needs confluent_kafka, which is not installed: pip",
+        ),
+    ],
+)
+def test_a_missing_extra_is_named(module: str, blocked: str, message: str) -> None:
+    script = f"""
+import sys
+sys.modules[{blocked!r}] = None
+from batchval.errors import BatchvalError
+try:
+    import {module}
+except BatchvalError as error:
+    print(type(error).__name__, error.name, error.extra, error)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    extra = next(name for start, (name, _) in EXTRAS.items() if module.startswith(start))
+    assert ran.stdout == f"MissingExtraError {blocked} {extra} {message} install 'batchval[{extra}]'\n", ran.stderr
+
+
+def test_the_error_is_an_import_error_too() -> None:
+    """Callers that look for ImportError, or for the missing module's name, find them."""
+    error = MissingExtraError("batchval.audit", "pyarrow", "audit")
+    assert isinstance(error, ModuleNotFoundError)
+    assert error.name == "pyarrow"

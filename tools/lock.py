@@ -1,0 +1,67 @@
+"""Write the lock files: the exact versions, with hashes, of what development and CI install.
+
+    python -m tools.lock [--upgrade]
+
+Each file of requirements/ serves Python 3.11 and newer on every platform. Versions that a file has
+are kept where pyproject.toml allows them; --upgrade takes the newest. Needs uv (the extra release).
+The files name no package index: pip takes the one that it is configured for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "requirements"
+PYTHON = "3.11"
+#: {file: the extras it holds}; each has the build system's requirements too. The first comes first:
+#: the others take its versions.
+FILES = {
+    "dev": ("test", "check", "bench", "arrow", "audit", "spark", "demo", "proxy", "perf"),
+    "build": (),
+    "demo": ("demo", "proxy"),
+    "release": ("release",),
+}
+HEADER = "# Written by make lock. {what}\n"
+
+
+def requirements(extras: tuple[str, ...]) -> list[str]:
+    """Return the requirements of extras and of the build system, as pyproject.toml has them."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    named = config["project"]["optional-dependencies"]
+    wanted = [*config["build-system"]["requires"], *(one for extra in extras for one in named[extra])]
+    if set(extras) - {"release"}:
+        wanted += config["project"]["dependencies"]
+    return wanted
+
+
+def lock(name: str, upgrade: bool) -> None:
+    """Write one lock file. Raises CalledProcessError where nothing fits."""
+    path = FOLDER / f"{name}.txt"
+    command = ["uv", "pip", "compile", "-", "--output-file", str(path), "--quiet", "--universal", "--generate-hashes"]
+    command += ["--python-version", PYTHON, "--no-header", "--no-annotate", "--no-emit-index-url"]
+    command += ["--upgrade"] * upgrade
+    if name != "dev":
+        command += ["--constraint", str(FOLDER / "dev.txt")]
+    subprocess.run(command, input="\n".join(requirements(FILES[name])), text=True, check=True, cwd=ROOT)
+    what = f"The extras {', '.join(FILES[name])}, and what builds." if FILES[name] else "What builds the package."
+    path.write_text(HEADER.format(what=what) + path.read_text("utf-8"), "utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions that are allowed")
+    options = parser.parse_args(arguments)
+    FOLDER.mkdir(exist_ok=True)
+    for name in FILES:
+        lock(name, options.upgrade)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
