@@ -1,0 +1,86 @@
+"""tools/dist.py and setup.py: what they refuse."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.contract.sources import ROOT
+from tools import dist
+
+
+def sdist(path: Path, **files: str) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in files.items():
+            info = tarfile.TarInfo(f"batchval-1.0/{name}")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return path
+
+
+def wheel(path: Path, **files: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(zipfile.ZipInfo(name.replace("__", "/")), text)
+    return path
+
+
+def test_an_sdist_holds_what_git_has(tmp_path: Path) -> None:
+    made = sdist(tmp_path / "a.tar.gz", **{"PKG-INFO": "", "setup.cfg": "", "a.pyx": "", "b.c": ""})
+    assert dist.content_faults(made, {"a.pyx", "b.c"}) == []
+    assert dist.content_faults(made, {"a.pyx", "c.h"}) == [
+        "a.tar.gz lacks c.h: see MANIFEST.in",
+        "a.tar.gz holds b.c, which git does not have",
+    ]
+
+
+def test_two_builds_are_compared(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    for folder, text in zip(folders, ("x", "x", "y"), strict=True):
+        folder.mkdir()
+        wheel(folder / "a.whl", same="1", other=text)
+    dist.same(folders[0] / "a.whl", folders[1] / "a.whl")
+    with pytest.raises(dist.DistError, match=r"two builds of a\.whl differ \(a\.whl\): other$"):
+        dist.same(folders[0] / "a.whl", folders[2] / "a.whl")
+
+
+def test_extras_are_those_of_users(tmp_path: Path) -> None:
+    text = "Name: batchval\nProvides-Extra: proxy\nProvides-Extra: arrow\nProvides-Extra: test\n"
+    made = tmp_path / "a.whl"
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("batchval-1.0.dist-info/METADATA", text)
+    assert dist.extras(made) == ["", "arrow", "proxy"]
+
+
+def test_the_path_has_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "gcc")
+    settings = dist.bare(tmp_path / "bin" / "python")
+    assert settings["PATH"] == str(tmp_path / "bin")
+    assert "CC" not in settings
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("release", "batchval cannot be built: batchval/ holds 0 .pyx files"),
+        ("none", "a wheel without its extension modules does not work: BATCHVAL_BUILD is 'none'"),
+    ],
+)
+def test_a_wheel_without_modules_is_refused(kind: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "batchval").mkdir()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "batchval/__init__.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    command = [sys.executable, "setup.py", "--quiet", "bdist_wheel"]
+    settings = os.environ | {"BATCHVAL_BUILD": kind}
+    ran = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert message in ran.stderr
+    assert not list(tmp_path.rglob("*.whl"))

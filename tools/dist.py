@@ -1,0 +1,284 @@
+"""Build the distribution and try it, as those who install it will: an sdist, a wheel, each extra.
+
+    python -m tools.dist [--keep]
+
+1. Build the sdist twice: equal bytes. It holds what git has, and nothing else.
+2. Build the wheel from the unpacked sdist, twice, in two folders: equal bytes.
+3. Check how its modules are hardened (tools/hardening.py).
+4. Install it with no extra and with each extra alone, in environments without a compiler; import
+   every module and run the command line (tools/dist_probe.py).
+5. Run tests/core against the installed wheel, without the source tree.
+
+The sdist and the wheel stay in dist/. Needs the packages of the extras test and check, as make
+build installs them, and PyPI or pip's cache. Exit codes: 0, 1 something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import email
+import hashlib
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tools import hardening
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / "build" / "dist"
+OUT = ROOT / "dist"
+LOCK = ROOT / "requirements" / "dev.txt"
+#: extras for those who develop batchval: they are not what a user installs
+DEVELOPMENT = {"bench", "check", "release", "test"}
+#: what setuptools adds to an sdist
+GENERATED = re.compile(r"PKG-INFO|setup\.cfg|batchval\.egg-info/[^/]+")
+SEGMENT = "fixtures/segments/codec-lz4-0/00000000000000000000.log"
+#: what the core's tests read
+TESTS = ("tests", "fixtures", "tools", "pyproject.toml")
+
+
+class DistError(Exception):
+    """A step failed: the message is for the terminal."""
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    """Print what is done, and what it took: wall time, and CPU time of all processes."""
+    began, cpu_before = time.monotonic(), _cpu_seconds()
+    print(f"dist: {what} ...", flush=True)
+    yield
+    took, cpu = time.monotonic() - began, _cpu_seconds() - cpu_before
+    print(f"dist: {what}: {took:.0f} s, {cpu:.0f} s of CPU", flush=True)
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None, show: bool = False) -> str:
+    """Run a command and return what it printed. Raises DistError with all of it if it fails."""
+    words = [str(word) for word in command]
+    output = None if show else subprocess.PIPE
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env=env,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise DistError(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout or ''}")
+    return done.stdout or ""
+
+
+def source_date() -> str:
+    """Return the time for all files of the artefacts: SOURCE_DATE_EPOCH, or that of the last
+    commit.
+    """
+    return os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct").strip()
+
+
+def digest(path: Path) -> str:
+    """Return a file's SHA-256."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def build(what: str, source: Path, out: Path, **env: str) -> Path:
+    """Build an sdist or a wheel from a folder and return its file."""
+    out.mkdir(parents=True)
+    settings = {**os.environ, "SOURCE_DATE_EPOCH": source_date(), "BATCHVAL_BUILD": "release", **env}
+    run(sys.executable, "-m", "build", "--no-isolation", f"--{what}", "--outdir", out, source, env=settings)
+    (made,) = out.iterdir()
+    return made
+
+
+def same(first: Path, second: Path) -> None:
+    """Compare two artefacts. Raises DistError that names the files which differ."""
+    if first.name == second.name and digest(first) == digest(second):
+        return
+    differing = ", ".join(_differing(first, second)) or "in order"
+    raise DistError(f"two builds of {first.name} differ ({second.name}): {differing}")
+
+
+def _differing(first: Path, second: Path) -> list[str]:
+    found = [dict(_members(path)) for path in (first, second)]
+    return sorted(name for name in {*found[0], *found[1]} if found[0].get(name) != found[1].get(name))
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as archive:
+            yield from ((one.filename, archive.read(one) + repr(one.date_time).encode()) for one in archive.infolist())
+    else:
+        with tarfile.open(path) as archive:
+            for one in archive:
+                file = archive.extractfile(one)
+                yield one.name, (file.read() if file else b"") + repr((one.mode, one.mtime)).encode()
+
+
+def make_sdist() -> Path:
+    """Build the sdist, compare a second one with it, and its content with what git has."""
+    made = build("sdist", ROOT, WORK / "sdist")
+    same(made, build("sdist", ROOT, WORK / "sdist-again"))
+    tracked = set(filter(None, run("git", "ls-files", "-z").split("\0")))
+    if differences := content_faults(made, {name for name in tracked if (ROOT / name).exists()}):
+        raise DistError("\n".join(differences))
+    return made
+
+
+def content_faults(sdist: Path, tracked: set[str]) -> list[str]:
+    """Return what an sdist lacks of the tracked files, and what it holds besides."""
+    with tarfile.open(sdist) as archive:
+        names = {one.name.partition("/")[2] for one in archive if one.isfile()}
+    held = {name for name in names if not GENERATED.fullmatch(name)}
+    return [
+        *(f"{sdist.name} lacks {name}: see MANIFEST.in" for name in sorted(tracked - held)),
+        *(f"{sdist.name} holds {name}, which git does not have" for name in sorted(held - tracked)),
+    ]
+
+
+def unpack(sdist: Path, folder: Path) -> Path:
+    """Unpack an sdist and return its top folder."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (top,) = folder.iterdir()
+    return top
+
+
+def make_wheel(sdist: Path) -> tuple[Path, Path]:
+    """Build the wheel twice from the unpacked sdist; return the wheel and a source folder.
+
+    The first build may take objects from ccache, the second compiles all of them.
+    """
+    compiler = os.environ.get("CC", "cc")
+    cached = {"CC": f"ccache {compiler}"} if shutil.which("ccache") and "ccache" not in compiler else {}
+    source = unpack(sdist, WORK / "one")
+    wheel = build("wheel", source, WORK / "wheel", **cached)
+    again = unpack(sdist, WORK / "another folder")
+    same(wheel, build("wheel", again, WORK / "wheel-again", CCACHE_DISABLE="1"))
+    return wheel, source
+
+
+def check_hardening(wheel: Path) -> None:
+    """Check each module of the wheel, and that it names no folder of this machine."""
+    count, lacking = hardening.check(wheel, {str(ROOT), sys.prefix, sys.base_prefix, tempfile.gettempdir() + "/"})
+    if lacking:
+        raise DistError("\n".join(lacking))
+    print(f"dist: {count} modules are hardened")
+
+
+def extras(wheel: Path) -> list[str]:
+    """Return the extras that users install, as the wheel's metadata has them; the first is none."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    return ["", *sorted(set(metadata.get_all("Provides-Extra", [])) - DEVELOPMENT)]
+
+
+def constraints() -> Path:
+    """Write the versions of the lock file without their hashes, which a wheel just built has
+    not.
+    """
+    lines = [line for line in LOCK.read_text("utf-8").splitlines() if re.match(r"[A-Za-z0-9]", line)]
+    path = WORK / "constraints.txt"
+    path.write_text("".join(f"{line.rstrip(chr(92)).strip()}\n" for line in lines), "utf-8")
+    return path
+
+
+def environment(name: str, wheel: Path, extra: str) -> Path:
+    """Make an environment with the wheel and one extra; return its interpreter."""
+    place = WORK / "environments" / name
+    run(sys.executable, "-m", "venv", "--without-pip", place)
+    python = place / "bin" / "python"
+    wanted = f"batchval[{extra}] @ {wheel.as_uri()}" if extra else f"batchval @ {wheel.as_uri()}"
+    pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check", "install"]
+    run(*pip, "--no-compile", "--constraint", constraints(), wanted, env=bare(python))
+    return python
+
+
+def bare(python: Path) -> dict[str, str]:
+    """Return the variables of this process, with a path that has no compiler, and none named."""
+    hidden = {"CC", "CXX", "LDSHARED", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    kept = {key: value for key, value in os.environ.items() if key not in hidden}
+    return kept | {"PATH": str(python.parent), "COLUMNS": "100", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def try_extra(extra: str, wheel: Path, source: Path) -> None:
+    """Install the wheel with one extra, import all of it, run the command line; then remove it."""
+    with step(f"batchval[{extra}]" if extra else "batchval without extras"):
+        python = environment(extra or "none", wheel, extra)
+        probe = ROOT / "tools" / "dist_probe.py"
+        print(run(python, "-I", probe, extra, source / SEGMENT, cwd=WORK, env=bare(python)), end="")
+        shutil.rmtree(python.parents[1])
+
+
+def run_core_tests(wheel: Path, source: Path) -> None:
+    """Run the core's tests where only the installed wheel can be imported as batchval."""
+    place = WORK / "tests"
+    place.mkdir()
+    for name in TESTS:
+        (shutil.copytree if (source / name).is_dir() else shutil.copy2)(source / name, place / name)
+    python = environment("tests", wheel, "test")
+    settings = bare(python)
+    where = run(python, "-c", "import batchval; print(batchval.__file__)", cwd=place, env=settings).strip()
+    if not Path(where).is_relative_to(python.parents[1]):
+        raise DistError(f"the tests would import {where}, not the wheel")
+    command = [python, "-m", "pytest", "-q", "-n", "2", "-m", "not slow and not alone"]
+    run(*command, "-p", "no:cacheprovider", "tests/core", cwd=place, env=settings, show=True)
+
+
+def distribute(keep: bool) -> None:
+    """Carry out all steps. Raises DistError."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    OUT.mkdir(exist_ok=True)
+    for file in (*OUT.glob("*.tar.gz"), *OUT.glob("*.whl")):
+        file.unlink()
+    with step("sdist, twice"):
+        sdist = make_sdist()
+    with step("wheel from the sdist, twice"):
+        wheel, source = make_wheel(sdist)
+    check_hardening(wheel)
+    for extra in extras(wheel):
+        try_extra(extra, wheel, source)
+    with step("tests/core on the installed wheel"):
+        run_core_tests(wheel, source)
+    for made in (sdist, wheel):
+        shutil.copy2(made, OUT)
+        print(f"dist: dist/{made.name}, {made.stat().st_size:,} bytes, sha256 {digest(made)}")
+    if not keep:
+        shutil.rmtree(WORK)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument(
+        "--keep", action="store_true", help="keep build/dist: sources, wheels, the environment of tests"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        with step("all"):
+            distribute(options.keep)
+    except DistError as error:
+        print(f"dist: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
