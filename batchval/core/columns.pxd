@@ -3,6 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from batchval.core.block cimport ColumnBlock
 from batchval.core.header cimport BatchHeader, Entry
 from batchval.core.verdict cimport Verdict
 from batchval.core.layout cimport LOG_OVERHEAD
@@ -45,25 +46,16 @@ cdef enum:  # columns of a scan, of a check, of a check at rest
     CHECKED_COLUMNS = 25
     RESTING_COLUMNS = 29
 
-cdef class BatchColumns:
+cdef class BatchColumns(ColumnBlock):
     cdef Rows runs
-    cdef uint8_t *block
-    cdef size_t capacity
-    cdef size_t width  # stored columns
-    cdef size_t exports  # buffers that others hold on the block
-    cdef readonly Py_ssize_t count
     cdef readonly bint checked
     cdef public object end
     cdef public object tail
-    cdef Py_ssize_t shape[1]
-    cdef Py_ssize_t strides[1]
     cdef object rejudge
-    cdef object cache
+    cdef bint is_restored  # from a pickle: nothing can be judged again
 
-    cdef bint reserve(self, size_t count) noexcept nogil
+    cdef str why_no_results(self)
     cdef void clear_rest(self, size_t i) noexcept nogil
-    cdef object stored(self, str name)
-    cdef object derived(self, str name)
 
 cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil
 cdef object tail_of(const uint8_t *p, size_t left, int found)

@@ -1,10 +1,10 @@
 from collections.abc import Iterator
-from typing import Any, Final, Literal, Self, TypeAlias, final
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, final
 
-import pyarrow
 from numpy.typing import NDArray
-from typing_extensions import Buffer
+from typing_extensions import Buffer, TypeVar
 
+from batchval.core.block import ColumnBlock
 from batchval.core.result import ValidationResult
 
 # on Python 3.11 numpy's own types do not say that an array is a buffer
@@ -16,22 +16,69 @@ BASE_COLUMNS: Final[tuple[str, ...]]
 CHECK_COLUMNS: Final[tuple[str, ...]]
 NO_DELETE_HORIZON: Final[int]
 
+class BatchRow(NamedTuple):
+    position: int
+    size_in_bytes: int
+    magic: int
+    base_offset: int
+    last_offset: int
+    records_count: int
+    partition_leader_epoch: int
+    compression_type: str | int
+    timestamp_type: str
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    is_transactional: bool
+    is_control_batch: bool
+    delete_horizon_ms: int | None
+    attributes: int
+    last_offset_delta: int
+    crc: int
+    is_valid: bool
+
+class CheckedRow(NamedTuple):
+    position: int
+    size_in_bytes: int
+    magic: int
+    base_offset: int
+    last_offset: int
+    records_count: int
+    partition_leader_epoch: int
+    compression_type: str | int
+    timestamp_type: str
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    is_transactional: bool
+    is_control_batch: bool
+    delete_horizon_ms: int | None
+    attributes: int
+    last_offset_delta: int
+    crc: int
+    is_valid: bool
+    rule: str | None
+    error_code: int
+    path: str | None
+    reports: list[str]
+    claims: str | None
+    reason: str
+
+_Row = TypeVar("_Row", default=Any, covariant=True)
+
 @final
-class BatchColumns:
+class BatchColumns(ColumnBlock[_Row]):
     end: int
     tail: _Tail | None
     def __new__(cls, checked: bool = False) -> Self: ...
-    def __len__(self) -> int: ...
-    def __getitem__(self, name: str, /) -> NDArray[Any]: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-    @property
-    def count(self) -> int: ...
     @property
     def checked(self) -> bool: ...
-    @property
-    def schema_version(self) -> int: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
     @property
     def all_ok(self) -> bool: ...
     def ok(self) -> NDArray[Any]: ...
@@ -41,9 +88,10 @@ class BatchColumns:
     def first_doubtful(self, start: int = 0) -> int: ...
     def keep(self, count: int) -> None: ...
     def extend(self, other: BatchColumns, shift: int) -> None: ...
-    def to_arrow(self) -> pyarrow.RecordBatch: ...
     def rows(self) -> Iterator[dict[str, Any]]: ...
 
-def scan_batches(buffer: _Buffer, position: int = 0, *, accept_claims_header: bool = False) -> BatchColumns: ...
+def scan_batches(
+    buffer: _Buffer, position: int = 0, *, accept_claims_header: bool = False
+) -> BatchColumns[BatchRow]: ...
 def resynchronise(buffer: _Buffer, position: int = 0, *, accept_claims_header: bool = False) -> int: ...
 def follow(buffer: _Buffer, largest: int, *, accept_claims_header: bool = False) -> tuple[int, int]: ...

@@ -5,15 +5,20 @@ A scan reads each header and checks each CRC; it looks at no record. Its row is 
 """
 
 cimport cython
-from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo, PyBuffer_Release
+from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from collections import namedtuple
+from typing import NamedTuple
+
 import numpy
 
 from batchval.core.arguments cimport take_buffer
+from batchval.core.arrow cimport ArrowColumn, column_of, dictionary_of
+from batchval.core.block cimport ColumnBlock, Layout
 from batchval.core.bytes cimport be32, be64
 from batchval.core.crc32c cimport crc32_moved, crc32_of, crc32c_moved, crc32c_of
 from batchval.core.header cimport (
@@ -22,8 +27,10 @@ from batchval.core.header cimport (
 from batchval.core.layout cimport *
 
 from batchval.core.reasons import sentence
+from batchval.core.result import CLAIMS, PATHS
 from batchval.errors import BatchvalError
-from batchval.rules import by_number
+from batchval.rules import Rule, by_number
+from batchval.types import CompressionType, TimestampType
 
 #: Raised with every change of the base row's columns or their meaning.
 SCHEMA_VERSION = 1
@@ -31,10 +38,8 @@ SCHEMA_VERSION = 1
 cdef enum:
     NOGIL_ABOVE = 131072  # bytes
     FAR = 0x80000000  # offsets: no batch holds as many
-    COLUMNS = RESTING_COLUMNS
 
-# name, type, as in Rows: widest first, so that each run is aligned if the first is
-_LAYOUT = (
+cdef Layout LAYOUT = Layout((  # as in Rows
     ("position", "<i8"), ("base_offset", "<i8"), ("base_timestamp", "<i8"), ("max_timestamp", "<i8"),
     ("producer_id", "<i8"),
     ("size_in_bytes", "<i4"), ("partition_leader_epoch", "<i4"), ("crc", "<u4"), ("last_offset_delta", "<i4"),
@@ -44,125 +49,81 @@ _LAYOUT = (
     ("rule", "<i2"), ("error_code", "<i2"),
     ("reports", "<u4"), ("path", "u1"), ("claims", "u1"),
     ("uncompressed_size", "<i8"), ("batch_min_timestamp", "<i8"), ("records_number", "<i4"), ("null_keys", "i1"),
-)
-_DTYPES = {name: numpy.dtype(kind) for name, kind in _LAYOUT}
-cdef size_t[COLUMNS] WIDTH
-cdef int _i
-for _i in range(COLUMNS):
-    WIDTH[_i] = numpy.dtype(_LAYOUT[_i][1]).itemsize
+), SCHEMA_VERSION)
 
-#: The base row, in order: what a scan knows, and what follows from it.
-BASE_COLUMNS = (
-    "position", "size_in_bytes", "magic", "base_offset", "last_offset", "records_count", "partition_leader_epoch",
-    "compression_type", "timestamp_type", "base_timestamp", "max_timestamp", "producer_id", "producer_epoch",
-    "base_sequence", "last_sequence", "is_transactional", "is_control_batch", "delete_horizon_ms", "attributes",
-    "last_offset_delta", "crc", "is_valid",
-)
+
+class BatchRow(NamedTuple):
+    """One batch of a scan: the base row, in order. Codecs and timestamp types are Kafka's names.
+
+    A codec that Kafka does not know is a number. ``delete_horizon_ms`` is None for a batch without one.
+    """
+
+    position: int
+    size_in_bytes: int
+    magic: int
+    base_offset: int
+    last_offset: int
+    records_count: int
+    partition_leader_epoch: int
+    compression_type: str | int
+    timestamp_type: str
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    is_transactional: bool
+    is_control_batch: bool
+    delete_horizon_ms: int | None
+    attributes: int
+    last_offset_delta: int
+    crc: int
+    is_valid: bool
+
+
+#: The base row's columns: what a scan knows, and what follows from it.
+BASE_COLUMNS = BatchRow._fields
 CHECK_COLUMNS = ("rule", "error_code", "path", "reports", "claims")
 NO_DELETE_HORIZON = -1
 
+CheckedRow = namedtuple("CheckedRow", (*BASE_COLUMNS, *CHECK_COLUMNS, "reason"), module=__name__)
+CheckedRow.__doc__ = """One checked batch: the base row, then the verdict.
+
+``rule`` is the id of the rule that refused, None for an accepted batch; ``reports`` are the ids of extras that only
+report; ``path`` and ``claims`` are names or None; ``reason`` says what is wrong, and is empty for an accepted batch.
+"""
+
+_CODECS = (*(codec.kafka_name for codec in CompressionType), "5", "6", "7")  # by the 3 bits of attributes
+_TIMESTAMP_TYPES = tuple([TimestampType(number).kafka_name for number in (-1, 0, 1)])  # by the number plus 1
+_RULES = tuple([rule.id for rule in Rule])
+_RULE_CODES = numpy.full(1 + max([rule.number for rule in Rule]), -1, "<i2")  # by the rule's number: its place in _RULES
+_RULE_CODES[0] = 0  # an accepted row: null
+_RULE_CODES[[rule.number for rule in Rule]] = range(len(_RULES))
+
 
 @cython.final
-cdef class BatchColumns:
-    """One row a batch. ``columns["base_offset"]`` is a numpy array over the block itself; derived columns are computed.
+cdef class BatchColumns(ColumnBlock):
+    """A row for each batch: the base row, after a check its verdict too.
 
     ``end`` is where the walk stopped, ``tail`` why (None: at the buffer's end): ``partial``, ``zeros``, ``size`` or
-    ``magic``. Rules, paths and codecs are numbers; ``rows()`` gives names.
+    ``magic``. In arrays, rules, paths and codecs are numbers; in rows and in Arrow they are names.
 
-    Of a check at rest there are four columns more, which ``names`` leaves out. ``uncompressed_size``: header and
-    decompressed payload, -1 where nobody has looked. ``batch_min_timestamp``, ``records_number``, ``null_keys``: the
-    claims in a header of magic 3; ``null_keys`` -1 where there are none.
+    A check at rest has four columns more, which ``names`` leaves out. ``uncompressed_size``: header and decompressed
+    payload, -1 where it is not known. ``batch_min_timestamp``, ``records_number``, ``null_keys``: the claims in a
+    header of magic 3; ``null_keys`` is -1 for a batch without claims.
     """
 
     def __cinit__(self, bint checked=False):
-        self.block = NULL
-        self.capacity = 0
-        self.count = 0
+        self.layout = LAYOUT
+        self.widths = LAYOUT.widths
+        self.pointers = <uint8_t **>&self.runs
         self.checked = checked
         self.width = CHECKED_COLUMNS if checked else SCAN_COLUMNS
-        self.exports = 0
         self.end = 0
-        self.tail = None
-        self.rejudge = None
-        self.cache = None  # a dict once a column was asked for
 
-    def __dealloc__(self):
-        free(self.block)
-
-    cdef bint reserve(self, size_t count) noexcept nogil:
-        """Room for `count` rows. False: no memory."""
-        cdef size_t columns = self.width
-        cdef size_t size = 0, i, old, new, capacity = self.capacity * 2
-        cdef uint8_t *block
-        cdef uint8_t **pointer = <uint8_t **>&self.runs
-        if count <= self.capacity:
-            return True
-        if capacity < count:
-            capacity = count
-        capacity = (capacity + 7) & ~<size_t>7  # runs stay aligned
-        for i in range(columns):
-            size += WIDTH[i]
-        block = <uint8_t *>malloc(size * capacity)
-        if block is NULL:
-            return False
-        old = 0
-        new = 0
-        for i in range(columns):
-            if self.count:
-                memcpy(block + new, self.block + old, self.count * WIDTH[i])
-            pointer[i] = block + new
-            old += WIDTH[i] * self.capacity
-            new += WIDTH[i] * capacity
-        free(self.block)
-        self.block = block
-        self.capacity = capacity
-        return True
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        """The whole block, read-only: columns are runs of it."""
-        cdef size_t size = 0, i
-        for i in range(self.width):
-            size += WIDTH[i] * self.capacity
-        self.exports += 1
-        PyBuffer_FillInfo(view, self, self.block if self.block is not NULL else <uint8_t *>&self.capacity, size, 1,
-                flags)
-
-    def __releasebuffer__(self, Py_buffer *view):
-        self.exports -= 1
-
-    def __len__(self):
-        return self.count
-
-    @property
-    def schema_version(self):
-        return SCHEMA_VERSION
-
-    @property
-    def names(self):
-        """The columns' names, base row first."""
+    cdef tuple column_names(self):
         return BASE_COLUMNS + CHECK_COLUMNS if self.checked else BASE_COLUMNS
-
-    cdef object stored(self, str name):
-        cdef size_t offset = 0, i
-        for i in range(self.width):
-            if _LAYOUT[i][0] == name:
-                if self.count == 0:
-                    return numpy.empty(0, _DTYPES[name])
-                return numpy.frombuffer(self, _DTYPES[name], self.count, offset)
-            offset += WIDTH[i] * self.capacity
-        return None
-
-    def __getitem__(self, str name):
-        """A column as a numpy array; KeyError for a name that is none."""
-        column = self.stored(name)
-        if column is not None:
-            return column  # not kept: it holds this object, and numpy arrays take no part in garbage collection
-        if self.cache is None:
-            self.cache = {}
-        column = self.cache.get(name)
-        if column is None:
-            column = self.cache[name] = self.derived(name)
-        return column
 
     cdef object derived(self, str name):
         attributes = self["attributes"] if name != "attributes" else None
@@ -233,11 +194,18 @@ cdef class BatchColumns:
         BatchvalError where that cannot be read any more, or holds no batch there.
         """
         if self.rejudge is None:
-            raise BatchvalError("a scan has no results: it looks at no record"
-                    if not self.checked else "columns of several buffers have no results")
+            raise BatchvalError(self.why_no_results())
         if not 0 <= i < self.count:
             raise IndexError(i)
         return self.rejudge(self.runs.position[i], self.runs.length[i], i)
+
+    cdef str why_no_results(self):
+        if not self.checked:
+            return "a scan has no results: it looks at no record"
+        if self.is_restored:
+            return ("columns that were unpickled have no results: the buffer that was judged stayed in the process"
+                    " that pickled them")
+        return "columns of several buffers have no results"
 
     cdef void clear_rest(self, size_t i) noexcept nogil:
         """Row i of a check at rest: nothing is known of its payload, and there are no claims."""
@@ -274,7 +242,7 @@ cdef class BatchColumns:
         self.end = int(self.runs.position[count])
         self.tail = None
         self.count = count
-        self.cache = None
+        self.renew()
 
     def extend(self, BatchColumns other, int64_t shift):
         """Appends the rows of other columns of the same kind, their positions moved by ``shift``.
@@ -283,8 +251,6 @@ cdef class BatchColumns:
         """
         cdef size_t i
         cdef Py_ssize_t row
-        cdef uint8_t **pointer = <uint8_t **>&self.runs
-        cdef uint8_t **source = <uint8_t **>&other.runs
         if self.count == 0 and self.capacity == 0:
             self.width = other.width
             self.checked = other.checked
@@ -295,56 +261,100 @@ cdef class BatchColumns:
         if not self.reserve(self.count + other.count):
             raise MemoryError()
         for i in range(self.width if other.count else 0):  # without rows there may be no memory
-            memcpy(pointer[i] + self.count * WIDTH[i], source[i], other.count * WIDTH[i])
+            memcpy(self.pointers[i] + self.count * self.widths[i], other.pointers[i], other.count * self.widths[i])
         for row in range(self.count, self.count + other.count):
             self.runs.position[row] += shift
         self.count += other.count
         self.end = other.end + shift
         self.tail = other.tail
         self.rejudge = None
-        self.cache = None
+        self.is_restored = False
+        self.renew()
 
-    def to_arrow(self):
-        """A pyarrow RecordBatch; stored columns share this object's memory."""
-        import pyarrow
+    # ---- rows and Arrow ---------------------------------------------------------------------------------------------
 
-        arrays = []
-        for name in self.names:
-            column = self[name]
-            if column.dtype == bool:
-                arrays.append(pyarrow.array(column))
-            else:
-                arrays.append(pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(column.dtype), len(column),
-                        [None, pyarrow.py_buffer(column)]))
-        schema = pyarrow.schema([pyarrow.field(n, a.type) for n, a in zip(self.names, arrays)],
-                {"schema_version": str(SCHEMA_VERSION)})
-        return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+    cdef object row_type(self):
+        return CheckedRow if self.checked else BatchRow
+
+    cdef list row_columns(self, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t step):
+        cdef dict lists = {name: self.column(name)[start:stop:step].tolist() for name in self.column_names()}
+        lists["compression_type"] = [_CODECS[codec] if codec <= ZSTD else codec
+                for codec in lists["compression_type"]]
+        lists["timestamp_type"] = [_TIMESTAMP_TYPES[kind + 1] for kind in lists["timestamp_type"]]
+        lists["delete_horizon_ms"] = [None if ms == NO_DELETE_HORIZON else ms for ms in lists["delete_horizon_ms"]]
+        if self.checked:
+            lists["reason"] = [self.reason_of(start + i * step) if rule else ""
+                    for i, rule in enumerate(lists["rule"])]
+            lists["rule"] = [rule_name(rule) for rule in lists["rule"]]
+            lists["path"] = [PATHS[path] for path in lists["path"]]
+            lists["claims"] = [CLAIMS[answer] for answer in lists["claims"]]
+            lists["reports"] = [report_names(bits) for bits in lists["reports"]]
+        return [lists[name] for name in self.row_type()._fields]
 
     def rows(self):
-        """Yields a dict a row: Python numbers, and names for codecs, rules and paths."""
-        from batchval.core.result import CLAIMS, PATHS
-        from batchval.types import CompressionType, TimestampType
+        """Yield each row as a dict: ``row._asdict()`` of what an iteration yields."""
+        for row in self:
+            yield row._asdict()
 
-        columns = {name: self[name].tolist() for name in self.names}
-        codecs = {int(c): c.kafka_name for c in CompressionType}
-        types = {int(t): t.kafka_name for t in TimestampType}
-        for i in range(self.count):
-            row = {name: column[i] for name, column in columns.items()}
-            row["compression_type"] = codecs.get(row["compression_type"], row["compression_type"])
-            row["timestamp_type"] = types[row["timestamp_type"]]
-            if row["delete_horizon_ms"] == NO_DELETE_HORIZON:
-                row["delete_horizon_ms"] = None
-            if self.checked:
-                rule = by_number(row["rule"])
-                row["rule"] = None if rule is None else rule.id
-                row["path"] = PATHS[row["path"]]
-                row["claims"] = CLAIMS[row["claims"]]
-                row["reports"] = [by_number(50 + n).id for n in range(1, 11) if row["reports"] & (1 << n)]
-                row["reason"] = self.reason_of(i)
-            yield row
+    cdef ArrowColumn arrow_column(self, str name):
+        """Return codecs, rules and the like as names; null where a row has None."""
+        column = self.column(name)
+        if name == "compression_type":
+            return dictionary_of(column, _CODECS)
+        if name == "timestamp_type":
+            return dictionary_of(column + 1, _TIMESTAMP_TYPES)
+        if name == "delete_horizon_ms":
+            return column_of(column, column != NO_DELETE_HORIZON)
+        if name in ("rule", "path", "claims"):
+            valid = column != 0
+            if name == "rule":
+                return dictionary_of(_RULE_CODES[column], _RULES, valid)
+            return dictionary_of(column - valid, PATHS[1:] if name == "path" else CLAIMS[1:], valid)
+        return column_of(column)
 
     def __repr__(self):
         return f"<BatchColumns {self.count} batches, {'checked' if self.checked else 'scanned'}>"
+
+    # ---- copies -----------------------------------------------------------------------------------------------------
+
+    cdef void settle(self) noexcept:
+        """Accepted rows have no reason: nobody wrote it."""
+        cdef Py_ssize_t i
+        for i in range(self.count if self.checked else 0):
+            if self.runs.rule[i] == 0:
+                self.runs.reason_a[i] = 0
+                self.runs.reason_b[i] = 0
+                self.runs.reason_record[i] = 0
+                self.runs.reason[i] = 0
+
+    cdef object write_state(self):
+        return self.end, self.tail
+
+    cdef int read_state(self, state) except -1:
+        if self.width != SCAN_COLUMNS and self.width != CHECKED_COLUMNS and self.width != RESTING_COLUMNS:
+            raise BatchvalError(f"cannot restore BatchColumns with {self.width} stored columns")
+        self.checked = self.width > SCAN_COLUMNS
+        self.end, self.tail = state
+        self.is_restored = True
+        if self.checked and ((self.column("path") >= len(PATHS)).any() or (self.column("claims") >= len(CLAIMS)).any()):
+            raise BatchvalError("cannot restore BatchColumns: a row has an unknown path or answer on claims")
+        return 0
+
+    cdef int share(self, ColumnBlock source) except -1:
+        cdef BatchColumns other = source
+        self.rejudge = other.rejudge
+        self.is_restored = other.is_restored
+        return 0
+
+
+cdef object rule_name(int number):
+    """Return the id of a rule, None for 0: the row was accepted."""
+    rule = by_number(number)
+    return None if rule is None else rule.id
+
+
+cdef list report_names(unsigned int bits):
+    return [by_number(50 + n).id for n in range(1, 11) if bits & (1 << n)] if bits else []
 
 
 cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil:

@@ -246,10 +246,17 @@ def test_a_buffer_that_changed_since() -> None:
 def test_arrow() -> None:
     columns = LogValidator(profile="log").check_batches(DATA)
     table = columns.to_arrow()
+    table.validate(full=True)
     assert table.schema.names == list(columns.names)
     assert table.schema.metadata == {b"schema_version": b"1"}
+    rows = list(columns)
     for name in columns.names:
-        assert table.column(name).to_pylist() == columns[name].tolist(), name
+        expected = [getattr(row, name) for row in rows]
+        if name == "compression_type":
+            expected = [str(codec) for codec in expected]
+        elif name == "reports":
+            expected = columns[name].tolist()
+        assert table.column(name).to_pylist() == expected, name
     assert table.schema.field("crc").type == pyarrow.uint32()
     assert table.schema.field("is_valid").type == pyarrow.bool_()
     stored = np.asarray(table.column("base_offset"))

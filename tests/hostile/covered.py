@@ -33,7 +33,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "differential": _core(*_VALIDATION, "crc32c", "frames", "gzip", "snappy"),
     "claims": _core("claims", "validator", "door"),
     "core_ranges": _core("columns", "rows", "arguments"),
-    "core_doors": _core("batch", "columns", "fields", "records"),
+    "core_doors": _core("arrow", "batch", "block", "columns", "fields", "records"),
     "providers": (*_core("frames"), "batchval.compression.blocks"),
     "inflate": _core("gzip"),
     "snappy": _core("snappy"),
@@ -42,7 +42,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "mutated_by_thread": (*_MUTATED, "batchval.proxy.lane", "batchval.ledger.credit"),
     "mutated_by_process": _MUTATED,
     "freed_or_resized": (
-        *_core("batch", "columns", "fields", "result", "rows", "validator"),
+        *_core("arrow", "batch", "block", "columns", "fields", "result", "rows", "validator"),
         "batchval.fetch.pieces",
         "batchval.perf.histogram",
         "batchval.producer.builder",

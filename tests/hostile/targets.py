@@ -216,6 +216,7 @@ def _walk_alone(data: bytes) -> list[str]:
     columns = scan_batches(buffer_of(data))
     for row in columns.rows():
         str(row)
+    columns.to_arrow().validate(full=True)
     resynchronise(buffer_of(data))
     # magic 3 carries claims, of which columns know nothing
     whole = sum(b.size_in_bytes for b in itertools.takewhile(lambda b: b.magic < 3, batches(buffer_of(data))))

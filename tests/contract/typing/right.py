@@ -25,6 +25,7 @@ from batchval import (
     batches,
     scan_batches,
 )
+from batchval.core.columns import BatchRow
 
 policy = TopicPolicy(message_timestamp_before_max_ms=86_400_000, compression_type="zstd")
 validator = LogValidator(policy, mode="kafka", profile="produce", extras={"S1": "report"}, clock_ns=lambda: 0)
@@ -43,7 +44,7 @@ for buffer in (b"", bytearray(), memoryview(b""), array("B"), np.zeros(3, "u1"))
     assert_type(validator.check_request(buffer, produce_version=9), ValidationResult)
     assert_type(validator.analyze(buffer, origin=AppendOrigin.REPLICATION), ValidationResult)
     assert_type(validator.validate_messages_and_assign_offsets(buffer, now_ms=0, to_magic=1), ValidationResult)
-    assert_type(scan_batches(buffer), BatchColumns)
+    assert_type(scan_batches(buffer), BatchColumns[BatchRow])
     assert_type(batches(buffer), Iterator[RecordBatch])
 
 assert_type(result.ok, bool)
@@ -74,6 +75,11 @@ for record in batch.records(max_decompressed_bytes=1 << 20):
     assert_type(record.headers, tuple[tuple[str, bytes | None], ...])
 
 columns = scan_batches(b"", 0)
+assert_type(columns[-1], BatchRow)
+assert_type(columns[2:5], list[BatchRow])
+for row in columns:
+    assert_type(row, BatchRow)
+    assert_type(row.compression_type, str | int)
 assert_type(columns["base_offset"], NDArray[Any])
 assert_type(len(columns), int)
 assert_type(columns.end, int)

@@ -19,7 +19,7 @@ validator.check(b"", now_ms=0, in_place=True)  # E: call-arg
 validator.check_ranges(b"", [0, 10], now_ms=0)  # E: list-item
 validator.mode = "kafka"  # E: misc
 scan_batches(None)  # E: arg-type
-scan_batches(b"")[0]  # E: index
+scan_batches(b"")[1.5]  # E: call-overload
 
 result: ValidationResult = validator.check(b"", now_ms=0)
 result.ok = True  # E: misc
