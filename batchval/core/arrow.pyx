@@ -1,12 +1,14 @@
-"""Arrow's C data interface: numpy columns and bytes that others hold, as Arrow arrays without a copy.
+"""Arrow's C data interface: numpy columns and bytes that others hold, as Arrow arrays without a
+copy.
 
 Source: https://arrow.apache.org/docs/format/CDataInterface.html, CStreamInterface.html and
 CDataInterface/PyCapsuleInterface.html. Nothing here needs pyarrow.
 
-An exported array holds a Py_buffer on each object whose memory it shows. So its memory lives as long as the array,
-and what can be resized (a bytearray, the block of columns) refuses that while the array exists. A consumer may move
-each child out of its parent and release it alone: each has buffers of its own. It may do so in any thread, with or
-without the GIL, and after the interpreter's end: then only C memory is freed.
+An exported array holds a Py_buffer on each object whose memory it shows. So its memory lives as
+long as the array, and what can be resized (a bytearray, the block of columns) refuses that while
+the array exists. A consumer may move each child out of its parent and release it alone: each has
+buffers of its own. It may do so in any thread, with or without the GIL, and after the interpreter's
+end: then only C memory is freed.
 """
 
 cimport cython
@@ -32,19 +34,20 @@ cdef enum:
     INLINE = 12  # bytes of a value that fits into its view
     PREFIX = 4
     NULL_VALUE = -1  # the length of a value that is null
-    # A view counts its offset from the start of a data buffer, in 31 bits. Longer memory is shown as several buffers,
-    # one starting each 2**30 bytes. They overlap: a value lies whole in the buffer that its first byte chooses.
+    # A view counts its offset from the start of a data buffer, in 31 bits. Longer memory is shown
+    # as several buffers, one starting each 2**30 bytes. They overlap: a value lies whole in the
+    # buffer that its first byte chooses.
     WINDOW_BITS = 30
 
 cdef int64_t WINDOW = <int64_t>1 << WINDOW_BITS
 cdef int64_t LONGEST = (<int64_t>1 << 31) - 1  # of a value
 
 # numpy's kind and width: Arrow's format
-_FORMATS = {"i1": b"c", "u1": b"C", "i2": b"s", "u2": b"S", "i4": b"i", "u4": b"I", "i8": b"l", "u8": b"L",
-        "f4": b"f", "f8": b"g"}
+_FORMATS = {"i1": b"c", "u1": b"C", "i2": b"s", "u2": b"S", "i4": b"i", "u4": b"I", "i8": b"l",
+        "u8": b"L", "f4": b"f", "f8": b"g"}
 
 
-# ---- the C structures -----------------------------------------------------------------------------------------------
+# ---- the C structures ----------------------------------------------------------------------------
 
 cdef struct ArrowSchema:
     const char *format
@@ -86,7 +89,7 @@ cdef struct Pending:  # a stream's private data
     bint is_done
 
 
-# ---- releasing ------------------------------------------------------------------------------------------------------
+# ---- releasing -----------------------------------------------------------------------------------
 
 cdef void release_schema(ArrowSchema *schema) noexcept nogil:
     cdef int64_t i
@@ -162,13 +165,14 @@ cdef void delete_array(object capsule) noexcept:
 
 
 cdef void delete_stream(object capsule) noexcept:
-    cdef ArrowArrayStream *stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
+    cdef ArrowArrayStream *stream
+    stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
     if stream.release is not NULL:
         stream.release(stream)
     free(stream)
 
 
-# ---- filling --------------------------------------------------------------------------------------------------------
+# ---- filling -------------------------------------------------------------------------------------
 
 cdef char *copied(bytes text) except NULL:
     cdef size_t size = len(text) + 1
@@ -187,7 +191,9 @@ cdef void *zeroed(size_t count, size_t size) except NULL:
 
 
 cdef bytes encoded_metadata(dict metadata):
-    """Return pairs as Arrow lays them: int32 count, then int32 length and bytes of each key and value."""
+    """Return pairs as Arrow lays them: int32 count, then int32 length and bytes of each key and
+    value.
+    """
     parts = [numpy.int32(len(metadata)).tobytes()]
     for pair in metadata.items():
         for text in pair:
@@ -224,7 +230,9 @@ cdef int fill_schema(ArrowColumn column, str name, ArrowSchema *out) except -1:
 
 
 cdef int hold_buffers(ArrowColumn column, ArrowArray *out) except -1:
-    """Take a Py_buffer on each of the column's buffers; the array releases what is held if one cannot be had."""
+    """Take a Py_buffer on each of the column's buffers; the array releases what is held if one
+    cannot be had.
+    """
     cdef Py_ssize_t i, count = len(column.buffers), first = count - column.variadic
     cdef Held *held = <Held *>zeroed(1, sizeof(Held))
     out.private_data = held
@@ -269,7 +277,7 @@ cdef int fill_array(ArrowColumn column, ArrowArray *out) except -1:
     return 0
 
 
-# ---- a stream of one array ------------------------------------------------------------------------------------------
+# ---- a stream of one array -----------------------------------------------------------------------
 
 cdef int stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept with gil:
     try:
@@ -296,7 +304,7 @@ cdef const char *stream_error(ArrowArrayStream *stream) noexcept nogil:
     return NULL
 
 
-# ---- what is exported -----------------------------------------------------------------------------------------------
+# ---- what is exported ----------------------------------------------------------------------------
 
 @cython.final
 cdef class ArrowColumn:
@@ -315,7 +323,8 @@ cdef class ArrowColumn:
         return self.length
 
     def __repr__(self):
-        return f"<ArrowColumn {self.length} of format {self.format.decode()!r}, {self.null_count} null>"
+        return (f"<ArrowColumn {self.length} of format {self.format.decode()!r},"
+                f" {self.null_count} null>")
 
     def __arrow_c_schema__(self):
         """Return the type as a PyCapsule that holds an ArrowSchema."""
@@ -362,7 +371,9 @@ cdef ArrowColumn made(bytes format, Py_ssize_t length, list buffers):
 
 
 cdef object packed(array):
-    """Return booleans as Arrow has them: a bit each, from the lowest on, in whole words of 8 bytes."""
+    """Return booleans as Arrow has them: a bit each, from the lowest on, in whole words of 8
+    bytes.
+    """
     bits = numpy.packbits(array, bitorder="little")
     words = numpy.zeros((len(bits) + 7) // 8 * 8, "u1")
     words[:len(bits)] = bits
@@ -387,8 +398,8 @@ cdef ArrowColumn column_of(array, valid=None):
     if kind == "|b1":
         column = made(b"b", len(array), [None, packed(array)])
     elif kind[0] == ">" or kind[1:] not in _FORMATS:
-        raise BatchvalError(f"a column of type {array.dtype} cannot be exported to Arrow: expected integers, floats or"
-                " booleans in the machine's byte order")
+        raise BatchvalError(f"a column of type {array.dtype} cannot be exported to Arrow: expected"
+                " integers, floats or booleans in the machine's byte order")
     else:
         column = made(_FORMATS[kind[1:]], len(array), [None, numpy.ascontiguousarray(array)])
     if valid is not None:
@@ -399,12 +410,14 @@ cdef ArrowColumn column_of(array, valid=None):
 cdef ArrowColumn dictionary_of(codes, tuple names, valid=None):
     """Return small numbers as indices of ``names``: a dictionary-encoded column of text.
 
-    ``codes`` are integers from 0 to ``len(names) - 1``, in null rows too: consumers may look before they ask.
+    ``codes`` are integers from 0 to ``len(names) - 1``, in null rows too: consumers may look before
+    they ask.
     """
     cdef ArrowColumn column
     wrong = (codes < 0) | (codes >= len(names))
     if wrong.any():
-        raise BatchvalError(f"code {int(codes[wrong.argmax()])} has no name: expected 0 to {len(names) - 1}")
+        code = int(codes[wrong.argmax()])
+        raise BatchvalError(f"code {code} has no name: expected 0 to {len(names) - 1}")
     column = column_of(codes, valid)
     column.dictionary = text_of(names)
     return column
@@ -426,7 +439,7 @@ cdef ArrowColumn struct_of(tuple names, list columns, Py_ssize_t length, dict me
     return column
 
 
-# ---- bytes by reference ---------------------------------------------------------------------------------------------
+# ---- bytes by reference --------------------------------------------------------------------------
 
 cdef struct Source:  # the memory of one of the objects that hold values
     const uint8_t *p
@@ -434,21 +447,23 @@ cdef struct Source:  # the memory of one of the objects that hold values
     int32_t first  # its first data buffer
 
 
-cdef Py_ssize_t put_views(uint8_t *view, Py_ssize_t count, const int64_t *position, const int32_t *length,
-        const int32_t *source, const Source *sources, Py_ssize_t sources_count) noexcept nogil:
+cdef Py_ssize_t put_views(uint8_t *view, Py_ssize_t count, const int64_t *position,
+        const int32_t *length, const int32_t *source, const Source *sources,
+        Py_ssize_t sources_count) noexcept nogil:
     """Write the views. Return the first value that does not lie in its source; -1: none."""
     cdef Py_ssize_t i
-    cdef int32_t size, buffer_index, offset
+    cdef int32_t size, place, buffer_index, offset
     cdef int64_t at
     cdef const Source *s
     for i in range(count):
         size = length[i]
         at = position[i]
         if size > 0:
-            if source is not NULL and not 0 <= source[i] < sources_count:
+            place = source[i] if source is not NULL else 0
+            if not 0 <= place < sources_count:
                 return i
-            s = &sources[source[i] if source is not NULL else 0]
-            if sources_count == 0 or at < 0 or at > s.size or size > s.size - at:
+            s = &sources[place]
+            if at < 0 or at > s.size or size > s.size - at:
                 return i
         elif size < NULL_VALUE:
             return i
@@ -473,14 +488,15 @@ cdef list windows(data, int64_t size):
     return [memory[start:start + WINDOW + LONGEST] for start in range(0, size, WINDOW)]
 
 
-cdef ArrowColumn views_of(Py_ssize_t count, const int64_t *position, const int32_t *length, const int32_t *source,
-        list data):
-    """Return values that lie in the caller's buffers as a binary_view column (format ``vz``) over those buffers.
+cdef ArrowColumn views_of(Py_ssize_t count, const int64_t *position, const int32_t *length,
+        const int32_t *source, list data):
+    """Return values that lie in the caller's buffers as a binary_view column (format ``vz``) over
+    those buffers.
 
-    Value i is the ``length[i]`` bytes at ``position[i]`` of ``data[source[i]]``; ``source`` NULL: all in ``data[0]``.
-    A length of -1 is a null. A view holds values of up to 12 bytes itself, and the first 4 bytes of longer ones: a
-    buffer that changes after this call changes the longer values only. BatchvalError for a value that is not whole in
-    its buffer.
+    Value i is the ``length[i]`` bytes at ``position[i]`` of ``data[source[i]]``; ``source`` NULL:
+    all in ``data[0]``. A length of -1 is a null. A view holds values of up to 12 bytes itself, and
+    the first 4 bytes of longer ones: a buffer that changes after this call changes the longer
+    values only. BatchvalError for a value that is not whole in its buffer.
     """
     cdef Py_ssize_t i, wrong, held = 0
     cdef Py_buffer *buffers = <Py_buffer *>zeroed(len(data), sizeof(Py_buffer))
@@ -502,7 +518,8 @@ cdef ArrowColumn views_of(Py_ssize_t count, const int64_t *position, const int32
         with nogil:
             wrong = put_views(&view[0], count, position, length, source, sources, held)
         if wrong >= 0:
-            raise BatchvalError(f"value {wrong} ({length[wrong]} bytes at {position[wrong]}) does not lie in its buffer")
+            raise BatchvalError(f"value {wrong} ({length[wrong]} bytes at {position[wrong]}) does"
+                    " not lie in its buffer")
     finally:
         for i in range(held):
             PyBuffer_Release(&buffers[i])
@@ -517,18 +534,34 @@ cdef ArrowColumn views_of(Py_ssize_t count, const int64_t *position, const int32
 
 
 def binary_views(data, position, length):
-    """Return the values at ``position`` of ``data`` as a column of Arrow's type binary_view, without a copy.
+    """Return the values at ``position`` of ``data`` as a column of Arrow's type binary_view,
+    without a copy.
 
-    ``position`` and ``length`` are arrays of integers, in bytes; a length of -1 is a null. ``data`` is held as long
-    as the column lives. BatchvalError for a value that is not whole in ``data``.
+    ``position`` and ``length`` are arrays of integers, in bytes; a length of -1 is a null. ``data``
+    is held as long as the column lives. BatchvalError for a value that is not whole in ``data``.
 
     >>> len(binary_views(b"keyvalue", [0, 3], [3, 5]))
     2
     """
-    cdef const int64_t[::1] positions = numpy.ascontiguousarray(position, "<i8")
-    cdef const int32_t[::1] lengths = numpy.ascontiguousarray(length, "<i4")
-    if positions.shape[0] != lengths.shape[0]:
-        raise BatchvalError(f"{positions.shape[0]} positions and {lengths.shape[0]} lengths: expected as many of each")
-    if positions.shape[0] == 0:
+    cdef const int64_t[::1] positions = own_integers(position, "position")
+    cdef const int64_t[::1] wide = own_integers(length, "length")
+    cdef const int32_t[::1] lengths
+    cdef Py_ssize_t count = positions.shape[0]
+    if count != wide.shape[0]:
+        raise BatchvalError(f"{count} positions and {wide.shape[0]} lengths: expected as many of"
+                " each")
+    if count == 0:
         return views_of(0, NULL, NULL, NULL, [data])
-    return views_of(positions.shape[0], &positions[0], &lengths[0], NULL, [data])
+    if numpy.max(wide) > LONGEST:
+        raise BatchvalError(f"a length of {numpy.max(wide)} bytes: expected at most {LONGEST}")
+    lengths = numpy.clip(wide, NULL_VALUE - 1, LONGEST).astype("<i4")
+    return views_of(count, &positions[0], &lengths[0], NULL, [data])
+
+
+cdef object own_integers(values, str name):
+    """Return a copy, which nobody else can change while it is read without the GIL."""
+    array = numpy.array(values)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise BatchvalError(f"{name} must be a list or array of integers, not {array.ndim}"
+                f" dimensions of {array.dtype}")
+    return array.astype("<i8")

@@ -1,8 +1,9 @@
 """A block of columns: one allocation, in which each stored column is a run of values.
 
-The block holds ``capacity`` rows, of which ``count`` are filled. Runs follow each other in the layout's order, widest
-type first, and ``capacity`` is a multiple of 8: so each run is aligned. A subclass names the columns, fills the runs
-through a struct of pointers, and computes what is derived from them. It overrides the methods that block.pxd lists.
+The block holds ``capacity`` rows, of which ``count`` are filled. Runs follow each other in the
+layout's order, widest type first, and ``capacity`` is a multiple of 8: so each run is aligned. A
+subclass names the columns, fills the runs through a struct of pointers, and computes what is
+derived from them. It overrides the methods that block.pxd lists.
 """
 
 cimport cython
@@ -47,20 +48,30 @@ cdef class Layout:
         free(self.widths)
 
 
-cdef class ColumnBlock:
-    """Rows as columns: ``block["name"]`` is a numpy array, ``block[3]`` a row, iteration gives rows.
+cdef Layout NO_COLUMNS = Layout((), 0)
 
-    A stored column is a read-only array over the block itself; a derived one is computed when it is first asked for.
-    ``len()`` counts rows. Blocks compare by value, and can be copied and pickled. Every consumer of Arrow's PyCapsule
-    interface reads them: ``pyarrow.table(block)``, ``polars.DataFrame(block)``, ``duckdb.sql("from block")``.
+
+cdef class ColumnBlock:
+    """Rows as columns: ``block["name"]`` is a numpy array, ``block[3]`` a row, iteration gives
+    rows.
+
+    A stored column is a read-only array over the block itself; a derived one is computed when it is
+    first asked for.
+    ``len()`` counts rows. Blocks compare by value, and can be copied and pickled. Every consumer of
+    Arrow's PyCapsule interface reads them: ``pyarrow.table(block)``, ``polars.DataFrame(block)``,
+    ``duckdb.sql("from block")``.
     """
 
     __class_getitem__ = classmethod(type(list[int]))
 
+    def __cinit__(self):
+        """A subclass sets layout, widths, width and pointers in its own."""
+        self.layout = NO_COLUMNS
+
     def __dealloc__(self):
         free(self.block)
 
-    # ---- memory -----------------------------------------------------------------------------------------------------
+    # ---- memory ----------------------------------------------------------------------------------
 
     cdef bint reserve(self, size_t count) noexcept nogil:
         """Make room for ``count`` rows. False: no memory."""
@@ -106,7 +117,7 @@ cdef class ColumnBlock:
         """Forget derived columns: the rows have changed."""
         self.cache = None
 
-    # ---- columns ----------------------------------------------------------------------------------------------------
+    # ---- columns ---------------------------------------------------------------------------------
 
     cdef tuple column_names(self):
         """Return the names that ``names``, rows and comparison go by."""
@@ -117,9 +128,11 @@ cdef class ColumnBlock:
         raise KeyError(name)
 
     cdef object stored(self, str name):
-        """Return a stored column as an array over the block; None for a name that no stored column has.
+        """Return a stored column as an array over the block; None for a name that no stored column
+        has.
 
-        The array is not kept: it holds this object, and numpy arrays take no part in garbage collection.
+        The array is not kept: it holds this object, and numpy arrays take no part in garbage
+        collection.
         """
         cdef size_t offset = 0, i, place
         found = self.layout.places.get(name)
@@ -161,7 +174,9 @@ cdef class ColumnBlock:
         return self.count
 
     def __contains__(self, item):
-        """Return whether there is a column of this name; for anything but text, whether a row equals it."""
+        """Return whether there is a column of this name; for anything but text, whether a row
+        equals it.
+        """
         if isinstance(item, str):
             try:
                 self.column(item)
@@ -176,7 +191,8 @@ cdef class ColumnBlock:
     def __getitem__(self, key):
         """Return a column for a name, a row for a number, a list of rows for a slice.
 
-        Numbers may be negative. KeyError for a name that no column has, IndexError for a row that is not there.
+        Numbers may be negative. KeyError for a name that no column has, IndexError for a row that
+        is not there.
         """
         cdef Py_ssize_t i
         if isinstance(key, str):
@@ -190,22 +206,24 @@ cdef class ColumnBlock:
         try:
             i = PyNumber_Index(key)
         except TypeError:
-            raise TypeError(f"expected the name of a column, the number of a row or a slice of rows, not {key!r}"
-                    ) from None
+            raise TypeError("expected the name of a column, the number of a row or a slice of rows,"
+                    f" not {key!r}") from None
         if i < 0:
             i += self.count
         if not 0 <= i < self.count:
             raise IndexError(f"row {key} of {self.count}")
         return self.rows_between(i, i + 1, 1)[0]
 
-    # ---- rows -------------------------------------------------------------------------------------------------------
+    # ---- rows ------------------------------------------------------------------------------------
 
     cdef object row_type(self):
         """Return the class of a row: a named tuple whose fields are what row_columns() returns."""
         raise NotImplementedError
 
     cdef list row_columns(self, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t step):
-        """Return a list of Python values for each field of a row: those of rows start, start + step, ... below stop."""
+        """Return a list of Python values for each field of a row: those of rows start, start +
+        step, ... below stop.
+        """
         return [self.column(name)[start:stop:step].tolist() for name in self.row_type()._fields]
 
     cdef list rows_between(self, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t step):
@@ -218,7 +236,7 @@ cdef class ColumnBlock:
             yield from self.rows_between(start, min(start + ROWS_AT_ONCE, self.count), 1)
             start += ROWS_AT_ONCE
 
-    # ---- showing ----------------------------------------------------------------------------------------------------
+    # ---- showing ---------------------------------------------------------------------------------
 
     def __repr__(self):
         return f"<{type(self).__name__} {self.count} rows, {len(self.column_names())} columns>"
@@ -236,7 +254,7 @@ cdef class ColumnBlock:
         return (f'<div style="overflow-x:auto"><table><caption>{escaped(repr(self))}</caption>'
                 f"<thead><tr>{header}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>")
 
-    # ---- Arrow ------------------------------------------------------------------------------------------------------
+    # ---- Arrow -----------------------------------------------------------------------------------
 
     cdef tuple arrow_names(self):
         """Return the names of the columns that Arrow consumers see."""
@@ -250,7 +268,8 @@ cdef class ColumnBlock:
         return arrow_struct(self).__arrow_c_schema__()
 
     def __arrow_c_array__(self, requested_schema=None):
-        """Return schema and columns as PyCapsules: a struct, which is a record batch. Stored numbers are shared.
+        """Return schema and columns as PyCapsules: a struct, which is a record batch. Stored
+        numbers are shared.
 
         ``requested_schema`` is ignored, as the protocol allows: the consumer casts.
         """
@@ -270,7 +289,7 @@ cdef class ColumnBlock:
         """Return a pandas DataFrame. Needs pandas and pyarrow."""
         return self.to_arrow().to_pandas()
 
-    # ---- copies -----------------------------------------------------------------------------------------------------
+    # ---- copies ----------------------------------------------------------------------------------
 
     cdef void settle(self) noexcept:
         """Clear values without a meaning, which nobody wrote, before they are pickled."""
@@ -280,11 +299,15 @@ cdef class ColumnBlock:
         return None
 
     cdef int read_state(self, state) except -1:
-        """Take what write_state() returned; the rows are there. BatchvalError if the two do not fit."""
+        """Take what write_state() returned; the rows are there. BatchvalError if the two do not
+        fit.
+        """
         return 0
 
     cdef int share(self, ColumnBlock source) except -1:
-        """Take what a copy in the same process shares with its source and a pickle does not hold."""
+        """Take what a copy in the same process shares with its source and a pickle does not
+        hold.
+        """
         return 0
 
     def __reduce__(self):
@@ -316,7 +339,8 @@ cdef class ColumnBlock:
 
 
 cdef str escaped(str text):
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&quot;")
 
 
 cdef str html_row(row):
@@ -326,10 +350,12 @@ cdef str html_row(row):
 cdef ArrowColumn arrow_struct(ColumnBlock block):
     names = block.arrow_names()
     columns = [block.arrow_column(name) for name in names]
-    return struct_of(names, columns, block.count, {"schema_version": str(block.layout.schema_version)})
+    metadata = {"schema_version": str(block.layout.schema_version)}
+    return struct_of(names, columns, block.count, metadata)
 
 
-# ---- pickling: the version, the names of the stored columns, count, their runs of `count` rows, the subclass's state --
+# ---- pickling: the version, the names of the stored columns, count, their runs of `count` rows,
+# the subclass's state --
 
 cdef tuple packed_block(ColumnBlock block):
     cdef size_t size = 0, i
@@ -348,21 +374,24 @@ cdef tuple packed_block(ColumnBlock block):
 
 
 def _restored(kind, tuple state):
-    """Return a block of ``kind`` from what packed_block() wrote. BatchvalError if it was written by another version."""
+    """Return a block of ``kind`` from what packed_block() wrote. BatchvalError if it was written by
+    another version.
+    """
     cdef ColumnBlock block = kind.__new__(kind)
-    cdef size_t i, count
-    cdef size_t row = 0
+    cdef size_t i, count, size, row = 0
     cdef const uint8_t *p
     cdef bytes data
     version, names, count, data, extra = state
     if version != block.layout.schema_version or names != block.layout.names[:len(names)]:
-        raise BatchvalError(f"cannot restore {kind.__name__} of schema version {version} with the columns"
-                f" {', '.join(names)}: another version of batchval wrote them")
+        raise BatchvalError(f"cannot restore {kind.__name__} of schema version {version} with the"
+                f" columns {', '.join(names)}: another version of batchval wrote them")
     block.width = len(names)
     for i in range(block.width):
         row += block.widths[i]
-    if (count and not row) or (row and <size_t>len(data) // row != count) or <size_t>len(data) != count * row:
-        raise BatchvalError(f"cannot restore {kind.__name__}: {len(data)} bytes are not {count} rows of {row} bytes")
+    size = len(data)
+    if (count and not row) or (row and size // row != count) or size != count * row:
+        raise BatchvalError(f"cannot restore {kind.__name__}: {size} bytes are not {count} rows of"
+                f" {row} bytes")
     if not block.reserve(count):
         raise MemoryError()
     p = data

@@ -70,10 +70,10 @@ class CheckedRow(NamedTuple):
     claims: str | None
     reason: str
 
-_Row = TypeVar("_Row", default=Any, covariant=True)
+_Row_co = TypeVar("_Row_co", default=Any, covariant=True)
 
 @final
-class BatchColumns(ColumnBlock[_Row]):
+class BatchColumns(ColumnBlock[_Row_co]):
     end: int
     tail: _Tail | None
     def __new__(cls, checked: bool = False) -> Self: ...

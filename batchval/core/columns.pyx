@@ -55,7 +55,8 @@ cdef Layout LAYOUT = Layout((  # as in Rows
 class BatchRow(NamedTuple):
     """One batch of a scan: the base row, in order. Codecs and timestamp types are Kafka's names.
 
-    A codec that Kafka does not know is a number. ``delete_horizon_ms`` is None for a batch without one.
+    A codec that Kafka does not know is a number. ``delete_horizon_ms`` is None for a batch without
+    one.
     """
 
     position: int
@@ -90,14 +91,17 @@ NO_DELETE_HORIZON = -1
 CheckedRow = namedtuple("CheckedRow", (*BASE_COLUMNS, *CHECK_COLUMNS, "reason"), module=__name__)
 CheckedRow.__doc__ = """One checked batch: the base row, then the verdict.
 
-``rule`` is the id of the rule that refused, None for an accepted batch; ``reports`` are the ids of extras that only
-report; ``path`` and ``claims`` are names or None; ``reason`` says what is wrong, and is empty for an accepted batch.
+``rule`` is the id of the rule that refused, None for an accepted batch; ``reports`` are the ids of
+extras that only report; ``path`` and ``claims`` are names or None; ``reason`` says what is wrong,
+and is empty for an accepted batch.
 """
 
-_CODECS = (*(codec.kafka_name for codec in CompressionType), "5", "6", "7")  # by the 3 bits of attributes
-_TIMESTAMP_TYPES = tuple([TimestampType(number).kafka_name for number in (-1, 0, 1)])  # by the number plus 1
+# by the 3 bits of attributes, and by the number plus 1
+_CODECS = (*[codec.kafka_name for codec in CompressionType], "5", "6", "7")
+_TIMESTAMP_TYPES = tuple([TimestampType(number).kafka_name for number in (-1, 0, 1)])
 _RULES = tuple([rule.id for rule in Rule])
-_RULE_CODES = numpy.full(1 + max([rule.number for rule in Rule]), -1, "<i2")  # by the rule's number: its place in _RULES
+# by the rule's number: its place in _RULES
+_RULE_CODES = numpy.full(1 + max([rule.number for rule in Rule]), -1, "<i2")
 _RULE_CODES[0] = 0  # an accepted row: null
 _RULE_CODES[[rule.number for rule in Rule]] = range(len(_RULES))
 
@@ -109,9 +113,10 @@ cdef class BatchColumns(ColumnBlock):
     ``end`` is where the walk stopped, ``tail`` why (None: at the buffer's end): ``partial``, ``zeros``, ``size`` or
     ``magic``. In arrays, rules, paths and codecs are numbers; in rows and in Arrow they are names.
 
-    A check at rest has four columns more, which ``names`` leaves out. ``uncompressed_size``: header and decompressed
-    payload, -1 where it is not known. ``batch_min_timestamp``, ``records_number``, ``null_keys``: the claims in a
-    header of magic 3; ``null_keys`` is -1 for a batch without claims.
+    A check at rest has four columns more, which ``names`` leaves out. ``uncompressed_size``: header
+    and decompressed payload, -1 where it is not known. ``batch_min_timestamp``, ``records_number``,
+    ``null_keys``: the claims in a header of magic 3; ``null_keys`` is -1 for a batch without
+    claims.
     """
 
     def __cinit__(self, bint checked=False):
@@ -203,8 +208,8 @@ cdef class BatchColumns(ColumnBlock):
         if not self.checked:
             return "a scan has no results: it looks at no record"
         if self.is_restored:
-            return ("columns that were unpickled have no results: the buffer that was judged stayed in the process"
-                    " that pickled them")
+            return ("columns of another process have no results: the buffer that they describe"
+                    " stayed where they were pickled")
         return "columns of several buffers have no results"
 
     cdef void clear_rest(self, size_t i) noexcept nogil:
@@ -261,7 +266,8 @@ cdef class BatchColumns(ColumnBlock):
         if not self.reserve(self.count + other.count):
             raise MemoryError()
         for i in range(self.width if other.count else 0):  # without rows there may be no memory
-            memcpy(self.pointers[i] + self.count * self.widths[i], other.pointers[i], other.count * self.widths[i])
+            memcpy(self.pointers[i] + self.count * self.widths[i], other.pointers[i],
+                    other.count * self.widths[i])
         for row in range(self.count, self.count + other.count):
             self.runs.position[row] += shift
         self.count += other.count
@@ -271,17 +277,19 @@ cdef class BatchColumns(ColumnBlock):
         self.is_restored = False
         self.renew()
 
-    # ---- rows and Arrow ---------------------------------------------------------------------------------------------
+    # ---- rows and Arrow --------------------------------------------------------------------------
 
     cdef object row_type(self):
         return CheckedRow if self.checked else BatchRow
 
     cdef list row_columns(self, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t step):
-        cdef dict lists = {name: self.column(name)[start:stop:step].tolist() for name in self.column_names()}
+        cdef dict lists = {name: self.column(name)[start:stop:step].tolist()
+                for name in self.column_names()}
         lists["compression_type"] = [_CODECS[codec] if codec <= ZSTD else codec
                 for codec in lists["compression_type"]]
         lists["timestamp_type"] = [_TIMESTAMP_TYPES[kind + 1] for kind in lists["timestamp_type"]]
-        lists["delete_horizon_ms"] = [None if ms == NO_DELETE_HORIZON else ms for ms in lists["delete_horizon_ms"]]
+        lists["delete_horizon_ms"] = [None if ms == NO_DELETE_HORIZON else ms
+                for ms in lists["delete_horizon_ms"]]
         if self.checked:
             lists["reason"] = [self.reason_of(start + i * step) if rule else ""
                     for i, rule in enumerate(lists["rule"])]
@@ -315,7 +323,7 @@ cdef class BatchColumns(ColumnBlock):
     def __repr__(self):
         return f"<BatchColumns {self.count} batches, {'checked' if self.checked else 'scanned'}>"
 
-    # ---- copies -----------------------------------------------------------------------------------------------------
+    # ---- copies ----------------------------------------------------------------------------------
 
     cdef void settle(self) noexcept:
         """Accepted rows have no reason: nobody wrote it."""
@@ -331,13 +339,15 @@ cdef class BatchColumns(ColumnBlock):
         return self.end, self.tail
 
     cdef int read_state(self, state) except -1:
-        if self.width != SCAN_COLUMNS and self.width != CHECKED_COLUMNS and self.width != RESTING_COLUMNS:
+        if self.width not in (SCAN_COLUMNS, CHECKED_COLUMNS, RESTING_COLUMNS):
             raise BatchvalError(f"cannot restore BatchColumns with {self.width} stored columns")
         self.checked = self.width > SCAN_COLUMNS
         self.end, self.tail = state
         self.is_restored = True
-        if self.checked and ((self.column("path") >= len(PATHS)).any() or (self.column("claims") >= len(CLAIMS)).any()):
-            raise BatchvalError("cannot restore BatchColumns: a row has an unknown path or answer on claims")
+        if self.checked and ((self.column("path") >= len(PATHS)).any()
+                or (self.column("claims") >= len(CLAIMS)).any()):
+            raise BatchvalError("cannot restore BatchColumns: a row has an unknown path or answer"
+                    " on claims")
         return 0
 
     cdef int share(self, ColumnBlock source) except -1:
