@@ -22,6 +22,7 @@ from libc.string cimport memcpy, memset
 
 import numpy
 
+from batchval.core.arguments cimport take_buffer
 from batchval.errors import BatchvalError
 
 cdef extern from *:  # Python.h
@@ -509,7 +510,7 @@ cdef ArrowColumn views_of(Py_ssize_t count, const int64_t *position, const int32
     try:
         sources = <Source *>zeroed(len(data), sizeof(Source))
         for i in range(len(data)):
-            PyObject_GetBuffer(data[i], &buffers[i], PyBUF_SIMPLE)
+            take_buffer(data[i], &buffers[i])
             held = i + 1
             sources[i].p = <const uint8_t *>buffers[i].buf
             sources[i].size = buffers[i].len

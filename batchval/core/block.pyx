@@ -9,7 +9,7 @@ derived from them. It overrides the methods that block.pxd lists.
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.number cimport PyNumber_Index
+from cpython.number cimport PyNumber_AsSsize_t
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free, malloc
@@ -75,28 +75,32 @@ cdef class ColumnBlock:
 
     cdef bint reserve(self, size_t count) noexcept nogil:
         """Make room for ``count`` rows. False: no memory."""
-        cdef size_t columns = self.width
-        cdef size_t size = 0, i, old, new, capacity = self.capacity * 2
+        # locals: the compiler must take it that memcpy and the pointers write to this object
+        cdef size_t columns = self.width, held = self.capacity, filled = self.count
+        cdef size_t size = 0, i, old, new, capacity = held * 2
+        cdef const size_t *widths = self.widths
+        cdef uint8_t **pointers = self.pointers
         cdef uint8_t *block
-        if count <= self.capacity:
+        cdef uint8_t *before = self.block
+        if count <= held:
             return True
         if capacity < count:
             capacity = count
         capacity = (capacity + 7) & ~<size_t>7
         for i in range(columns):
-            size += self.widths[i]
+            size += widths[i]
         block = <uint8_t *>malloc(size * capacity)
         if block is NULL:
             return False
         old = 0
         new = 0
         for i in range(columns):
-            if self.count:
-                memcpy(block + new, self.block + old, self.count * self.widths[i])
-            self.pointers[i] = block + new
-            old += self.widths[i] * self.capacity
-            new += self.widths[i] * capacity
-        free(self.block)
+            if filled:
+                memcpy(block + new, before + old, filled * widths[i])
+            pointers[i] = block + new
+            old += widths[i] * held
+            new += widths[i] * capacity
+        free(before)
         self.block = block
         self.capacity = capacity
         return True
@@ -204,7 +208,7 @@ cdef class ColumnBlock:
             rows = rows[::-1]
             return self.rows_between(rows.start, rows.stop, rows.step)[::-1]
         try:
-            i = PyNumber_Index(key)
+            i = PyNumber_AsSsize_t(key, IndexError)
         except TypeError:
             raise TypeError("expected the name of a column, the number of a row or a slice of rows,"
                     f" not {key!r}") from None

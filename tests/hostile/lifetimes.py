@@ -202,9 +202,12 @@ def _at_rest(of: _Buffer, rng: random.Random) -> _Steps:
         str(columns.result(i))
     del validator
     yield []
-    columns.to_arrow(), list(columns.rows())
+    table = columns.to_arrow()
+    list(columns.rows())
     del scanned, columns
     offsets.sum()
+    yield []
+    table.validate(full=True)
     yield []
 
 

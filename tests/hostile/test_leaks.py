@@ -3,16 +3,21 @@
 (LeakSanitizer sees neither: what CPython's collector has on its lists counts as reachable.)
 """
 
+import copy
 import ctypes
 import gc
+import pickle
 import sys
 
+import pyarrow
 import pytest
 
 from batchval import compression
+from batchval.core.arrow import binary_views
 from batchval.core.batch import NotABatch, RecordBatch
 from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
 from tests.hostile.differential import setups
 from tests.hostile.mutator import Mutator
 from tests.hostile.seeds import NOW, seeds
@@ -47,6 +52,18 @@ def checks(cases):
         list(scan_batches(data).rows())
 
 
+def exports(cases):
+    """Columns that consumers of Arrow read, that nobody reads, and that are copied."""
+    for data in cases[::4]:
+        columns = scan_batches(data)
+        pyarrow.table(columns).column("crc")
+        columns.__arrow_c_array__(), columns.__arrow_c_stream__()
+        pyarrow.array(binary_views(data, [0], [len(data)]))
+        assert pickle.loads(pickle.dumps(columns)) == copy.copy(columns)
+        with pytest.raises(BatchvalError):
+            binary_views(data, [1], [len(data)])
+
+
 def rebuilds(cases):
     configured = setups(3, 40)
     for i, data in enumerate(cases):
@@ -73,6 +90,8 @@ def refused_arguments(cases):
                 validator.check(data, **wrong)
 
 
+WORK = [checks, exports, rebuilds, decodes, refused_arguments]
+
 _KEPT: list[object] = []
 
 
@@ -96,7 +115,7 @@ def growth(work, cases):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("provider", compression.PROVIDERS)
-@pytest.mark.parametrize("work", [checks, rebuilds, decodes, refused_arguments], ids=lambda work: work.__name__)
+@pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
 def test_nothing_is_left(work, provider):
     mutator = Mutator(seeds(), 11)
     cases = [mutator.case() for _ in range(60 if work is refused_arguments else 400)]
