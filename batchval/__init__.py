@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
     from batchval.core.claims import BatchClaims
-    from batchval.core.columns import BatchColumns, scan_batches
+    from batchval.core.columns import BatchColumns, BatchRow, CheckedRow, scan_batches
     from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult
     from batchval.core.validator import LogValidator
     from batchval.errors import BatchvalError, ErrorCode
@@ -31,7 +31,9 @@ __all__ = [
     "AppendOrigin",
     "BatchClaims",
     "BatchColumns",
+    "BatchRow",
     "BatchvalError",
+    "CheckedRow",
     "ClaimsLedger",
     "ClaimsPolicy",
     "CompressionType",
@@ -54,7 +56,7 @@ __all__ = [
 _HOMES = {
     "batchval.core.batch": ("DecodedRecord", "NotABatch", "RecordBatch", "batches"),
     "batchval.core.claims": ("BatchClaims",),
-    "batchval.core.columns": ("BatchColumns", "scan_batches"),
+    "batchval.core.columns": ("BatchColumns", "BatchRow", "CheckedRow", "scan_batches"),
     "batchval.core.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),
     "batchval.core.validator": ("LogValidator",),
     "batchval.errors": ("BatchvalError", "ErrorCode"),

@@ -300,9 +300,16 @@ cdef class BatchColumns(ColumnBlock):
         return [lists[name] for name in self.row_type()._fields]
 
     def rows(self):
-        """Yield each row as a dict: ``row._asdict()`` of what an iteration yields."""
-        for row in self:
-            yield row._asdict()
+        """Yield each row as a dict of what an iteration yields."""
+        cdef tuple names = self.row_type()._fields
+        cdef dict empty = dict.fromkeys(names)  # a copy has its final size
+        cdef dict row
+        cdef Py_ssize_t i
+        for values in self:
+            row = empty.copy()
+            for i in range(len(names)):
+                row[names[i]] = (<tuple>values)[i]
+            yield row
 
     cdef ArrowColumn arrow_column(self, str name):
         """Return codecs, rules and the like as names; null where a row has None."""

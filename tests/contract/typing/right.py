@@ -11,6 +11,7 @@ import batchval
 from batchval import (
     AppendOrigin,
     BatchColumns,
+    BatchRow,
     CompressionType,
     DecodedRecord,
     ErrorCode,
@@ -25,7 +26,6 @@ from batchval import (
     batches,
     scan_batches,
 )
-from batchval.core.columns import BatchRow
 
 policy = TopicPolicy(message_timestamp_before_max_ms=86_400_000, compression_type="zstd")
 validator = LogValidator(policy, mode="kafka", profile="produce", extras={"S1": "report"}, clock_ns=lambda: 0)
