@@ -190,7 +190,7 @@ def logical_sha256(records: bytes) -> str:
     """sha256 over offset, timestamp, key, value and headers of every record: what a recompressed batch says."""
     digest = hashlib.sha256()
 
-    def blob(value: bytes | memoryview | None) -> None:
+    def blob(value: bytes | None) -> None:
         digest.update(struct.pack(">i", -1 if value is None else len(value)))
         if value is not None:
             digest.update(value)

@@ -32,12 +32,12 @@ _MARKER_SIZE = 6  # version:2 coordinator epoch:4
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
 
-def _value(data: memoryview | bytes | None) -> str | dict[str, str] | None:
+def _value(data: bytes | None) -> str | dict[str, str] | None:
     """Text where it is text; else base64 that says so."""
     if data is None:
         return None
     try:
-        return bytes(data).decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode("ascii")}
 
@@ -68,7 +68,7 @@ def _record(record: DecodedRecord, control: bool) -> dict[str, Any]:
         "headers": [[key, _value(value)] for key, value in record.headers],
     }
     if control and record.key is not None:
-        row |= _marker(bytes(record.key), None if record.value is None else bytes(record.value))
+        row |= _marker(record.key, record.value)
     return row
 
 

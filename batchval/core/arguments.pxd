@@ -42,6 +42,7 @@ cdef enum:
     # (batchval.core.scratch).
     NOGIL_COMPRESSED = 8192
     NOGIL_UNCOMPRESSED = 131072
+    MOST_DECOMPRESSED = 0x7FFFFFFFFFFFFFFF  # bytes: the largest limit that a caller may set
 
 cdef class CompiledPolicy:
     cdef Policy policy
@@ -58,6 +59,7 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *coun
 cdef int64_t *copy_pairs(ranges, size_t *count) except NULL
 cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size,
         uint64_t *bytes_in_all) except -1
+cdef int64_t whole_number(str name, value, int64_t least, int64_t most) except? -1
 cdef int source_number(source) except -2
 cdef int source_of(const uint8_t *p, size_t n) noexcept nogil
 cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1

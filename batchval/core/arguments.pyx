@@ -12,6 +12,7 @@ from cpython.buffer cimport (
     PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
+from cpython.long cimport PyLong_CheckExact
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -95,6 +96,23 @@ cdef int origin_number(origin) except -1:
     except (KeyError, TypeError):
         names = ", ".join(o.name for o in AppendOrigin)
         raise BatchvalError(f"origin must be one of {names}, not {origin!r}") from None
+
+
+cdef int64_t whole_number(str name, value, int64_t least, int64_t most) except? -1:
+    """Return an argument that must be an int from ``least`` to ``most``.
+
+    Anything with ``__index__`` is an int, numpy's too; a bool and a float are not.
+    Raises BatchvalError.
+    """
+    if PyLong_CheckExact(value):
+        number = value
+    elif isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise BatchvalError(f"{name} must be an int, not {value!r}")
+    else:
+        number = value.__index__()
+    if not least <= number <= most:
+        raise BatchvalError(f"{name} must be from {least} to {most}, not {value!r}")
+    return number
 
 
 # ---- buffers and ranges --------------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from collections import namedtuple
-
-from batchval.core.arguments cimport NOGIL_UNCOMPRESSED, is_immutable, take_buffer
+from batchval.core.arguments cimport (
+    MOST_DECOMPRESSED, NOGIL_UNCOMPRESSED, is_immutable, take_buffer, whole_number,
+)
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
+from batchval.core.columns cimport tail_of
 from batchval.core.fields cimport Record, java_string, read_field, read_record
 from batchval.core.frames cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, copy_unlocked, open_stream, unpack,
@@ -67,12 +68,135 @@ class NotABatch(BatchvalError, ValueError):
     """The bytes hold no whole batch, or records that cannot be read."""
 
 
-DecodedRecord = namedtuple("DecodedRecord", "offset timestamp sequence key value headers attributes size_in_bytes")
-DecodedRecord.__doc__ = """One record.
+cdef object NOT_MADE = object()  # a key, value or header tuple that nobody has asked for yet
 
-Keys and values are memoryviews of bytes that nobody changes (None for null), valid as long as they
-are held; header keys are str. ``size_in_bytes`` counts the length field. ``sequence`` is -1 without
-a producer."""
+
+@cython.final
+@cython.no_gc  # it refers to bytes and to views of bytes alone: no cycle can be made of it
+@cython.freelist(64)
+cdef class DecodedRecord:
+    """One record. Its key, value and headers become Python objects when they are first asked for.
+
+    ``key`` and ``value`` are bytes, or None for null; ``record_columns`` gives views. ``headers`` is a tuple of (str, bytes or None). ``sequence`` is -1 without a
+    producer. ``size_in_bytes`` counts the length field. Unpacks into these eight values in the order
+    of ``DecodedRecord.__match_args__``.
+    """
+    cdef Record record
+    cdef readonly int32_t sequence
+    cdef object owner  # of the memory that `record` points into
+    cdef object made_key
+    cdef object made_value
+    cdef object made_headers
+
+    __match_args__ = (
+        "offset", "timestamp", "sequence", "key", "value", "headers", "attributes", "size_in_bytes",
+    )
+
+    def __init__(self, int64_t offset, int64_t timestamp, int32_t sequence, key, value,
+            tuple headers not None, int32_t attributes, int32_t size_in_bytes):
+        self.record.offset = offset
+        self.record.timestamp = timestamp
+        self.sequence = sequence
+        self.made_key = None if key is None else bytes(key)
+        self.made_value = None if value is None else bytes(value)
+        self.made_headers = headers
+        self.record.attributes = attributes
+        self.record.size = size_in_bytes
+
+    @property
+    def offset(self):
+        return self.record.offset
+
+    @property
+    def timestamp(self):
+        return self.record.timestamp
+
+    @property
+    def attributes(self):
+        return self.record.attributes
+
+    @property
+    def size_in_bytes(self):
+        return self.record.size
+
+    @property
+    def key(self):
+        if self.made_key is NOT_MADE:
+            self.made_key = field_of(self.record.key, self.record.key_length)
+        return self.made_key
+
+    @property
+    def value(self):
+        if self.made_value is NOT_MADE:
+            self.made_value = field_of(self.record.value, self.record.value_length)
+        return self.made_value
+
+    @property
+    def headers(self):
+        if self.made_headers is NOT_MADE:
+            self.made_headers = headers_of(&self.record)
+        return self.made_headers
+
+    cdef tuple values(self):
+        return (self.record.offset, self.record.timestamp, self.sequence, self.key, self.value,
+                self.headers, self.record.attributes, self.record.size)
+
+    def __iter__(self):
+        return iter(self.values())
+
+    def __eq__(self, other):
+        if not isinstance(other, DecodedRecord):
+            return NotImplemented
+        return self.values() == (<DecodedRecord>other).values()
+
+    def __hash__(self):
+        return hash(self.values())
+
+    def __reduce__(self):
+        return DecodedRecord, self.values()
+
+    def __repr__(self):
+        return (f"DecodedRecord(offset={self.record.offset}, timestamp={self.record.timestamp}, "
+                f"key={self.key!r}, value={self.value!r}, headers={self.headers!r})")
+
+
+@cython.final
+@cython.no_gc  # as DecodedRecord
+cdef class Records:
+    """The records of one batch of magic 2 or 3, decoded one at a time."""
+    cdef object owner  # of the memory that `p` points into
+    cdef const uint8_t *p
+    cdef const uint8_t *end
+    cdef BatchHeader header
+    cdef int32_t taken
+
+    def __iter__(self):
+        return self
+
+    def __length_hint__(self):
+        return max(self.header.records_count - self.taken, 0)
+
+    def __next__(self):
+        cdef DecodedRecord made
+        if self.taken >= self.header.records_count:
+            raise StopIteration
+        if self.taken % BREATH == BREATH - 1:
+            with nogil:
+                pass
+        made = DecodedRecord.__new__(DecodedRecord)
+        self.p = read_record(self.p, self.end, &self.header, &made.record)
+        if self.p is NULL:
+            raise NotABatch(f"record {self.taken} is not what it was when the batch was walked")
+        self.taken += 1
+        made.sequence = -1
+        if self.header.base_sequence >= 0:
+            made.sequence = incremented(self.header.base_sequence,
+                    <int32_t>(made.record.offset - self.header.base_offset))
+        made.owner = self.owner
+        made.made_key = NOT_MADE
+        made.made_value = NOT_MADE
+        made.made_headers = NOT_MADE if made.record.headers_count else ()
+        return made
 
 
 @cython.final
@@ -249,20 +373,56 @@ cdef class RecordBatch:
         return self.entry.p[RECORDS + 12] == ALL_KEYS_NULL if self.entry.magic == CLAIMS_MAGIC else None
 
     def records(self, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
-        """Yields a DecodedRecord for each record, in order.
+        """Return an iterator over the batch's records, each a DecodedRecord, in order.
 
-        Raises NotABatch, before the first record, where records cannot be read or decompress to more than
-        ``max_decompressed_bytes``. Keys and values of an uncompressed batch are views: of the
-        buffer itself where that is ``bytes`` or a memoryview of them, else of a copy of the batch,
-        which is made by this call.
+        Raises NotABatch, before the first record, where records cannot be read or decompress to more
+        than ``max_decompressed_bytes``. A buffer that can change is copied by this call: what is
+        written into it later changes no record.
         """
         cdef Entry entry = self.entry
+        cdef uint64_t limit = whole_number("max_decompressed_bytes", max_decompressed_bytes, 0,
+                MOST_DECOMPRESSED)
         cdef bytes own = self.private_copy()
         if self.entry.magic >= 2:
-            return self.default_records(max_decompressed_bytes, own)
+            return self.default_records(limit, own)
         if own is not None:
             entry.p = <const uint8_t *>PyBytes_AS_STRING(own)
-        return iter(legacy_records(&entry, max_decompressed_bytes))
+        return iter(legacy_records(&entry, limit))
+
+    def __iter__(self):
+        """As ``records()``."""
+        return self.records()
+
+    def __len__(self):
+        """Return the number of records: the header's of magic 2 and 3, else the messages are counted.
+
+        Raises NotABatch for a negative number.
+        """
+        if self.entry.magic < 2:
+            return len(list(self.records()))
+        if self.header.records_count < 0:
+            raise NotABatch(f"records_count is {self.header.records_count}, but cannot be negative")
+        return self.header.records_count
+
+    def __bool__(self):
+        return True
+
+    def __bytes__(self):
+        return PyBytes_FromStringAndSize(<const char *>self.entry.p, self.entry.size)
+
+    def __eq__(self, other):
+        """Two batches are equal when their bytes are."""
+        cdef RecordBatch batch
+        if not isinstance(other, RecordBatch):
+            return NotImplemented
+        batch = other
+        return bytes(self) == bytes(batch) if self.entry.size == batch.entry.size else False
+
+    __hash__ = None  # the buffer may change
+
+    def __reduce__(self):
+        """Pickle and copy the batch's bytes, without what else is in the buffer."""
+        return RecordBatch, (bytes(self),)
 
     cdef bytes private_copy(self):
         """The batch's bytes; None where nobody can change the buffer, and they may be read where
@@ -272,43 +432,22 @@ cdef class RecordBatch:
             return None
         return PyBytes_FromStringAndSize(<const char *>self.entry.p, self.entry.size)
 
-    def default_records(self, uint64_t limit, bytes own=None):
-        """Of a batch of magic 2 or 3. ``own``: its private copy, if it has been made already."""
-        cdef const uint8_t *p
-        cdef const uint8_t *end
-        cdef Record r
-        cdef int32_t _i, sequence
-        cdef const uint8_t *base
-        if own is None:
-            own = self.private_copy()
-        elif <uint64_t>PyBytes_GET_SIZE(own) != self.entry.size:
-            raise ValueError(f"{len(own)} bytes are not a copy of a batch of {self.entry.size}")
-        p = self.entry.p if own is None else <const uint8_t *>PyBytes_AS_STRING(own)
-        p += self.records_at
-        cdef bytes content = self.unpacked(p, limit)
+    cdef Records default_records(self, uint64_t limit, bytes own):
+        """Of a batch of magic 2 or 3. ``own``: its private copy, or None."""
+        cdef Records found = Records.__new__(Records)
+        cdef const uint8_t *p = self.entry.p if own is None else <const uint8_t *>PyBytes_AS_STRING(own)
+        cdef bytes content = self.unpacked(p + self.records_at, limit)
+        found.header = self.header
         if content is not None:
             own = content
-            p = <const uint8_t *>PyBytes_AS_STRING(content)
-            end = p + PyBytes_GET_SIZE(content)
+            found.p = <const uint8_t *>PyBytes_AS_STRING(content)
+            found.end = found.p + PyBytes_GET_SIZE(content)
         else:
-            end = p + self.entry.size - self.records_at
-        if own is not None:
-            view = memoryview(own)
-            base = <const uint8_t *>PyBytes_AS_STRING(own)
-        else:
-            view = memoryview(self.owner).cast("B")
-            base = <const uint8_t *>self.view.buf
-        for _i in range(self.header.records_count):
-            p = read_record(p, end, &self.header, &r)
-            if p is NULL:
-                raise NotABatch(f"record {_i} is not what it was when the batch was walked")
-            sequence = -1
-            if self.header.base_sequence >= 0:
-                sequence = incremented(self.header.base_sequence, <int32_t>(r.offset - self.header.base_offset))
-            key = view[r.key - base:r.key - base + r.key_length] if r.key_length >= 0 else None
-            value = view[r.value - base:r.value - base + r.value_length] if r.value_length >= 0 else None
-            headers = headers_of(&r) if r.headers_count else ()
-            yield DecodedRecord(r.offset, r.timestamp, sequence, key, value, headers, r.attributes, r.size)
+            found.p = p + self.records_at
+            found.end = p + self.entry.size
+        # where there is no copy, the buffer is bytes or a memoryview of bytes, which lock nothing
+        found.owner = self if own is None else own
+        return found
 
     cdef bytes unpacked(self, const uint8_t *p, uint64_t limit):
         """The records at ``p``, decompressed; None where they are not compressed. Either way they
@@ -351,7 +490,11 @@ cdef class RecordBatch:
 
     def __repr__(self):
         return (f"<RecordBatch magic={self.magic} last_offset={self.last_offset} records_count={self.records_count} "
-                f"{self.compression_type!s} size={self.size_in_bytes}>")
+                f"{codec_name(self.flags() & CODEC_MASK)} size={self.size_in_bytes}>")
+
+
+cdef str codec_name(int codec):
+    return CompressionType(codec).kafka_name if codec <= ZSTD else f"codec {codec}"
 
 
 cdef int32_t incremented(int64_t sequence, int64_t by) noexcept:
@@ -361,8 +504,15 @@ cdef int32_t incremented(int64_t sequence, int64_t by) noexcept:
     return <int32_t>(sequence + by)
 
 
-cdef inline object copy_of(const uint8_t *p, Py_ssize_t size):
-    return memoryview(PyBytes_FromStringAndSize(<const char *>p, size))
+cdef inline object field_of(const uint8_t *p, Py_ssize_t length):
+    """Return the bytes of a key or value; None for a negative length, which is null."""
+    if length < 0:
+        return None
+    if length <= NOGIL_ABOVE:
+        return PyBytes_FromStringAndSize(<const char *>p, length)
+    field = PyBytes_FromStringAndSize(NULL, length)
+    copy_unlocked(<uint8_t *>PyBytes_AS_STRING(field), p, length)
+    return field
 
 
 cdef list legacy_records(const Entry *entry, uint64_t limit):
@@ -395,8 +545,8 @@ cdef list legacy_records(const Entry *entry, uint64_t limit):
                 raise NotABatch(f"message {len(records)}: its key or value runs past its end")
             records.append(DecodedRecord(
                 message.offset, message.timestamp, -1,
-                None if key == LEGACY_NULL else copy_of(message.p + key, key_length),
-                None if value == LEGACY_NULL else copy_of(message.p + value, value_length),
+                field_of(message.p + key, -1 if key == LEGACY_NULL else key_length),
+                field_of(message.p + value, -1 if value == LEGACY_NULL else value_length),
                 (), message.p[5], message.size + LOG_OVERHEAD))
             answer = WALKED
         raise NotABatch(sentence(f.reason, f.record, f.a, f.b))
@@ -421,18 +571,69 @@ cdef tuple headers_of(const Record *r):
     return tuple(headers)
 
 
-def batches(buffer):
-    """Yields a RecordBatch for each whole batch of a buffer, from its start to the first bytes that
-    are none.
+@cython.final
+cdef class Batches:
+    """The whole batches of a buffer, found one at a time.
 
-    Each is looked for when it is asked for, and holds the buffer.
+    ``position`` is where the next batch is looked for. After the last one it is where the walk
+    stopped, and ``tail`` says why, as that of ``scan_batches``: None at the buffer's end, else
+    ``partial``, ``zeros``, ``size`` or ``magic``.
     """
-    cdef Py_ssize_t position = 0
-    size = memoryview(buffer).nbytes
-    while position < size:
+    cdef object buffer
+    cdef readonly Py_ssize_t position
+    cdef readonly object tail
+    cdef bint stopped
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef RecordBatch batch
+        if self.stopped:
+            raise StopIteration
         try:
-            batch = RecordBatch(buffer, position)
+            batch = RecordBatch(self.buffer, self.position)
         except NotABatch:
-            return
-        yield batch
-        position += batch.size_in_bytes
+            self.stop()
+            raise StopIteration from None
+        self.position += batch.entry.size
+        return batch
+
+    cdef int stop(self) except -1:
+        """Keep why no batch was found at ``position``."""
+        cdef Py_buffer view
+        cdef Entry entry
+        cdef const uint8_t *p
+        cdef int found
+        self.stopped = True
+        take_buffer(self.buffer, &view)
+        try:
+            if self.position > view.len:
+                self.tail = "partial"  # the buffer has become shorter
+                return 0
+            p = <const uint8_t *>view.buf + self.position
+            found = next_claimed_batch(p, view.len - self.position, &entry)
+            if found == BATCH:  # of magic 2 or 3, and too small for its own header
+                found = BATCH_SIZE_TOO_SMALL
+            self.tail = tail_of(p, view.len - self.position, found)
+        finally:
+            PyBuffer_Release(&view)
+        return 0
+
+
+def batches(buffer, position=0):
+    """Return an iterator over the whole batches of a buffer from ``position`` on, each a RecordBatch.
+
+    It stops at the buffer's end or at the first bytes that are not a whole batch; its ``position``
+    and ``tail`` then say where and why. Each batch is looked for when it is asked for, and holds the
+    buffer.
+    """
+    cdef Batches found = Batches.__new__(Batches)
+    cdef Py_buffer view
+    take_buffer(buffer, &view)
+    try:
+        found.position = whole_number("position", position, 0, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    found.buffer = buffer
+    return found

@@ -46,4 +46,4 @@ def committed_parts(records: memoryview, aborted: Iterable[tuple[int, int]]) -> 
 
 def _is_abort(batch: RecordBatch) -> bool:
     key = next((record.key for record in batch.records()), None)
-    return key is not None and bytes(key[2:4]) == _ABORT
+    return key is not None and key[2:4] == _ABORT

@@ -297,10 +297,16 @@ class Consumer:
             for one in iterator:
                 if one.offset < fetched.fetch_offset:
                     continue
-                key = None if one.key is None else bytes(one.key)
-                value = None if one.value is None else bytes(one.value)
                 records.append(
-                    ConsumerRecord(fetched.topic, fetched.partition, one.offset, one.timestamp, key, value, one.headers)
+                    ConsumerRecord(
+                        fetched.topic,
+                        fetched.partition,
+                        one.offset,
+                        one.timestamp,
+                        one.key,
+                        one.value,
+                        one.headers,
+                    )
                 )
                 state.position = one.offset + 1
                 if len(records) == most:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import operator
+import pickle
 import random
 import re
 import struct
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 
 from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
+from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
@@ -108,27 +112,20 @@ def test_records(codec: str) -> None:
     assert RecordBatch(data).compression_type is CompressionType[codec.upper()]
 
 
-def test_keys_and_values_are_views_of_an_uncompressed_batch() -> None:
-    data = batch(FULL)
-    for buffer in (data, memoryview(b"before" + data)[6:]):
-        first = next(RecordBatch(buffer).records())
-        assert isinstance(first.value, memoryview)
-        exporter = buffer if isinstance(buffer, bytes) else buffer.obj
-        assert first.value == b"v0"
-        assert first.value.obj is exporter
-
-
-def test_keys_and_values_of_a_buffer_that_can_change_are_of_a_copy() -> None:
-    data = bytearray(batch(FULL))
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_buffer_that_changes_after_the_call_changes_no_record(codec: str) -> None:
+    data = bytearray(batch(FULL, codec=CODECS[codec]))
     found = RecordBatch(data).records()
     data[61:] = bytes(len(data) - 61)
-    first = next(found)
-    assert (first.key, first.value, first.headers) == (b"k0", b"v0", (("a", b"1"), ("a", None), ("", b"")))
-    assert isinstance(first.value.obj, bytes)
+    assert [(r.key, r.value, r.headers) for r in found] == [
+        (b"k0", b"v0", (("a", b"1"), ("a", None), ("", b""))),
+        (None, b"", ()),
+        (b"", None, ()),
+    ]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_views_outlive_batch_and_buffer(codec: str) -> None:
+def test_records_outlive_batch_and_buffer(codec: str) -> None:
     found = list(RecordBatch(bytearray(batch(records(50), codec=CODECS[codec]))).records())
     gc.collect()
     junk = [bytes(4000) for _ in range(50)]
@@ -354,9 +351,90 @@ def test_no_buffer(what: Any) -> None:
 
 def test_what_a_batch_says_of_itself() -> None:
     data = batch(records(2), codec=LZ4)
-    assert repr(RecordBatch(data)) == (
-        f"<RecordBatch magic=2 last_offset=1 records_count=2 {CompressionType.LZ4!s} size={len(data)}>"
-    )
+    assert repr(RecordBatch(data)) == (f"<RecordBatch magic=2 last_offset=1 records_count=2 lz4 size={len(data)}>")
+    assert "codec 7" in repr(RecordBatch(batch(attributes=7)))
+
+
+# ---- a batch among Python's objects --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_length_and_iteration(codec: str) -> None:
+    b = RecordBatch(batch(FULL, codec=CODECS[codec]))
+    assert len(b) == 3
+    assert list(b) == list(b.records())
+    assert operator.length_hint(iter(b)) == 3
+    inner = [message(1, offset=0), message(1, offset=1)]
+    assert len(RecordBatch(wrapper(inner, GZIP, offset=1))) == 2
+
+
+def test_a_batch_without_records_is_true() -> None:
+    b = RecordBatch(batch([]))
+    assert (len(b), bool(b), list(b)) == (0, True, [])
+    with pytest.raises(NotABatch, match="records_count is -1, but cannot be negative"):
+        len(RecordBatch(batch(records_count=-1)))
+
+
+def test_batches_are_copied_and_compared_by_their_bytes() -> None:
+    data = batch(FULL, base_offset=7)
+    b = RecordBatch(b"before" + data + b"after", 6)
+    assert bytes(b) == data
+    for twin in (copy.copy(b), copy.deepcopy(b), pickle.loads(pickle.dumps(b)), RecordBatch(data)):
+        assert twin == b
+        assert (twin.base_offset, len(twin)) == (7, 3)
+    assert b != RecordBatch(batch(FULL, base_offset=8))
+    assert b != data
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(b)
+
+
+def test_records_are_copied_and_compared_by_their_fields() -> None:
+    first, second, _ = RecordBatch(batch(FULL))
+    for twin in (copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert twin == first
+        assert hash(twin) == hash(first)
+    assert first != second
+    assert first != 1
+    offset, timestamp, sequence, key, value, headers, attributes, size = first
+    assert (offset, timestamp, sequence, key, value) == (0, NOW + 5, -1, b"k0", b"v0")
+    assert (headers, attributes, size) == (first.headers, 0, len(FULL[0]))
+    match second:
+        case DecodedRecord(1, _, _, key, value):
+            assert (key, value) == (None, b"")
+    assert repr(second) == f"DecodedRecord(offset=1, timestamp={NOW - 7}, key=None, value=b'', headers=())"
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.0, "1", None, True, 2**63])
+def test_limits_that_are_no_numbers(wrong: Any) -> None:
+    with pytest.raises(BatchvalError, match="max_decompressed_bytes must be"):
+        RecordBatch(batch()).records(max_decompressed_bytes=wrong)
+    with pytest.raises(BatchvalError, match="position must be"):
+        batches(b"", wrong)
+
+
+@pytest.mark.parametrize(
+    ("rest", "tail"),
+    [
+        (b"", None),
+        (batch()[:-1], "partial"),
+        (batch(base_offset=1)[:11], "partial"),
+        (bytes(100), "zeros"),
+        (bytes(8) + struct.pack(">i", 13) + bytes([0] * 5 + [2]) + b"x" * 9, "size"),
+        (bytes(8) + struct.pack(">i", 20) + bytes(4) + b"\x02" + bytes(15), "size"),
+        (b"no batch, and longer than its log overhead", "magic"),
+    ],
+)
+def test_batches_say_why_they_stopped(rest: bytes, tail: str | None) -> None:
+    data = batch() + message(1)
+    walk = batches(data + rest)
+    assert walk.position == 0
+    assert [b.magic for b in walk] == [2, 1]
+    assert (walk.position, walk.tail) == (len(data), tail)
+    assert next(walk, None) is None
+    assert [b.magic for b in batches(data + rest, len(batch()))] == [1]
+    scanned = scan_batches(data + rest)
+    if tail != "size":  # a scan shows the stump of a batch of magic 2
+        assert (scanned.end, scanned.tail) == (len(data), tail)
 
 
 DEATHS = """

@@ -321,7 +321,7 @@ def _scan(scene: Scene) -> list[str]:
 
 
 _PROPERTIES = [
-    name for name in dir(RecordBatch) if not name.startswith("_") and name not in ("records", "default_records")
+    name for name in dir(RecordBatch) if not name.startswith("_") and name != "records"
 ]
 
 

@@ -26,6 +26,7 @@ from batchval import (
     batches,
     scan_batches,
 )
+from batchval.core.batch import Batches
 
 policy = TopicPolicy(message_timestamp_before_max_ms=86_400_000, compression_type="zstd")
 validator = LogValidator(policy, mode="kafka", profile="produce", extras={"S1": "report"}, clock_ns=lambda: 0)
@@ -45,7 +46,7 @@ for buffer in (b"", bytearray(), memoryview(b""), array("B"), np.zeros(3, "u1"))
     assert_type(validator.analyze(buffer, origin=AppendOrigin.REPLICATION), ValidationResult)
     assert_type(validator.validate_messages_and_assign_offsets(buffer, now_ms=0, to_magic=1), ValidationResult)
     assert_type(scan_batches(buffer), BatchColumns[BatchRow])
-    assert_type(batches(buffer), Iterator[RecordBatch])
+    assert_type(batches(buffer), Batches)
 
 assert_type(result.ok, bool)
 assert_type(result.error_code, ErrorCode)
@@ -71,7 +72,7 @@ assert_type(batch.timestamp_type, TimestampType)
 assert_type(batch.all_key_is_null, bool | None)
 for record in batch.records(max_decompressed_bytes=1 << 20):
     assert_type(record, DecodedRecord)
-    assert_type(record.key, memoryview | None)
+    assert_type(record.key, bytes | None)
     assert_type(record.headers, tuple[tuple[str, bytes | None], ...])
 
 columns = scan_batches(b"", 0)
