@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
     from batchval.core.claims import BatchClaims
     from batchval.core.columns import BatchColumns, BatchRow, CheckedRow, scan_batches
+    from batchval.core.record_columns import RecordColumns, record_columns
     from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult
     from batchval.core.validator import LogValidator
     from batchval.errors import BatchvalError, ErrorCode
@@ -42,6 +43,7 @@ __all__ = [
     "LogValidator",
     "NotABatch",
     "RecordBatch",
+    "RecordColumns",
     "RecordValidationStats",
     "RejectedBatch",
     "Rule",
@@ -50,6 +52,7 @@ __all__ = [
     "ValidationResult",
     "__version__",
     "batches",
+    "record_columns",
     "scan_batches",
 ]
 
@@ -57,6 +60,7 @@ _HOMES = {
     "batchval.core.batch": ("DecodedRecord", "NotABatch", "RecordBatch", "batches"),
     "batchval.core.claims": ("BatchClaims",),
     "batchval.core.columns": ("BatchColumns", "BatchRow", "CheckedRow", "scan_batches"),
+    "batchval.core.record_columns": ("RecordColumns", "record_columns"),
     "batchval.core.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),
     "batchval.core.validator": ("LogValidator",),
     "batchval.errors": ("BatchvalError", "ErrorCode"),

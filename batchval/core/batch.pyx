@@ -12,7 +12,7 @@ from batchval.core.arguments cimport (
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.columns cimport tail_of
-from batchval.core.fields cimport Record, java_string, read_field, read_record
+from batchval.core.fields cimport Record, headers_of, read_record
 from batchval.core.frames cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, copy_unlocked, open_stream, unpack,
 )
@@ -77,9 +77,10 @@ cdef object NOT_MADE = object()  # a key, value or header tuple that nobody has 
 cdef class DecodedRecord:
     """One record. Its key, value and headers become Python objects when they are first asked for.
 
-    ``key`` and ``value`` are bytes, or None for null; ``record_columns`` gives views. ``headers`` is a tuple of (str, bytes or None). ``sequence`` is -1 without a
-    producer. ``size_in_bytes`` counts the length field. Unpacks into these eight values in the order
-    of ``DecodedRecord.__match_args__``.
+    ``key`` and ``value`` are bytes, or None for null; ``record_columns`` gives views. ``headers`` is
+    a tuple of (str, bytes or None). ``sequence`` is -1 without a producer. ``size_in_bytes`` counts
+    the length field. Unpacks into these eight values in the order of
+    ``DecodedRecord.__match_args__``.
     """
     cdef Record record
     cdef readonly int32_t sequence
@@ -552,23 +553,6 @@ cdef list legacy_records(const Entry *entry, uint64_t limit):
         raise NotABatch(sentence(f.reason, f.record, f.a, f.b))
     finally:
         give_back(scratch)
-
-
-cdef tuple headers_of(const Record *r):
-    cdef const uint8_t *p = r.headers
-    cdef const uint8_t *end = p + r.headers_size
-    cdef int32_t _i, size = 0
-    headers = []
-    for _i in range(r.headers_count):  # read_record has found them whole
-        if _i % BREATH == BREATH - 1:
-            with nogil:
-                pass
-        p = read_field(p, end, &size)
-        key = java_string(p, size).decode("utf-8")
-        p = read_field(p + size, end, &size)
-        headers.append((key, None if size < 0 else PyBytes_FromStringAndSize(<const char *>p, size)))
-        p += size if size > 0 else 0
-    return tuple(headers)
 
 
 @cython.final

@@ -83,3 +83,28 @@ cdef inline void put_be64(uint8_t *p, int64_t value) noexcept nogil:
 cdef inline uint64_t room(const uint8_t *at, const uint8_t *end) noexcept nogil:
     """How many bytes there are; lengths from the wire are compared with it unsigned, so that negative is too long."""
     return <uint64_t>(end - at)
+
+
+cdef extern from *:
+    """
+    /* The next record starts where the length said; not to derive it from the fields' ends lets the processor run
+     * ahead into it while these are still being read. */
+    static inline const uint8_t *batchval_hidden(const uint8_t *p) { __asm__("" : "+r"(p)); return p; }
+    """
+    bint likely "__builtin_expect"(bint, long) noexcept nogil
+    const uint8_t *hidden "batchval_hidden"(const uint8_t *p) noexcept nogil
+
+
+cdef inline const uint8_t *short_varint(const uint8_t *p, uint32_t *zigzag) noexcept nogil:
+    """At most 3 bytes; else NULL. The caller has checked the room."""
+    cdef uint32_t v = p[0]
+    if v < 0x80:
+        zigzag[0] = v
+        return p + 1
+    v = (v & 0x7F) | (<uint32_t>p[1] << 7)
+    if v < 0x4000:
+        zigzag[0] = v
+        return p + 2
+    v = (v & 0x3FFF) | (<uint32_t>p[2] << 14)
+    zigzag[0] = v
+    return p + 3 if v < 0x200000 else NULL

@@ -23,3 +23,4 @@ cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const Batc
 cdef uint64_t java_string_into(uint8_t *to, uint64_t most, const uint8_t *p,
         uint64_t n) noexcept nogil
 cdef bytes java_string(const uint8_t *p, int32_t n)
+cdef tuple headers_of(const Record *r)

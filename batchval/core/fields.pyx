@@ -99,6 +99,9 @@ cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const Batc
     return p
 
 
+cdef enum:
+    BREATH = 1024  # headers that are made before others may have the GIL
+
 cdef const uint8_t *REPLACEMENT = b"\xef\xbf\xbd"
 
 
@@ -163,3 +166,21 @@ cdef bytes java_string(const uint8_t *p, int32_t n):
     with nogil:
         java_string_into(to, made, p, size)
     return string
+
+
+cdef tuple headers_of(const Record *r):
+    """Return the headers of a record as pairs of str and bytes or None."""
+    cdef const uint8_t *p = r.headers
+    cdef const uint8_t *end = p + r.headers_size
+    cdef int32_t _i, size = 0
+    headers = []
+    for _i in range(r.headers_count):  # read_record has found them whole
+        if _i % BREATH == BREATH - 1:
+            with nogil:
+                pass
+        p = read_field(p, end, &size)
+        key = java_string(p, size).decode("utf-8")
+        p = read_field(p + size, end, &size)
+        headers.append((key, None if size < 0 else PyBytes_FromStringAndSize(<const char *>p, size)))
+        p += size if size > 0 else 0
+    return tuple(headers)

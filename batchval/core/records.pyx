@@ -11,7 +11,7 @@ are padded. One walk serves them: what differs is asked at the record's two ends
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
-from batchval.core.bytes cimport room
+from batchval.core.bytes cimport hidden, likely, room, short_varint
 from batchval.core.frames cimport (
     ENDED, LIMIT_HIT, MORE, NO_MEMORY, THROWS_BUFFER_UNDERFLOW, UNLIMITED, Stream, position, refill,
 )
@@ -22,15 +22,6 @@ from batchval.core.layout cimport (
 )
 from batchval.core.scratch cimport Scratch, add_error
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
-
-cdef extern from *:
-    """
-    /* The next record starts where the length said; not to derive it from the fields' ends lets the processor run
-     * ahead into it while these are still being read. */
-    static inline const uint8_t *batchval_hidden(const uint8_t *p) { __asm__("" : "+r"(p)); return p; }
-    """
-    bint likely "__builtin_expect"(bint, long) noexcept nogil
-    const uint8_t *hidden "batchval_hidden"(const uint8_t *p) noexcept nogil
 
 cdef enum:
     FOUND
@@ -233,21 +224,6 @@ cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, 
 cdef enum:
     PLAIN_LEAST = 20  # bytes: the fields before the key are at most 13 long here, and 4 more may be read behind it
     PLAIN_TAIL = 4
-
-
-cdef inline const uint8_t *short_varint(const uint8_t *p, uint32_t *zigzag) noexcept nogil:
-    """At most 3 bytes; else NULL. The caller has checked the room."""
-    cdef uint32_t v = p[0]
-    if v < 0x80:
-        zigzag[0] = v
-        return p + 1
-    v = (v & 0x7F) | (<uint32_t>p[1] << 7)
-    if v < 0x4000:
-        zigzag[0] = v
-        return p + 2
-    v = (v & 0x3FFF) | (<uint32_t>p[2] << 14)
-    zigzag[0] = v
-    return p + 3 if v < 0x200000 else NULL
 
 
 cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const BatchHeader *h, const Checks *c,

@@ -40,6 +40,7 @@ PROMISED = {
     "LogValidator",
     "NotABatch",
     "RecordBatch",
+    "RecordColumns",
     "RecordValidationStats",
     "RejectedBatch",
     "Rule",
@@ -48,6 +49,7 @@ PROMISED = {
     "ValidationResult",
     "__version__",
     "batches",
+    "record_columns",
     "scan_batches",
 }
 

@@ -21,7 +21,7 @@ def _core(*names: str) -> tuple[str, ...]:
 
 _MUTATED: Final = (
     *_core(*_VALIDATION, "batch", "claims", "columns", "crc32c", "fetched", "fields", "frames", "gzip", "rows"),
-    *_core("short", "snappy"),
+    *_core("arrow", "block", "record_columns", "short", "snappy"),
     *(f"batchval.protocol.{name}" for name in _PROTOCOL),
     "batchval.fetch.pieces",
     "batchval.perf.histogram",
@@ -33,7 +33,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "differential": _core(*_VALIDATION, "crc32c", "frames", "gzip", "snappy"),
     "claims": _core("claims", "validator", "door"),
     "core_ranges": _core("columns", "rows", "arguments"),
-    "core_doors": _core("arrow", "batch", "block", "columns", "fields", "records"),
+    "core_doors": _core("arrow", "batch", "block", "columns", "fields", "record_columns", "records"),
     "providers": (*_core("frames"), "batchval.compression.blocks"),
     "inflate": _core("gzip"),
     "snappy": _core("snappy"),

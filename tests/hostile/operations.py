@@ -28,6 +28,7 @@ from batchval.core.batch import RecordBatch, batches
 from batchval.core.columns import follow, resynchronise, scan_batches
 from batchval.core.crc32c import crc32, crc32c, crc32c_by, usable_kernels
 from batchval.core.fetched import walk_fetched
+from batchval.core.record_columns import record_columns
 from batchval.core.result import ValidationResult
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
@@ -320,9 +321,7 @@ def _scan(scene: Scene) -> list[str]:
     return []
 
 
-_PROPERTIES = [
-    name for name in dir(RecordBatch) if not name.startswith("_") and name != "records"
-]
+_PROPERTIES = [name for name in dir(RecordBatch) if not name.startswith("_") and name != "records"]
 
 
 @_operation(*_BATCHES)
@@ -348,6 +347,22 @@ def _records(scene: Scene) -> list[str]:
         if scene.turn % 2:
             scene.restore()
     return found
+
+
+@_operation(*_BATCHES)
+def _record_columns(scene: Scene) -> list[str]:
+    """Read all records as columns; every second time the batch changes before they are looked at."""
+    columns = record_columns(scene.buffer, check_crcs=False, max_decompressed_bytes=LIMIT)
+    if scene.turn % 2:
+        scene.hurt()
+    try:
+        if scene.case.marked and any(has_poison(row.key, row.value) for row in columns):
+            return ["foreign bytes in record columns"]
+        columns.__arrow_c_array__()
+    finally:
+        if scene.turn % 2:
+            scene.restore()
+    return []
 
 
 @_operation("batch", "claimed", "legacy", "set")

@@ -6,6 +6,7 @@ process: the runner sees that, and the state it printed repeats the run.)
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -25,6 +26,7 @@ from batchval import compression
 from batchval.core.batch import NotABatch, RecordBatch, batches
 from batchval.core.columns import resynchronise, scan_batches
 from batchval.core.gzip import inflate
+from batchval.core.record_columns import RecordColumns, RecordRow, record_columns
 from batchval.core.snappy import decode
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
@@ -227,11 +229,30 @@ def _walk_alone(data: bytes) -> list[str]:
             bytes(record.key or b""), bytes(record.value or b"")
     except NotABatch:
         pass
-    return found
+    return found + _columns_alone(data)
+
+
+def _columns_alone(data: bytes) -> list[str]:
+    """Return whether record_columns and RecordBatch disagree about a batch."""
+    with contextlib.suppress(NotABatch):
+        record_columns(buffer_of(data), max_decompressed_bytes=1 << 20).__arrow_c_array__()
+    for batch in batches(buffer_of(data)):
+        rows: list[RecordRow] | None = None
+        columns: RecordColumns | None = None
+        with contextlib.suppress(NotABatch):
+            rows = [
+                RecordRow(0, r.offset, r.timestamp, r.key, r.value, len(r.headers))
+                for r in batch.records(max_decompressed_bytes=1 << 20)
+            ]
+        with contextlib.suppress(NotABatch):
+            columns = record_columns(buffer_of(bytes(batch)), check_crcs=False, max_decompressed_bytes=1 << 20)
+        if (None if columns is None else list(columns)) != rows:
+            return [f"record_columns and records() differ: {columns} and {rows and len(rows)} records"]
+    return []
 
 
 def core_doors(run: Run) -> None:
-    """log profile, scan_batches, resynchronise, RecordBatch and its records."""
+    """log profile, scan_batches, resynchronise, RecordBatch, its records and record_columns."""
     mutator = run.mutator()
     while run.going_on():
         run.mark(mutator)

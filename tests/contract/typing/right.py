@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Iterator
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,11 @@ from batchval import (
     TopicPolicy,
     ValidationResult,
     batches,
+    record_columns,
     scan_batches,
 )
 from batchval.core.batch import Batches
+from batchval.core.record_columns import RecordColumns, RecordRow
 
 policy = TopicPolicy(message_timestamp_before_max_ms=86_400_000, compression_type="zstd")
 validator = LogValidator(policy, mode="kafka", profile="produce", extras={"S1": "report"}, clock_ns=lambda: 0)
@@ -47,6 +49,7 @@ for buffer in (b"", bytearray(), memoryview(b""), array("B"), np.zeros(3, "u1"))
     assert_type(validator.validate_messages_and_assign_offsets(buffer, now_ms=0, to_magic=1), ValidationResult)
     assert_type(scan_batches(buffer), BatchColumns[BatchRow])
     assert_type(batches(buffer), Batches)
+    assert_type(record_columns(buffer, 0, check_crcs=False), RecordColumns)
 
 assert_type(result.ok, bool)
 assert_type(result.error_code, ErrorCode)
@@ -74,6 +77,15 @@ for record in batch.records(max_decompressed_bytes=1 << 20):
     assert_type(record, DecodedRecord)
     assert_type(record.key, bytes | None)
     assert_type(record.headers, tuple[tuple[str, bytes | None], ...])
+
+assert_type(len(batch), int)
+assert_type(next(iter(batch)), DecodedRecord)
+assert_type(batches(b"").tail, Literal["partial", "zeros", "size", "magic"] | None)
+
+rows = record_columns(b"")
+assert_type(rows["key_length"], NDArray[Any])
+assert_type(rows[0], RecordRow)
+assert_type(rows.value(0), bytes | None)
 
 columns = scan_batches(b"", 0)
 assert_type(columns[-1], BatchRow)
