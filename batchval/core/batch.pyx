@@ -77,9 +77,9 @@ cdef object NOT_MADE = object()  # a key, value or header tuple that nobody has 
 cdef class DecodedRecord:
     """One record. Its key, value and headers become Python objects when they are first asked for.
 
-    ``key`` and ``value`` are bytes, or None for null; ``record_columns`` gives views. ``headers`` is
-    a tuple of (str, bytes or None). ``sequence`` is -1 without a producer. ``size_in_bytes`` counts
-    the length field. Unpacks into these eight values in the order of
+    ``key`` and ``value`` are bytes, or None for null; ``record_columns`` gives views. ``headers``
+    is a tuple of (str, bytes or None). ``sequence`` is -1 without a producer. ``size_in_bytes``
+    counts the length field. Unpacks into these eight values in the order of
     ``DecodedRecord.__match_args__``.
     """
     cdef Record record
@@ -376,8 +376,8 @@ cdef class RecordBatch:
     def records(self, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
         """Return an iterator over the batch's records, each a DecodedRecord, in order.
 
-        Raises NotABatch, before the first record, where records cannot be read or decompress to more
-        than ``max_decompressed_bytes``. A buffer that can change is copied by this call: what is
+        Raises NotABatch, before the first record, where records cannot be read or decompress to
+        more than ``max_decompressed_bytes``. A buffer that can change is copied by this call: what is
         written into it later changes no record.
         """
         cdef Entry entry = self.entry
@@ -395,7 +395,7 @@ cdef class RecordBatch:
         return self.records()
 
     def __len__(self):
-        """Return the number of records: the header's of magic 2 and 3, else the messages are counted.
+        """Return the number of records: the header's of magic 2 and 3, else messages are counted.
 
         Raises NotABatch for a negative number.
         """
@@ -436,7 +436,9 @@ cdef class RecordBatch:
     cdef Records default_records(self, uint64_t limit, bytes own):
         """Of a batch of magic 2 or 3. ``own``: its private copy, or None."""
         cdef Records found = Records.__new__(Records)
-        cdef const uint8_t *p = self.entry.p if own is None else <const uint8_t *>PyBytes_AS_STRING(own)
+        cdef const uint8_t *p = self.entry.p
+        if own is not None:
+            p = <const uint8_t *>PyBytes_AS_STRING(own)
         cdef bytes content = self.unpacked(p + self.records_at, limit)
         found.header = self.header
         if content is not None:
@@ -446,7 +448,7 @@ cdef class RecordBatch:
         else:
             found.p = p + self.records_at
             found.end = p + self.entry.size
-        # where there is no copy, the buffer is bytes or a memoryview of bytes, which lock nothing
+        # without a copy the buffer is bytes or a memoryview of bytes, which lock nothing
         found.owner = self if own is None else own
         return found
 
@@ -606,11 +608,11 @@ cdef class Batches:
 
 
 def batches(buffer, position=0):
-    """Return an iterator over the whole batches of a buffer from ``position`` on, each a RecordBatch.
+    """Return an iterator over the whole batches from ``position`` on, each a RecordBatch.
 
     It stops at the buffer's end or at the first bytes that are not a whole batch; its ``position``
-    and ``tail`` then say where and why. Each batch is looked for when it is asked for, and holds the
-    buffer.
+    and ``tail`` then say where and why. Each batch is looked for when it is asked for, and
+    holds the buffer.
     """
     cdef Batches found = Batches.__new__(Batches)
     cdef Py_buffer view

@@ -74,7 +74,7 @@ cdef enum:  # how the reading of one batch ends
     UNKNOWN_CODEC
     BROKEN_MESSAGE  # a key or value of magic 0 or 1 runs past the end of its message
     TOO_MUCH  # to decompress
-    NO_ROOM  # no memory
+    NO_SPACE  # no memory
 
 cdef struct RecordRuns:
     int64_t *offset
@@ -89,13 +89,13 @@ cdef struct RecordRuns:
 
 RecordRow = namedtuple("RecordRow", "batch offset timestamp key value headers_count")
 RecordRow.__module__ = __name__
-RecordRow.__doc__ = """A record: the index of its batch, and its fields. Key and value are bytes or None."""
+RecordRow.__doc__ = """A record: its batch's index and its fields; key and value are bytes or None."""
 
 
 @cython.final
 @cython.no_gc
 cdef class Content:
-    """The records of batches of which at least one is compressed, uncompressed, one after the other."""
+    """Records of several batches, decompressed, one after the other."""
     cdef uint8_t *p
     cdef size_t size
     cdef size_t capacity
@@ -130,8 +130,8 @@ cdef class Content:
 cdef class RecordColumns(ColumnBlock):
     """A row for each record of many batches. Iteration gives ``RecordRow``s.
 
-    ``key_position``, ``value_position`` and the lengths are bytes, and count in ``data``; the length
-    of a null is -1. ``batch`` is the index of the record's batch, in the order of the buffer.
+    Positions and lengths are bytes, and positions count in ``data``; the length of a null is -1.
+    ``batch`` is the index of the record's batch, in the order of the buffer.
     ``end`` and ``tail`` are those of ``scan_batches``. Arrow consumers also see the columns ``key``
     and ``value``, of type binary_view, without a copy.
     """
@@ -153,12 +153,12 @@ cdef class RecordColumns(ColumnBlock):
         return memoryview(self.owner).cast("B").toreadonly()
 
     def key(self, row):
-        """Return the key of a row as bytes; None for null. IndexError for a row that is not there."""
+        """Return the key of a row as bytes; None for null. IndexError where there is none."""
         cdef Py_ssize_t i = self.checked_row(row)
         return self.field(self.runs.key_position[i], self.runs.key_length[i])
 
     def value(self, row):
-        """Return the value of a row as bytes; None for null. IndexError for a row that is not there."""
+        """Return the value of a row as bytes; None for null. IndexError where there is none."""
         cdef Py_ssize_t i = self.checked_row(row)
         return self.field(self.runs.value_position[i], self.runs.value_length[i])
 
@@ -220,8 +220,9 @@ cdef class RecordColumns(ColumnBlock):
     cdef list row_columns(self, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t step):
         numbers = [self.column(name)[start:stop:step].tolist()
                 for name in ("batch", "offset", "timestamp", "headers_count")]
-        rows = range(start, stop, step)
-        return [*numbers[:3], [self.key(i) for i in rows], [self.value(i) for i in rows], numbers[3]]
+        keys = [self.key(i) for i in range(start, stop, step)]
+        values = [self.value(i) for i in range(start, stop, step)]
+        return [*numbers[:3], keys, values, numbers[3]]
 
     # ---- Arrow -----------------------------------------------------------------------------------
 
@@ -237,7 +238,8 @@ cdef class RecordColumns(ColumnBlock):
 
     def arrow_keys(self):
         """Return the keys as an Arrow array of type binary_view over ``data``."""
-        return views_of(self.count, self.runs.key_position, self.runs.key_length, NULL, [self.owner])
+        return views_of(self.count, self.runs.key_position, self.runs.key_length, NULL,
+                [self.owner])
 
     def arrow_values(self):
         """Return the values as an Arrow array of type binary_view over ``data``."""
@@ -366,7 +368,7 @@ cdef void fill_even(const Walk *w, RecordRuns *runs, size_t row, size_t count,
 
 cdef int fill_any(Walk *w, RecordColumns columns, const uint8_t *p, uint64_t n,
         const BatchHeader *h, int64_t shift) noexcept nogil:
-    """Walk the records p[0:n] of a batch as a reader of uncompressed records does, then fill rows."""
+    """Walk the records p[0:n] of a batch as a reader of uncompressed records does; fill rows."""
     cdef Stream s
     cdef Checks checks
     cdef Record r
@@ -406,7 +408,7 @@ cdef int fill_records(Walk *w, RecordColumns columns, const uint8_t *p, uint64_t
         if most > <uint64_t>h.records_count:
             most = h.records_count
         if not columns.reserve(columns.count + most):
-            return NO_ROOM
+            return NO_SPACE
         if most == <uint64_t>h.records_count and fill_plain(
                 p, p + n, h, &columns.runs, columns.count, shift) == h.records_count:
             fill_even(w, &columns.runs, columns.count, most, h.base_offset)
@@ -415,7 +417,8 @@ cdef int fill_records(Walk *w, RecordColumns columns, const uint8_t *p, uint64_t
     return fill_any(w, columns, p, n, h, shift)
 
 
-cdef int take_default(Walk *w, RecordColumns columns, Content content, const Entry *b) noexcept nogil:
+cdef int take_default(Walk *w, RecordColumns columns, Content content,
+        const Entry *b) noexcept nogil:
     """Fill the rows of a batch of magic 2 or 3."""
     cdef Stream s
     cdef BatchHeader h
@@ -435,7 +438,7 @@ cdef int take_default(Walk *w, RecordColumns columns, Content content, const Ent
         if s.status == LIMIT_HIT:
             return TOO_MUCH
         if s.status == NO_MEMORY:
-            return NO_ROOM
+            return NO_SPACE
         if s.status == DAMAGED:
             w.facts.reason = s.reason
             w.facts.record = -1
@@ -447,12 +450,13 @@ cdef int take_default(Walk *w, RecordColumns columns, Content content, const Ent
     if w.copies:
         p = content.append(p, n)
         if p is NULL:
-            return NO_ROOM
+            return NO_SPACE
         start = content.p
     return fill_records(w, columns, p, n, &h, -<int64_t>start)
 
 
-cdef int take_messages(Walk *w, RecordColumns columns, Content content, const Entry *b) noexcept nogil:
+cdef int take_messages(Walk *w, RecordColumns columns, Content content,
+        const Entry *b) noexcept nogil:
     """Fill the rows of a message of magic 0 or 1, or of those in a wrapper."""
     cdef Messages m
     cdef Message message
@@ -477,7 +481,7 @@ cdef int take_messages(Walk *w, RecordColumns columns, Content content, const En
     if w.copies:
         p = content.append(from_, n)
         if p is NULL:
-            return NO_ROOM
+            return NO_SPACE
         shift = (p - content.p) - <int64_t>from_
     while True:
         answer = next_message(&m, &message, index, &w.facts)
@@ -492,7 +496,7 @@ cdef int take_messages(Walk *w, RecordColumns columns, Content content, const En
             return BROKEN_MESSAGE
         row = columns.count
         if row == columns.capacity and not columns.reserve(row + ROWS_AT_LEAST):
-            return NO_ROOM
+            return NO_SPACE
         columns.runs.offset[row] = message.offset
         columns.runs.timestamp[row] = message.timestamp
         columns.runs.key_position[row] = <int64_t>message.p + max(key, 0) + shift
@@ -552,7 +556,7 @@ cdef int take_batches(Walk *w, RecordColumns columns, Content content, const uin
 cdef object problem(int answer, const Walk *w, const Entry *b, int64_t position, limit):
     """Return the exception for an answer that is not TAKEN."""
     where = f"batch {w.batch} at position {position}"
-    if answer == NO_ROOM:
+    if answer == NO_SPACE:
         return MemoryError()
     if answer == WRONG_CHECKSUM:
         return NotABatch(f"{where}: its checksum is {stored_crc(b):#010x}, but its bytes have"
@@ -610,7 +614,8 @@ def record_columns(buffer, position=0, *, bint check_crcs=True,
         if answer != TAKEN:
             raise problem(answer, &w, &b, start + at, max_decompressed_bytes)
         columns.end = start + at
-        columns.tail = None if at == n else tail_of(p + at, n - at, next_readable(p + at, n - at, &b))
+        if at < n:
+            columns.tail = tail_of(p + at, n - at, next_readable(p + at, n - at, &b))
     finally:
         PyBuffer_Release(&view)
     columns.owner = owner

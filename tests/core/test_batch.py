@@ -405,7 +405,7 @@ def test_records_are_copied_and_compared_by_their_fields() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.0, "1", None, True, 2**63])
-def test_limits_that_are_no_numbers(wrong: Any) -> None:
+def test_limits_of_another_type(wrong: Any) -> None:
     with pytest.raises(BatchvalError, match="max_decompressed_bytes must be"):
         RecordBatch(batch()).records(max_decompressed_bytes=wrong)
     with pytest.raises(BatchvalError, match="position must be"):

@@ -351,7 +351,7 @@ def _records(scene: Scene) -> list[str]:
 
 @_operation(*_BATCHES)
 def _record_columns(scene: Scene) -> list[str]:
-    """Read all records as columns; every second time the batch changes before they are looked at."""
+    """Read all records as columns; every second time the batch changes before they are used."""
     columns = record_columns(scene.buffer, check_crcs=False, max_decompressed_bytes=LIMIT)
     if scene.turn % 2:
         scene.hurt()
