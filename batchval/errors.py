@@ -1,4 +1,4 @@
-"""Kafka's error codes: number and name, as the 4.4.0 clients define them.
+"""BatchvalError, and Kafka's error codes: number and name, as the 4.4.0 clients define them.
 
 The enumeration is written by ``python tools/generate_errors.py`` from the class
 ``org.apache.kafka.common.protocol.Errors`` of the oracle's kafka-clients jar; do not edit it by hand.
@@ -7,12 +7,49 @@ The enumeration is written by ``python tools/generate_errors.py`` from the class
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
-__all__ = ["RETRIABLE", "BatchvalError", "ErrorCode"]
+__all__ = ["RETRIABLE", "ArgumentTypeError", "ArgumentValueError", "BatchvalError", "ErrorCode"]
 
 
 class BatchvalError(Exception):
-    """The caller made a mistake that no batch can cause (batches are answered with results)."""
+    """The caller made a mistake that no batch can cause (batches are answered with results).
+
+    Every error of the package derives from this class. Errors can be pickled and copied with their
+    attributes, whatever arguments their classes take; two are equal if class, arguments and
+    attributes are.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a class whose __init__ takes other arguments than ``args`` cannot be called with them
+        return _restored, (type(self), self.args, dict(vars(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BatchvalError):
+            return NotImplemented
+        return (type(self), self.args, vars(self)) == (type(other), other.args, vars(other))
+
+    def __hash__(self) -> int:
+        try:
+            return hash((type(self), self.args))
+        except TypeError:  # an argument that has no hash
+            return hash(type(self))
+
+
+class ArgumentTypeError(BatchvalError, TypeError):
+    """An argument is of a type that the call does not take."""
+
+
+class ArgumentValueError(BatchvalError, ValueError):
+    """An argument is of the right type, but its value is not allowed."""
+
+
+def _restored(kind: type[BatchvalError], args: tuple[Any, ...], attributes: dict[str, Any]) -> BatchvalError:
+    """Return the error that was pickled or copied. ``__init__`` is not called."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(attributes)
+    return error
 
 
 # generated from kafka-clients 4.4.0

@@ -6,11 +6,29 @@ Sources: CompressionType, TimestampType (kafka-clients) and AppendOrigin (kafka-
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Literal, TypeAlias, cast
 
-__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "AppendOrigin", "CompressionType", "TimestampType"]
+__all__ = [
+    "DEFAULT_MAX_DECOMPRESSED_BYTES",
+    "NEWEST_PRODUCE_VERSION",
+    "AppendOrigin",
+    "AppendOriginName",
+    "CompressionName",
+    "CompressionType",
+    "TimestampType",
+    "TimestampTypeName",
+]
 
 #: Bytes that one batch may decompress to, where the caller says nothing else.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
+#: The newest version of Produce requests that Kafka 4.4 knows; the oldest is 0.
+NEWEST_PRODUCE_VERSION = 13
+
+
+#: Words of arguments and configurations, for type checkers.
+CompressionName: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+TimestampTypeName: TypeAlias = Literal["CreateTime", "LogAppendTime"]
+AppendOriginName: TypeAlias = Literal["REPLICATION", "COORDINATOR", "CLIENT", "RAFT_LEADER"]
 
 
 class CompressionType(IntEnum):
@@ -23,9 +41,9 @@ class CompressionType(IntEnum):
     ZSTD = 4
 
     @property
-    def kafka_name(self) -> str:
+    def kafka_name(self) -> CompressionName:
         """Kafka's configuration word: none, gzip, snappy, lz4, zstd."""
-        return self.name.lower()
+        return cast(CompressionName, self.name.lower())
 
 
 class TimestampType(IntEnum):

@@ -135,7 +135,7 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
     case["id"] = str(case.get("id", default_id))
     case.setdefault("kafka_version", kafka_version)
     try:  # the remaining words are the policy's and the validator's to know
-        LogValidator(policy_of(cfg), mode="kafka", **strict_settings(cfg), **version_of(case))
+        LogValidator(policy_of(cfg), **strict_settings(cfg), **version_of(case))
         if cfg.get("origin", "CLIENT") not in AppendOrigin.__members__:
             raise ValueError(f"cfg.origin is {cfg['origin']!r}")
         if cfg.get("source", "auto") not in ("auto", *(codec.kafka_name for codec in CompressionType)):

@@ -1,5 +1,6 @@
 """What a caller hands over, as the core reads it. Every mistake is one BatchvalError that says what was expected.
 
+    numbers                      ints in their ranges: no bool, no float
     policies, origins, extras    to numbers, a policy once for each object
     buffers                      of bytes alone; which of them nobody can change (arguments.pxd)
     ranges                       copied, then checked
@@ -12,9 +13,9 @@ from cpython.buffer cimport (
     PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
-from cpython.long cimport PyLong_CheckExact
+from cpython.number cimport PyIndex_Check, PyNumber_Index
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -23,19 +24,76 @@ from batchval.core.header cimport BATCH, Entry, next_batch, next_claimed_batch
 from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport *
 
-from batchval.errors import BatchvalError
+from batchval.errors import ArgumentTypeError, ArgumentValueError
 from batchval.policy import TopicPolicy
 from batchval.rules import EXTRAS, Rule
-from batchval.types import AppendOrigin
+from batchval.types import NEWEST_PRODUCE_VERSION, AppendOrigin
 
-_ORIGINS = {origin.name: int(origin) for origin in AppendOrigin} | {int(origin): int(origin) for origin in AppendOrigin}
+_ORIGINS = {origin.name: int(origin) for origin in AppendOrigin}
 _CODECS = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD,
         "producer": PRODUCER}
 
 
+# ---- numbers -------------------------------------------------------------------------------------
+
+cdef int64_t other_number(value, str name, int64_t least, int64_t most, str unit) except? -1:
+    """Return the number of an int of another type, such as numpy's, or say what is wrong."""
+    if isinstance(value, bool) or not PyIndex_Check(value):
+        raise ArgumentTypeError(
+            f"{name} must be {wanted(least, most, unit)}, "
+            f"not {shown(value)} ({type(value).__name__})")
+    try:
+        number = PyNumber_Index(value)
+    except TypeError as error:  # an array, say, of more than one number
+        raise ArgumentTypeError(
+            f"{name} must be {wanted(least, most, unit)}, not {shown(value)}: {error}") from None
+    if not least <= number <= most:
+        raise ArgumentValueError(
+            f"{name} must be {wanted(least, most, unit)}, not {shown(value)}")
+    return number
+
+
+cdef str wanted(int64_t least, int64_t most, str unit):
+    """What an argument may be, as messages say it. The ends of an int64 are written as powers."""
+    low = "-2^63" if least == INT64_MIN else str(least)
+    high = "2^63 - 1" if most == INT64_MAX else str(most)
+    return f"a whole number{f' of {unit}' if unit else ''} from {low} to {high}"
+
+
+cdef str shown(value):
+    """A value for a message, in at most 80 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no int of more than 4,300 digits
+        return "a number of more than 4,300 digits"
+    return text if len(text) <= 80 else text[:80] + "..."
+
+
+cdef int produce_version_of(value) except -1:
+    return whole_number(value, "produce_version", 0, NEWEST_PRODUCE_VERSION)
+
+
+cdef Py_ssize_t position_in(value, Py_ssize_t size) except -1:
+    """Return a position in a buffer of ``size`` bytes, its end included."""
+    cdef int64_t position = whole_number(value, "position", INT64_MIN, INT64_MAX)
+    if not 0 <= position <= size:
+        raise ArgumentValueError(f"position {position} is outside the buffer of {size} bytes")
+    return position
+
+
+cdef tuple one_each(values, str name, str of):
+    """Return a copy of a sequence: the caller's own may change."""
+    try:
+        return tuple(values)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} must be {of}, not {shown(values)}") from None
+
+
+# ---- policies, origins, extras -------------------------------------------------------------------
+
 cdef int compile_policy(Policy *to, policy) except -1:
     if not isinstance(policy, TopicPolicy):
-        raise BatchvalError(f"policy must be a TopicPolicy, not {type(policy).__name__}")
+        raise ArgumentTypeError(f"policy must be a TopicPolicy, not {type(policy).__name__}")
     to.before_max = policy.message_timestamp_before_max_ms
     to.after_max = policy.message_timestamp_after_max_ms
     to.max_message_bytes = policy.max_message_bytes
@@ -76,43 +134,31 @@ cdef uint32_t refusing(extras) except? 0:
     try:
         settings = dict(extras)
     except (TypeError, ValueError):
-        raise BatchvalError(f"extras must be a mapping like {{'S1': 'report'}}, not {extras!r}") from None
+        raise ArgumentTypeError(
+            f"extras must be a mapping like {{'S1': 'report'}}, not {shown(extras)}") from None
     for name, setting in settings.items():
         rule = name if isinstance(name, Rule) else Rule.__members__.get(str(name))
         if rule not in EXTRAS:
-            raise BatchvalError(f"extras are S1 to S10, not {name!r}")
+            raise ArgumentValueError(f"extras are S1 to S10, not {name!r}")
         if setting not in ("refuse", "report"):
-            raise BatchvalError(f"extra {rule.id} can be set to refuse or report, not {setting!r}")
+            raise ArgumentValueError(
+                f"extra {rule.id} can be set to refuse or report, not {setting!r}")
         if setting == "report":
             if rule is Rule.S8:
-                raise BatchvalError("S8 always refuses: what was not decompressed cannot be accepted")
+                raise ArgumentValueError(
+                    "S8 always refuses: what was not decompressed cannot be accepted")
             mask &= ~(<uint32_t>1 << <int>(rule.number - EXTRA))
     return mask
 
 
 cdef int origin_number(origin) except -1:
-    try:
+    if isinstance(origin, AppendOrigin):
+        return origin
+    if isinstance(origin, str) and origin in _ORIGINS:
         return _ORIGINS[origin]
-    except (KeyError, TypeError):
-        names = ", ".join(o.name for o in AppendOrigin)
-        raise BatchvalError(f"origin must be one of {names}, not {origin!r}") from None
-
-
-cdef int64_t whole_number(str name, value, int64_t least, int64_t most) except? -1:
-    """Return an argument that must be an int from ``least`` to ``most``.
-
-    Anything with ``__index__`` is an int, numpy's too; a bool and a float are not.
-    Raises BatchvalError.
-    """
-    if PyLong_CheckExact(value):
-        number = value
-    elif isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise BatchvalError(f"{name} must be an int, not {value!r}")
-    else:
-        number = value.__index__()
-    if not least <= number <= most:
-        raise BatchvalError(f"{name} must be from {least} to {most}, not {value!r}")
-    return number
+    names = ", ".join(o.name for o in AppendOrigin)
+    kind = ArgumentValueError if isinstance(origin, str) else ArgumentTypeError
+    raise kind(f"origin must be one of {names} or an AppendOrigin, not {shown(origin)}")
 
 
 # ---- buffers and ranges --------------------------------------------------------------------------------------------
@@ -128,12 +174,13 @@ cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
                 PyBUF_ND | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))
     except (BufferError, TypeError, ValueError) as error:
         if writable:
-            raise BatchvalError(f"in_place needs a writable, contiguous buffer: {error}") from None
-        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+            raise ArgumentTypeError(
+                f"in_place needs a writable, contiguous buffer: {error}") from None
+        raise ArgumentTypeError(f"a contiguous buffer of bytes is needed: {error}") from None
     if not holds_bytes(view):
         format = "B" if view.format is NULL else (<bytes>view.format).decode("ascii", "replace")
         PyBuffer_Release(view)
-        raise BatchvalError(
+        raise ArgumentTypeError(
             "a contiguous buffer of bytes is needed (format b, B or c), "
             f"not items of format {format!r}; "
             "memoryview(...).cast('B') and numpy's view('u1') show the bytes of other items")
@@ -207,10 +254,11 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
                         pass
                 pair = ranges[i]
                 try:
-                    pairs[2 * i] = pair[0]
-                    pairs[2 * i + 1] = pair[1]
-                except (TypeError, IndexError, KeyError, OverflowError):
-                    raise BatchvalError(f"range {i} must be a pair (start, length), not {pair!r}") from None
+                    pairs[2 * i] = whole_number(pair[0], "start", INT64_MIN, INT64_MAX)
+                    pairs[2 * i + 1] = whole_number(pair[1], "length", INT64_MIN, INT64_MAX)
+                except (TypeError, ValueError, IndexError, KeyError):
+                    raise ArgumentTypeError(
+                        f"range {i} must be a pair (start, length), not {shown(pair)}") from None
         except BaseException:
             free(pairs)
             raise
@@ -218,11 +266,11 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
     try:
         PyObject_GetBuffer(ranges, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
     except (BufferError, TypeError, ValueError) as error:
-        raise BatchvalError(f"ranges must be (start, length) pairs: {error}") from None
+        raise ArgumentTypeError(f"ranges must be (start, length) pairs: {error}") from None
     try:
         if (view.itemsize != 8 or view.len % 16 or view.format is NULL
                 or view.format[0] not in b"lq" or view.format[1] != 0):
-            raise BatchvalError("ranges must be (start, length) pairs of int64")
+            raise ArgumentTypeError("ranges must be (start, length) pairs of int64")
         count[0] = view.len // (2 * sizeof(int64_t))
         pairs = new_pairs(count[0])
         if count[0]:
@@ -242,7 +290,7 @@ cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size,
         with nogil:
             i = pairs_inside(pairs, count, size, bytes_in_all)
     if i < count:
-        raise BatchvalError(
+        raise ArgumentValueError(
             f"range {i}, {pairs[2 * i + 1]} bytes from {pairs[2 * i]}, is not inside the buffer of {size} bytes")
     return 0
 
@@ -262,7 +310,7 @@ cdef size_t pairs_inside(const int64_t *pairs, size_t count, Py_ssize_t size,
 
 cdef int source_number(source) except -2:
     """A codec's; -1 where it is none."""
-    return -1 if source == "producer" else _CODECS.get(source, -1)
+    return -1 if not isinstance(source, str) or source == "producer" else _CODECS.get(source, -1)
 
 
 cdef int source_of(const uint8_t *p, size_t n) noexcept nogil:
@@ -294,9 +342,12 @@ cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1:
         tag, policy = claims
         call.policy = _CLAIMS_POLICIES[policy]
     except (TypeError, ValueError, KeyError):
-        raise BatchvalError(f"claims must be (tag bytes or None, ignore or verify or trust), not {claims!r}") from None
+        raise ArgumentValueError(
+            "claims must be (tag bytes or None, ignore or verify or trust), "
+            f"not {shown(claims)}") from None
     if call.policy != IGNORE_CLAIMS and not strict:
-        raise BatchvalError("claims need strict mode: kafka mode gives Kafka's answer, which knows no claims")
+        raise ArgumentValueError(
+            "claims need strict mode: kafka mode gives Kafka's answer, which knows no claims")
     if tag is not None:
         take_buffer(tag, &view)
         call.tagged = True

@@ -4,10 +4,10 @@ cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 
 from batchval.core.arguments cimport (
-    MOST_DECOMPRESSED, NOGIL_UNCOMPRESSED, is_immutable, take_buffer, whole_number,
+    NOGIL_UNCOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
 )
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
@@ -381,8 +381,8 @@ cdef class RecordBatch:
         written into it later changes no record.
         """
         cdef Entry entry = self.entry
-        cdef uint64_t limit = whole_number("max_decompressed_bytes", max_decompressed_bytes, 0,
-                MOST_DECOMPRESSED)
+        cdef uint64_t limit = whole_number(
+                max_decompressed_bytes, "max_decompressed_bytes", 0, INT64_MAX, "bytes")
         cdef bytes own = self.private_copy()
         if self.entry.magic >= 2:
             return self.default_records(limit, own)
@@ -618,7 +618,7 @@ def batches(buffer, position=0):
     cdef Py_buffer view
     take_buffer(buffer, &view)
     try:
-        found.position = whole_number("position", position, 0, view.len)
+        found.position = position_in(position, view.len)
     finally:
         PyBuffer_Release(&view)
     found.buffer = buffer

@@ -4,11 +4,11 @@ from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.number cimport PyNumber_Index
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, uint8_t, uint32_t, uint64_t
 
 from typing import NamedTuple
 
-from batchval.core.arguments cimport private_bytes, take_buffer
+from batchval.core.arguments cimport private_bytes, take_buffer, whole_number
 from batchval.core.frames cimport DAMAGED, Stream, open_stream
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.records cimport (
@@ -119,7 +119,7 @@ cdef bint facts_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t lim
     return honest
 
 
-def compute(batch, *, uint64_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
+def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     """The claims of a batch of magic 2 (or of magic 3, without regard to those it carries).
 
     None where no claim could be honest: records that strict mode refuses, a max timestamp in the header that is not
@@ -130,6 +130,8 @@ def compute(batch, *, uint64_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_B
     cdef Scratch *scratch
     cdef bint honest
     cdef int magic
+    cdef uint64_t limit = whole_number(
+            max_decompressed_bytes, "max_decompressed_bytes", 0, INT64_MAX, "bytes")
     take_buffer(batch, &view)
     magic = (<const uint8_t *>view.buf)[MAGIC] if view.len > MAGIC else 2
     PyBuffer_Release(&view)
@@ -141,8 +143,8 @@ def compute(batch, *, uint64_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_B
         scratch = borrow()
         try:
             honest = facts_unlocked(<const uint8_t *>view.buf, view.len,
-                              CLAIMED_RECORDS if magic == CLAIMS_MAGIC else RECORDS, max_decompressed_bytes, scratch,
-                              &f)
+                              CLAIMED_RECORDS if magic == CLAIMS_MAGIC else RECORDS, limit,
+                              scratch, &f)
         finally:
             give_back(scratch)
     finally:
@@ -204,24 +206,29 @@ def read(batch):
     return BatchClaims(claims.batch_min_timestamp, claims.records_number, claims.null_keys)
 
 
-def to_tag(claims, uint32_t crc):
+cdef uint32_t crc_of(crc) except? 0:
+    return <uint32_t>whole_number(crc, "crc", 0, 0xFFFFFFFF)
+
+
+def to_tag(claims, crc):
     """The bytes of the tagged field, for the batch with this crc."""
     cdef Claims these
     cdef uint8_t data[TAG_SIZE]
     fill(claims, &these)
     data[0] = TAG_VERSION
     put_claims(data + 1, &these)
-    put_be32(data + 1 + CLAIMS_SIZE, <int32_t>crc)
+    put_be32(data + 1 + CLAIMS_SIZE, <int32_t>crc_of(crc))
     return PyBytes_FromStringAndSize(<const char *>data, TAG_SIZE)
 
 
-def from_tag(tag, uint32_t crc):
+def from_tag(tag, crc):
     """The claims in a tagged field; None where it is none that we know, or was made for a batch with another crc."""
     cdef Py_buffer view
     cdef Claims claims
+    cdef uint32_t expected = crc_of(crc)
     take_buffer(tag, &view)
     try:
-        if not read_tag(<const uint8_t *>view.buf, view.len, crc, &claims):
+        if not read_tag(<const uint8_t *>view.buf, view.len, expected, &claims):
             return None
     finally:
         PyBuffer_Release(&view)

@@ -14,7 +14,7 @@ from cpython.buffer cimport (
 )
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -22,7 +22,7 @@ from collections import namedtuple
 
 from batchval.core cimport reasons
 from batchval.core.arguments cimport (
-    MOST_DECOMPRESSED, NOGIL_UNCOMPRESSED, private_bytes, take_buffer, whole_number,
+    NOGIL_UNCOMPRESSED, position_in, private_bytes, take_buffer, whole_number,
 )
 from batchval.core.arrow cimport ArrowColumn, views_of
 from batchval.core.block cimport ColumnBlock, Layout
@@ -192,7 +192,7 @@ cdef class RecordColumns(ColumnBlock):
             PyBuffer_Release(&view)
 
     cdef Py_ssize_t checked_row(self, row) except -1:
-        cdef int64_t i = whole_number("row", row, -0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
+        cdef int64_t i = whole_number(row, "row", INT64_MIN, INT64_MAX)
         if i < 0:
             i += self.count
         if not 0 <= i < self.count:
@@ -591,11 +591,11 @@ def record_columns(buffer, position=0, *, bint check_crcs=True,
     cdef const uint8_t *p
     cdef Py_ssize_t start
     cdef int answer
-    limit = whole_number("max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED)
+    limit = whole_number(max_decompressed_bytes, "max_decompressed_bytes", 0, INT64_MAX, "bytes")
     owner = private_bytes(buffer)
     take_buffer(owner, &view)
     try:
-        start = whole_number("position", position, 0, view.len)
+        start = position_in(position, view.len)
         p = <const uint8_t *>view.buf + start
         n = view.len - start
         w.start = <const uint8_t *>view.buf

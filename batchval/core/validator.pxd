@@ -24,8 +24,8 @@ cdef class LogValidator:
     cdef Door door
 
     cdef bint accepts_claims(self) noexcept nogil
-    cdef int open_door(self, Door *d, now_ms, origin, int produce_version, first_offset, int leader_epoch,
-            int to_magic) except -1
+    cdef int open_door(self, Door *d, now_ms, origin, produce_version, first_offset, leader_epoch,
+            to_magic) except -1
     cdef ValidationResult check_log(self, buffer)
     cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
             const ClaimsCall *claims, Scratch *scratch, BatchHeader *h) except -1

@@ -10,14 +10,15 @@ cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from batchval.core cimport reasons
 from batchval.core.arguments cimport (
     BREATH, NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, CompiledPolicy, check_pairs, compile_policy,
-    compiled_policy, copy_pairs, every_batch, is_immutable, is_long, is_one_claim, origin_number,
-    read_claims_call, refusing, source_number, source_of, take_buffer, view_of_bytes,
+    compiled_policy, copy_pairs, every_batch, is_immutable, is_long, is_one_claim, one_each,
+    origin_number, position_in, produce_version_of, read_claims_call, refusing, shown,
+    source_number, source_of, take_buffer, view_of_bytes, whole_number,
 )
 from batchval.core.bytes cimport be32
 from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
@@ -36,11 +37,16 @@ from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_b
 
 from batchval import kafka_versions
 from batchval.core.continuity import Continuity
-from batchval.errors import BatchvalError
+from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError
 from batchval.policy import TopicPolicy
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef str CLIENT_NAME = "CLIENT"
+# defaults of arguments that every validator has set already (LogValidator.__init__)
+cdef object ZERO = 0, DEFAULT_PRODUCE_VERSION = 9, DEFAULT_MAGIC = 2
+
+cdef int64_t MOST_DECOMPRESSED = (1 << 62) - 1
+cdef str ONE_A_PARTITION = "a TopicPolicy, or one a partition"
 
 # how a stretch of a segment may end before its buffer does: rule, reason, code
 TAILS = {
@@ -98,6 +104,12 @@ cdef void assign_unlocked(uint8_t *p, size_t n, const Door *d, const Policy *pol
     begin_work(scratch, n >= NOGIL_UNCOMPRESSED)
     assign_in_place(p, n, d, policy, scratch, v, crc_is_right, to)
     end_work(scratch)
+
+
+cdef list records_of(partitions):
+    """The records of each partition; None stands for none."""
+    return [b"" if records is None else records
+            for records in one_each(partitions, "partitions", "a sequence of buffers")]
 
 
 cdef list refusals_of_all(const Verdict *v, Py_ssize_t index, Py_ssize_t count):
@@ -186,12 +198,18 @@ cdef class LogValidator:
             max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, clock_ns=None,
             kafka_version=kafka_versions.DEFAULT_KAFKA_VERSION):
         if mode not in ("strict", "kafka"):
-            raise BatchvalError(f"mode must be strict or kafka, not {mode!r}")
+            raise ArgumentValueError(f"mode must be strict or kafka, not {mode!r}")
         if profile not in ("produce", "log"):
-            raise BatchvalError(f"profile must be produce or log, not {profile!r}")
-        if not isinstance(max_decompressed_bytes, int) or not 0 <= max_decompressed_bytes < 1 << 62:
-            raise BatchvalError(
-                f"max_decompressed_bytes must be a whole number from 0 on, not {max_decompressed_bytes!r}")
+            raise ArgumentValueError(f"profile must be produce or log, not {profile!r}")
+        if extras and mode == "kafka":
+            raise ArgumentValueError(
+                "extras cannot be combined with mode='kafka', which follows Kafka alone: "
+                "leave them out, or choose mode='strict'")
+        if clock_ns is not None and not callable(clock_ns):
+            raise ArgumentTypeError(
+                f"clock_ns must be a function that returns nanoseconds, not {clock_ns!r}")
+        max_decompressed_bytes = whole_number(
+                max_decompressed_bytes, "max_decompressed_bytes", 0, MOST_DECOMPRESSED, "bytes")
         row = kafka_versions.kafka_version(kafka_version)
         if policy is None:
             policy = TopicPolicy.from_kafka_config({}, kafka_version=kafka_version)
@@ -228,27 +246,27 @@ cdef class LogValidator:
         """Batches of magic 3: never in kafka mode."""
         return self.compiled.accept_claims_header and self.door.strict
 
-    cdef int open_door(self, Door *d, now_ms, origin, int produce_version, first_offset, int leader_epoch,
-            int to_magic) except -1:
+    cdef int open_door(self, Door *d, now_ms, origin, produce_version, first_offset, leader_epoch,
+            to_magic) except -1:
         d[0] = self.door
-        if now_ms is None:
-            if self.door.profile == PRODUCE_PROFILE:
-                raise BatchvalError("now_ms is needed: core reads no clock")
-            d.now = 0
-        else:
-            d.now = now_ms
+        if now_ms is not None:
+            d.now = whole_number(now_ms, "now_ms", INT64_MIN, INT64_MAX, "milliseconds")
+        elif self.door.profile == PRODUCE_PROFILE:
+            raise ArgumentTypeError("now_ms is required (milliseconds since the epoch)")
         if origin is not CLIENT_NAME:
             d.origin = origin_number(origin)
-        d.produce_version = produce_version
-        d.first_offset = first_offset
-        d.leader_epoch = leader_epoch
-        if not 0 <= to_magic <= 2:
-            raise BatchvalError(f"to_magic must be 0, 1 or 2, not {to_magic}")
-        d.to_magic = to_magic
+        if produce_version is not DEFAULT_PRODUCE_VERSION:
+            d.produce_version = produce_version_of(produce_version)
+        if first_offset is not ZERO:
+            d.first_offset = whole_number(first_offset, "first_offset", INT64_MIN, INT64_MAX)
+        if leader_epoch is not ZERO:
+            d.leader_epoch = whole_number(leader_epoch, "leader_epoch", INT32_MIN, INT32_MAX)
+        if to_magic is not DEFAULT_MAGIC:
+            d.to_magic = whole_number(to_magic, "to_magic", 0, 2)
         return 0
 
-    def check(self, buffer, *, now_ms=None, origin="CLIENT", int produce_version=9, first_offset=0,
-            int leader_epoch=0, int to_magic=2, claims=None):
+    def check(self, buffer, *, now_ms=None, origin="CLIENT", produce_version=9, first_offset=0,
+            leader_epoch=0, to_magic=2, claims=None):
         """Judges the records of one partition, or with the log profile a stretch of a segment, and writes nothing.
 
         Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with
@@ -267,7 +285,9 @@ cdef class LogValidator:
         self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if d.profile == LOG_PROFILE:
             if claims is not None:
-                raise BatchvalError("at rest the claims in a header are always verified; there are no others")
+                raise ArgumentValueError(
+                    "claims cannot be combined with profile='log': "
+                    "at rest the claims in a header are always verified")
             return self.check_log(buffer)
         read_claims_call(claims, d.strict, &call)
         take_buffer(buffer, &view)
@@ -321,7 +341,7 @@ cdef class LogValidator:
             result.v.reports = reports
         return result
 
-    def check_batches(self, buffer, Py_ssize_t position=0, *, bint deep=True):
+    def check_batches(self, buffer, position=0, *, bint deep=True):
         """With the log profile: every whole batch of a stretch of a segment from ``position`` on, one row each.
 
         Without ``deep`` compressed payloads stay closed: checksum, codec and count are judged, and the row's path is
@@ -335,21 +355,23 @@ cdef class LogValidator:
         cdef Scratch *scratch
         cdef const uint8_t *p
         cdef size_t end = 0
+        cdef Py_ssize_t start
         cdef int found
         if self.door.profile != LOG_PROFILE:
-            raise BatchvalError("check_batches is for the log profile; check_ranges judges produce requests")
+            raise ArgumentValueError(
+                "check_batches is for the log profile; check_ranges judges produce requests")
         cdef RejudgeAtRest again
         columns = BatchColumns(True)
         columns.width = RESTING_COLUMNS
         take_buffer(buffer, &view)
         try:
-            if not 0 <= position <= view.len:
-                raise BatchvalError(f"position {position} is outside the buffer of {view.len} bytes")
+            start = position_in(position, view.len)
             p = <const uint8_t *>view.buf
             scratch = borrow()
             try:
                 with nogil:
-                    found = judge_resting_rows(p, view.len, position, &d, &self.compiled, deep, scratch, columns, &end)
+                    found = judge_resting_rows(
+                            p, view.len, start, &d, &self.compiled, deep, scratch, columns, &end)
             finally:
                 give_back(scratch)
             if found < 0:
@@ -365,24 +387,25 @@ cdef class LogValidator:
         columns.rejudge = again
         return columns
 
-    def rejudge_at_rest(self, buffer, Py_ssize_t position, *, bint deep=True):
+    def rejudge_at_rest(self, buffer, position, *, bint deep=True):
         """The ValidationResult of the batch at ``position``, with the log profile."""
         cdef Door d = self.door
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef Entry b
+        cdef Py_ssize_t start
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         take_buffer(buffer, &view)
         try:
             clear(&result.v)
-            if not 0 <= position <= view.len or next_claimed_batch(<const uint8_t *>view.buf + position,
-                    view.len - position, &b) != BATCH:
+            start = position_in(position, view.len)
+            if next_claimed_batch(<const uint8_t *>view.buf + start, view.len - start, &b) != BATCH:
                 raise BatchvalError(f"no whole batch at position {position}: has the buffer changed?")
             scratch = borrow()
             try:
                 with nogil:
                     judge_resting(&b, &d, &self.compiled, deep, scratch, &result.v)
-                result.v.error_batch = position
+                result.v.error_batch = start
                 result.v.valid_bytes = b.size
                 self.finish(result, scratch)
                 result.judged_messages = False
@@ -393,8 +416,8 @@ cdef class LogValidator:
         return result
 
     @cython.boundscheck(True)  # tuples come from the caller
-    def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT", int produce_version=9,
-            first_offset=0, int leader_epoch=0, int to_magic=2, claims=None):
+    def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT",
+            produce_version=9, first_offset=0, leader_epoch=0, to_magic=2, claims=None):
         """A whole produce request in one call: ``check`` for each range of the buffer, one row each.
 
         ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64
@@ -420,9 +443,12 @@ cdef class LogValidator:
         self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if d.profile == LOG_PROFILE:
             if ranges is not None:
-                raise BatchvalError("with the log profile every batch is judged: check_batches, or no ranges")
+                raise ArgumentValueError(
+                    "with the log profile every batch is judged: check_batches, or no ranges")
             if claims is not None:
-                raise BatchvalError("at rest the claims in a header are always verified; there are no others")
+                raise ArgumentValueError(
+                    "claims cannot be combined with profile='log': "
+                    "at rest the claims in a header are always verified")
             return self.check_batches(buffer)
         take_buffer(buffer, &view)
         try:
@@ -439,12 +465,9 @@ cdef class LogValidator:
                 one = compiled_policy(policies)
                 kept = one
             else:
-                try:
-                    policies = tuple(policies)  # the caller's list may change before somebody looks at a result
-                except TypeError:
-                    raise BatchvalError(f"policies must be a TopicPolicy, or one a range, not {policies!r}") from None
+                policies = one_each(policies, "policies", "a TopicPolicy, or one a range")
                 if len(policies) != <Py_ssize_t>count:
-                    raise BatchvalError(f"{len(policies)} policies for {count} ranges")
+                    raise ArgumentValueError(f"{len(policies)} policies for {count} ranges")
                 policy_of = <const Policy **>malloc((count + 1) * sizeof(Policy *))
                 if policy_of is NULL:
                     raise MemoryError()
@@ -460,10 +483,12 @@ cdef class LogValidator:
                 read_claims_call(claims, d.strict, &one_call)
             else:
                 if not isinstance(claims, (list, tuple)):
-                    raise BatchvalError(f"claims must be one (tag, policy) or a list of one a range, not {claims!r}")
+                    raise ArgumentTypeError(
+                        "claims must be one (tag, policy) or a list of one a range, "
+                        f"not {shown(claims)}")
                 claims = tuple(claims)  # as policies
                 if len(claims) != <Py_ssize_t>count:
-                    raise BatchvalError(f"{len(claims)} claims for {count} ranges")
+                    raise ArgumentValueError(f"{len(claims)} claims for {count} ranges")
                 calls = <ClaimsCall *>malloc((count + 1) * sizeof(ClaimsCall))
                 if calls is NULL:
                     raise MemoryError()
@@ -491,10 +516,10 @@ cdef class LogValidator:
             again.policies = policies
             again.now_ms = now_ms
             again.origin = origin
-            again.produce_version = produce_version
+            again.produce_version = d.produce_version
             again.first_offset = d.first_offset
-            again.leader_epoch = leader_epoch
-            again.to_magic = to_magic
+            again.leader_epoch = d.leader_epoch
+            again.to_magic = d.to_magic
             again.claims = claims
             columns.rejudge = again
         finally:
@@ -521,8 +546,8 @@ cdef class LogValidator:
             result.keep_errors(scratch)
         return 0
 
-    def validate(self, buffer, *, now_ms=None, first_offset=0, int leader_epoch=0, bint in_place=False,
-            origin="CLIENT", int produce_version=9, int to_magic=2, claims=None):
+    def validate(self, buffer, *, now_ms=None, first_offset=0, leader_epoch=0, bint in_place=False,
+            origin="CLIENT", produce_version=9, to_magic=2, claims=None):
         """Judges, then does what a broker's append does: offsets from ``first_offset``, leader epoch, timestamps.
 
         The bytes for the log are in ``result.output``: a changed copy, or with ``in_place=True`` a view of the buffer
@@ -543,13 +568,14 @@ cdef class LogValidator:
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if self.door.profile != PRODUCE_PROFILE:
-            raise BatchvalError("validate appends to a log; the log profile only checks")
+            raise ArgumentValueError("validate appends to a log; the log profile only checks")
         read_claims_call(claims, d.strict, &call)
         take_buffer(buffer, &view, in_place)
         try:
             p = <const uint8_t *>view.buf
             if in_place and self.accepts_claims() and view.len > MAGIC and p[MAGIC] == CLAIMS_MAGIC:
-                raise BatchvalError("a batch with claims in its header becomes shorter: not in place")
+                raise ArgumentValueError(
+                    "a batch with claims in its header becomes shorter: not in place")
             scratch = borrow()
             try:
                 if in_place:
@@ -644,7 +670,7 @@ cdef class LogValidator:
         result.judged_messages = False
         return 0
 
-    def scan_produce_request(self, partitions, policies=None, *, int produce_version=9):
+    def scan_produce_request(self, partitions, policies=None, *, produce_version=9):
         """Return None, or the refusal of every partition where one of them fails the whole produce
         request.
 
@@ -661,12 +687,12 @@ cdef class LogValidator:
         cdef Verdict v
         cdef bint transactional, passes, own, seen = False
         cdef Py_ssize_t i
-        buffers = [b"" if records is None else records for records in partitions]
+        buffers = records_of(partitions)
         if policies is not None and not isinstance(policies, TopicPolicy):
-            policies = tuple(policies)  # the caller's list may change
+            policies = one_each(policies, "policies", ONE_A_PARTITION)
             if len(policies) != len(buffers):
-                raise BatchvalError(f"{len(policies)} policies for {len(buffers)} partitions")
-        d.produce_version = produce_version
+                raise ArgumentValueError(f"{len(policies)} policies for {len(buffers)} partitions")
+        d.produce_version = produce_version_of(produce_version)
         # two rounds, as in Kafka: of all partitions, then each partition's own check
         for own in (False, True):
             for i in range(len(buffers)):
@@ -694,7 +720,7 @@ cdef class LogValidator:
                     return refusals_of_all(&v, i, len(buffers))
         return None
 
-    def check_produce_request(self, partitions, policies=None, *, now_ms, int produce_version=9,
+    def check_produce_request(self, partitions, policies=None, *, now_ms, produce_version=9,
             claims=None):
         """Return the ValidationResult of each partition of a produce request, in order.
 
@@ -702,14 +728,17 @@ cdef class LogValidator:
         ``check_ranges``. Where that scan finds something, every partition is refused with its code:
         nothing of the request may be forwarded.
         """
-        buffers = [b"" if records is None else records for records in partitions]
+        buffers = records_of(partitions)
         if policies is None or isinstance(policies, TopicPolicy):
             validators = [self if policies is None else self.with_policy(policies)] * len(buffers)
         else:
+            policies = one_each(policies, "policies", ONE_A_PARTITION)
             validators = [self.with_policy(policy) for policy in policies]
         one = is_one_claim(claims)
+        if not one:
+            claims = one_each(claims, "claims", "one (tag, policy), or one a partition")
         if not one and len(claims) != len(buffers):
-            raise BatchvalError(f"{len(claims)} claims for {len(buffers)} partitions")
+            raise ArgumentValueError(f"{len(claims)} claims for {len(buffers)} partitions")
         refused = self.scan_produce_request(buffers, policies, produce_version=produce_version)
         if refused is not None:
             return refused
@@ -719,12 +748,12 @@ cdef class LogValidator:
             for i, (validator, records) in enumerate(zip(validators, buffers))
         ]
 
-    def check_request(self, buffer, *, int produce_version=9):
+    def check_request(self, buffer, *, produce_version=9):
         """The check of a produce request alone: rules 5 to 8 (ProduceRequest.validateRecords)."""
         cdef Door d = self.door
         cdef Py_buffer view
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
-        d.produce_version = produce_version
+        d.produce_version = produce_version_of(produce_version)
         take_buffer(buffer, &view)
         try:
             clear(&result.v)
@@ -735,7 +764,7 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return result
 
-    def analyze(self, buffer, *, origin="CLIENT", int leader_epoch=0):
+    def analyze(self, buffer, *, origin="CLIENT", leader_epoch=0):
         """The broker's batch loop alone: rules 1 to 4 and 9 to 16 (UnifiedLog.analyzeAndValidateRecords).
 
         ``result.valid_bytes`` and ``result.source`` say what it found.
@@ -745,7 +774,7 @@ cdef class LogValidator:
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         d.origin = origin_number(origin)
-        d.leader_epoch = leader_epoch
+        d.leader_epoch = whole_number(leader_epoch, "leader_epoch", INT32_MIN, INT32_MAX)
         take_buffer(buffer, &view)
         try:
             clear(&result.v)
@@ -764,7 +793,7 @@ cdef class LogValidator:
         return result
 
     def validate_messages_and_assign_offsets(self, buffer, *, now_ms=None, source=None, first_offset=0,
-            int leader_epoch=0, origin="CLIENT", int to_magic=2):
+            leader_epoch=0, origin="CLIENT", to_magic=2):
         """Kafka's LogValidator alone: rules 18 to 39, and the only door to magic 0 and 1.
 
         ``source`` is the codec as the batch loop found it (a name); None looks for it as that loop does.
@@ -778,7 +807,8 @@ cdef class LogValidator:
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, 9, first_offset, leader_epoch, to_magic)
         if source is not None and source_number(source) < 0:
-            raise BatchvalError(f"source must be none, gzip, snappy, lz4 or zstd, not {source!r}")
+            raise ArgumentValueError(
+                f"source must be none, gzip, snappy, lz4 or zstd, not {shown(source)}")
         take_buffer(buffer, &view)
         try:
             own = private_copy(&view)

@@ -199,7 +199,9 @@ def test_what_the_batch_loop_finds() -> None:
 
 def test_a_follower_skips_from_the_first_epoch_ahead_on() -> None:
     behind = batch(base_offset=7, partition_leader_epoch=1)
-    result = KAFKA.analyze(AT_5 + batch(base_offset=6, partition_leader_epoch=9) + behind, origin=0, leader_epoch=7)
+    result = KAFKA.analyze(
+        AT_5 + batch(base_offset=6, partition_leader_epoch=9) + behind, origin=AppendOrigin.REPLICATION, leader_epoch=7
+    )
     assert result.ok
     assert (result.valid_bytes, result.skipped_batches) == (len(AT_5), 2)
     # a batch that tells no epoch (-1) is never ahead
