@@ -195,6 +195,11 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
     CONTROLLER_ID_NOT_REGISTERED = 136
 
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later (Kafka's RetriableException)."""
+        return self in RETRIABLE
+
 
 #: The codes that a client may answer with the same request again.
 RETRIABLE: frozenset[ErrorCode] = frozenset(

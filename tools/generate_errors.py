@@ -18,6 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "batchval" / "errors.py"
 MARK = "# generated from kafka-clients {version}\n"
 VERSION = "4.4.0"
+PROPERTY = '''
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later (Kafka's RetriableException)."""
+        return self in RETRIABLE
+'''
 
 sys.path.insert(0, str(ROOT))
 
@@ -30,6 +36,7 @@ def generated(errors: list[dict[str, Any]], version: str = VERSION) -> str:
         "class ErrorCode(IntEnum):\n",
         '    """The error codes of Kafka\'s protocol."""\n\n',
         *(f"    {error['name']} = {error['code']}\n" for error in errors),
+        PROPERTY,
         "\n\n#: The codes that a client may answer with the same request again.\n",
         "RETRIABLE: frozenset[ErrorCode] = frozenset(\n    {\n",
         *(f"        ErrorCode.{error['name']},\n" for error in errors if error["retriable"]),

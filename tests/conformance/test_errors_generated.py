@@ -21,6 +21,7 @@ def test_every_code_of_kafka_is_there(errors):
 
 def test_retriable_as_kafka_says(errors):
     assert {e["name"] for e in errors if e["retriable"]} == {e.name for e in RETRIABLE}
+    assert {e["name"]: e["retriable"] for e in errors} == {e.name: e.retriable for e in ErrorCode}
 
 
 def test_file_is_what_the_generator_writes(errors):

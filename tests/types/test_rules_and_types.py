@@ -9,6 +9,7 @@ import pytest
 from batchval.errors import RETRIABLE, BatchvalError, ErrorCode
 from batchval.rules import EXTRAS, Rule, by_number
 from batchval.types import AppendOrigin, CompressionType, TimestampType
+from tools import generate_errors
 
 
 def test_three_families_without_a_gap() -> None:
@@ -77,6 +78,23 @@ def test_error_codes() -> None:
     assert ErrorCode.CORRUPT_MESSAGE in RETRIABLE
     assert RETRIABLE.isdisjoint({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE})
     assert not issubclass(BatchvalError, ValueError)
+
+
+def test_what_may_be_sent_again() -> None:
+    assert {code for code in ErrorCode if code.retriable} == RETRIABLE
+    assert ErrorCode.NOT_ENOUGH_REPLICAS.retriable is True
+    assert [code.retriable for code in (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)] == [False, False]
+
+
+def test_the_property_is_generated() -> None:
+    """The generator's own file is held to Kafka by tests/conformance; this needs no Java."""
+    table = [
+        {"name": code.name, "code": int(code), "retriable": code in RETRIABLE, "message": ""} for code in ErrorCode
+    ]
+    text = generate_errors.TARGET.read_text("utf-8")
+    assert generate_errors.renewed(text, table) == text
+    turned = [{**row, "retriable": not row["retriable"]} for row in table]
+    assert generate_errors.renewed(text, turned) != text
 
 
 def test_kafkas_words() -> None:
