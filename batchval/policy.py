@@ -9,13 +9,24 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Literal, TypeAlias, cast, get_args
 
-from batchval.errors import BatchvalError
+from batchval.errors import ArgumentTypeError, ArgumentValueError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.kafka_versions import kafka_version as find_kafka_version
+from batchval.types import TimestampTypeName
 
-__all__ = ["KAFKA_TOPIC_KEYS", "OLDER_TIMESTAMP_KEY", "OLDER_TOPIC_KEYS", "ClaimsPolicy", "TopicPolicy", "nearest"]
+__all__ = [
+    "KAFKA_TOPIC_KEYS",
+    "OLDER_TIMESTAMP_KEY",
+    "OLDER_TOPIC_KEYS",
+    "ClaimsPolicy",
+    "ClaimsWord",
+    "CleanupPolicyName",
+    "TargetCompressionName",
+    "TopicPolicy",
+    "nearest",
+]
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -26,9 +37,12 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_MAX_DECOMPRESSED_MESSAGE_BYTES = 2_147_483_639
 DEFAULT_MESSAGE_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 
-COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
-TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-CLEANUP_POLICIES = ("delete", "compact", "compact,delete", "")
+TargetCompressionName: TypeAlias = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
+#: A policy keeps ``delete,compact`` as ``compact,delete``.
+CleanupPolicyName: TypeAlias = Literal["delete", "compact", "compact,delete", "delete,compact", ""]
+COMPRESSION_TYPES: Final[tuple[str, ...]] = get_args(TargetCompressionName)
+TIMESTAMP_TYPES: Final[tuple[str, ...]] = get_args(TimestampTypeName)
+CLEANUP_POLICIES: Final[tuple[str, ...]] = get_args(CleanupPolicyName)
 
 #: Kafka's defaults (CompressionType, 4.4.0). -1 is zlib's own default, which is 6.
 DEFAULT_COMPRESSION_GZIP_LEVEL = -1
@@ -100,7 +114,7 @@ _KNOWN_KEYS = KAFKA_TOPIC_KEYS | OLDER_TOPIC_KEYS | _OWN_KEYS
 _SHOWN_CHARACTERS = 80
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TopicPolicy:
     """The rules of one topic. Immutable, hashable; the defaults are Kafka's.
 
@@ -116,11 +130,11 @@ class TopicPolicy:
 
     message_timestamp_before_max_ms: int = _LONG_MAX
     message_timestamp_after_max_ms: int = DEFAULT_MESSAGE_TIMESTAMP_AFTER_MAX_MS
-    message_timestamp_type: str = "CreateTime"
+    message_timestamp_type: TimestampTypeName = "CreateTime"
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_decompressed_message_bytes: int = DEFAULT_MAX_DECOMPRESSED_MESSAGE_BYTES
-    compression_type: str = "producer"
-    cleanup_policy: str = "delete"
+    compression_type: TargetCompressionName = "producer"
+    cleanup_policy: CleanupPolicyName = "delete"
     accept_claims_header: bool = False
     compression_gzip_level: int = DEFAULT_COMPRESSION_GZIP_LEVEL
     compression_lz4_level: int = DEFAULT_COMPRESSION_LZ4_LEVEL
@@ -134,13 +148,21 @@ class TopicPolicy:
             _check_range(name, name, value)
         for name, words in (("message_timestamp_type", TIMESTAMP_TYPES), ("compression_type", COMPRESSION_TYPES)):
             if getattr(self, name) not in words:
-                raise BatchvalError(f"{name} must be one of {', '.join(words)}, not {_shown(getattr(self, name))}")
+                value = _shown(getattr(self, name))
+                raise ArgumentValueError(f"{name} must be one of {', '.join(words)}, not {value}")
         cleanup = ",".join(sorted(part.strip() for part in str(self.cleanup_policy).split(",")))
         if cleanup not in CLEANUP_POLICIES:
-            raise BatchvalError(f"cleanup_policy must be delete, compact or both, not {_shown(self.cleanup_policy)}")
+            value = _shown(self.cleanup_policy)
+            raise ArgumentValueError(f"cleanup_policy must be delete, compact or both, not {value}")
         object.__setattr__(self, "cleanup_policy", cleanup)
         if not isinstance(self.accept_claims_header, bool):
-            raise BatchvalError(f"accept_claims_header must be true or false, not {_shown(self.accept_claims_header)}")
+            value = _shown(self.accept_claims_header)
+            raise ArgumentValueError(f"accept_claims_header must be true or false, not {value}")
+
+    def __repr__(self) -> str:
+        """Show the fields that differ from Kafka's defaults."""
+        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"TopicPolicy({', '.join(shown)})"
 
     @property
     def is_compacted(self) -> bool:
@@ -180,11 +202,11 @@ class TopicPolicy:
         ``allow_unknown`` ignores keys that Kafka does not have, for example a vendor's own.
         A key that ``config`` does not set has the default of ``kafka_version``.
 
-        Raises BatchvalError for an unknown key, which the message names together with the known key
-        that is nearest, and for a value of the wrong kind or out of range.
+        Raises ArgumentValueError for an unknown key, which the message names together with the
+        known key that is nearest, and for a value of the wrong kind or out of range.
         """
         if not isinstance(config, Mapping):
-            raise BatchvalError(f"config must be a mapping of keys to values, not {type(config).__name__}")
+            raise ArgumentTypeError(f"config must be a mapping of keys to values, not {type(config).__name__}")
         if not allow_unknown:
             _check_keys(config)
         version = find_kafka_version(kafka_version)
@@ -199,7 +221,7 @@ class TopicPolicy:
             elif isinstance(field.default, bool):
                 word = str(value).strip().lower()
                 if word not in ("true", "false"):
-                    raise BatchvalError(f"{key} must be true or false, not {_shown(value)}")
+                    raise ArgumentValueError(f"{key} must be true or false, not {_shown(value)}")
                 values[field.name] = word == "true"
             else:
                 values[field.name] = str(value).strip()
@@ -230,10 +252,10 @@ def _check_range(key: str, name: str, value: int) -> None:
         raise _out_of_range(key, name, value)
 
 
-def _out_of_range(key: str, name: str, value: object) -> BatchvalError:
+def _out_of_range(key: str, name: str, value: object) -> ArgumentValueError:
     low, high, other = _RANGES[name]
     also = "" if other is None else f", or {other}"
-    return BatchvalError(f"{key} must be a whole number from {low} to {high}{also}, not {_shown(value)}")
+    return ArgumentValueError(f"{key} must be a whole number from {low} to {high}{also}, not {_shown(value)}")
 
 
 def _shown(value: object) -> str:
@@ -250,7 +272,7 @@ def _check_keys(config: Mapping[str, object]) -> None:
     if not unknown:
         return
     found = ", ".join(map(_unknown, unknown))
-    raise BatchvalError(f"unknown topic configuration {'key' if len(unknown) == 1 else 'keys'}: {found}")
+    raise ArgumentValueError(f"unknown topic configuration {'key' if len(unknown) == 1 else 'keys'}: {found}")
 
 
 def _unknown(key: object) -> str:
@@ -270,7 +292,8 @@ def _spelling(key: str) -> str:
     return key.lower().replace("_", ".").replace("-", ".")
 
 
-_CLAIMS_WORDS = ("ignore", "verify", "audit", "trust")
+ClaimsWord: TypeAlias = Literal["ignore", "verify", "audit", "trust"]
+_CLAIMS_WORDS: Final[tuple[str, ...]] = get_args(ClaimsWord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,28 +306,30 @@ class ClaimsPolicy:
     ``trust``   they are believed
     """
 
-    word: str = "ignore"
+    word: ClaimsWord = "ignore"
     rate: float | None = None
 
     def __post_init__(self) -> None:
         if self.word not in _CLAIMS_WORDS:
-            raise BatchvalError(f"a claims policy is one of {', '.join(_CLAIMS_WORDS)}, not {self.word!r}")
+            raise ArgumentValueError(f"a claims policy is one of {', '.join(_CLAIMS_WORDS)}, not {self.word!r}")
         if self.word == "audit":
             if not isinstance(self.rate, int | float) or not 0 < self.rate <= 1:
-                raise BatchvalError(f"audit needs a rate above 0 and at most 1, not {self.rate!r} (0 is called trust)")
+                allowed = "a rate above 0 and at most 1"
+                raise ArgumentValueError(f"audit needs {allowed}, not {self.rate!r} (0 is called trust)")
         elif self.rate is not None:
-            raise BatchvalError(f"only audit has a rate, {self.word} has none")
+            raise ArgumentValueError(f"only audit has a rate, {self.word} has none")
 
     @classmethod
     def parse(cls, text: str) -> ClaimsPolicy:
         """From ``ignore``, ``verify``, ``audit:0.01`` or ``trust``."""
-        word, colon, rate = text.partition(":")
+        name, colon, rate = text.partition(":")
+        word = cast(ClaimsWord, name)  # checked by the class
         if not colon:
             return cls(word)
         try:
             number = float(rate)
         except ValueError:
-            raise BatchvalError(f"the rate of an audit is a number such as 0.01, not {rate!r}") from None
+            raise ArgumentValueError(f"the rate of an audit is a number such as 0.01, not {rate!r}") from None
         return cls(word, number)
 
     def __str__(self) -> str:

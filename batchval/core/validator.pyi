@@ -9,13 +9,13 @@ from batchval.core.result import ValidationResult
 from batchval.kafka_versions import KafkaVersionName
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
-from batchval.types import AppendOrigin
+from batchval.types import AppendOrigin, AppendOriginName, CompressionName
 
 # on Python 3.11 numpy's own types do not say that an array is a buffer
 _Buffer: TypeAlias = Buffer | NDArray[Any]
 _Mode: TypeAlias = Literal["strict", "kafka"]
 _Profile: TypeAlias = Literal["produce", "log"]
-_Origin: TypeAlias = AppendOrigin | Literal["REPLICATION", "COORDINATOR", "CLIENT", "RAFT_LEADER"]
+_Origin: TypeAlias = AppendOrigin | AppendOriginName
 _ClaimsPolicy: TypeAlias = Literal["ignore", "verify", "trust"]
 # (the bytes of a tag or None, what to make of the claims)
 _Claims: TypeAlias = tuple[_Buffer | None, _ClaimsPolicy]
@@ -121,7 +121,7 @@ class LogValidator:
         buffer: _Buffer,
         *,
         now_ms: int | None = None,
-        source: str | None = None,
+        source: CompressionName | None = None,
         first_offset: int = 0,
         leader_epoch: int = 0,
         origin: _Origin = "CLIENT",

@@ -12,6 +12,7 @@ from batchval import (
     AppendOrigin,
     BatchColumns,
     BatchRow,
+    ClaimsPolicy,
     CompressionType,
     DecodedRecord,
     ErrorCode,
@@ -30,8 +31,10 @@ from batchval import (
 from batchval.core.batch import Batches
 from batchval.core.record_columns import RecordColumns, RecordRow
 
+TopicPolicy(cleanup_policy="delete,compact", message_timestamp_type="LogAppendTime")
+ClaimsPolicy("audit", 0.01)
 policy = TopicPolicy(message_timestamp_before_max_ms=86_400_000, compression_type="zstd")
-validator = LogValidator(policy, mode="kafka", profile="produce", extras={"S1": "report"}, clock_ns=lambda: 0)
+validator = LogValidator(policy, mode="strict", profile="produce", extras={"S1": "report"}, clock_ns=lambda: 0)
 LogValidator(extras={Rule.S1: "report"}, max_decompressed_bytes=8 << 20)
 assert_type(validator.policy, TopicPolicy)
 assert_type(validator.with_policy(policy), LogValidator)
@@ -52,6 +55,8 @@ for buffer in (b"", bytearray(), memoryview(b""), array("B"), np.zeros(3, "u1"))
     assert_type(record_columns(buffer, 0, check_crcs=False), RecordColumns)
 
 assert_type(result.ok, bool)
+assert_type(result.error_code.retriable, bool)
+assert_type(result == validator.check(b"", now_ms=0), bool)
 assert_type(result.error_code, ErrorCode)
 assert_type(result.rule, Rule | None)
 assert_type(result.reports, list[Rule])
