@@ -9,11 +9,11 @@ cdef class ValidationResult:
     cdef int32_t errors_count
     cdef int32_t errors_seen
     cdef bint judged_messages  # LogValidator's stage has run and accepted
-    cdef bint wrote  # offsets were assigned
     cdef int64_t now
     cdef int64_t first_offset
-    cdef object new_bytes
+    cdef object new_bytes  # bytes, or a view of the caller's buffer
     cdef object text  # a reason that did not come from the core
     cdef object conversion_time
 
     cdef int keep_errors(self, Scratch *scratch) except -1
+    cdef int make_room(self, Py_ssize_t count) except -1

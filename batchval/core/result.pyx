@@ -1,21 +1,25 @@
 """What a call of the validator answers. Numbers stay as they are in the core until somebody looks."""
 
 cimport cython
+from cpython.bytes cimport PyBytes_CheckExact
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from typing import NamedTuple
 
-from batchval.core.verdict cimport METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, METER_OFFSET, METER_SEQUENCE
+from batchval.core.verdict cimport (
+    METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, METER_OFFSET, METER_SEQUENCE, Verdict,
+)
 from batchval.core.claims cimport AGAINST_CLAIMS, strongest_null_keys
 from batchval.core.layout cimport (
-    KEY_MISSING, PATH_CLAIMS, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
+    KEY_MISSING, NONE, PATH_CLAIMS, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE,
+    TIMESTAMP_TYPE_BY_PRODUCER, ZSTD,
 )
-from batchval.core.scratch cimport RecordError, Scratch
+from batchval.core.scratch cimport ERRORS_KEPT, RecordError, Scratch
 
 from batchval.core.claims import BatchClaims
-from batchval.core.reasons import sentence
+from batchval.core.reasons import REASONS, sentence
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.rules import by_number
 from batchval.types import CompressionType
@@ -73,7 +77,6 @@ cdef class ValidationResult:
         self.errors_count = 0
         self.errors_seen = 0
         self.judged_messages = False
-        self.wrote = False
         self.new_bytes = None
         self.text = None
         self.conversion_time = None
@@ -82,15 +85,23 @@ cdef class ValidationResult:
         free(self.errors)
 
     cdef int keep_errors(self, Scratch *scratch) except -1:
-        cdef size_t size = scratch.errors_count * sizeof(RecordError)
         if scratch.errors_count == 0:
             return 0
-        self.errors = <RecordError *>malloc(size)
+        self.make_room(scratch.errors_count)
+        memcpy(self.errors, scratch.errors, scratch.errors_count * sizeof(RecordError))
+        self.errors_seen = scratch.errors_seen
+        return 0
+
+    cdef int make_room(self, Py_ssize_t count) except -1:
+        """Memory for so many record errors, of a result that has none."""
+        if count == 0:
+            return 0
+        if count > ERRORS_KEPT:
+            raise ValueError(f"{count} record errors are more than {ERRORS_KEPT}")
+        self.errors = <RecordError *>malloc(count * sizeof(RecordError))
         if self.errors is NULL:
             raise MemoryError()
-        memcpy(self.errors, scratch.errors, size)
-        self.errors_count = scratch.errors_count
-        self.errors_seen = scratch.errors_seen
+        self.errors_count = <int32_t>count
         return 0
 
     @property
@@ -257,7 +268,101 @@ cdef class ValidationResult:
             raise RejectedBatch(self)
 
     def __repr__(self):
-        if self.v.rule == 0:
-            reports = [r.id for r in self.reports]
-            return f"<ValidationResult ok path={self.path} records={self.v.records_count} reports={reports}>"
-        return f"<ValidationResult {self.error_code.name} rule={self.rule}: {self.reason}>"
+        claims = f" claims={self.claims}" if self.v.claims else ""
+        if self.v.rule:
+            return (f"<ValidationResult {self.error_code.name} rule={self.rule}{claims}: "
+                    f"{self.reason}>")
+        output = "" if self.new_bytes is None else f" output={len(self.new_bytes)} bytes"
+        return (f"<ValidationResult ok path={self.path} records={self.v.records_count} "
+                f"reports={[r.id for r in self.reports]}{claims}{output}>")
+
+    def __eq__(self, other):
+        """Whether all public fields are equal; of ``output`` the bytes."""
+        if not isinstance(other, ValidationResult):
+            return NotImplemented
+        return all([getattr(self, name) == getattr(other, name) for name in _FIELDS])
+
+    def __hash__(self):
+        return hash((self.v.error_code, self.v.rule, self.v.valid_bytes, self.records_count,
+                     self.reason, self.position))
+
+    def __reduce__(self):
+        cdef int32_t i
+        errors = [(self.errors[i].index, self.errors[i].rule, self.errors[i].timestamp)
+                  for i in range(self.errors_count)]
+        output = None if self.new_bytes is None else bytes(self.new_bytes)
+        return _restored, ({
+            "verdict": self.v,
+            "errors": errors,
+            "errors_seen": self.errors_seen,
+            "judged_messages": self.judged_messages,
+            "now": self.now,
+            "first_offset": self.first_offset,
+            "output": output,
+            "text": self.text,
+            "conversion_time": self.conversion_time,
+        },)
+
+    def __copy__(self):
+        return self  # immutable
+
+    def __deepcopy__(self, memo):
+        """The same result, unless its output is a view of the caller's buffer: that is copied."""
+        if self.new_bytes is None or PyBytes_CheckExact(self.new_bytes):
+            return self
+        restore, arguments = self.__reduce__()
+        return restore(*arguments)
+
+
+# every public field, in the order of the class
+_FIELDS = tuple([name for name, member in vars(ValidationResult).items()
+                 if isinstance(member, type(ValidationResult.ok))])
+
+
+def _restored(state):
+    """Return the result that was pickled. BatchvalError where ``state`` is not one of this
+    version.
+    """
+    cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
+    cdef int32_t i
+    try:
+        result.v = state["verdict"]
+        result.errors_seen = state["errors_seen"]
+        result.judged_messages = state["judged_messages"]
+        result.now = state["now"]
+        result.first_offset = state["first_offset"]
+        result.new_bytes = only(bytes, state["output"])
+        result.text = only(str, state["text"])
+        result.conversion_time = state["conversion_time"]
+        errors = list(state["errors"])
+        result.make_room(len(errors))
+        for i, (index, rule, timestamp) in enumerate(errors):
+            result.errors[i] = RecordError(index, rule, timestamp)
+        if not is_sound(result):
+            raise ValueError("a number has no meaning")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise BatchvalError(
+            f"not a pickled ValidationResult of this version of batchval: {error!r}") from None
+    return result
+
+
+cdef object only(kind, value):
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{kind.__name__} expected, not {type(value).__name__}")
+    return value
+
+
+cdef bint is_sound(ValidationResult result) except -1:
+    """Whether what the fields look up with a pickled state's numbers is there."""
+    cdef const Verdict *v = &result.v
+    cdef int32_t i
+    if v.path >= len(PATHS) or v.claims >= len(CLAIMS) or v.error_code not in _CODES:
+        return False
+    if not 0 <= v.reason < len(REASONS) or not NONE <= v.source <= ZSTD:
+        return False
+    if v.rule and by_number(v.rule) is None:
+        return False
+    for i in range(result.errors_count):
+        if by_number(result.errors[i].rule) is None:
+            return False
+    return True

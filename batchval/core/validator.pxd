@@ -23,6 +23,7 @@ cdef class LogValidator:
     cdef Policy compiled
     cdef Door door
 
+    cdef dict settings(self)
     cdef bint accepts_claims(self) noexcept nogil
     cdef int open_door(self, Door *d, now_ms, origin, produce_version, first_offset, leader_epoch,
             to_magic) except -1

@@ -231,16 +231,44 @@ cdef class LogValidator:
         self.door.produce_version = 9
         self.door.origin = CLIENT
 
+    cdef dict settings(self):
+        """Every argument of the constructor but the policy."""
+        return {
+            "mode": self.mode,
+            "profile": self.profile,
+            "extras": {f"S{n}": "report" for n in range(1, 11) if not self.door.refuse & (1 << n)},
+            "max_decompressed_bytes": self.max_decompressed_bytes,
+            "clock_ns": self.clock_ns,
+            "kafka_version": self.kafka_version,
+        }
+
     def __repr__(self):
-        return (f"LogValidator({self.policy!r}, mode={self.mode!r}, profile={self.profile!r}, "
-                f"kafka_version={self.kafka_version!r})")
+        settings = "".join([f", {name}={value!r}" for name, value in self.settings().items()])
+        return f"LogValidator({self.policy!r}{settings})"
+
+    def __eq__(self, other):
+        cdef LogValidator that
+        if not isinstance(other, LogValidator):
+            return NotImplemented
+        that = other
+        return self.policy == that.policy and self.settings() == that.settings()
+
+    def __hash__(self):
+        return hash((self.policy, self.mode, self.profile, self.max_decompressed_bytes,
+                     self.kafka_version))
+
+    def __reduce__(self):
+        return _validator, (self.policy, self.settings())
+
+    def __copy__(self):
+        return self  # immutable
+
+    def __deepcopy__(self, memo):
+        return self
 
     def with_policy(self, policy):
         """The same validator for another topic."""
-        extras = {f"S{n}": "report" for n in range(1, 11) if not self.door.refuse & (1 << n)}
-        return LogValidator(policy, mode=self.mode, profile=self.profile, extras=extras,
-                            max_decompressed_bytes=self.max_decompressed_bytes,
-                            clock_ns=self.clock_ns, kafka_version=self.kafka_version)
+        return _validator(policy, self.settings())
 
     cdef bint accepts_claims(self) noexcept nogil:
         """Batches of magic 3: never in kafka mode."""
@@ -837,3 +865,8 @@ cdef class LogValidator:
         finally:
             PyBuffer_Release(&view)
         return result
+
+
+def _validator(policy, settings):
+    """What a pickled validator is made of."""
+    return LogValidator(policy, **settings)

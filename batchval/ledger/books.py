@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from struct import Struct
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from batchval.core.columns import BatchColumns
 from batchval.core.layout import ATTRIBUTES, CLAIMS_MAGIC, CRC, MAGIC
 from batchval.core.result import CLAIMS, ValidationResult
 from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError
+from batchval.errors import ArgumentTypeError, BatchvalError
 from batchval.ledger.credit import Counts, Credit
 from batchval.policy import ClaimsPolicy, TopicPolicy
 
@@ -113,6 +113,12 @@ class ClaimsLedger:
         self._senders: OrderedDict[str, Credit] = OrderedDict()
         self._totals = Counts()
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            "a ClaimsLedger cannot be pickled or copied: its counters and draws are those of one "
+            "process; create one in each process"
+        )
 
     # ---- decisions and answers -------------------------------------------------------------------------------------
 

@@ -66,6 +66,12 @@ class FrameError(ProtocolError):
         self.peer = peer
         self.frames = frames
 
+    def __reduce__(self):
+        """Pickle frames, which are views of the reader's memory, as bytes."""
+        restored, (kind, args, attributes) = super().__reduce__()
+        attributes["frames"] = [bytes(frame) for frame in self.frames]
+        return restored, (kind, args, attributes)
+
 
 cdef object guessed(const uint8_t *data, Py_ssize_t size):
     """Whose first bytes these are, if not Kafka's."""
