@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from batchval.core.claims import BatchClaims
     from batchval.core.columns import BatchColumns, BatchRow, CheckedRow, scan_batches
     from batchval.core.record_columns import RecordColumns, record_columns
+    from batchval.core.record_batch_builder import RecordBatchBuilder
     from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult
     from batchval.core.validator import LogValidator
     from batchval.errors import BatchvalError, ErrorCode
@@ -44,6 +45,7 @@ __all__ = [
     "NotABatch",
     "RecordBatch",
     "RecordColumns",
+    "RecordBatchBuilder",
     "RecordValidationStats",
     "RejectedBatch",
     "Rule",
@@ -61,6 +63,7 @@ _HOMES = {
     "batchval.core.claims": ("BatchClaims",),
     "batchval.core.columns": ("BatchColumns", "BatchRow", "CheckedRow", "scan_batches"),
     "batchval.core.record_columns": ("RecordColumns", "record_columns"),
+    "batchval.core.record_batch_builder": ("RecordBatchBuilder",),
     "batchval.core.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),
     "batchval.core.validator": ("LogValidator",),
     "batchval.errors": ("BatchvalError", "ErrorCode"),

@@ -69,6 +69,11 @@ cdef str shown(value):
     return text if len(text) <= 80 else text[:80] + "..."
 
 
+def checked_number(value, str name, int64_t least, int64_t most):
+    """Return an argument's number, for callers in Python. Raises as ``whole_number`` does."""
+    return whole_number(value, name, least, most)
+
+
 cdef int produce_version_of(value) except -1:
     return whole_number(value, "produce_version", 0, NEWEST_PRODUCE_VERSION)
 

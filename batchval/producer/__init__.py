@@ -1,7 +1,7 @@
 """A Kafka producer for one asyncio loop. See docs/producer.md.
 
-``producer`` is what users call, ``accumulator`` fills batches, ``builder`` writes them, ``sender`` sends them,
-``sequences`` and ``transactions`` see to it that each record arrives once.
+``producer`` is what users call, ``accumulator`` fills batches, ``core.builder`` writes them,
+``sender`` sends them, ``sequences`` and ``transactions`` see to it that each record arrives once.
 """
 
 from batchval.producer.batch import BatchDone, RecordMetadata

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, Given
 from batchval.producer.batch import Callback, PartitionQueue, ProducerBatch
-from batchval.producer.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, Given
 from batchval.producer.errors import BufferExhaustedError, RecordTooLargeError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import next_sequence

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from batchval.producer.builder import BatchBuilder
+from batchval.core.builder import BatchBuilder
 
 __all__ = ["BatchDone", "Callback", "PartitionQueue", "ProducerBatch", "RecordMetadata"]
 

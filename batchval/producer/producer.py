@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
+from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
 from batchval.network.client import ClientOptions, ConsumerNetworkClient
 from batchval.network.errors import RequestTimeoutError
 from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
@@ -16,7 +17,6 @@ from batchval.network.network_client import NetworkOptions
 from batchval.network.options import ConnectionOptions
 from batchval.producer.accumulator import Accumulator
 from batchval.producer.batch import BatchDone, Callback, RecordMetadata
-from batchval.producer.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
 from batchval.producer.errors import ProducerClosedError, TransactionAbortedError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.partitioners import RoundRobin, partitioner

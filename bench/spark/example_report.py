@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "validation")]
 
 import batches  # noqa: E402
 
-from batchval.producer.builder import BatchBuilder  # noqa: E402
+from batchval.core.builder import BatchBuilder  # noqa: E402
 from batchval.types import CompressionType  # noqa: E402
 
 START_MS = 1_795_132_800_000  # 2026-11-20 00:00 UTC

@@ -41,6 +41,7 @@ PROMISED = {
     "NotABatch",
     "RecordBatch",
     "RecordColumns",
+    "RecordBatchBuilder",
     "RecordValidationStats",
     "RejectedBatch",
     "Rule",

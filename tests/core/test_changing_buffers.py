@@ -28,12 +28,12 @@ from batchval import compression
 from batchval.compression import packages
 from batchval.core import claims
 from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
+from batchval.core.builder import BatchBuilder, Given
 from batchval.core.columns import follow, resynchronise, scan_batches
 from batchval.core.fetched import walk_fetched
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.policy import TopicPolicy
-from batchval.producer.builder import BatchBuilder, Given
 from tests.support.batches import (
     CODECS,
     GZIP,

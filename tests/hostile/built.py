@@ -13,10 +13,10 @@ from array import array
 from typing import Any
 
 from batchval.core.batch import RecordBatch
+from batchval.core.builder import MAX_RECORD_OVERHEAD, BatchBuilder
 from batchval.core.claims import compute, from_tag
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
-from batchval.producer.builder import MAX_RECORD_OVERHEAD, BatchBuilder
 from batchval.producer.murmur2 import murmur2, partition_of
 from tests.hostile.operations import Values
 

@@ -20,12 +20,11 @@ def _core(*names: str) -> tuple[str, ...]:
 
 
 _MUTATED: Final = (
-    *_core(*_VALIDATION, "batch", "claims", "columns", "crc32c", "fetched", "fields", "frames", "gzip", "rows"),
+    *_core(*_VALIDATION, "batch", "builder", "claims", "columns", "crc32c", "fetched", "fields", "frames", "gzip", "rows"),
     *_core("arrow", "block", "record_columns", "short", "snappy"),
     *(f"batchval.protocol.{name}" for name in _PROTOCOL),
     "batchval.fetch.pieces",
     "batchval.perf.histogram",
-    "batchval.producer.builder",
     "batchval.producer.murmur2",
 )
 
@@ -42,16 +41,15 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "mutated_by_thread": (*_MUTATED, "batchval.proxy.lane", "batchval.ledger.credit"),
     "mutated_by_process": _MUTATED,
     "freed_or_resized": (
-        *_core("arrow", "batch", "block", "columns", "fields", "result", "rows", "validator"),
+        *_core("arrow", "batch", "block", "builder", "columns", "fields", "result", "rows", "validator"),
         "batchval.fetch.pieces",
         "batchval.perf.histogram",
-        "batchval.producer.builder",
         "batchval.protocol.frames",
         "batchval.protocol.primitives",
         "batchval.protocol.produce",
     ),
     "fast_path": ("batchval.proxy.lane", "batchval.ledger.credit", *_core("short")),
     "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
-    "builder": ("batchval.producer.builder", "batchval.producer.murmur2"),
+    "builder": ("batchval.core.builder", "batchval.producer.murmur2"),
     "histogram": ("batchval.perf.histogram",),
 }

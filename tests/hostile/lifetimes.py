@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 from batchval.core.batch import RecordBatch, batches
+from batchval.core.builder import BatchBuilder
 from batchval.core.columns import scan_batches
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.fetch.pieces import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram
 from batchval.policy import TopicPolicy
-from batchval.producer.builder import BatchBuilder
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.primitives import Reader
 from batchval.protocol.produce import ProduceRequestView

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from batchval.compression.compressors import compress
+from batchval.core import builder as producer_builder
 from batchval.core import claims
 from batchval.core.batch import RecordBatch, batches
 from batchval.core.columns import follow, resynchronise, scan_batches
@@ -35,7 +36,6 @@ from batchval.errors import BatchvalError
 from batchval.fetch.pieces import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram, stamp_many
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.producer import builder as producer_builder
 from batchval.producer.murmur2 import murmur2, partition_of
 from batchval.protocol import messages
 from batchval.protocol.addresses import addresses, rewrite_addresses

@@ -5,11 +5,12 @@
 
 ``finish`` writes the header and compresses; ``seal`` puts in who sends it, and takes the crc, at each sending that
 needs another producer id, epoch or sequence. (MemoryRecordsBuilder, DefaultRecordBatch, DefaultRecord.)
+Keys, values and headers are copied as they are appended: a buffer may change afterwards.
 """
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+    PyBUF_FORMAT, PyBUF_ND, Py_buffer, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
 )
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -20,6 +21,7 @@ from libc.string cimport memcpy
 
 from batchval.compression.compressors import compress_in_one_piece
 
+from batchval.core.arguments cimport take_buffer
 from batchval.core.bytes cimport be32, put_be16, put_be32, put_be64
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.fields cimport Record, read_record
@@ -63,7 +65,7 @@ cdef class Given:
             raise TypeError("stamps are a buffer of int64 (array('q'), numpy.int64)")
         self.count = self.stamps.len // 8
         if PyObject_CheckBuffer(values):
-            PyObject_GetBuffer(values, &self.value, PyBUF_SIMPLE)
+            take_buffer(values, &self.value)
             self.has_value = True
         else:
             self.values = tuple(values)
@@ -116,7 +118,7 @@ cdef Py_ssize_t size_of_value(value) except -1:
     cdef Py_ssize_t size
     if PyBytes_CheckExact(value):
         return PyBytes_GET_SIZE(value)
-    PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+    take_buffer(value, &view)
     size = view.len
     PyBuffer_Release(&view)
     return size
@@ -203,7 +205,7 @@ cdef class BatchBuilder:
         if value is None:
             r.value_length = -1
             return self.put(r)
-        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+        take_buffer(value, &view)
         try:
             return self.put_sized(r, view.buf, view.len)
         finally:
@@ -213,6 +215,7 @@ cdef class BatchBuilder:
         """One record; False: it does not fit, and nothing has changed.
 
         ``key`` and ``value`` are bytes-likes or None, ``headers`` pairs of str and bytes-like or None.
+        ValueError where the batch is finished.
         """
         cdef Py_buffer k, v
         cdef Record r
@@ -220,11 +223,13 @@ cdef class BatchBuilder:
         cdef tuple pairs = tuple(headers)
         cdef bytes packed = pack_headers(pairs) if pairs else b""
         if has_key:
-            PyObject_GetBuffer(key, &k, PyBUF_SIMPLE)
+            take_buffer(key, &k)
         try:
             if has_value:
-                PyObject_GetBuffer(value, &v, PyBUF_SIMPLE)
+                take_buffer(value, &v)
             try:
+                if self.packed is not None:  # perhaps by one of the buffers that were taken
+                    raise ValueError("the batch is finished")
                 if (k.len if has_key else 0) + (v.len if has_value else 0) + len(packed) + RECORD_OVERHEAD > LARGEST:
                     raise OverflowError("a record of more than 2 GiB")
                 r.timestamp = timestamp
@@ -350,8 +355,14 @@ cdef class BatchBuilder:
         put_be64(p + MAX_TIMESTAMP, self.max_timestamp)
         put_be32(p + RECORDS_COUNT, self.count)
 
-    def seal(self, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1, bint transactional=False):
-        """Says who sends it, and takes the crc; nothing is done again for the same sender. -1: not idempotent."""
+    def seal(self, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
+            bint transactional=False, bint control=False, log_append_time=None):
+        """Says who sends it, and takes the crc; nothing is done again for the same sender.
+        -1: not idempotent.
+
+        ``log_append_time``  milliseconds: the broker's clock is the timestamp of all records
+        """
+        cdef int attributes
         cdef uint8_t *p
         if self.packed is None:
             self.finish()
@@ -359,7 +370,15 @@ cdef class BatchBuilder:
                 producer_id, producer_epoch, base_sequence):
             return
         p = self.bytes_at(0)
-        put_be16(p + ATTRIBUTES, <int16_t>(self.codec | (TRANSACTIONAL_BIT if transactional else 0)))
+        attributes = self.codec
+        if transactional:
+            attributes |= TRANSACTIONAL_BIT
+        if control:
+            attributes |= CONTROL_BIT
+        if log_append_time is not None:
+            attributes |= LOG_APPEND_TIME_BIT
+            put_be64(p + MAX_TIMESTAMP, log_append_time)
+        put_be16(p + ATTRIBUTES, <int16_t>attributes)
         put_be64(p + PRODUCER_ID, producer_id)
         put_be16(p + PRODUCER_EPOCH, <int16_t>producer_epoch)
         put_be32(p + BASE_SEQUENCE, base_sequence)
@@ -367,6 +386,15 @@ cdef class BatchBuilder:
             put_be32(p + CRC, <int32_t>crc32c_of(0, p + ATTRIBUTES, self.packed_size - ATTRIBUTES))
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         self.sealed = True
+
+    def place(self, int64_t base_offset, int32_t partition_leader_epoch):
+        """Write the fields of a finished batch that its crc does not cover."""
+        cdef uint8_t *p
+        if self.packed is None:
+            raise ValueError("the batch is not finished")
+        p = self.bytes_at(0)
+        put_be64(p + BASE_OFFSET, base_offset)
+        put_be32(p + PARTITION_LEADER_EPOCH, partition_leader_epoch)
 
     def view(self):
         """The finished batch, as it is to be sent: not to be kept beyond ``recycle``."""
@@ -418,6 +446,16 @@ cdef class BatchBuilder:
         return data
 
 
+cdef bytes content_of(value):
+    """A copy of a buffer's bytes. (``bytes`` takes numbers too.)"""
+    cdef Py_buffer view
+    take_buffer(value, &view)
+    try:
+        return (<const char *>view.buf)[:view.len]
+    finally:
+        PyBuffer_Release(&view)
+
+
 cdef bytes pack_headers(tuple headers):
     """Key length, key, value length or -1, value of each."""
     cdef uint8_t number[10]
@@ -428,7 +466,7 @@ cdef bytes pack_headers(tuple headers):
         coded = PyUnicode_AsUTF8String(key)
         n = put_varint(number, len(coded)) - number
         parts += ((<const char *>number)[:n], coded)
-        content = None if value is None else bytes(value)
+        content = None if value is None else content_of(value)
         n = put_varint(number, -1 if content is None else len(content)) - number
         parts += ((<const char *>number)[:n], content or b"")
     return b"".join(parts)

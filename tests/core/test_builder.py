@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchval.core.batch import RecordBatch
+from batchval.core.builder import BATCH_OVERHEAD, BatchBuilder, Given
 from batchval.core.claims import compute, from_tag
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
-from batchval.producer.builder import BATCH_OVERHEAD, BatchBuilder, Given
 
 NOW = 1_700_000_000_000
 CODECS = range(5)
