@@ -74,12 +74,13 @@ cdef enum:
     # (batchval.core.scratch).
     NOGIL_COMPRESSED = 8192
     NOGIL_UNCOMPRESSED = 131072
+    MOST_DECOMPRESSED = 0x7FFFFFFFFFFFFFFF  # bytes: the largest limit that a caller may set
 
 cdef class CompiledPolicy:
     cdef Policy policy
     cdef object source
 
-cdef int64_t other_number(value, str name, int64_t least, int64_t most, str unit) except? -1
+cdef int64_t other_number(str name, value, int64_t least, int64_t most, str unit) except? -1
 cdef int produce_version_of(value) except -1
 cdef Py_ssize_t position_in(value, Py_ssize_t size) except -1
 cdef tuple one_each(values, str name, str of)
@@ -102,7 +103,7 @@ cdef bint is_one_claim(claims)
 
 
 cdef inline int64_t whole_number(
-        value, str name, int64_t least, int64_t most, str unit="") except? -1:
+        str name, value, int64_t least, int64_t most, str unit="") except? -1:
     """Return an argument's number: an int, and no bool. ``unit`` says what it counts, for messages.
 
     Raises ArgumentTypeError and ArgumentValueError.
@@ -110,7 +111,7 @@ cdef inline int64_t whole_number(
     cdef int64_t number = 0
     if is_small_int(value, &number) and least <= number <= most:
         return number
-    return other_number(value, name, least, most, unit)
+    return other_number(name, value, least, most, unit)
 
 
 cdef inline bint is_long(const uint8_t *p, size_t n) noexcept nogil:

@@ -36,7 +36,7 @@ _CODECS = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "
 
 # ---- numbers -------------------------------------------------------------------------------------
 
-cdef int64_t other_number(value, str name, int64_t least, int64_t most, str unit) except? -1:
+cdef int64_t other_number(str name, value, int64_t least, int64_t most, str unit) except? -1:
     """Return the number of an int of another type, such as numpy's, or say what is wrong."""
     if isinstance(value, bool) or not PyIndex_Check(value):
         raise ArgumentTypeError(
@@ -69,18 +69,18 @@ cdef str shown(value):
     return text if len(text) <= 80 else text[:80] + "..."
 
 
-def checked_number(value, str name, int64_t least, int64_t most):
+def checked_number(str name, value, int64_t least, int64_t most):
     """Return an argument's number, for callers in Python. Raises as ``whole_number`` does."""
-    return whole_number(value, name, least, most)
+    return whole_number(name, value, least, most)
 
 
 cdef int produce_version_of(value) except -1:
-    return whole_number(value, "produce_version", 0, NEWEST_PRODUCE_VERSION)
+    return whole_number("produce_version", value, 0, NEWEST_PRODUCE_VERSION)
 
 
 cdef Py_ssize_t position_in(value, Py_ssize_t size) except -1:
     """Return a position in a buffer of ``size`` bytes, its end included."""
-    cdef int64_t position = whole_number(value, "position", INT64_MIN, INT64_MAX)
+    cdef int64_t position = whole_number("position", value, INT64_MIN, INT64_MAX)
     if not 0 <= position <= size:
         raise ArgumentValueError(f"position {position} is outside the buffer of {size} bytes")
     return position
@@ -259,8 +259,8 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
                         pass
                 pair = ranges[i]
                 try:
-                    pairs[2 * i] = whole_number(pair[0], "start", INT64_MIN, INT64_MAX)
-                    pairs[2 * i + 1] = whole_number(pair[1], "length", INT64_MIN, INT64_MAX)
+                    pairs[2 * i] = whole_number("start", pair[0], INT64_MIN, INT64_MAX)
+                    pairs[2 * i + 1] = whole_number("length", pair[1], INT64_MIN, INT64_MAX)
                 except (TypeError, ValueError, IndexError, KeyError):
                     raise ArgumentTypeError(
                         f"range {i} must be a pair (start, length), not {shown(pair)}") from None

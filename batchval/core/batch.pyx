@@ -4,10 +4,10 @@ cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 
 from batchval.core.arguments cimport (
-    NOGIL_UNCOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
+    MOST_DECOMPRESSED, NOGIL_UNCOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
 )
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
@@ -218,15 +218,18 @@ cdef class RecordBatch:
     cdef int records_at
     cdef object owner
 
-    def __cinit__(self, buffer, Py_ssize_t position=0):
+    def __cinit__(self, buffer, position=0):
+        cdef Py_ssize_t start
         cdef int found
         self.held = False
         take_buffer(buffer, &self.view)
         self.held = True
         self.owner = buffer
-        if position < 0 or position > self.view.len:
+        start = whole_number("position", position, INT64_MIN, INT64_MAX)
+        if start < 0 or start > self.view.len:
             raise NotABatch(f"position {position} is outside the buffer")
-        found = next_claimed_batch(<const uint8_t *>self.view.buf + position, self.view.len - position, &self.entry)
+        found = next_claimed_batch(
+                <const uint8_t *>self.view.buf + start, self.view.len - start, &self.entry)
         if found != BATCH:
             raise NotABatch(f"no whole batch at position {position}")
         if self.entry.magic >= 2:
@@ -382,7 +385,7 @@ cdef class RecordBatch:
         """
         cdef Entry entry = self.entry
         cdef uint64_t limit = whole_number(
-                max_decompressed_bytes, "max_decompressed_bytes", 0, INT64_MAX, "bytes")
+                "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
         cdef bytes own = self.private_copy()
         if self.entry.magic >= 2:
             return self.default_records(limit, own)

@@ -4,11 +4,13 @@ from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.number cimport PyNumber_Index
 from libc.stddef cimport size_t
-from libc.stdint cimport INT64_MAX, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from typing import NamedTuple
 
-from batchval.core.arguments cimport private_bytes, take_buffer, whole_number
+from batchval.core.arguments cimport (
+    MOST_DECOMPRESSED, private_bytes, take_buffer, whole_number,
+)
 from batchval.core.frames cimport DAMAGED, Stream, open_stream
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.records cimport (
@@ -131,7 +133,7 @@ def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     cdef bint honest
     cdef int magic
     cdef uint64_t limit = whole_number(
-            max_decompressed_bytes, "max_decompressed_bytes", 0, INT64_MAX, "bytes")
+            "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
     take_buffer(batch, &view)
     magic = (<const uint8_t *>view.buf)[MAGIC] if view.len > MAGIC else 2
     PyBuffer_Release(&view)
@@ -207,7 +209,7 @@ def read(batch):
 
 
 cdef uint32_t crc_of(crc) except? 0:
-    return <uint32_t>whole_number(crc, "crc", 0, 0xFFFFFFFF)
+    return <uint32_t>whole_number("crc", crc, 0, 0xFFFFFFFF)
 
 
 def to_tag(claims, crc):

@@ -7,7 +7,7 @@ A scan reads each header and checks each CRC; it looks at no record. Its row is 
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy
 
-from batchval.core.arguments cimport take_buffer
+from batchval.core.arguments cimport position_in, take_buffer, whole_number
 from batchval.core.arrow cimport ArrowColumn, column_of, dictionary_of
 from batchval.core.block cimport ColumnBlock, Layout
 from batchval.core.bytes cimport be32, be64
@@ -458,7 +458,7 @@ cdef int scan(const uint8_t *p, size_t n, bint claimed, BatchColumns columns, si
     return found
 
 
-def scan_batches(buffer, Py_ssize_t position=0, *, bint accept_claims_header=False):
+def scan_batches(buffer, position=0, *, bint accept_claims_header=False):
     """Header and CRC of every whole batch from ``position`` on; no record is looked at.
 
     Stops at the buffer's end, at a batch that is not whole, and at bytes that are none; ``columns.end`` and
@@ -468,25 +468,25 @@ def scan_batches(buffer, Py_ssize_t position=0, *, bint accept_claims_header=Fal
     cdef Py_buffer view
     cdef BatchColumns columns = BatchColumns.__new__(BatchColumns)  # cheaper than a call
     cdef size_t end = 0
+    cdef Py_ssize_t start
     cdef int found
     cdef const uint8_t *p
     take_buffer(buffer, &view)
     try:
-        if not 0 <= position <= view.len:
-            raise BatchvalError(f"position {position} is outside the buffer of {view.len} bytes")
-        p = <const uint8_t *>view.buf + position
-        if view.len - position > NOGIL_ABOVE:
+        start = position_in(position, view.len)
+        p = <const uint8_t *>view.buf + start
+        if view.len - start > NOGIL_ABOVE:
             with nogil:
-                found = scan(p, view.len - position, accept_claims_header, columns, &end)
+                found = scan(p, view.len - start, accept_claims_header, columns, &end)
         else:
-            found = scan(p, view.len - position, accept_claims_header, columns, &end)
+            found = scan(p, view.len - start, accept_claims_header, columns, &end)
         if found < 0:
             raise MemoryError()
-        if position:
+        if start:
             for i in range(columns.count):
-                columns.runs.position[i] += position
-        columns.end = position + end
-        columns.tail = tail_of(p + end, view.len - position - end, found)
+                columns.runs.position[i] += start
+        columns.end = start + end
+        columns.tail = tail_of(p + end, view.len - start - end, found)
     finally:
         PyBuffer_Release(&view)
     return columns
@@ -539,7 +539,7 @@ cdef bint crc_is_right(Prefixes *s, uint64_t at, const Entry *b) noexcept nogil:
             b.magic >= 2)
 
 
-def resynchronise(buffer, Py_ssize_t position=0, *, bint accept_claims_header=False):
+def resynchronise(buffer, position=0, *, bint accept_claims_header=False):
     """Where the next batch starts, at or behind ``position``, as its own CRC proves; -1 where there is none.
 
     For going on behind damage: a size field that lies leaves the reader nowhere. Takes time in proportion to the
@@ -550,7 +550,8 @@ def resynchronise(buffer, Py_ssize_t position=0, *, bint accept_claims_header=Fa
     cdef Prefixes s
     cdef int most = 3 if accept_claims_header else 2
     cdef const uint8_t *p
-    cdef Py_ssize_t at, found = -1
+    cdef Py_ssize_t at = max(whole_number("position", position, INT64_MIN, INT64_MAX), 0)
+    cdef Py_ssize_t found = -1
     take_buffer(buffer, &view)
     p = <const uint8_t *>view.buf
     s.p = p
@@ -560,7 +561,6 @@ def resynchronise(buffer, Py_ssize_t position=0, *, bint accept_claims_header=Fa
     s.ieee = NULL
     try:
         with nogil:
-            at = position if position > 0 else 0
             while at + MAGIC < view.len:
                 if looks_like_a_batch(p + at, view.len - at, most, &b) and crc_is_right(&s, at, &b):
                     found = at
@@ -572,7 +572,7 @@ def resynchronise(buffer, Py_ssize_t position=0, *, bint accept_claims_header=Fa
     return found
 
 
-def follow(buffer, int64_t largest, *, bint accept_claims_header=False):
+def follow(buffer, largest, *, bint accept_claims_header=False):
     """From the header at the buffer's start along the size fields, checksums unasked: (last, next).
 
     ``last`` is the position of the last header that the one before leads to: of the same magic, its offset behind that
@@ -581,11 +581,12 @@ def follow(buffer, int64_t largest, *, bint accept_claims_header=False):
     """
     cdef Py_buffer view
     cdef int64_t last = 0, following = 0
+    cdef int64_t size = whole_number("largest", largest, INT64_MIN, INT64_MAX, "bytes")
     cdef int most = 3 if accept_claims_header else 2
     take_buffer(buffer, &view)
     try:
         with nogil:
-            follow_sizes(<const uint8_t *>view.buf, view.len, largest, most, &last, &following)
+            follow_sizes(<const uint8_t *>view.buf, view.len, size, most, &last, &following)
         return last, following
     finally:
         PyBuffer_Release(&view)

@@ -10,9 +10,9 @@ with its position. Takes no lock while it counts.
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from batchval.core.arguments cimport take_buffer
+from batchval.core.arguments cimport MOST_DECOMPRESSED, take_buffer, whole_number
 from batchval.core.bytes cimport be64, room
 from batchval.core.frames cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.frames cimport DAMAGED as STREAM_DAMAGED
@@ -303,8 +303,8 @@ cdef int count_each(const uint8_t *p, size_t n, int64_t first, bint walk, bint c
         c.at += b.size
 
 
-def walk_fetched(buffer, int64_t fetch_offset=0, str decode="records", bint check_crcs=False, *,
-        uint64_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
+def walk_fetched(buffer, fetch_offset=0, str decode="records", bint check_crcs=False, *,
+        max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     """Counts the records of whole batches at or behind ``fetch_offset``: a ``Fetched``.
 
     ``decode``: "records" reads each record, decompressed where need be, and adds up key and value bytes (null is 0);
@@ -316,6 +316,9 @@ def walk_fetched(buffer, int64_t fetch_offset=0, str decode="records", bint chec
     cdef Scratch *scratch
     cdef Counts c
     cdef bint walk = decode == "records"
+    cdef int64_t wanted = whole_number("fetch_offset", fetch_offset, INT64_MIN, INT64_MAX)
+    cdef uint64_t limit = whole_number(
+            "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
     cdef int stopped
     if not walk and decode != "headers":
         raise BatchvalError(f"decode is records or headers, not {decode!r}")
@@ -323,7 +326,7 @@ def walk_fetched(buffer, int64_t fetch_offset=0, str decode="records", bint chec
     try:
         c.records = 0
         c.bytes = 0
-        c.next_offset = fetch_offset
+        c.next_offset = wanted
         c.batches = 0
         c.wire_bytes = 0
         c.at = 0
@@ -333,8 +336,8 @@ def walk_fetched(buffer, int64_t fetch_offset=0, str decode="records", bint chec
         c.b = 0
         scratch = borrow()
         try:
-            stopped = count_all(<const uint8_t *>view.buf, view.len, fetch_offset, walk, check_crcs,
-                    max_decompressed_bytes, scratch, &c)
+            stopped = count_all(<const uint8_t *>view.buf, view.len, wanted, walk, check_crcs,
+                    limit, scratch, &c)
         finally:
             give_back(scratch)
     finally:
@@ -342,7 +345,7 @@ def walk_fetched(buffer, int64_t fetch_offset=0, str decode="records", bint chec
     if stopped == OUT_OF_MEMORY:
         raise MemoryError()
     if stopped != WHOLE:
-        raise NotABatch(f"the batch at byte {c.at} cannot be read: {said(stopped, &c, max_decompressed_bytes)}")
+        raise NotABatch(f"the batch at byte {c.at} cannot be read: {said(stopped, &c, limit)}")
     return Fetched(c.records, c.bytes, c.next_offset, c.batches, c.wire_bytes, c.at)
 
 

@@ -61,21 +61,21 @@ class RecordBatchBuilder:
         log_append_time: int | None = None,
     ) -> None:
         codec = _codec(compression)
-        self._batch = BatchBuilder(checked_number(limit, "limit", 0, _INT32), codec, _level(codec, level))
+        self._batch = BatchBuilder(checked_number("limit", limit, 0, _INT32), codec, _level(codec, level))
         self._place = (
-            checked_number(base_offset, "base_offset", 0, _INT64),
-            checked_number(partition_leader_epoch, "partition_leader_epoch", _NONE, _INT32),
+            checked_number("base_offset", base_offset, 0, _INT64),
+            checked_number("partition_leader_epoch", partition_leader_epoch, _NONE, _INT32),
         )
         self._fields = (
-            checked_number(producer_id, "producer_id", _NONE, _INT64),
-            checked_number(producer_epoch, "producer_epoch", _NONE, _INT16),
-            checked_number(base_sequence, "base_sequence", _NONE, _INT32),
+            checked_number("producer_id", producer_id, _NONE, _INT64),
+            checked_number("producer_epoch", producer_epoch, _NONE, _INT16),
+            checked_number("base_sequence", base_sequence, _NONE, _INT32),
             bool(is_transactional),
             bool(is_control_batch),
         )
         self._log_append_time = log_append_time
         if log_append_time is not None:
-            self._log_append_time = checked_number(log_append_time, "log_append_time", 0, _INT64)
+            self._log_append_time = checked_number("log_append_time", log_append_time, 0, _INT64)
         self._check_producer()
         self._built: bytes | None = None
 
@@ -99,7 +99,7 @@ class RecordBatchBuilder:
         """
         if self._built is not None:
             raise BatchvalError("the batch is built: make another RecordBatchBuilder for more records")
-        milliseconds = checked_number(timestamp, "timestamp", _NONE, _INT64)
+        milliseconds = checked_number("timestamp", timestamp, _NONE, _INT64)
         try:
             return self._batch.append(key, value, tuple(headers), milliseconds)
         except BatchvalError:

@@ -22,7 +22,7 @@ from collections import namedtuple
 
 from batchval.core cimport reasons
 from batchval.core.arguments cimport (
-    NOGIL_UNCOMPRESSED, position_in, private_bytes, take_buffer, whole_number,
+    MOST_DECOMPRESSED, NOGIL_UNCOMPRESSED, position_in, private_bytes, take_buffer, whole_number,
 )
 from batchval.core.arrow cimport ArrowColumn, views_of
 from batchval.core.block cimport ColumnBlock, Layout
@@ -192,7 +192,7 @@ cdef class RecordColumns(ColumnBlock):
             PyBuffer_Release(&view)
 
     cdef Py_ssize_t checked_row(self, row) except -1:
-        cdef int64_t i = whole_number(row, "row", INT64_MIN, INT64_MAX)
+        cdef int64_t i = whole_number("row", row, INT64_MIN, INT64_MAX)
         if i < 0:
             i += self.count
         if not 0 <= i < self.count:
@@ -591,7 +591,8 @@ def record_columns(buffer, position=0, *, bint check_crcs=True,
     cdef const uint8_t *p
     cdef Py_ssize_t start
     cdef int answer
-    limit = whole_number(max_decompressed_bytes, "max_decompressed_bytes", 0, INT64_MAX, "bytes")
+    limit = whole_number(
+            "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
     owner = private_bytes(buffer)
     take_buffer(owner, &view)
     try:

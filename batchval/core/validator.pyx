@@ -45,7 +45,7 @@ cdef str CLIENT_NAME = "CLIENT"
 # defaults of arguments that every validator has set already (LogValidator.__init__)
 cdef object ZERO = 0, DEFAULT_PRODUCE_VERSION = 9, DEFAULT_MAGIC = 2
 
-cdef int64_t MOST_DECOMPRESSED = (1 << 62) - 1
+cdef int64_t MOST_OF_A_BATCH = (1 << 62) - 1
 cdef str ONE_A_PARTITION = "a TopicPolicy, or one a partition"
 
 # how a stretch of a segment may end before its buffer does: rule, reason, code
@@ -209,7 +209,7 @@ cdef class LogValidator:
             raise ArgumentTypeError(
                 f"clock_ns must be a function that returns nanoseconds, not {clock_ns!r}")
         max_decompressed_bytes = whole_number(
-                max_decompressed_bytes, "max_decompressed_bytes", 0, MOST_DECOMPRESSED, "bytes")
+                "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_OF_A_BATCH, "bytes")
         row = kafka_versions.kafka_version(kafka_version)
         if policy is None:
             policy = TopicPolicy.from_kafka_config({}, kafka_version=kafka_version)
@@ -278,7 +278,7 @@ cdef class LogValidator:
             to_magic) except -1:
         d[0] = self.door
         if now_ms is not None:
-            d.now = whole_number(now_ms, "now_ms", INT64_MIN, INT64_MAX, "milliseconds")
+            d.now = whole_number("now_ms", now_ms, INT64_MIN, INT64_MAX, "milliseconds")
         elif self.door.profile == PRODUCE_PROFILE:
             raise ArgumentTypeError("now_ms is required (milliseconds since the epoch)")
         if origin is not CLIENT_NAME:
@@ -286,11 +286,11 @@ cdef class LogValidator:
         if produce_version is not DEFAULT_PRODUCE_VERSION:
             d.produce_version = produce_version_of(produce_version)
         if first_offset is not ZERO:
-            d.first_offset = whole_number(first_offset, "first_offset", INT64_MIN, INT64_MAX)
+            d.first_offset = whole_number("first_offset", first_offset, INT64_MIN, INT64_MAX)
         if leader_epoch is not ZERO:
-            d.leader_epoch = whole_number(leader_epoch, "leader_epoch", INT32_MIN, INT32_MAX)
+            d.leader_epoch = whole_number("leader_epoch", leader_epoch, INT32_MIN, INT32_MAX)
         if to_magic is not DEFAULT_MAGIC:
-            d.to_magic = whole_number(to_magic, "to_magic", 0, 2)
+            d.to_magic = whole_number("to_magic", to_magic, 0, 2)
         return 0
 
     def check(self, buffer, *, now_ms=None, origin="CLIENT", produce_version=9, first_offset=0,
@@ -802,7 +802,7 @@ cdef class LogValidator:
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         d.origin = origin_number(origin)
-        d.leader_epoch = whole_number(leader_epoch, "leader_epoch", INT32_MIN, INT32_MAX)
+        d.leader_epoch = whole_number("leader_epoch", leader_epoch, INT32_MIN, INT32_MAX)
         take_buffer(buffer, &view)
         try:
             clear(&result.v)
