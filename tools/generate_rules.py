@@ -1,9 +1,10 @@
-"""Writes docs/rules.md from batchval/rules.py and batchval/kafka_versions.py.
+"""Write docs/rules.md from batchval/rules.py, rule_texts.py and kafka_versions.py.
 
     python tools/generate_rules.py            rewrites the file
     python tools/generate_rules.py --check    exit code 1 if it is not up to date
 
-What a rule means is said in batchval/rules.py; here stands which class and method of Apache Kafka 4.4.0 asks it.
+Why a rule exists and what to do about a finding is in batchval/rule_texts.py; ``batchval rule``
+prints it.
 """
 
 from __future__ import annotations
@@ -18,54 +19,15 @@ TARGET = ROOT / "docs" / "rules.md"
 sys.path.insert(0, str(ROOT))
 
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
+from batchval.rule_texts import RULE_TEXTS  # noqa: E402
 from batchval.rules import Rule  # noqa: E402
-
-_BATCH_LOOP = "UnifiedLog.analyzeAndValidateRecords"
-_NEXT = "ByteBufferLogInputStream.nextBatch"
-_REQUEST = "ProduceRequest.validateRecords"
-_BATCH = "LogValidator.validateBatch"
-_RECORD = "LogValidator.validateRecord"
-_DEEP = "AbstractLegacyRecordBatch.DeepRecordsIterator"
-
-#: rule id -> class and method of Kafka 4.4.0 (kafka-clients, kafka-storage)
-KAFKA: dict[str, str] = {
-    "1": _NEXT,
-    **dict.fromkeys(("2", "3", "4"), f"{_NEXT}Size"),
-    **dict.fromkeys(("5", "6", "7", "8"), _REQUEST),
-    **dict.fromkeys(("9", "10", "11", "13"), _BATCH_LOOP),
-    "12": "AbstractLegacyRecordBatch",
-    "14": "DefaultRecordBatch.ensureValid, LegacyRecord.ensureValid",
-    "15": "CompressionType.forId",
-    "16": "UnifiedLog.append",
-    "17": "UnifiedLog.trimInvalidBytes",
-    **dict.fromkeys(("18", "19"), "LogValidator.getFirstBatchAndMaybeValidateNoMoreBatches"),
-    "20": "LogValidator (before 4.0)",
-    **dict.fromkeys(("21", "22", "23", "24", "25", "26", "27", "28"), _BATCH),
-    "29": "DefaultRecord.readFrom, DefaultRecord.readPartiallyFrom",
-    "30": _DEEP,
-    "31": "AbstractLegacyRecordBatch.DataLogInputStream.nextBatch",
-    "32": f"{_DEEP}, LogValidator.validateRecordCompression",
-    "33": _RECORD,
-    "34": "LegacyRecord.ensureValid",
-    "35": "LogValidator.validateKey",
-    "36": "LogValidator.validateTimestamp",
-    "37": "LogValidator.validateTimestamp",
-    "38": "LogValidator.processRecordErrors",
-    "39": "MemoryRecordsBuilder",
-    **dict.fromkeys(("40", "41"), "UnifiedLog.append"),
-    "42": "LeaderEpochFileCache.assign",
-    "43": "ProducerAppendInfo.checkProducerEpoch",
-    "44": "EndTransactionMarker.deserialize, ProducerAppendInfo.appendEndTxnMarker",
-    "45": "ProducerAppendInfo.checkCoordinatorEpoch",
-    "46": "ProducerAppendInfo.appendDataBatch",
-    "47": "LogSegment.append",
-}
 
 HEAD = """\
 # The rules
 
-Generated from `batchval/rules.py` and `batchval/kafka_versions.py`
+Generated from `batchval/rules.py`, `batchval/rule_texts.py` and `batchval/kafka_versions.py`
 by `python tools/generate_rules.py`; a test keeps it up to date.
+`batchval rule 14` explains a rule: why it exists, and what to do about a finding.
 
 Every refusal, every report and every finding is a member of `batchval.Rule`, by these ids and slugs: in results, on the
 command line, in JSON, as a folder name in `fixtures/golden/`. The *number* is what columns hold.
@@ -112,7 +74,7 @@ def _rows(rules: Iterable[Rule], where: str) -> Iterable[str]:
     yield "|" + "---|" * len(heads)
     for rule in rules:
         code = f"{rule.error_code.name} {int(rule.error_code)}" if rule.error_code is not None else "none"
-        cells = [str(rule.number), rule.id, f"`{rule.slug}`", *([KAFKA[rule.id]] if where else [])]
+        cells = [str(rule.number), rule.id, f"`{rule.slug}`", *([RULE_TEXTS[rule.id].kafka] if where else [])]
         cells += [code, ", ".join(sorted(rule.profiles)), rule.summary]
         yield "| " + " | ".join(cells) + " |"
 

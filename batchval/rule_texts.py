@@ -1,0 +1,727 @@
+"""Texts that explain each rule: Kafka's class and method, why the check exists, what to do.
+
+``batchval rule`` prints them, and tools/generate_rules.py takes Kafka's class and method for
+docs/rules.md from here. What a rule asks, its error code and its profiles are in batchval.rules.
+
+Kafka's methods and their effects: Apache Kafka 4.4.0, modules clients and storage.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["RULE_TEXTS", "RuleText"]
+
+
+class RuleText(NamedTuple):
+    """Explains one rule.
+
+    ``kafka``   class and method of Kafka 4.4.0 that asks; empty where Kafka does not ask
+    ``why``     what goes wrong without the check
+    ``advice``  what a person does about a finding
+    """
+
+    kafka: str
+    why: str
+    advice: str
+
+
+#: Rule.id -> its text
+# fmt: off
+RULE_TEXTS: dict[str, RuleText] = {
+    "1": RuleText(
+        kafka="ByteBufferLogInputStream.nextBatch",
+        why=(
+            "Kafka reads batches until the bytes that are left are fewer than the size field of "
+            "the next batch states. It ignores that tail and trims it before the append. No error "
+            "is returned, so the producer is not informed that records were dropped."
+        ),
+        advice=(
+            "Compare the size of the buffer with the sizes that the batches state. The sender, or "
+            "a proxy between sender and broker, cut the records field of its Produce request."
+        ),
+    ),
+    "2": RuleText(
+        kafka="ByteBufferLogInputStream.nextBatchSize",
+        why=(
+            "A batch of any magic has at least 14 bytes after its size field. A smaller number "
+            "cannot be the size of a batch, so Kafka cannot find the next batch either."
+        ),
+        advice=(
+            "Look at the bytes at this position: they are usually not the start of a batch. In a "
+            "produce request correct the encoder; in a segment treat the bytes as damage and "
+            "restore the replica."
+        ),
+    ),
+    "3": RuleText(
+        kafka="ByteBufferLogInputStream.nextBatchSize",
+        why=(
+            "Kafka adds 12 to the size field. For 2^31 - 12 and more the sum is negative, and the "
+            "buffer throws IllegalArgumentException, which is not an error of Kafka's API. The "
+            "broker answers -1 for the whole request, also for its other partitions."
+        ),
+        advice=(
+            "No client writes such a size. Look for a buffer that is sent from the wrong "
+            "position, or for an attack. Strict mode refuses it with S9."
+        ),
+    ),
+    "4": RuleText(
+        kafka="ByteBufferLogInputStream.nextBatchSize",
+        why=(
+            "The magic byte selects the format of a batch. Kafka has 0, 1 and 2; anything else is "
+            "an unknown format, or bytes that are not a batch."
+        ),
+        advice=(
+            "Check that the bytes are a batch and start at its base offset. Batches of magic 3 "
+            "carry claims: pass --accept-claims-header, or remove the claims with `batchval "
+            "claims strip`."
+        ),
+    ),
+    "5": RuleText(
+        kafka="ProduceRequest.validateRecords",
+        why=(
+            "A partition of a produce request must carry exactly one batch. An empty records "
+            "field has none."
+        ),
+        advice="Leave a partition without records out of the request.",
+    ),
+    "6": RuleText(
+        kafka="ProduceRequest.validateRecords",
+        why=(
+            "Brokers since Kafka 4.0 accept only magic 2 from producers (KIP-896, KIP-724). Magic "
+            "0 and 1 have no place for headers, producer ids and transactions."
+        ),
+        advice=(
+            "Upgrade the producer to a client that writes magic 2 (Kafka 0.11 or later; for "
+            "librdkafka api.version.request=true)."
+        ),
+    ),
+    "7": RuleText(
+        kafka="ProduceRequest.validateRecords",
+        why=(
+            "zstd came with version 7 of the Produce request (KIP-110). Consumers of earlier "
+            "versions cannot read it, so the broker does not take it from producers of earlier "
+            "versions."
+        ),
+        advice="Let the producer use Produce version 7 or later, or another codec.",
+    ),
+    "8": RuleText(
+        kafka="ProduceRequest.validateRecords",
+        why=(
+            "Since Produce version 3 a partition of a request carries exactly one batch. The "
+            "response has one base offset for each partition, so it cannot answer for two "
+            "batches."
+        ),
+        advice=(
+            "Send one batch for each partition in a request. If the bytes are a segment, use --as "
+            "log."
+        ),
+    ),
+    "9": RuleText(
+        kafka="UnifiedLog.analyzeAndValidateRecords",
+        why=(
+            "A raft leader writes its own epoch into the batches that it appends. A batch with "
+            "another epoch comes from an earlier leader."
+        ),
+        advice=(
+            "This is an error of the controller quorum, not of a producer. Check that the epoch "
+            "that is passed as leader_epoch is the leader's current one."
+        ),
+    ),
+    "10": RuleText(
+        kafka="UnifiedLog.analyzeAndValidateRecords",
+        why=(
+            "The broker assigns offsets. A client must number the records of a batch from 0; "
+            "another base offset shows that the batch was copied from a log without being "
+            "rewritten."
+        ),
+        advice=(
+            "Set the base offset to 0 before sending. It is not part of the CRC. If the batch "
+            "comes from a segment, use --as log."
+        ),
+    ),
+    "11": RuleText(
+        kafka="UnifiedLog.analyzeAndValidateRecords",
+        why=(
+            "A follower appends only batches of leader epochs that it knows. A batch with a "
+            "higher epoch was fetched across a change of leaders (KAFKA-18723). Kafka skips it "
+            "and all batches after it, without an error; the follower fetches them again."
+        ),
+        advice=(
+            "Nothing, if the partition was changing its leader. If it lasts, compare "
+            "leader-epoch-checkpoint on both brokers."
+        ),
+    ),
+    "12": RuleText(
+        kafka="AbstractLegacyRecordBatch",
+        why=(
+            "Kafka reads the fields of magic 0 and 1 without comparing the size first. If the "
+            "message ends before a field, the read throws IndexOutOfBoundsException and the "
+            "broker answers -1."
+        ),
+        advice=(
+            "Correct the encoder: the message states a size that is smaller than its own header. "
+            "Strict mode refuses it with S9."
+        ),
+    ),
+    "13": RuleText(
+        kafka="UnifiedLog.analyzeAndValidateRecords",
+        why=(
+            "max.message.bytes bounds a batch as it is stored, after compression, header "
+            "included. The default is 1,048,588 bytes. Consumers and followers reserve memory by "
+            "it."
+        ),
+        advice=(
+            "Lower batch.size or max.request.size of the producer, compress, or raise "
+            "max.message.bytes of the topic together with the fetch sizes of its consumers."
+        ),
+    ),
+    "14": RuleText(
+        kafka="DefaultRecordBatch.ensureValid, LegacyRecord.ensureValid",
+        why=(
+            "The CRC covers everything from the attributes to the end of the batch (magic 2: "
+            "CRC-32C; magic 0 and 1: CRC-32). If it differs, a byte changed after the producer "
+            "computed it: in memory, on the network, on a disk. Consumers with check.crcs stop at "
+            "such a batch."
+        ),
+        advice=(
+            "In a segment: compare the batch with the replicas and restore this one from a "
+            "healthy broker; check the disk and the memory of the host. In a request: look for a "
+            "proxy or encoder that changes bytes without computing the CRC again."
+        ),
+    ),
+    "15": RuleText(
+        kafka="CompressionType.forId",
+        why=(
+            "Bits 0 to 2 of the attributes name the codec: none, gzip, snappy, lz4, zstd. The ids "
+            "5, 6 and 7 are not defined. Kafka throws IllegalArgumentException and answers -1, "
+            "which a producer retries until its delivery timeout."
+        ),
+        advice=(
+            "Correct the attributes that the encoder writes. Strict mode refuses it with S6, a "
+            "code that producers do not retry."
+        ),
+    ),
+    "16": RuleText(
+        kafka="UnifiedLog.append",
+        why=(
+            "A follower stores batches at the offsets that the leader assigned. They must "
+            "increase, or reads by offset would find the wrong batch."
+        ),
+        advice=(
+            "Compare the leader's segment at these offsets: run `batchval check` on both replicas "
+            "and look for L2."
+        ),
+    ),
+    "17": RuleText(
+        kafka="UnifiedLog.trimInvalidBytes",
+        why=(
+            "Kafka refuses an append whose count of valid bytes is negative. No input can cause "
+            "it; the rule exists so that the list of Kafka's checks is complete."
+        ),
+        advice="Report the input as an error of batchval.",
+    ),
+    "18": RuleText(
+        kafka="LogValidator.getFirstBatchAndMaybeValidateNoMoreBatches",
+        why="LogValidator works on the first batch. It cannot decide about an empty buffer.",
+        advice="Do not append an empty buffer. For a produce request, rule 5 answers first.",
+    ),
+    "19": RuleText(
+        kafka="LogValidator.getFirstBatchAndMaybeValidateNoMoreBatches",
+        why=(
+            "A batch of magic 2, and a compressed one, is stored as one unit with one header. "
+            "LogValidator assigns offsets for one such batch only."
+        ),
+        advice="Append one batch at a time, as a coordinator does.",
+    ),
+    "20": RuleText(
+        kafka="LogValidator (before 4.0)",
+        why=(
+            "Before inter-broker protocol 2.1 a follower could not read zstd, so a leader did not "
+            "store it. Kafka 4 has no such protocol any more."
+        ),
+        advice=(
+            "Nothing for supported versions. On an old cluster raise "
+            "inter.broker.protocol.version, or choose another codec."
+        ),
+    ),
+    "21": RuleText(
+        kafka="LogValidator.validateBatch",
+        why=(
+            "All batches of one append must have one format, because the path (in place, or "
+            "converted) is chosen by the first one."
+        ),
+        advice="Send batches of one magic only.",
+    ),
+    "22": RuleText(
+        kafka="LogValidator.validateBatch",
+        why=(
+            "The offsets of a batch run from its base offset to base offset plus last offset "
+            "delta. A range of no offsets, or one that overflows 64 bits, cannot hold a record."
+        ),
+        advice="Correct last_offset_delta in the encoder: it is the number of records minus 1.",
+    ),
+    "23": RuleText(
+        kafka="LogValidator.validateBatch",
+        why=(
+            "A client's batch must hold at least one record. Empty batches exist only in logs, "
+            "where the cleaner keeps them for a producer's last sequence."
+        ),
+        advice=(
+            "Do not send empty batches. If the batch comes from a compacted segment, use --as "
+            "log."
+        ),
+    ),
+    "24": RuleText(
+        kafka="LogValidator.validateBatch",
+        why=(
+            "A producer numbers its records without gaps, so the number of records is last offset "
+            "delta plus 1. If both differ, one of them is wrong, and the offsets that the broker "
+            "assigns would be wrong too."
+        ),
+        advice=(
+            "Correct records_count or last_offset_delta in the encoder. If the batch comes from a "
+            "compacted segment, use --as log."
+        ),
+    ),
+    "25": RuleText(
+        kafka="LogValidator.validateBatch",
+        why=(
+            "Control batches hold the markers that end transactions. Only the broker writes them; "
+            "a client could end the transaction of another one with them."
+        ),
+        advice=(
+            "Clear bit 5 of the attributes. A mirror must not copy control batches: the target "
+            "cluster writes its own."
+        ),
+    ),
+    "26": RuleText(
+        kafka="LogValidator.validateBatch",
+        why=(
+            "A batch with a producer id belongs to an idempotent producer, and its base sequence "
+            "is how the broker finds duplicates. Without a sequence it could be stored twice."
+        ),
+        advice=(
+            "Set the base sequence, or write producer id -1 for a producer that is not "
+            "idempotent."
+        ),
+    ),
+    "27": RuleText(
+        kafka="LogValidator.validateBatch",
+        why=(
+            "Magic 0 and 1 have no transactional bit, so a topic that stores them cannot hold a "
+            "batch of a transaction."
+        ),
+        advice=(
+            "Set the topic's message format to 2, or turn transactions off. Brokers since 4.0 "
+            "always store magic 2."
+        ),
+    ),
+    "28": RuleText(
+        kafka="LogValidator.validateBatch",
+        why=(
+            "Magic 0 and 1 have no producer id, so the broker could not recognise duplicates "
+            "later."
+        ),
+        advice=(
+            "Set the topic's message format to 2, or turn idempotence off. Brokers since 4.0 "
+            "always store magic 2."
+        ),
+    ),
+    "29": RuleText(
+        kafka="DefaultRecord.readFrom, DefaultRecord.readPartiallyFrom",
+        why=(
+            "The broker walks over all records before it stores a batch of a client. A length "
+            "that leaves the batch, a varint that is too long, a header count that is too large, "
+            "or a number of records that differs from the header's would make consumers fail "
+            "later. A varint that does not fit can be answered with -1."
+        ),
+        advice=(
+            "Decode the batch with `batchval dump --records` to see the first record that fails, "
+            "and correct the encoder. In a segment restore the replica from a healthy broker."
+        ),
+    ),
+    "30": RuleText(
+        kafka="AbstractLegacyRecordBatch.DeepRecordsIterator",
+        why=(
+            "A compressed message of magic 0 or 1 wraps a message set. Kafka reads all of it to "
+            "assign offsets: a wrapper without a value, without an inner message, of another "
+            "magic, or with zstd cannot be read."
+        ),
+        advice="Correct the encoder, or upgrade the producer to a client that writes magic 2.",
+    ),
+    "31": RuleText(
+        kafka="AbstractLegacyRecordBatch.DataLogInputStream.nextBatch",
+        why=(
+            "The messages within a compressed message of magic 0 or 1 have size fields of their "
+            "own. A message has at least 14 bytes after it."
+        ),
+        advice=(
+            "Correct the encoder, or upgrade the producer to a client that writes magic 2. In a "
+            "segment restore the replica from a healthy broker."
+        ),
+    ),
+    "32": RuleText(
+        kafka=(
+            "AbstractLegacyRecordBatch.DeepRecordsIterator, "
+            "LogValidator.validateRecordCompression"
+        ),
+        why=(
+            "A compressed message of magic 0 or 1 must not hold another compressed message. "
+            "Consumers open one level only."
+        ),
+        advice="Compress once: the inner messages need codec 0 in their attributes.",
+    ),
+    "33": RuleText(
+        kafka="LogValidator.validateRecord",
+        why=(
+            "All messages in a wrapper have the wrapper's format. A mixture would give records "
+            "without timestamps among records with them."
+        ),
+        advice="Write inner messages with the magic of the wrapper.",
+    ),
+    "34": RuleText(
+        kafka="LegacyRecord.ensureValid",
+        why=(
+            "Each inner message of magic 0 and 1 has a CRC of its own. If it differs, bytes "
+            "changed before the wrapper was compressed, and the wrapper's own CRC cannot show it."
+        ),
+        advice=(
+            "Look at the producer's memory and its encoder. In a segment compare the replicas: "
+            "all of them hold what the producer sent."
+        ),
+    ),
+    "35": RuleText(
+        kafka="LogValidator.validateKey",
+        why=(
+            "A compacted topic keeps the last record of every key. A record without a key could "
+            "never be removed, and the log cleaner would fail."
+        ),
+        advice="Set a key on every record of this topic, or take compact out of cleanup.policy.",
+    ),
+    "36": RuleText(
+        kafka="LogValidator.validateTimestamp",
+        why=(
+            "Retention and lookups by time use the timestamp of a record. "
+            "message.timestamp.before.max.ms and message.timestamp.after.max.ms bound how far it "
+            "may be from the broker's clock. Since Kafka 4.0 the default for the future is one "
+            "hour (KIP-1030)."
+        ),
+        advice=(
+            "Check the producer's clock and the unit of its timestamps (milliseconds since 1970). "
+            "For imports of old data raise message.timestamp.before.max.ms. With batchval, --now "
+            "sets the clock."
+        ),
+    ),
+    "37": RuleText(
+        kafka="LogValidator.validateTimestamp",
+        why=(
+            "LogAppendTime means that the broker set the timestamp. Only the broker may set this "
+            "bit."
+        ),
+        advice="Clear bit 3 of the attributes. If the batch comes from a segment, use --as log.",
+    ),
+    "38": RuleText(
+        kafka="LogValidator.processRecordErrors",
+        why=(
+            "Kafka collects the refusals of single records and answers once for the batch "
+            "(KIP-467). The batch broke more than one of the rules 32, 33 and 35 to 37. The code "
+            "is INVALID_TIMESTAMP if a timestamp is among them."
+        ),
+        advice=(
+            "Read record_errors of the result (the response of Produce version 8 has them too) "
+            "and correct the records that it lists."
+        ),
+    ),
+    "39": RuleText(
+        kafka="MemoryRecordsBuilder",
+        why=(
+            "The broker must rebuild the batch to change its codec or format. Its builder has "
+            "limits that the checks before it do not have: no negative timestamps except -1, no "
+            "headers or zstd for magic 0 and 1. It throws, and the broker answers -1."
+        ),
+        advice=(
+            "Let the producer use the topic's compression.type, so that nothing is rebuilt, or "
+            "correct the timestamps. Strict mode refuses it with an extra that names the cause."
+        ),
+    ),
+    "40": RuleText(
+        kafka="UnifiedLog.append",
+        why=(
+            "Recompression can make a batch larger. Kafka compares the size with "
+            "max.message.bytes again before it writes."
+        ),
+        advice=(
+            "Let the producer use the topic's compression.type, set the topic to "
+            "compression.type=producer, or raise max.message.bytes."
+        ),
+    ),
+    "41": RuleText(
+        kafka="UnifiedLog.append",
+        why=(
+            "A follower or raft leader appends at the end of its log. An offset below the end "
+            "would overwrite history."
+        ),
+        advice=(
+            "Compare the ends of both logs. A follower truncates to the leader's epoch before it "
+            "fetches again."
+        ),
+    ),
+    "42": RuleText(
+        kafka="LeaderEpochFileCache.assign",
+        why=(
+            "The broker records at which offset every leader epoch began. Negative epochs and "
+            "offsets cannot be recorded."
+        ),
+        advice=(
+            "Check the leader epoch or the first offset that is passed. In a replicated batch the "
+            "leader wrote a damaged header."
+        ),
+    ),
+    "43": RuleText(
+        kafka="ProducerAppendInfo.checkProducerEpoch",
+        why=(
+            "The epoch of a producer id increases when the producer is replaced, and fences the "
+            "earlier one. A batch with a lower epoch comes from an instance that must not write "
+            "any more."
+        ),
+        advice=(
+            "Stop the earlier instance, or give each instance its own transactional.id. In an "
+            "encoder write the epoch from the InitProducerId response."
+        ),
+    ),
+    "44": RuleText(
+        kafka="EndTransactionMarker.deserialize, ProducerAppendInfo.appendEndTxnMarker",
+        why=(
+            "The first record of a control batch with a producer id decides whether a transaction "
+            "was committed or aborted. If it cannot be read, readers with read_committed cannot "
+            "go on."
+        ),
+        advice=(
+            "Only transaction coordinators write markers. Check who appended the batch; in a log "
+            "compare the replicas."
+        ),
+    ),
+    "45": RuleText(
+        kafka="ProducerAppendInfo.checkCoordinatorEpoch",
+        why=(
+            "A marker carries the epoch of the transaction coordinator, so that an earlier "
+            "coordinator cannot end transactions. Below -1 it is not an epoch."
+        ),
+        advice="This is an error of the coordinator, or a marker that was not written by one.",
+    ),
+    "46": RuleText(
+        kafka="ProducerAppendInfo.appendDataBatch",
+        why=(
+            "While the transaction of a producer is open, all its batches must belong to it. A "
+            "batch outside it would be visible before the transaction is decided."
+        ),
+        advice=(
+            "Commit or abort the transaction before sending a batch without the transactional "
+            "bit."
+        ),
+    ),
+    "47": RuleText(
+        kafka="LogSegment.append",
+        why=(
+            "A segment stores offsets relative to its base offset as 32-bit integers. Offsets "
+            "below the base, or more than 2^31 - 1 above it, do not fit its index."
+        ),
+        advice=(
+            "Check last_offset_delta and the first offset that is passed. The broker starts a new "
+            "segment before offsets grow too far."
+        ),
+    ),
+    "S1": RuleText(
+        kafka="",
+        why=(
+            "Bits 7 to 15 of the attributes have no meaning yet, and bit 6 (delete horizon) "
+            "belongs to the log cleaner. Kafka stores what a client sets there. A later version "
+            "can give such a bit a meaning that these records do not have, and the cleaner reads "
+            "bit 6 as its own."
+        ),
+        advice=(
+            "Clear the bits in the encoder. To only observe, set this extra to report (--extra "
+            "S1=report)."
+        ),
+    ),
+    "S2": RuleText(
+        kafka="",
+        why=(
+            "Kafka drops bytes after the last whole batch and reports success. The producer "
+            "believes that these records are stored: data is lost without an error."
+        ),
+        advice=(
+            "Look for a sender or proxy that cuts requests or miscounts their size. To only "
+            "observe, set this extra to report."
+        ),
+    ),
+    "S3": RuleText(
+        kafka="",
+        why=(
+            "Consumers, mirrors and indexes count on offsets that follow one another. Kafka "
+            "stores an uncompressed batch with any deltas, so records can share an offset or lie "
+            "outside the range in the header. In a compressed batch Kafka answers -1."
+        ),
+        advice=(
+            "Number offset deltas from 0 in the encoder. At rest the cleaner leaves gaps, so "
+            "there deltas must only ascend."
+        ),
+    ),
+    "S4": RuleText(
+        kafka="",
+        why=(
+            "In a compressed batch Kafka's fast parser reads the length of a record and does not "
+            "use it. Clients that trust the length (librdkafka, Go clients) then read the next "
+            "record from the wrong place."
+        ),
+        advice=(
+            "Write the real length of each record. Records that are already stored can be read by "
+            "clients that ignore the length, such as Kafka's own."
+        ),
+    ),
+    "S5": RuleText(
+        kafka="",
+        why=(
+            "Kafka reads every negative length as null, ignores attributes of records, and does "
+            "not decode header keys. Other clients refuse such records, and one of them blocks "
+            "their consumers."
+        ),
+        advice="Write -1 for null, 0 for the attributes of a record, and UTF-8 for header keys.",
+    ),
+    "S6": RuleText(
+        kafka="",
+        why=(
+            "The ids 5, 6 and 7 are not codecs. Kafka answers -1 (rule 15), which producers retry "
+            "until their delivery timeout. This extra answers with a code that producers do not "
+            "retry."
+        ),
+        advice="Correct bits 0 to 2 of the attributes.",
+    ),
+    "S7": RuleText(
+        kafka="",
+        why=(
+            "Kafka reads only as much of a stream as the records need. It does not see damage "
+            "after that, frames that it skips, or bytes after the end; other decoders do, and "
+            "consumers then stop at this offset. For other damage Kafka answers -1, which "
+            "producers retry."
+        ),
+        advice=(
+            "Check that the codec in the attributes is the codec of the payload, and that the "
+            "compressor finished its stream. In a segment restore the replica from a healthy "
+            "broker."
+        ),
+    ),
+    "S8": RuleText(
+        kafka="",
+        why=(
+            "A few kB can decompress to gigabytes. Kafka bounds one record, not the batch, and "
+            "not by default, so such a batch fills the memory of brokers and consumers."
+        ),
+        advice=(
+            "If the batch is legitimate raise --max-decompressed-bytes (max_decompressed_bytes). "
+            "If not, find its sender. This extra always refuses: what was not decompressed cannot "
+            "be accepted."
+        ),
+    ),
+    "S9": RuleText(
+        kafka="",
+        why=(
+            "Kafka answers -1 where a class throws an exception that its API does not know. "
+            "Producers retry -1 until their delivery timeout, and the cause is only in the "
+            "broker's log. This extra refuses at once and names the cause in its reason."
+        ),
+        advice="Read the reason, and look at the rule that kafka mode reports (--mode kafka).",
+    ),
+    "S10": RuleText(
+        kafka="",
+        why=(
+            "A negative timestamp except -1 (unknown) is not a time. Kafka stores it where it "
+            "does not rebuild the batch, and answers -1 where it does (rule 39). Retention and "
+            "lookups by time treat it as very old."
+        ),
+        advice="Write milliseconds since 1970, or -1. Look for a timestamp that overflowed.",
+    ),
+    "L1": RuleText(
+        kafka="",
+        why=(
+            "The segment ends in the middle of a batch, or with zeros. A broker that stops "
+            "cleanly leaves neither. After a crash Kafka's recovery truncates the log here; the "
+            "active segment of a running broker shows it for a moment, and segments with "
+            "preallocate=true end with zeros."
+        ),
+        advice=(
+            "Nothing for the active segment of a running broker, or for a preallocated one. "
+            "Otherwise look for a full disk, a crash or an incomplete copy, and compare the size "
+            "with the replicas."
+        ),
+    ),
+    "L2": RuleText(
+        kafka="",
+        why=(
+            "Offsets of a log increase from batch to batch. If they go back, one offset names two "
+            "records, and reads by offset find the first one only."
+        ),
+        advice=(
+            "Compare with the other replicas. Look for files of two partitions in one folder, a "
+            "restored backup, or a copy that was appended twice."
+        ),
+    ),
+    "L3": RuleText(
+        kafka="",
+        why=(
+            "Without compaction every offset is in the log once. A gap means that records were "
+            "lost, or that the topic is compacted (or was)."
+        ),
+        advice=(
+            "If the topic is or was compacted pass --cleanup-policy compact. Otherwise compare "
+            "with the other replicas and look for a segment that is missing."
+        ),
+    ),
+    "L4": RuleText(
+        kafka="",
+        why=(
+            "Leader epochs never decrease along a log. If they do, two leaders wrote into the "
+            "same range, and followers truncate at the wrong offset."
+        ),
+        advice=(
+            "Compare leader-epoch-checkpoint and this range on all replicas. Look for an unclean "
+            "leader election at this time."
+        ),
+    ),
+    "L5": RuleText(
+        kafka="",
+        why=(
+            "The sequences of an idempotent producer are consecutive in a partition. A gap means "
+            "that a batch is missing, unless the cleaner or retention removed it."
+        ),
+        advice=(
+            "If the topic is or was compacted pass --cleanup-policy compact. Otherwise look for "
+            "damage (L1, 14) before this position, and compare with the other replicas."
+        ),
+    ),
+    "L6": RuleText(
+        kafka="",
+        why=(
+            "A broker starts to read at the position that the index names. A wrong entry makes it "
+            "read from the middle of a batch, or miss records."
+        ),
+        advice=(
+            "The log itself is whole. Stop the broker, delete the .index file and start it: Kafka "
+            "builds the index again from the log."
+        ),
+    ),
+    "L7": RuleText(
+        kafka="",
+        why=(
+            "Claims in a header of magic 3 spare a broker the decompression, so they must be true "
+            "of the records. This one is not: the sender computed it wrongly, or lies."
+        ),
+        advice=(
+            "Run `batchval claims show` to see what would be true, and write the batch again with "
+            "`batchval claims strip` and `batchval claims attach`. Do not trust the claims of "
+            "this sender."
+        ),
+    ),
+}
+# fmt: on
