@@ -28,6 +28,7 @@ from batchval.policy import TopicPolicy
 from batchval.report.words import plural
 from batchval.rules import Rule, by_number
 from batchval.segment.folders import CHECKPOINT, SEGMENT_NAME, cleaned_partitions, read_small, walk
+from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentFile, Stretch, index_entries
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -260,6 +261,9 @@ def check_file(
                 if state is not None:
                     state.continuity.damaged()
                 rule, reason = damage_reason(part, segment.size)
+                if part.position == 0 and part.size >= segment.size:
+                    known = foreign_reason(file, bytes(segment.read(0, START_SIZE)))
+                    reason = known or f"the file holds no record batch: {reason}"
                 yield _counted(FileFinding(file, part.position, None, rule, reason), summary)
                 progress(part.size)
                 continue
