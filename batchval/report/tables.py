@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 from io import StringIO
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +18,7 @@ from batchval.report.words import printable
 __all__ = ["findings_table", "plain_table", "render"]
 
 _UNFOLDED = 100_000  # columns: a file has no width, and lines that are not folded can be searched
-_NARROW = 120  # below this a rule's slug gives way to the reason
+_NARROW = 120  # below this a finding takes two lines: its rule, then its reason
 
 
 def _terminal_width() -> int | None:
@@ -42,44 +43,50 @@ def plain_table(*, header: bool = True) -> Table:
 
 
 def findings_table(findings: Iterable[Any]) -> str:
-    """File, position, offset, rule and reason of each; in a narrow window the file stands on a line of its own."""
+    """Return a table of file, position, offset, rule and reason.
+
+    In a window of less than 120 columns the file is a line before its findings, and the reason
+    follows the rule on the next line. Ends a line.
+    """
     width = _terminal_width()
-    narrow = width is not None and width < _NARROW
+    return _narrow_table(findings) if width is not None and width < _NARROW else _wide_table(findings)
+
+
+def _wide_table(findings: Iterable[Any]) -> str:
     table = plain_table()
-    if not narrow:
-        table.add_column("file", overflow="fold")
-    least = (10, 8, 5) if narrow else (8, 6, 4)  # the tables of several files stand below each other
-    table.add_column("position", justify="right", no_wrap=True, min_width=least[0])
-    table.add_column("offset", justify="right", no_wrap=True, min_width=least[1])
-    table.add_column("rule", no_wrap=True, min_width=least[2])
+    table.add_column("file", overflow="fold")
+    table.add_column("position", justify="right", no_wrap=True, min_width=8)
+    table.add_column("offset", justify="right", no_wrap=True, min_width=6)
+    table.add_column("rule", no_wrap=True, min_width=4)
     table.add_column("reason", overflow="fold")
-    parts: list[str] = []
-    last = None
     for finding in findings:
-        rule = finding.rule.id if narrow else str(finding.rule)
-        row = [
-            f"{finding.position}",
-            "" if finding.offset is None else f"{finding.offset}",
-            rule + (" (report)" if finding.reported else ""),
-            printable(finding.reason),
-        ]
-        if narrow and finding.file != last:
-            if last is not None:
-                parts.append(render(table))
-                table = _like(table)
-            parts.append(printable(finding.file) + "\n")
-            last = finding.file
-        if not narrow:
-            row.insert(0, printable(finding.file))
-        table.add_row(*map(Text, row), style="yellow" if finding.reported else None)
-    return "".join([*parts, render(table)])
+        cells = (printable(finding.file), *_place(finding), _rule(finding), printable(finding.reason))
+        table.add_row(*map(Text, cells), style=_style(finding))
+    return render(table)
 
 
-def _like(table: Table) -> Table:
-    """An empty table of the same columns, without their heads."""
-    copy = plain_table(header=False)
-    for column in table.columns:
-        copy.add_column(
-            justify=column.justify, no_wrap=column.no_wrap, overflow=column.overflow, min_width=column.min_width
-        )
-    return copy
+def _narrow_table(findings: Iterable[Any]) -> str:
+    parts: list[str] = []
+    for number, (file, group) in enumerate(groupby(findings, key=lambda finding: finding.file)):
+        table = plain_table(header=not number)
+        # the tables of several files have the same columns
+        table.add_column("position", justify="right", no_wrap=True, min_width=10)
+        table.add_column("offset", justify="right", no_wrap=True, min_width=8)
+        table.add_column("rule and reason", overflow="fold")
+        for finding in group:
+            what = Text.assemble((_rule(finding), "bold"), "\n", printable(finding.reason))
+            table.add_row(*map(Text, _place(finding)), what, style=_style(finding))
+        parts += [printable(file) + "\n", render(table)]
+    return "".join(parts)
+
+
+def _place(finding: Any) -> tuple[str, str]:
+    return f"{finding.position}", "" if finding.offset is None else f"{finding.offset}"
+
+
+def _rule(finding: Any) -> str:
+    return str(finding.rule) + (" (report)" if finding.reported else "")
+
+
+def _style(finding: Any) -> str | None:
+    return "yellow" if finding.reported else None
