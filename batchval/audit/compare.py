@@ -13,7 +13,6 @@ Lag is by how much a partition's highest timestamp in the copy is below that in 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -75,13 +74,13 @@ class Comparison:
     def differs(self) -> bool:
         return any(pair.differs for pair in self.topics.values())
 
-    def json_lines(self) -> Iterator[str]:
-        """One a difference, one a topic, at the end the sums."""
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a dict for each difference, one for each topic, and at the end the sums."""
         for found in self.differences:
-            yield json.dumps({"type": "difference"} | found._asdict() | {"hour": _iso(found.hour)})
+            yield {"type": "difference"} | found._asdict() | {"hour": _iso(found.hour)}
         for topic, pair in self.topics.items():
-            yield json.dumps({"type": "topic", "topic": topic} | vars(pair))
-        yield json.dumps({"type": "summary", "topics": len(self.topics), "differs": self.differs} | self._sums())
+            yield {"type": "topic", "topic": topic} | vars(pair)
+        yield {"type": "summary", "topics": len(self.topics), "differs": self.differs} | self._sums()
 
     def _sums(self) -> dict[str, int]:
         names = ("first", "second", "lost", "behind", "duplicated", "moved")

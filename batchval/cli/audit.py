@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
@@ -12,16 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from batchval.cli import FINDINGS, INTERNAL, UNREADABLE
+from batchval.cli.commands import Command
+from batchval.cli.exit_codes import FINDINGS, INTERNAL, UNREADABLE, USAGE
 from batchval.cli.options import (
     SIZE,
     accept_claims_option,
     cleanup_policy_option,
+    explained_by,
     finding_columns,
     json_option,
     kafka_version_option,
     mode_option,
 )
+from batchval.cli.output import print_json
 from batchval.cli.progress import progress
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import KafkaVersionName
@@ -40,7 +41,16 @@ if TYPE_CHECKING:
 _SHOWN = 200  # findings in the table, files that could not be read; --json and errors/ have all
 
 
-@click.command("audit", short_help="Judge whole folders of segments, with Spark or many processes.")
+@click.command(
+    "audit",
+    cls=Command,
+    examples=(
+        "batchval audit --engine local --out monday /var/lib/kafka/data",
+        "batchval audit --since monday --out tuesday --report tuesday.html /var/lib/kafka/data",
+        "batchval audit --compare source mirror",
+        "batchval audit --plan 10PB/day --assume cores=32",
+    ),
+)
 @click.argument("paths", nargs=-1, metavar="PATH…")
 @click.option("--out", metavar="DIR", help="Folder or URI for batches/ errors/ summary/ segments/, in Parquet.")
 @click.option(
@@ -109,28 +119,29 @@ def command(
     Exit code 1 if something was found that --fail-on names, 3 if something could not be read, 0 if all is clean.
     """
     if sum((bool(paths), compare is not None, rate is not None)) != 1:
-        raise click.UsageError("give either PATH… to audit, or --compare A B, or --plan RATE")
+        raise click.UsageError("expected one of PATH…, --compare A B and --plan RATE")
     if "" in (*paths, *(compare or ()), out, since, rate):
-        raise click.UsageError("an empty word is no path (a variable that is not set?)")
+        raise click.UsageError("a path is empty: expected a folder or URI (is a variable not set?)")
     if not paths and (out, since, report) != (None, None, None):
-        raise click.UsageError("--out, --since and --report go with PATH…")
+        raise click.UsageError("--out, --since and --report need PATH…")
     if assume and rate is None:
-        raise click.UsageError("--assume goes with --plan")
+        raise click.UsageError("--assume needs --plan RATE")
     names = tuple(name for word in topics for name in word.split(",") if name)
     if topics and not names:
-        raise click.UsageError("--topics names none")
+        raise click.UsageError(f"invalid --topics {','.join(topics)!r}: expected names or patterns (orders-*)")
     settings = _pairs(conf, "--conf")
     if engine == "local" and (master is not None or conf):
-        raise click.UsageError(f"{'--conf' if master is None else '--master'} goes with --engine spark")
+        raise click.UsageError(f"{'--conf' if master is None else '--master'} needs --engine spark")
     if engine == "spark" and processes is not None:
-        raise click.UsageError("--processes goes with --engine local")
+        raise click.UsageError("--processes needs --engine local")
     if report is not None:
         _can_be_written(report)
     failing = _failing(fail_on)
     try:
         from batchval.audit.rows import Options
     except ImportError as error:
-        raise click.UsageError(str(error)) from None
+        _say(str(error))
+        return USAGE
     if compare is not None:
         return _compare(compare, as_json, bool(failing))
     options = Options(
@@ -177,7 +188,7 @@ def _audit(
     facts = of_tables(found.tables, _SHOWN)
     if as_json:
         for line in _json_lines(found, used, out):
-            click.echo(json.dumps(line))
+            print_json(line)
     else:
         _show(found, facts)
     for lost in found.unreadable[:_SHOWN]:
@@ -227,11 +238,11 @@ def _failing(words: Sequence[str]) -> frozenset[Rule]:
     for word in [name for text in words or ("any",) for name in text.split(",")]:
         if word == "none":
             if len(words) > 1 or "," in words[0]:
-                raise click.UsageError("--fail-on none goes with nothing else")
+                raise click.UsageError("--fail-on none cannot be combined with other values")
             return frozenset()
         named = [rule for rule in Rule if word == "any" or word.lower() in (rule.id.lower(), rule.slug)]
         if not named:
-            raise click.UsageError(f"--fail-on takes any, none or a rule such as 14, crc-mismatch or L3, not {word!r}")
+            raise click.UsageError(f"invalid --fail-on {word!r}: expected any, none or a rule (14, crc-mismatch)")
         found.update(named)
     return frozenset(found)
 
@@ -241,7 +252,7 @@ def _pairs(words: Iterable[str], option: str) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
-            raise click.UsageError(f"{option} takes KEY=VALUE, not {word!r}")
+            raise click.UsageError(f"invalid {option} {word!r}: expected KEY=VALUE")
         pairs[key.strip()] = value.strip()
     return pairs
 
@@ -310,6 +321,7 @@ def _show(found: Audit, facts: Any) -> None:
         click.echo(findings_table(found.findings[:_SHOWN]), nl=False)
     if len(found.findings) > _SHOWN:
         click.echo(f"… and {len(found.findings) - _SHOWN:,} more (--json and errors/ have all)")
+    click.echo(explained_by(found.findings), nl=False)
     click.echo(terminal_summary(facts), nl=False)
     if found.skipped:
         click.echo(f"{found.skipped:,} of {found.segments:,} segments were not read: nothing was written to them since")
@@ -353,14 +365,16 @@ def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
             _say(f"{shown(folder)}: made with --since, so it counts what was new then alone, and the rest looks lost")
     answer = compare(first, second)
     if as_json:
-        for line in answer.json_lines():
-            click.echo(line)
+        for row in answer.rows():
+            print_json(row)
     else:
         click.echo(answer.table(), nl=False)
     return FINDINGS if answer.differs and fails else 0
 
 
 def _plan(rate: str, engine: str, options: Options, assumed: dict[str, str], as_json: bool) -> int:
+    import dataclasses
+
     from batchval.audit.plan import Assumptions, parse_rate, plan
 
     kinds = {one.name: str(one.type) for one in dataclasses.fields(Assumptions)}
@@ -371,11 +385,14 @@ def _plan(rate: str, engine: str, options: Options, assumed: dict[str, str], as_
     numbers: dict[str, Any] = {}
     for key, value in assumed.items():
         if key not in settable:
-            raise click.UsageError(f"--assume: {key!r} is not one of {', '.join(settable)}")
+            raise click.UsageError(f"invalid --assume {key!r}: expected one of {', '.join(settable)}")
         try:
             numbers[key] = int(value) if kinds[key] == "int" else float(value)
         except ValueError:
-            raise click.UsageError(f"--assume {key}={value}: not a number") from None
+            raise click.UsageError(f"invalid --assume {key}={value}: expected a number") from None
     answer = plan(parse_rate(rate), Assumptions(**told, **numbers))
-    click.echo(json.dumps(answer.json()) if as_json else answer.text(), nl=as_json)
+    if as_json:
+        print_json({"type": "plan", **answer.json()})
+    else:
+        click.echo(answer.text(), nl=False)
     return 0

@@ -1,22 +1,24 @@
-"""Options and columns that several commands share."""
+"""Options and columns that several commands share.
+
+Nothing here imports the engine: the help of a command and shell completion need its options only.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
-from batchval.policy import TopicPolicy
 
 __all__ = [
     "SIZE",
     "accept_claims_option",
     "cleanup_policy_option",
+    "explained_by",
     "finding_columns",
     "json_option",
     "kafka_version_option",
@@ -28,6 +30,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from batchval.audit.reduce import Finding
+    from batchval.policy import TopicPolicy
     from batchval.segment.check import FileFinding
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,7 +48,7 @@ class _Size(click.ParamType[int]):
             return value
         match = _SIZE.fullmatch(value)
         if match is None or int(match[1]) == 0:
-            self.fail(f"{value!r} is no size: 64k, 256m, 1g, or bytes", param, ctx)
+            self.fail(f"invalid size {value!r}: expected bytes, or a number and a unit: 64k, 256m, 1g", param, ctx)
         return int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
 
 
@@ -57,14 +60,14 @@ def paths_argument(command: F) -> F:
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="JSON lines instead of text.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
 
 
 def accept_claims_option(command: F) -> F:
     return click.option(
         "--accept-claims-header",
         is_flag=True,
-        help="Batches of magic 3, with claims in their header, are batches too (no stock broker thinks so).",
+        help="Also read batches of magic 3, which carry claims in their header (no stock broker does).",
     )(command)
 
 
@@ -104,7 +107,7 @@ def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
     for value in values:
         name, equals, setting = value.partition("=")
         if not equals:
-            raise click.UsageError(f"--extra takes S1=report or S1=refuse, not {value!r}")
+            raise click.UsageError(f"invalid --extra {value!r}: expected S1=report or S1=refuse")
         extras[name.strip().upper()] = setting.strip()
     return extras
 
@@ -114,11 +117,14 @@ def policy_from(values: tuple[str, ...], *, kafka_version: str = DEFAULT_KAFKA_V
 
     What they leave out has the default of ``kafka_version``.
     """
+    from batchval.errors import BatchvalError
+    from batchval.policy import TopicPolicy
+
     config: dict[str, object] = {key: value for key, value in more.items() if value is not None}
     for value in values:
         key, equals, setting = value.partition("=")
         if not equals:
-            raise click.UsageError(f"--config takes key=value, not {value!r}")
+            raise click.UsageError(f"invalid --config {value!r}: expected KEY=VALUE")
         config[key] = setting
     try:
         return TopicPolicy.from_kafka_config(config, kafka_version=kafka_version)
@@ -127,7 +133,7 @@ def policy_from(values: tuple[str, ...], *, kafka_version: str = DEFAULT_KAFKA_V
 
 
 def finding_columns(finding: FileFinding | Finding) -> dict[str, Any]:
-    """What --json says of a finding, behind where its file is."""
+    """Return what --json prints of a finding after its file."""
     rule = finding.rule
     return {
         "position": finding.position,
@@ -137,3 +143,8 @@ def finding_columns(finding: FileFinding | Finding) -> dict[str, Any]:
         "error_code": rule.error_code.name if rule.error_code else None,
         "reason": finding.reason,
     }
+
+
+def explained_by(findings: Sequence[Any]) -> str:
+    """Return the line that names the command which explains the first finding. Ends a line."""
+    return f"batchval rule {findings[0].rule.id} explains the first finding\n" if findings else ""

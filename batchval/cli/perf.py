@@ -6,18 +6,25 @@ from typing import ClassVar
 
 import click
 
-from batchval.cli import Commands
+from batchval.cli.commands import Commands
 
 
 class _Perf(Commands):
-    MODULES: ClassVar = {
-        "produce": "perf_produce",
-        "compare": "perf_compare",
-        "consume": "perf_consume",
-        "merge": "perf_merge",
+    COMMANDS: ClassVar = {
+        "produce": ("perf_produce", "Measure producers."),
+        "compare": ("perf_compare", "Compare results, with the spread of their printed digits."),
+        "consume": ("perf_consume", "Measure consumers."),
+        "merge": ("perf_merge", "Add results of runs side by side."),
     }
 
 
-@click.group("perf", cls=_Perf, short_help="Measure producing and consuming, in microseconds.")
+@click.group(
+    "perf",
+    cls=_Perf,
+    examples=(
+        "batchval perf produce --bootstrap-server b:9092 --topic t --num-records 9 --record-size 9",
+        "batchval perf compare before.json after.json",
+    ),
+)
 def command() -> None:
     """Measures a cluster with the flags and lines of Kafka's own tools, in microseconds."""

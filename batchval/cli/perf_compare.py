@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
+from batchval.cli.commands import Command
+from batchval.cli.options import json_option
+from batchval.cli.output import print_json
 
-@click.command("compare", short_help="Say how far two results differ, and how far that is sure.")
+
+@click.command(
+    "compare",
+    cls=Command,
+    examples=("batchval perf compare before.json after.json", "batchval perf compare --json before.json after.json"),
+)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="A.json B.json")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, with the exact bounds.")
+@json_option
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="A page with curves.")
 def command(files: tuple[Path, ...], as_json: bool, report: Path | None) -> int:
     """From A to B: each figure's change, and the spread that half a unit of the last printed place leaves it.
@@ -21,7 +28,7 @@ def command(files: tuple[Path, ...], as_json: bool, report: Path | None) -> int:
     from batchval.perf.results import Result, ResultError
 
     if len(files) < 2:
-        raise click.UsageError("Two results are needed: A.json B.json.")
+        raise click.UsageError(f"got {len(files)} results: expected at least two, A.json B.json")
     results = [(path.stem, Result.read(path)) for path in files]
     if len({result.kind for _, result in results}) > 1:
         raise ResultError("a producer's result cannot be compared with a consumer's")
@@ -42,7 +49,7 @@ def command(files: tuple[Path, ...], as_json: bool, report: Path | None) -> int:
             cells = [line[0].ljust(widths[0])] + [line[i].rjust(widths[i]) for i in range(1, 5)]
             click.echo("  ".join(cells).rstrip())
     if as_json:
-        click.echo(json.dumps({"compared": said}, indent=1))
+        print_json({"type": "comparison", "compared": said})
     if report is not None:
         from batchval.perf.report import write
 

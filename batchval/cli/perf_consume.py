@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchval.cli import FINDINGS, INTERRUPTED, UNREADABLE, perf_options
+from batchval.cli import perf_options
+from batchval.cli.commands import Command
+from batchval.cli.exit_codes import FINDINGS, INTERRUPTED, UNREADABLE
 from batchval.cli.perf_options import FILE, INT, LONG
 
 if TYPE_CHECKING:
@@ -24,7 +26,11 @@ _INSTEAD = {
 _say = partial(perf_options.say, "consume")
 
 
-@click.command("consume", short_help="Measure consumers.")
+@click.command(
+    "consume",
+    cls=Command,
+    examples=("batchval perf consume --bootstrap-server localhost:9092 --topic t --num-records 100000",),
+)
 @perf_options.bootstrap_option
 @click.option("--topic", metavar="TOPIC", help="Required, or --include: the topic to read.")
 @click.option("--include", metavar="REGEX", help="Read all topics whose whole name matches this.")
@@ -67,7 +73,8 @@ _say = partial(perf_options.say, "consume")
 @perf_options.print_metrics_option
 @click.option("--command-property", multiple=True, metavar="KEY=VALUE", help="A consumer's property; again for each.")
 @click.option("--command-config", type=FILE, metavar="FILE", help="Properties of a consumer.")
-@perf_options.json_file_option
+@perf_options.output_option
+@perf_options.result_option
 @perf_options.report_option
 @click.option("--messages", type=click.IntRange(1, LONG), help="Deprecated: use --num-records.")
 @perf_options.broker_list_option
@@ -107,7 +114,7 @@ def command(**given: Any) -> int:
             raise click.UsageError(f"--include {include!r}: {error}") from None
     check_servers(bootstrap)
     dates = DateFormat(given["date_format"])
-    perf_options.can_be_written(given["json_file"], given["report"])
+    perf_options.can_be_written(given["output"], given["report"])
     given["group"] = given["group"] or f"perf-consumer-{random.randrange(100_000)}"
     try:
         return _run(given, dates)
@@ -123,22 +130,29 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
     from batchval.perf.consume import ConsumeRun, RunOptions
 
     properties = _properties(given)
+    say = partial(click.echo, err=given["as_json"])
     if not given["hide_header"]:
-        click.echo(rows.DETAILED_HEADER if given["show_detailed_stats"] else rows.SUMMARY_HEADER)
+        say(rows.DETAILED_HEADER if given["show_detailed_stats"] else rows.SUMMARY_HEADER)
     if given["decode"] == "headers":
         _say("only batch headers are decoded: MB are wire bytes")
     client = consumers.open_client(given, properties, _say)
     partitions = client.partitions
     threads = given["threads"]
     if threads > len(partitions):
-        click.echo(rows.threads_warning(threads, len(partitions)))
+        say(rows.threads_warning(threads, len(partitions)))
         threads = len(partitions)
     line = ProgressLine()
+
+    def interval(part: Any) -> None:
+        line.echo(rows.detailed_row(part, dates), err=given["as_json"])
+
     run = ConsumeRun(
         RunOptions(given["num_records"], threads, given["timeout"], given["reporting_interval"]),
         client.make,
         partitions,
-        on_interval=(lambda part: line.echo(rows.detailed_row(part, dates))) if given["show_detailed_stats"] else None,
+        on_interval=(lambda part: line.echo(rows.detailed_row(part, dates), err=given["as_json"]))
+        if given["show_detailed_stats"]
+        else None,
     )
 
     def far(sample: Sample) -> None:
@@ -149,13 +163,13 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
     if outcome.error is not None and outcome.summary is None:
         raise outcome.error
     if outcome.timed_out and outcome.short:
-        click.echo(rows.timeout_warning(given["timeout"]))
+        say(rows.timeout_warning(given["timeout"]))
     if outcome.summary is not None and not given["show_detailed_stats"]:
-        click.echo(rows.summary_row(outcome.summary, dates))
+        say(rows.summary_row(outcome.summary, dates))
     if given["print_metrics"]:
         for thread, metrics in enumerate(outcome.metrics):
-            perf_options.print_metrics(thread, metrics)
-    if outcome.summary is not None and (given["json_file"] or given["report"]):
+            perf_options.print_metrics(thread, metrics, err=given["as_json"])
+    if outcome.summary is not None and (given["output"] or given["report"] or given["as_json"]):
         _keep(given, threads, client.version, outcome)
     if outcome.interrupted:
         _say("interrupted")

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from batchval.cli.commands import Command
+from batchval.cli.options import json_option
+from batchval.cli.perf_options import output_option, print_result
 
-@click.command("merge", short_help="Add results of runs side by side.")
+if TYPE_CHECKING:
+    from batchval.perf.results import Result
+
+
+@click.command(
+    "merge",
+    cls=Command,
+    examples=("batchval perf merge host1.json host2.json --output both.json",),
+)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A.json B.json…")
-@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the JSON there; print the line.")
-def command(files: tuple[Path, ...], output: Path | None) -> int:
-    """Adds results that --json wrote: histograms exactly, records and bytes as sums, the time of the longest run."""
+@output_option
+@json_option
+def command(files: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
+    """Adds results that --output wrote: histograms exactly, records and bytes as sums, the time of
+    the longest run.
+    """
     from batchval.perf.merge import merge
     from batchval.perf.results import Result
 
     seen = {path.resolve() for path in files}
     if len(seen) < len(files):
-        raise click.UsageError("a file is given twice: it would count twice.")
+        raise click.UsageError("a file is named twice and would count twice: name each result once")
     merged = merge([Result.read(path) for path in files])
-    if output is None:
-        click.echo(json.dumps(merged.to_json(), indent=1))
-        return 0
-    merged.write(output)
+    if output is not None:
+        merged.write(output)
+    if as_json:
+        print_result(merged)
+    else:
+        click.echo(_line(merged))
+    return 0
+
+
+def _line(merged: Result) -> str:
+    """Return the total line of Kafka's producer tool, or a consumer's figures."""
     if merged.kind == "produce" and merged.histogram is not None:
         from batchval.perf.lines import total_line
 
-        click.echo(total_line(merged.histogram, merged.totals["bytes"], merged.totals["elapsed_ns"]))
-    else:
-        from batchval.perf.figures import figures
+        return total_line(merged.histogram, merged.totals["bytes"], merged.totals["elapsed_ns"])
+    from batchval.perf.figures import figures
 
-        shown = ", ".join(f"{figure} {name}" for name, figure in figures(merged).items())
-        click.echo(f"{merged.totals['records']} records: {shown}")
-    return 0
+    shown = ", ".join(f"{figure} {name}" for name, figure in figures(merged).items())
+    return f"{merged.totals['records']} records: {shown}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchval.cli.options import F
+from batchval.cli.output import print_json
 
 if TYPE_CHECKING:
     from batchval.perf.results import Result
@@ -22,11 +23,13 @@ __all__ = [
     "broker_list_option",
     "can_be_written",
     "client_option",
-    "json_file_option",
     "keep",
+    "output_option",
     "print_metrics",
     "print_metrics_option",
+    "print_result",
     "report_option",
+    "result_option",
     "say",
     "take_deprecated",
 ]
@@ -59,10 +62,19 @@ def print_metrics_option(command: F) -> F:
     return click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")(command)
 
 
-def json_file_option(command: F) -> F:
-    return click.option("--json", "json_file", type=FILE, metavar="FILE", help="The result, for merge and compare.")(
+def output_option(command: F) -> F:
+    return click.option("--output", type=FILE, metavar="FILE", help="Write the result as JSON, for merge and compare.")(
         command
     )
+
+
+def result_option(command: F) -> F:
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print the result as JSON on standard output, and the text lines on stderr.",
+    )(command)
 
 
 def report_option(command: F) -> F:
@@ -93,18 +105,26 @@ def can_be_written(*files: Path | None) -> None:
 
 
 def keep(given: Mapping[str, Any], result: Result) -> None:
-    """As --json and --report want it."""
-    if given["json_file"] is not None:
-        result.write(given["json_file"])
+    """Write and print a result as --output, --json and --report ask."""
+    if given["output"] is not None:
+        result.write(given["output"])
+    if given["as_json"]:
+        print_result(result)
     if given["report"] is not None:
         from batchval.perf.report import write
 
         write(given["report"], [("this run", result)])
 
 
-def print_metrics(thread: int, metrics: Mapping[str, float | str]) -> None:
-    """As Kafka's ToolsUtils does: names to the left, padded to the longest, three decimals."""
+def print_result(result: Result) -> None:
+    """Print a result as one line of JSON; perf merge and compare read it too."""
+    print_json({"type": "result", **result.to_json()})
+
+
+def print_metrics(thread: int, metrics: Mapping[str, float | str], *, err: bool) -> None:
+    """Print metrics as Kafka's ToolsUtils does: names padded to the longest, three decimals."""
     width = max(map(len, metrics), default=0)
-    click.echo(f"Metrics for thread {thread}\n\n{'Metric Name':<{width}}   Value")
+    click.echo(f"Metrics for thread {thread}\n\n{'Metric Name':<{width}}   Value", err=err)
     for name, value in sorted(metrics.items()):
-        click.echo(f"{name:<{width}} : {value:.3f}" if isinstance(value, float) else f"{name:<{width}} : {value}")
+        shown = f"{value:.3f}" if isinstance(value, float) else value
+        click.echo(f"{name:<{width}} : {shown}", err=err)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchval.cli import FINDINGS, INTERRUPTED, UNREADABLE, perf_options
+from batchval.cli import perf_options
+from batchval.cli.commands import Command
+from batchval.cli.exit_codes import FINDINGS, INTERRUPTED, UNREADABLE
 from batchval.cli.perf_options import FILE, INT, LONG
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ _INSTEAD = {
 _say = partial(perf_options.say, "produce")
 
 
-class _WithProps(click.Command):
+class _WithProps(Command):
     """Kafka's tools take several NAME=VALUE after one --producer-props or --command-property."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -40,7 +43,14 @@ class _WithProps(click.Command):
         return super().parse_args(ctx, found)
 
 
-@click.command("produce", cls=_WithProps, short_help="Measure producers.")
+@click.command(
+    "produce",
+    cls=_WithProps,
+    examples=(
+        "batchval perf produce --bootstrap-server b:9092 --topic t --num-records 9 --record-size 9",
+        "batchval perf produce --bootstrap-server b:9092 --topic t --duration 60 --record-size 9",
+    ),
+)
 @perf_options.bootstrap_option
 @click.option("--topic", metavar="TOPIC", required=True, help="The topic to write to.")
 @click.option("--num-records", type=click.IntRange(1, LONG), help="Over all threads. This or --duration is required.")
@@ -117,7 +127,8 @@ class _WithProps(click.Command):
     help="ms: Kafka's old integers, and nothing else.",
 )
 @perf_options.print_metrics_option
-@perf_options.json_file_option
+@perf_options.output_option
+@perf_options.result_option
 @click.option("--histogram", "histogram_file", type=FILE, metavar="FILE", help="Latencies as an HdrHistogram log.")
 @perf_options.report_option
 @perf_options.broker_list_option
@@ -141,7 +152,7 @@ def command(**given: Any) -> int:
     if not found.get("bootstrap.servers"):
         raise click.UsageError("Missing option '--bootstrap-server'.")
     properties.check_servers(found["bootstrap.servers"])
-    perf_options.can_be_written(given["json_file"], given["histogram_file"], given["report"])
+    perf_options.can_be_written(given["output"], given["histogram_file"], given["report"])
     try:
         return _run(given, found)
     except ProduceError as error:
@@ -237,7 +248,7 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
     line = ProgressLine()
 
     def interval(window: Window) -> None:
-        line.echo(interval_line(window, unit))
+        line.echo(interval_line(window, unit), err=given["as_json"])
 
     def far(acked: int, seconds: float) -> None:
         line.show(how_far(acked, given["num_records"], seconds, given["duration"]))
@@ -255,30 +266,32 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
     finally:
         line.clear()
     total = run.total()
-    _print(run, total, unit)
+    for text in _lines(run, total, unit):
+        click.echo(text, err=given["as_json"])
     if given["print_metrics"]:
         for worker in run.workers:
-            perf_options.print_metrics(worker.number, worker.client.metrics())
+            perf_options.print_metrics(worker.number, worker.client.metrics(), err=given["as_json"])
     _files(given, found, client.version, run, total, begin)
     return _verdict(run, total, error)
 
 
-def _print(run: ProduceRun, total: Tally, unit: str) -> None:
+def _lines(run: ProduceRun, total: Tally, unit: str) -> Iterator[str]:
+    """Yield the lines of Kafka's tool at the end of a run, and those in microseconds."""
     from batchval.perf.lines import in_flight_line, second_line, total_line
 
     steady = run.steady()
-    click.echo(total_line(total.latencies, total.value_bytes, total.elapsed_ns, unit))
+    yield total_line(total.latencies, total.value_bytes, total.elapsed_ns, unit)
     if steady is not None:
-        click.echo(total_line(steady.latencies, steady.value_bytes, steady.elapsed_ns, unit, steady_state=True))
+        yield total_line(steady.latencies, steady.value_bytes, steady.elapsed_ns, unit, steady_state=True)
     if unit == "ms":
         return
     each, over_all, sampled = run.in_flight()
     seen = total if steady is None else steady
-    click.echo(second_line(seen.latencies, seen.value_bytes, seen.wire_bytes, seen.elapsed_ns, over_all))
+    yield second_line(seen.latencies, seen.value_bytes, seen.wire_bytes, seen.elapsed_ns, over_all)
     if seen.intended.count:
         words = total_line(seen.intended, seen.value_bytes, seen.elapsed_ns).partition("MB/sec), ")[2]
-        click.echo(f"from the intended time: {words}")
-    click.echo(in_flight_line(each, over_all) + (" (seen every 200 ms)" if sampled else ""))
+        yield f"from the intended time: {words}"
+    yield in_flight_line(each, over_all) + (" (seen every 200 ms)" if sampled else "")
 
 
 def _files(
@@ -297,7 +310,7 @@ def _files(
         if seen.intended.count:
             parts.append(("intended", start, length, seen.intended))
         given["histogram_file"].write_text(hdr_log.log(parts, begin), "utf-8")
-    if given["json_file"] is None and given["report"] is None:
+    if given["output"] is None and given["report"] is None and not given["as_json"]:
         return
     flags = ["topic", "num_records", "duration", "record_size", "payload_monotonic", "throughput", "threads"]
     flags += ["warmup_records", "partition", "partitioner", "claims", "transaction_duration_ms", "seed"]

@@ -36,10 +36,10 @@ class ProgressLine:
                 click.echo("\r\x1b[K", nl=False, err=True)
                 self._there = False
 
-    def echo(self, line: str) -> None:
-        """A line of output; it may be the same terminal."""
+    def echo(self, line: str, *, err: bool = False) -> None:
+        """Print a line of output, on stderr with ``err``; it may be the same terminal."""
         self.clear()
-        click.echo(line)
+        click.echo(line, err=err)
 
 
 def _columns() -> int:

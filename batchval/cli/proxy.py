@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import signal
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from batchval.cli import INTERRUPTED
-
-if TYPE_CHECKING:
-    from batchval.proxy.config import Settings
+from batchval.cli.commands import Command
+from batchval.cli.exit_codes import USAGE
 
 _EXTRA = ("pydantic", "pydantic_core", "yaml", "prometheus_client")
 
 
-@click.command("proxy", short_help="Stand in front of a cluster and let no bad batch through.")
+@click.command(
+    "proxy",
+    cls=Command,
+    examples=(
+        "batchval proxy --listen :9092 --upstream kafka-1:9092",
+        "batchval proxy --config gate.yaml --check-config",
+    ),
+)
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it.")
 @click.option("--upstream", metavar="HOST:PORT", help="A broker of the cluster behind.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML). Options here win.")
@@ -60,9 +61,12 @@ def command(
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
-        raise click.UsageError(f"{error.name} is not installed: pip install 'batchval[proxy]'") from None
+        click.echo(f"batchval proxy: {error.name} is not installed: pip install 'batchval[proxy]'", err=True)
+        return USAGE
+    from batchval.cli.proxying import run, settings_of
+
     try:
-        settings = _settings(config, listen, overrides)
+        settings = settings_of(config, listen, overrides)
         if print_config:
             click.echo(loading.shown(settings), nl=False)
         if check_config:
@@ -72,80 +76,8 @@ def command(
             click.echo("the settings are sound", err=print_config)
         if check_config or print_config:
             return 0
-        return _run(settings)
+        return run(settings)
     except loading.ConfigError as error:
-        *others, last = error.problems
-        for line in others:
+        for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)
-        raise click.UsageError(last) from None
-
-
-def _settings(config: Path | None, listen: str | None, overrides: dict[str, Any]) -> Settings:
-    from batchval.proxy import loading
-
-    if config is not None:
-        if listen is not None:
-            overrides["listeners"] = [{"address": listen}]
-        return loading.load(config, overrides)
-    missing = [
-        option
-        for option, value in (("--listen", listen), ("--upstream", overrides.get("upstream.bootstrap")))
-        if value is None
-    ]
-    if missing:
-        raise click.UsageError(f"{' and '.join(missing)} (HOST:PORT) or --config FILE needed")
-    values = loading.overridden({"listeners": [{"address": listen}]}, overrides)
-    return loading.settings_from(values)
-
-
-def _run(settings: Settings) -> int:
-    from batchval.network.loops import loop_factory
-    from batchval.proxy.refusals import set_up
-
-    set_up(settings.log)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings))
-
-
-async def _serve(settings: Settings) -> int:
-    from batchval import __version__
-    from batchval.proxy.assemble import RunningGate
-
-    loop = asyncio.get_running_loop()
-    gate = RunningGate(settings, version=__version__)
-    told: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, told.put_nowait, number)
-    await gate.start()
-    _announce(gate, settings)
-    while (number := await told.get()) is signal.SIGHUP:
-        gate.reload()
-    code = INTERRUPTED if number is signal.SIGINT else 0
-    draining = asyncio.ensure_future(gate.stop())
-    while not draining.done():
-        again = asyncio.ensure_future(told.get())
-        await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
-        if again.done() and again.result() is not signal.SIGHUP:
-            draining.cancel()  # asked twice: at once, then
-            await asyncio.wait((draining,))
-            await gate.stop(0)
-            return INTERRUPTED
-        again.cancel()
-    draining.result()
-    return code
-
-
-def _announce(gate: Any, settings: Settings) -> None:
-    """On standard output, so that whoever has started it with port 0 knows."""
-    upstream = settings.upstream.bootstrap
-    if settings.log.format == "json":
-        facts: dict[str, Any] = {"event": "listening", "upstream": str(upstream), "mode": settings.mode}
-        facts |= {"listeners": {name: str(address) for name, address in gate.addresses.items()}}
-        facts |= {"metrics": None if gate.metrics_at is None else str(gate.metrics_at)}
-        click.echo(json.dumps(facts))
-    else:
-        for name, address in gate.addresses.items():
-            click.echo(f"listening on {address} ({name}) for {upstream}, mode {settings.mode}")
-        if gate.metrics_at is not None:
-            click.echo(f"metrics on http://{gate.metrics_at}/metrics")
-    sys.stdout.flush()
+        return USAGE

@@ -1,6 +1,7 @@
 """The result of a run as JSON: what perf merge and perf compare read.
 
-    {"batchval_perf": 1, "kind": "produce", "client": "batchval", "date": "2026-11-21T12:00:00+00:00",
+    {"schema_version": 1, "batchval_perf": 1, "kind": "produce", "client": "batchval",
+     "date": "2026-11-21T12:00:00+00:00",
      "settings": {…}, "totals": {…}, "intervals": [{"t_ms": …, "records": …, "bytes": …}, …], "histogram": {…},
      "histogram_intended": {…} | null, "machine": {…}, "versions": {…}}
 
@@ -79,6 +80,7 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Plain values for json.dumps."""
         return {
+            "schema_version": VERSION,
             "batchval_perf": VERSION,
             "kind": self.kind,
             "client": self.client,
@@ -127,7 +129,7 @@ class Result:
         )
 
     def write(self, path: Path | str) -> None:
-        """Into a file. OSError."""
+        """Write the result into a file. Raises OSError."""
         Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", "utf-8")
 
     @classmethod

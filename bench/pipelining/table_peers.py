@@ -66,7 +66,7 @@ def batchval(run: Run) -> list[str]:
     command += ["--acks", str(run.acks), "--max-in-flight", str(run.cap)]
     command += ["--partition", "0"] if run.partitions == 1 else ["--partitioner", "round_robin"]
     properties = (word for each in _kafka_properties(run) for word in ("--command-property", each))
-    return [*command, *properties, "--json", "/dev/stdout"]
+    return [*command, *properties, "--output", "/dev/stdout"]
 
 
 def java(run: Run) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
@@ -45,7 +44,7 @@ def test_the_same_is_no_difference() -> None:
     same = of(BASE, BASE)
     assert (same.differs, same.differences) == (False, [])
     assert same.table() == "2 topics, 72 records and 72: no difference\n"
-    assert json.loads(list(same.json_lines())[-1])["differs"] is False
+    assert list(same.rows())[-1]["differs"] is False
 
 
 def test_fewer_is_lost_where_later_ones_came() -> None:
@@ -103,7 +102,7 @@ def test_what_has_no_timestamp_is_compared_too() -> None:
     assert not both.differs
     comparison = of({("a", 0, None): 4, ("a", 0, 0): 1}, {("a", 0, 0): 1})
     assert found(comparison) == [("a", 0, None, "lost", 4)]
-    assert json.loads(next(comparison.json_lines())) == {
+    assert next(comparison.rows()) == {
         "type": "difference", "topic": "a", "partition": 0, "hour": None,
         "first": 4, "second": 0, "kind": "lost", "records": 4,
     }  # fmt: skip
@@ -150,4 +149,4 @@ def test_a_long_list_is_cut(count: int) -> None:
     comparison = of({("a", i, 0): 1 for i in range(count)}, {})
     text = comparison.table()
     assert ("more hours that differ" in text) == (count > 200)
-    assert len(list(comparison.json_lines())) == count + 2
+    assert len(list(comparison.rows())) == count + 2

@@ -87,7 +87,7 @@ def test_with_a_file_of_kafkas(guarded: Guarded, tmp_path: Path, way: str, clien
     file.write_text(text)
     topic = topic_of(guarded)
     some = ["--bootstrap-server", bootstrap, "--topic", topic, "--client", client, "--command-config", file]
-    done = perf("produce", *some, "--num-records", 2000, "--record-size", 100, "--threads", 2, "--json", result)
+    done = perf("produce", *some, "--num-records", 2000, "--record-size", 100, "--threads", 2, "--output", result)
     assert (done.returncode, done.stderr) == (0, "")
     assert parse(done.stdout)[-1].records == 2000
     kept = json.loads(result.read_text())["settings"]["properties"]

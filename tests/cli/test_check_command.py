@@ -40,7 +40,8 @@ def test_a_clean_segment(run: Run, tmp_path: Path) -> None:
 def test_the_table(run: Run, mixed: Path) -> None:
     code, out, err = run("check", mixed)
     assert (code, err) == (1, "")
-    head, *rows, last = out.splitlines()
+    head, *rows, hint, last = out.splitlines()
+    assert hint == "batchval rule 14 explains the first finding"
     assert head.split() == ["file", "position", "offset", "rule", "reason"]
     assert [row.split()[:4] for row in rows] == [
         [str(mixed), str(len(GOOD)), "3", "14"],
@@ -55,10 +56,11 @@ def test_json_lines(run: Run, mixed: Path) -> None:
     *findings, summary = map(json.loads, out.splitlines())
     assert code == 1
     assert [list(finding) for finding in findings] == [
-        ["type", "file", "position", "offset", "rule", "slug", "error_code", "reason"]
+        ["schema_version", "type", "file", "position", "offset", "rule", "slug", "error_code", "reason"]
     ] * 2
     assert [{k: v for k, v in f.items() if k != "reason"} for f in findings] == [
         {
+            "schema_version": 1,
             "type": "finding",
             "file": str(mixed),
             "position": position,
@@ -73,6 +75,7 @@ def test_json_lines(run: Run, mixed: Path) -> None:
         )
     ]
     assert summary == {
+        "schema_version": 1,
         "type": "summary",
         "files": 1,
         "batches": 2,
@@ -163,7 +166,9 @@ WRONG = {
     "now": ["check", "--now", "today", "x"],
     "limit": ["check", "--max-decompressed-bytes", "-1", "x"],
     "dump nothing": ["dump"],
-    "dump two": ["dump", "a", "b"],
+    "dump offset": ["dump", "--offset", "-1", "a"],
+    "dump limit": ["dump", "--limit", "0", "a"],
+    "rule unknown": ["rule", "99"],
     "conformance nothing": ["conformance"],
     "group option": ["--frobnicate"],
 }
@@ -216,7 +221,10 @@ def test_what_cannot_be_read_is_exit_3(run: Run, tmp_path: Path, command: str, k
 
 def test_dump_of_a_folder(run: Run, tmp_path: Path) -> None:
     code, _, err = run("dump", tmp_path)
-    assert (code, err) == (3, f"batchval: {tmp_path}: is a folder\n")
+    assert (code, err) == (3, f"batchval dump: {tmp_path}: no segments in this folder\n")
+    path = write(tmp_path, GOOD)
+    code, out, _ = run("dump", tmp_path)
+    assert (code, out) == run("dump", path)[:2]
 
 
 def test_without_permission(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +292,7 @@ def test_an_error_of_our_own_counts_more(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("out of\nluck")
 
-    monkeypatch.setattr("batchval.cli.check.findings_table", broken)
+    monkeypatch.setattr("batchval.report.tables.findings_table", broken)
     code, _, err = run("check", mixed, tmp_path / "none")
     assert code == 4
     assert err == "batchval: internal error: RuntimeError: out of luck (BATCHVAL_TRACEBACK=1 shows where)\n"
@@ -294,7 +302,7 @@ def test_interrupted_counts_most(run: Run, mixed: Path, tmp_path: Path, monkeypa
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("batchval.cli.check.findings_table", interrupted)
+    monkeypatch.setattr("batchval.report.tables.findings_table", interrupted)
     code, _, err = run("check", mixed, tmp_path / "none")
     assert code == 130
     assert err.split() == ["batchval:", "interrupted"]
@@ -312,7 +320,7 @@ def test_any_file_name(run: Run, tmp_path: Path, name: str | bytes) -> None:
     code, out, _ = run("check", path)
     assert code == 1
     assert "\x1b" not in out
-    assert len(out.splitlines()) == 3
+    assert len(out.splitlines()) == 4
     code, out, _ = run("check", "--json", path)
     assert os.fsencode(json.loads(out.splitlines()[0])["file"]) == os.fsencode(path)
     assert run("dump", path)[0] == 1
@@ -347,3 +355,53 @@ def test_the_version_of_kafka_changes_the_rule_that_names_a_length(run: Run, tmp
         found, out, _ = run("check", "--json", "--now", NOW, "--mode", mode, "--kafka-version", version, file)
         rules = [line["rule"] for line in map(json.loads, out.splitlines()) if line["type"] == "finding"]
         assert (found, rules) == (code, [rule] if rule else [])
+
+
+# ---- files that are not segments ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("README.md", b"# batchval\n\nDecides whether a batch may enter a log.\n", "text"),
+        ("notes.log", "ein paar Wörter, die kein Segment sind\n".encode(), "text"),
+        (
+            "00000000000000000000.index",
+            bytes([0, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0, 99, 0, 0, 2, 0]),
+            "an offset index of Kafka",
+        ),
+        ("00000000000000000000.timeindex", b"\0\0\1" * 40, "a time index of Kafka"),
+        ("00000000000000000042.snapshot", b"\0\1\2\3" * 20, "a producer snapshot of Kafka"),
+        ("a.gz", b"\x1f\x8b\x08" + bytes(range(100)), "gzip data"),
+        ("a.parquet", b"PAR1" + bytes(range(100)), "a Parquet file"),
+        ("a.jar", b"PK\x03\x04" + bytes(range(100)), "a ZIP or JAR file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "dump"])
+def test_a_file_that_is_not_a_segment_is_named(
+    run: Run, tmp_path: Path, command: str, name: str, content: bytes, kind: str
+) -> None:
+    code, out, err = run(command, write(tmp_path, content, name=name))
+    assert (code, err) == (1, "")
+    assert f"this is not a segment: the file holds no record batch; it looks like {kind}" in out
+
+
+def test_other_bytes_hold_no_batch(run: Run, tmp_path: Path) -> None:
+    _, out, _ = run("check", write(tmp_path, b"\xff" * 100))
+    assert "the file holds no record batch: an impossible size field" in out
+    _, out, _ = run("check", write(tmp_path, GOOD, b"\xff" * 100))
+    assert "no record batch" not in out
+
+
+def test_a_missing_file_prints_the_error_alone(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "none"
+    assert run("check", path) == (3, "", f"batchval check: {path}: No such file or directory\n")
+    code, out, _ = run("check", "--json", path)
+    assert (code, json.loads(out)["unreadable"]) == (3, [f"{path}: No such file or directory"])
+
+
+def test_the_first_finding_is_explained_by_a_command(run: Run, mixed: Path) -> None:
+    _, out, _ = run("check", mixed)
+    (hint,) = [line for line in out.splitlines() if line.startswith("batchval rule")]
+    words = hint.removesuffix(" explains the first finding").split()
+    assert run(*words[1:])[1].startswith("14 crc-mismatch")

@@ -121,6 +121,7 @@ def test_json(run: Run, tmp_path: Path) -> None:
     assert code == 3
     assert [json.loads(line) for line in out.splitlines()] == [
         {
+            "schema_version": 1,
             "type": "disagreement",
             "case_id": "two",
             "stage": "validate",
@@ -128,7 +129,7 @@ def test_json(run: Run, tmp_path: Path) -> None:
             "expected": 5,
             "got": 102,
         },
-        {"type": "summary", "agree": 1, "total": 2, "unreadable": 1},
+        {"schema_version": 1, "type": "summary", "agree": 1, "total": 2, "unreadable": 1},
     ]
     assert err.splitlines()[-1] == "conformance: 1 of 2 agree"
 

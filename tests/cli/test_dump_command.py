@@ -27,6 +27,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 BASE_ROW = [
     "schema_version",
+    "type",
     "file",
     "position",
     "size_in_bytes",
@@ -182,3 +183,122 @@ def test_text(run: Run, tmp_path: Path) -> None:
         f'| offset=0 timestamp={NOW} sequence=-1 key_size=5 value_size=10 key="\\u001b[31m" value="two words\\n" '
         'headers=[["h", "\\u009b"]]'
     )
+
+
+def test_damage_has_a_reason(run: Run, tmp_path: Path) -> None:
+    _, rows = dump(run, tmp_path, batch(), b"\xff" * 20, batch())
+    assert [(row["type"], row.get("reason")) for row in rows] == [
+        ("batch", None),
+        ("damage", "an impossible size field; the next batch that can be proven is 20 bytes on"),
+        ("batch", None),
+    ]
+
+
+# ---- several files, and parts of them ----------------------------------------------------------
+
+SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+
+
+def offsets(out: str) -> list[tuple[int, int]]:
+    rows = [json.loads(line) for line in out.splitlines()]
+    return [(row["base_offset"], row["last_offset"]) for row in rows]
+
+
+def test_a_folder_is_read_in_order(run: Run) -> None:
+    code, out, err = run("dump", "--json", SEGMENTS / "rolled-0")
+    found = offsets(out)
+    assert (code, err, len(found)) == (0, "", 36)
+    assert found == sorted(found)
+    files = [SEGMENTS / "rolled-0" / f"{base:020}.log" for base in (0, 30, 60)]
+    assert run("dump", "--json", *files) == (code, out, err)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 29, 30, 45, 89])
+def test_offset_starts_at_the_batch_that_holds_it(run: Run, offset: int) -> None:
+    _, whole, _ = run("dump", "--json", SEGMENTS / "rolled-0")
+    code, out, err = run("dump", "--json", "--offset", offset, SEGMENTS / "rolled-0")
+    assert (code, err) == (0, "")
+    assert offsets(out) == [(first, last) for first, last in offsets(whole) if last >= offset]
+    assert offsets(out)[0][0] <= offset
+
+
+def test_an_offset_after_the_end(run: Run) -> None:
+    code, out, err = run("dump", "--offset", 90, SEGMENTS / "rolled-0")
+    assert (code, out, err) == (0, "", "batchval dump: no batch has offset 90 or a higher one\n")
+
+
+def test_segments_that_end_before_the_offset_are_not_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def noted(path: Path, *_: object) -> list[dict[str, Any]]:
+        opened.append(int(path.stem))
+        return []
+
+    monkeypatch.setattr("batchval.cli.dumping.rows", noted)
+    run("dump", "--offset", 30, SEGMENTS / "rolled-0")
+    assert opened == [30, 60]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 13, 36, 100])
+def test_limit_counts_batches_of_all_files(run: Run, limit: int) -> None:
+    _, whole, _ = run("dump", "--json", SEGMENTS / "rolled-0")
+    code, out, _ = run("dump", "--json", "--limit", limit, SEGMENTS / "rolled-0")
+    assert (code, out.splitlines()) == (0, whole.splitlines()[:limit])
+
+
+def test_bad_shows_what_check_refuses(run: Run, tmp_path: Path) -> None:
+    """A wrong checksum, a record with attributes (S5), and damage; not the good batches."""
+    good, s5 = batch(records(2)), batch([record(0, attributes=1)])
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(good + batch(records(2), crc=5) + s5 + good + good[:30])
+    code, out, _ = run("dump", "--bad", "--json", path)
+    crc, attributes, damage = (json.loads(line) for line in out.splitlines())
+    assert code == 1
+    assert (crc["rule"], crc["slug"], crc["is_valid"]) == ("14", "crc-mismatch", False)
+    assert crc["reason"].startswith("stored crc 5, computed")
+    assert (attributes["rule"], attributes["is_valid"]) == ("S5", True)
+    assert (damage["type"], damage["damage"]) == ("damage", "partial")
+    assert run("dump", "--bad", SEGMENTS / "rolled-0") == (0, "", "")
+
+
+def test_files_of_several_are_named(run: Run, tmp_path: Path) -> None:
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / name).write_bytes(batch())
+    code, out, err = run("dump", tmp_path / "none", tmp_path)
+    assert (code, err) == (3, f"batchval dump: {tmp_path / 'none'}: No such file or directory\n")
+    assert [line.split()[0] for line in out.splitlines()] == [
+        f'file="{tmp_path / name}"' for name in ("a.bin", "b.bin")
+    ]
+
+
+# ---- a terminal --------------------------------------------------------------------------------
+
+
+def test_lines_of_80_columns(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    path = tmp_path / "a.log"
+    long = record(0, key=b"k" * 100, value=b"\x1b[31m" * 50)
+    plain = batch(records(100), codec=CODECS["lz4"], base_offset=10**12)
+    transactional = batch([long], attributes=0x10, producer_id=10**18, producer_epoch=3, base_sequence=5, crc=1)
+    path.write_bytes(plain + transactional + batch([long]) + b"\xff" * 50)
+    code, out, _ = run("dump", "--records", path)
+    head, first, *rest = out.splitlines()
+    assert code == 1
+    assert head.split() == ["position", "offsets", "records", "bytes", "codec", "max", "timestamp", "(UTC)"]
+    assert first.split()[:1] + first.split()[2:5] == ["0", "100", f"{len(plain)}", "lz4"]
+    assert f"{10**12}+99" in first
+    assert all(len(line) <= 80 for line in out.splitlines() if line != str(path))
+    assert "\x1b" not in out
+    assert "wrong checksum" in out
+    assert "transactional" in out
+    assert "an impossible size field" in out
+    assert sum(line.endswith("…") for line in rest) == 2
+
+
+def test_the_header_of_each_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    _, out, _ = run("dump", SEGMENTS / "rolled-0")
+    heads = [line for line in out.splitlines() if line.endswith("(UTC)")]
+    names = [line for line in out.splitlines() if line.endswith(".log")]
+    assert (len(heads), len(names)) == (3, 3)

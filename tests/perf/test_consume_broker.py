@@ -150,7 +150,7 @@ def test_the_result_as_json_and_as_a_page(broker: KafkaBroker, topic: str, clien
     for file in files:
         done = consume(
             broker.bootstrap, "--topic", topic, "--num-records", "20000", "--threads", "2", "--client", client,
-            "--json", str(file), "--report", str(file.with_suffix(".html")),
+            "--output", str(file), "--report", str(file.with_suffix(".html")),
             "--command-property", "client.id=hidden-by-nobody",
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
@@ -170,7 +170,9 @@ def test_the_result_as_json_and_as_a_page(broker: KafkaBroker, topic: str, clien
         assert "20,000 records" in page
         assert "http" not in re.sub(r'xmlns="[^"]*"', "", page)  # nothing is fetched
     words = [sys.executable, "-m", "batchval", "perf"]
-    merged = subprocess.run([*words, "merge", *map(str, files)], capture_output=True, text=True, check=True, timeout=60)
+    merged = subprocess.run(
+        [*words, "merge", "--json", *map(str, files)], capture_output=True, text=True, check=True, timeout=60
+    )
     assert json.loads(merged.stdout)["totals"]["records"] == 40_000
     subprocess.run([*words, "compare", *map(str, files)], capture_output=True, text=True, check=True, timeout=60)
 

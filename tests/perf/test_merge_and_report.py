@@ -129,8 +129,9 @@ def test_the_command(tmp_path: Path) -> None:
     for seed in (1, 2):
         produced(seed).write(tmp_path / f"{seed}.json")
     a, b, out = (str(tmp_path / name) for name in ("1.json", "2.json", "sum.json"))
-    done = CliRunner().invoke(cli, ["perf", "merge", a, b])
+    done = CliRunner().invoke(cli, ["perf", "merge", "--json", a, b])
     assert done.exit_code == 0
+    assert json.loads(done.output)["schema_version"] == 1
     assert Result.from_json(json.loads(done.output)).totals["records"] == 10_000
     done = CliRunner().invoke(cli, ["perf", "merge", a, b, "--output", out], standalone_mode=False)
     assert done.output.startswith("10000 records sent, 1428.571429 records/sec (1.36 MB/sec), ")

@@ -106,7 +106,7 @@ def test_with_latency_unit_ms_only_kafkas_bytes_are_printed(where: Callable[...,
 def test_json_and_the_histogram_say_the_same(where: Callable[..., list[object]], client: str, tmp_path: Path) -> None:
     done = run(
         *where(f"json-{client}", 3), "--client", client, "--num-records", 20_000, "--record-size", 200, "--threads", 2,
-        "--json", tmp_path / "r.json", "--histogram", tmp_path / "r.hlog", "--report", tmp_path / "r.html",
+        "--output", tmp_path / "r.json", "--histogram", tmp_path / "r.hlog", "--report", tmp_path / "r.html",
         "--compression-type", "lz4",
         "--command-property", "linger.ms=2", "sasl.password=hush", "sasl.oauthbearer.client.secret=hush",
     )  # fmt: skip
@@ -278,7 +278,7 @@ def test_a_broker_that_dies_leaves_right_totals(client: str, tmp_path: Path) -> 
         make_topic(dying.bootstrap, "t")
         with subprocess.Popen(
             command("--bootstrap-server", dying.bootstrap, "--topic", "t", "--client", client, "--num-records", 3000,
-                    "--record-size", 10, "--throughput", 1000, "--reporting-interval", 200, "--json", result,
+                    "--record-size", 10, "--throughput", 1000, "--reporting-interval", 200, "--output", result,
                     "--command-property", "delivery.timeout.ms=3000", "request.timeout.ms=1000", "linger.ms=0"),
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
@@ -348,7 +348,7 @@ def test_a_broker_that_comes_back_amid_transactions(client: str, tmp_path: Path)
         (["--duration", "nan", "--record-size", "1"], "--duration"),
         (["--num-records", "10", "--payload-file", os.devnull], "no payload in it"),
         (["--num-records", "10", "--payload-file", "/no/such/file"], "/no/such/file"),
-        (["--num-records", "10", "--record-size", "1", "--json", "/no/such/folder/r.json"], "/no/such/folder"),
+        (["--num-records", "10", "--record-size", "1", "--output", "/no/such/folder/r.json"], "/no/such/folder"),
         (["--num-records", "10", "--record-size", "1", "--report", "/no/such/folder/r.html"], "/no/such/folder"),
         (["--num-records", "10", "--record-size", "1", "--command-config", "/no/such/file"], "/no/such/file"),
     ],

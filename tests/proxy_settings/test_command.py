@@ -241,7 +241,7 @@ USAGE = [
     (["--listen", ":1", "--upstream", "a:1", "--mode", "both"], "mode: must be enforce or observe"),
     (["--listen", ":1", "--upstream", "a:1", "--claims-in", "trust"], "claims_in trust needs a sender"),
     (["--listen", ":1", "--upstream", "a:1", "--claims-out", "all"], "claims_out: must be none or tag"),
-    (["--nothing"], "No such option"),
+    (["--nothing"], "unknown option"),
 ]
 
 

@@ -1,0 +1,142 @@
+"""Run ``batchval check``: judge files, print findings and the sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from batchval.cli.exit_codes import FINDINGS, UNREADABLE
+from batchval.cli.options import explained_by, finding_columns
+from batchval.cli.output import print_json
+from batchval.cli.progress import progress
+from batchval.cli.standard_input import DASH, spooled
+from batchval.core.columns import BatchColumns, scan_batches
+from batchval.core.result import CLAIMS
+from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
+from batchval.ledger import ClaimsLedger
+from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.report.words import human_bytes, plural, printable
+from batchval.segment.check import ClaimsJudge, FileFinding, Options, Summary, check_paths, find_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["judge_of", "run"]
+
+_SHOWN = 200  # findings in the table; --json has all
+
+
+def run(paths: tuple[Path, ...], options: Options, as_json: bool) -> int:
+    """Judge the files of all paths, print the findings and return the exit code."""
+    summary = Summary()
+    shown: list[FileFinding] = []
+    with spooled(paths) as (files, copy), progress("check", as_json, lambda: _total(files)) as advance:
+        for finding in _named(check_paths(files, options, summary, advance), copy):
+            if as_json:
+                print_json(_row(finding))
+            elif len(shown) < _SHOWN:
+                shown.append(finding)
+        if copy is not None:
+            summary.unreadable = [line.replace(str(copy), str(DASH)) for line in summary.unreadable]
+    if as_json:
+        print_json(_sums(summary))
+    elif summary.files or not summary.unreadable:
+        _print_text(summary, shown)
+    for line in summary.unreadable:
+        click.echo(f"batchval check: {printable(line)}", err=True)
+    return UNREADABLE if summary.unreadable else FINDINGS if summary.findings else 0
+
+
+def _named(findings: Iterator[FileFinding], copy: Path | None) -> Iterator[FileFinding]:
+    """Yield the findings with ``-`` in place of the copy of standard input."""
+    for finding in findings:
+        yield finding._replace(file=DASH) if finding.file == copy else finding
+
+
+def _row(finding: FileFinding) -> dict[str, Any]:
+    kind = "report" if finding.reported else "finding"
+    return {"type": kind, "file": str(finding.file), **finding_columns(finding)}
+
+
+def _sums(summary: Summary) -> dict[str, Any]:
+    return {
+        "type": "summary",
+        "files": summary.files,
+        "batches": summary.batches,
+        "records": summary.records,
+        "bytes": summary.bytes,
+        "paths": dict(summary.paths),
+        "claims": dict(summary.claims),
+        "findings": summary.findings,
+        "reports": summary.reports,
+        "unreadable": summary.unreadable,
+    }
+
+
+def _print_text(summary: Summary, shown: Sequence[FileFinding]) -> None:
+    if shown:
+        from batchval.report.tables import findings_table
+
+        click.echo(findings_table(shown), nl=False)
+    hidden = summary.findings + summary.reports - len(shown)
+    if hidden > 0:
+        click.echo(f"… and {hidden:,} more (--json shows all)")
+    click.echo(explained_by(shown), nl=False)
+    click.echo(_summary_line(summary))
+
+
+def _summary_line(summary: Summary) -> str:
+    paths = ", ".join(f"{count:,} {path}" for path, count in sorted(summary.paths.items()) if path)
+    line = f"{plural(summary.files, 'file')}, {plural(summary.batches, 'batch')}, {plural(summary.records, 'record')}"
+    line += f", {human_bytes(summary.bytes)}" + (f" ({paths})" if paths else "")
+    if summary.claims:
+        line += f", claims: {', '.join(f'{count:,} {answer}' for answer, count in sorted(summary.claims.items()))}"
+    return f"{line}: {plural(summary.findings, 'finding')}" + (
+        f", {plural(summary.reports, 'report')}" if summary.reports else ""
+    )
+
+
+def judge_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | None:
+    """Return what judges claims in produce batches, None where --claims ignores them.
+
+    All files of one call are one sender: nothing in them proves who wrote which.
+    """
+    try:
+        wanted = ClaimsPolicy.parse(claims)
+    except BatchvalError as error:
+        raise click.UsageError(f"--claims: {error}") from None
+    if wanted.word == "ignore":
+        return None
+    if mode == "kafka":
+        raise click.UsageError(f"--claims {claims} needs --mode strict: Kafka does not read claims")
+    ledger = ClaimsLedger(wanted)
+
+    def judge(validator: LogValidator, data: memoryview, now_ms: int) -> BatchColumns:
+        if wanted.word == "audit":
+            scanned = scan_batches(data, accept_claims_header=policy.accept_claims_header)
+            ranges = list(zip(scanned["position"].tolist(), scanned["size_in_bytes"].tolist(), strict=True))
+            return ledger.check_ranges(validator, data, ranges, sender="file", now_ms=now_ms)
+        decision: Literal["verify", "trust"] = "trust"
+        if wanted.word == "verify" or ledger.is_demoted("file", now_ms):
+            decision = "verify"
+        columns = validator.check_ranges(data, now_ms=now_ms, claims=(None, decision))
+        for answer in columns["claims"].tolist():
+            if answer:
+                ledger.note("file", CLAIMS[answer], now_ms)
+        return columns
+
+    return judge
+
+
+def _total(paths: list[Path]) -> int:
+    total = 0
+    for file, error in find_files(paths):
+        if error is None:
+            try:
+                total += file.stat().st_size
+            except OSError:
+                continue
+    return total

@@ -1,0 +1,83 @@
+"""How a run of the command line ends: one line on stderr, and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from batchval.cli.commands import ReaderGone, nearest
+from batchval.cli.exit_codes import INTERNAL, INTERRUPTED, UNREADABLE, USAGE
+
+__all__ = ["exit_code_of"]
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Print one line about what ended the run and return its exit code.
+
+    Raises the error itself if it is SystemExit, or with BATCHVAL_TRACEBACK if it is not expected.
+    """
+    if isinstance(error, ReaderGone | BrokenPipeError):
+        return _end_by_sigpipe()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return USAGE
+    line, code = _line_and_code(error)
+    _print(line)
+    return code
+
+
+def _line_and_code(error: BaseException) -> tuple[str, int]:
+    from batchval.errors import BatchvalError
+
+    if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
+        return "batchval: interrupted", INTERRUPTED
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "batchval"
+        return f"{command}: {_usage(error)} (see {command} --help)", USAGE
+    if isinstance(error, click.ClickException):
+        return f"batchval: {error.format_message()}", USAGE
+    if isinstance(error, BatchvalError):
+        return f"batchval: {error}", USAGE
+    if isinstance(error, OSError):
+        why = error.strerror or error
+        return f"batchval: {error.filename}: {why}" if error.filename else f"batchval: {why}", UNREADABLE
+    if not isinstance(error, Exception) or os.environ.get("BATCHVAL_TRACEBACK"):
+        raise error
+    what = f"{type(error).__name__}: {error}"
+    return f"batchval: internal error: {what} (BATCHVAL_TRACEBACK=1 shows where)", INTERNAL
+
+
+def _usage(error: click.UsageError) -> str:
+    """Return what is wrong, with the most similar option where one is unknown."""
+    if isinstance(error, click.NoSuchOption):
+        return f"unknown option {error.option_name!r}{nearest(error.option_name, error.possibilities or ())}"
+    return error.format_message()
+
+
+def _end_by_sigpipe() -> int:
+    """End as ``cat`` does when the reader of its output is gone: by SIGPIPE, which Python
+    ignores.
+    """
+    import signal
+
+    _discard_output()
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+    return 0
+
+
+def _discard_output() -> None:
+    """Open the null device as standard output, so that the interpreter's last flush cannot fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(line: str) -> None:
+    """Print one line on stderr, whatever it holds."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
+    click.echo(" ".join(line.split()), err=True)

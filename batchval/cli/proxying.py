@@ -1,0 +1,91 @@
+"""Run ``batchval proxy``: settings from options and a file, signals, and the addresses it listens
+on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from batchval.cli.exit_codes import INTERRUPTED
+from batchval.cli.output import print_json
+from batchval.proxy import loading
+
+if TYPE_CHECKING:
+    from batchval.proxy.config import Settings
+
+__all__ = ["run", "settings_of"]
+
+
+def settings_of(config: Path | None, listen: str | None, overrides: dict[str, Any]) -> Settings:
+    if config is not None:
+        if listen is not None:
+            overrides["listeners"] = [{"address": listen}]
+        return loading.load(config, overrides)
+    missing = [
+        option
+        for option, value in (("--listen", listen), ("--upstream", overrides.get("upstream.bootstrap")))
+        if value is None
+    ]
+    if missing:
+        raise click.UsageError(f"{' and '.join(missing)} (HOST:PORT) or --config FILE needed")
+    values = loading.overridden({"listeners": [{"address": listen}]}, overrides)
+    return loading.settings_from(values)
+
+
+def run(settings: Settings) -> int:
+    from batchval.network.loops import loop_factory
+    from batchval.proxy.refusals import set_up
+
+    set_up(settings.log)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    from batchval import __version__
+    from batchval.proxy.assemble import RunningGate
+
+    loop = asyncio.get_running_loop()
+    gate = RunningGate(settings, version=__version__)
+    told: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, told.put_nowait, number)
+    await gate.start()
+    _announce(gate, settings)
+    while (number := await told.get()) is signal.SIGHUP:
+        gate.reload()
+    code = INTERRUPTED if number is signal.SIGINT else 0
+    draining = asyncio.ensure_future(gate.stop())
+    while not draining.done():
+        again = asyncio.ensure_future(told.get())
+        await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
+        if again.done() and again.result() is not signal.SIGHUP:
+            draining.cancel()  # asked twice: at once, then
+            await asyncio.wait((draining,))
+            await gate.stop(0)
+            return INTERRUPTED
+        again.cancel()
+    draining.result()
+    return code
+
+
+def _announce(gate: Any, settings: Settings) -> None:
+    """Print the addresses on standard output: with port 0 only the system knows them."""
+    upstream = settings.upstream.bootstrap
+    if settings.log.format == "json":
+        facts: dict[str, Any] = {"type": "listening", "upstream": str(upstream), "mode": settings.mode}
+        facts |= {"listeners": {name: str(address) for name, address in gate.addresses.items()}}
+        facts |= {"metrics": None if gate.metrics_at is None else str(gate.metrics_at)}
+        print_json(facts)
+    else:
+        for name, address in gate.addresses.items():
+            click.echo(f"listening on {address} ({name}) for {upstream}, mode {settings.mode}")
+        if gate.metrics_at is not None:
+            click.echo(f"metrics on http://{gate.metrics_at}/metrics")
+    sys.stdout.flush()
