@@ -283,3 +283,14 @@ def test_a_broker_killed_in_the_middle(tmp_path: Path, client: str) -> None:
         assert err.startswith("batchval perf consume: the client's last error: ")
     rows = parse_consumer("".join(seen) + out)
     assert sum({row["threadId"]: row["data.consumed.in.nMsg"] for row in rows}.values()) == 1_000
+
+
+def test_json_is_one_line_on_standard_output(broker: KafkaBroker, topic: str) -> None:
+    words = ("--topic", topic, "--num-records", "1000", "--threads", "1", "--show-detailed-stats", "--json")
+    done = consume(broker.bootstrap, *words)
+    assert done.returncode == 0
+    (line,) = done.stdout.splitlines()
+    document = json.loads(line)
+    assert (document["schema_version"], document["type"], document["kind"]) == (1, "result", "consume")
+    assert Result.from_json(document).totals["records"] >= 1000
+    assert done.stderr.startswith("time, threadId, ")

@@ -361,3 +361,14 @@ def test_what_cannot_be_meant_is_one_line(options: list[str], words: str) -> Non
     assert len(done.stderr.splitlines()) == 1
     assert words in done.stderr
     assert time.monotonic() - begin < 60
+
+
+def test_json_is_one_line_on_standard_output(where: Callable[..., list[object]]) -> None:
+    done = run(*where("json-flag"), "--num-records", 500, "--record-size", 10, "--print-metrics", "--json")
+    assert done.returncode == 0
+    (line,) = done.stdout.splitlines()
+    document = json.loads(line)
+    assert (document["schema_version"], document["type"], document["kind"]) == (1, "result", "produce")
+    assert Result.from_json(document).totals["records"] == 500
+    assert "500 records sent" in done.stderr
+    assert "Metric Name" in done.stderr
