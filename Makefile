@@ -18,18 +18,15 @@ HOURS ?= 6
 # How many processes run the tests that may share the processors: one more than there are cores,
 # because many tests wait, and four at most. 0: none but the first (for a debugger).
 JOBS ?= $(shell echo $$(($$(nproc) + 1)))
-# options of bench/validation/run.py
-BENCH ?= --write-readme
-# options of bench/claims/side_by_side.py
-CLAIMS_BENCH ?= --write-readme
-# options of bench/proxy/proxies.py; the peers: --kroxylicious FOLDER --kafka-proxy PROGRAM
-PROXY_BENCH ?= --write-readme
-# options of bench/perf_tools/consume.py
-PERF_BENCH ?= --write-readme
-# options of bench/spark/spark_run.py
-SPARK_BENCH ?= --write-readme
-# options of bench/pipelining/table.py: it takes what is kept of an earlier run, too, if --fresh is left out
-PIPELINING_BENCH ?= --fresh --write-readme
+# Options of the benches. --write saves the result in bench/results and writes docs/benchmarks.
+BENCH ?= --write
+CLAIMS_BENCH ?= --write
+# the peers: --kroxylicious FOLDER --kafka-proxy PROGRAM
+PROXY_BENCH ?= --write
+PERF_BENCH ?= --write
+SPARK_BENCH ?= --write
+# without --fresh the samples of an earlier run are kept
+PIPELINING_BENCH ?= --fresh --write
 
 VENV := .venv
 DEMO := .venv-demo
@@ -45,7 +42,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-compare conformance dist wheels lock clean python missing
+.PHONY: help build demo test test-full lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist wheels lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -97,25 +94,29 @@ hostile: build  ## every fuzz target for 60 seconds, then bombs and sanitizers; 
 hostile-long: build  ## the same targets for HOURS (6) CPU hours in all, and a table of them as docs/hostile.md has it
 	$(PY) tests/hostile/fuzz.py --cpu-hours $(HOURS) --table build/hostile/table.md
 
-bench: build  ## measures, beside Kafka and the peers where they are, into the README (BENCH=--quick: a look)
+# No bench writes README.md: bench-pages does.
+bench: build  ## measures validation and its peers into docs/benchmarks (Java, Maven; BENCH=--quick: a short look)
 	$(PY) bench/validation/run.py $(BENCH)
 
-bench-claims: build  ## claims beside the paths they save and beside Kafka, and at 600 MB/s and 1 GB/s, into the README
+bench-claims: build  ## measures claims and Kafka, also at 600 MB/s and 1 GB/s, into docs/benchmarks (Java, Maven)
 	$(PY) bench/claims/side_by_side.py $(CLAIMS_BENCH)
 
-bench-proxy: build  ## the gate beside other proxies where they are given (PROXY_BENCH), into the README
+bench-proxy: build  ## measures the gate and the proxies of PROXY_BENCH into docs/benchmarks
 	$(PY) bench/proxy/proxies.py $(PROXY_BENCH)
 
-bench-pipelining: build  ## producers beside each other over a long path (root, Java, Maven, Go), into the README
+bench-pipelining: build  ## measures producers over a long path into docs/benchmarks (root, Java, Maven, Go)
 	$(PY) bench/pipelining/table.py $(PIPELINING_BENCH)
 
-bench-perf: build  ## perf produce and consume beside Kafka's tools and librdkafka (Java, Maven), into the README
+bench-perf: build  ## measures perf produce and consume into docs/benchmarks (Java, Maven)
 	$(PY) bench/perf_tools/perf_produce.py $(PERF_BENCH)
 	$(PY) bench/perf_tools/consume.py $(PERF_BENCH)
-	$(PY) bench/perf_tools/cost.py --write
+	$(PY) bench/perf_tools/cost.py $(PERF_BENCH)
 
-bench-spark: build  ## kafka-segments beside the same engine in plain processes (Java), into the README
+bench-spark: build  ## measures kafka-segments and plain processes into docs/benchmarks (Java)
 	$(PY) bench/spark/spark_run.py $(SPARK_BENCH)
+
+bench-pages: $(VENV)/.packages  ## writes docs/benchmarks and the figures of README.md from bench/results
+	$(PY) -m bench.pages
 
 bench-compare: build  ## measures again and compares with the saved baseline
 	$(PY) bench/validation/compare.py

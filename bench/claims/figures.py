@@ -10,6 +10,10 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
 import batches
 import cells
 
+sys.path.append(str(cells.ROOT))
+
+from bench.pages import claims as page
+
 SHAPES = ((1, 100), (100, 100), (100, 1000))
 COMPRESSED = cells.CODECS[1:]
 
@@ -33,29 +37,12 @@ LEDGER = ("decide_and_note", "ledger", "claims")
 LEDGER_CELL = cells.Cell(2, "lz4", 100, 1000)
 ALLOCATION_CELLS = ((1, 100), (100, 1000))
 
-# the paced run
-CODEC = "lz4"  # of the headline and the chart; the other codecs at MIDDLE partitions
+# the paced run: CODEC at each number of partitions, the other codecs at MIDDLE partitions
+CODEC, MIDDLE = page.CODEC, page.MIDDLE
 PARTITIONS = (1, 12, 128)
-MIDDLE = 12
 RATES_MB = (600, 1000)  # uncompressed, 10**6 bytes a second
 KAFKA_WAYS = ("full", "skip", "validator")
 OUR_WAYS = ("shallow", "claims", "audit")
-WAYS = KAFKA_WAYS + OUR_WAYS
-NAMES = {
-    "full": "Kafka, full iterator",
-    "skip": "Kafka, skip iterator",
-    "validator": "Kafka, LogValidator of today",
-    "shallow": "batchval, shallow path",
-    "claims": "batchval, claims path",
-    "audit": "batchval, claims path, 1 % audited by the ledger",
-    "none": "the pace alone",
-}
-# what KAFKA-8364 says of its own server, all of it: network, disk and replication too
-PROPOSAL = (
-    ("an allocation a record, 600 MB/s", "> 97 %", 97),
-    ("no allocation a record, 1 GB/s", "< 60 %", 60),
-    ("no decompression, 1 GB/s", "< 30 %", 30),
-)
 
 
 def shaped(codecs: tuple[str, ...] = cells.CODECS, magic: int = 2) -> list[cells.Cell]:

@@ -1,4 +1,5 @@
-"""Judges what side_by_side.py has measured, and writes it down: JSON, Markdown, the README's section, the chart.
+"""Judge what side_by_side.py has measured against internal goals: JSON rows, a table for the
+terminal.
 
 python bench/claims/report_claims.py build/bench/claims.raw.json [--save]     again, also of a run that was cut off
 """
@@ -16,17 +17,14 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
 
 import cells
-import chart
 import figures
-import readme_section
 import report
 import result_files
 import samples
-from report import Row, number
+from report import Row, pages
 
-RESULTS = cells.HERE.parent / "results"
-CHART = cells.ROOT / "docs" / "claims.svg"
-KEPT_UP = 0.98  # of what was due
+from bench.pages import claims as page
+from bench.pages import claims_chart
 
 
 class Judge(report.Judge):
@@ -143,7 +141,7 @@ class Judge(report.Judge):
             for rate in figures.RATES:
                 if (mean := answer.get(str(rate))) is not None:
                     off = abs(mean * rate - 1)
-                    note = f"{mean:.1f} lies until the first is found, the formula says {1 / rate:g}; 200 liars"
+                    note = f"{mean:.1f} lies until the first is found, the formula says {1 / rate:g}; 200 senders"
                     verdict = samples.verdict(off, figures.DETECTION_WITHIN, "lower", 0.0)
                     name = f"detection at {rate:.1%}, off the formula"
                     target = figures.DETECTION_WITHIN
@@ -210,147 +208,28 @@ def judge(measured: dict[str, Any]) -> dict[str, Any]:
 
 # ---- words ---------------------------------------------------------------------------------------------------------
 
-COLUMNS = (
-    ("claims", "claims path"),
-    ("claims_ranges_header", "claims path, many a call"),
-    ("check", "shallow (none: full)"),
-    ("kafka brokerPath", "Kafka, door + LogValidator"),
-    ("kafka validateInPlace", "Kafka LogValidator"),
-    ("kafka iterateSkip", "Kafka skip iterator"),
-    ("kafka iterateStreaming", "Kafka full iterator"),
-)
-LEGACY_COLUMNS = (("validate_messages", "batchval, full"), ("kafka validateInPlace", "Kafka LogValidator"))
-TIMES_TEXT = (
-    "Microseconds a batch, hot, one Python call a batch but where it says otherwise; in brackets allocator calls a "
-    "batch, the result's one included (Kafka: medians, wall, bytes allocated; its iterators compute no CRC)."
-)
-LEGACY_TEXT = "The same records as magic 1, which no claim can speed up."
-PACED_TEXT = (
-    "CPU of one process, all its threads, as a share of one core; uncompressed bytes a second. Medians of the rounds; "
-    "± half their range. Where more than 100 % is needed one thread cannot keep the pace: what it was fed is in "
-    "brackets, and the share is scaled to the pace."
-)
-HONESTY = (
-    "The proposal's figures are its authors' server's: all its cores, network, disks and replication with it. Ours are "
-    "of validation alone, over bytes in memory. What is comparable is the step from one line to the next. The claims "
-    "path saves CPU in a broker or gate that honours claims; a stock broker behind a gate decompresses as before."
-)
-
-
-def share(row: dict[str, Any] | None) -> str:
-    if row is None:
-        return ""
-    percent = row["cores"] * 100
-    text = f"{percent:.1f} %" if percent < 10 else f"{percent:.0f} %"
-    if row["spread"]:
-        text += f" ± {row['spread'] * percent:.{1 if percent < 10 else 0}f}"
-    return text if row["fed"] >= KEPT_UP else f"{text} ({row['fed']:.0%} fed)"
-
-
-def paced_table(rows: list[dict[str, Any]], codec: str, points: list[tuple[int, int]]) -> str:
-    found = {(row["way"], row["mb_per_second"], row["partitions"]): row for row in rows if row["codec"] == codec}
-    titles = [f"{mb} MB/s, {n} partition{'s' if n > 1 else ''}" for mb, n in points]
-    out = [f"| {codec} | " + " | ".join(titles) + " |", "|---" * (len(points) + 1) + "|"]
-    for way, label in figures.NAMES.items():
-        cellsof = [share(found.get((way, mb, n))) for mb, n in points]
-        if any(cellsof):
-            out.append(f"| {label} | " + " | ".join(cellsof) + " |")
-    return "\n".join(out)
-
-
-def proposal_table() -> str:
-    out = ["| KAFKA-8364, its own server | CPU |", "|---|---|"]
-    return "\n".join(out + [f"| {text} | {said} |" for text, said, _ in figures.PROPOSAL])
-
-
-def others_table(rows: list[dict[str, Any]]) -> str:
-    """The other codecs, at one number of partitions."""
-    found = {
-        (row["codec"], row["way"], row["mb_per_second"]): row for row in rows if row["partitions"] == figures.MIDDLE
-    }
-    codecs = [codec for codec in cells.CODECS if codec != figures.CODEC and any(key[0] == codec for key in found)]
-    titles = [f"{codec}, {mb} MB/s" for codec in codecs for mb in figures.RATES_MB]
-    out = [f"| {figures.MIDDLE} partitions | " + " | ".join(titles) + " |"]
-    out.append("|---" * (len(codecs) * len(figures.RATES_MB) + 1) + "|")
-    for way, label in figures.NAMES.items():
-        fields = [share(found.get((c, way, mb))) for c in codecs for mb in figures.RATES_MB]
-        if any(fields):
-            out.append(f"| {label} | " + " | ".join(fields) + " |")
-    return "\n".join(out) if codecs else ""
-
-
-def header(result: dict[str, Any]) -> str:
-    """report.header, and what the paced run was fed."""
-    machine, fed = result["machine"], result["machine"]["paced"]
-    rounds = max((row["rounds"] for row in result["paced"]), default=0)
-    return "\n".join(
-        [
-            report.header(machine),
-            f"Paced: {fed['producers']} producers' streams in turn, {fed['distinct batches']} distinct batches of "
-            f"{fed['records a batch']} × {fed['value size']} B records, one batch a partition in each request, "
-            f"{rounds} rounds of {fed['seconds a point']:g} s a point; JVM {fed['heap']}.",
-        ]
-    )
-
-
-def paced_parts(result: dict[str, Any]) -> list[str]:
-    rows = result["paced"]
-    if not rows:
-        return []
-    points = [(mb, n) for mb in figures.RATES_MB for n in figures.PARTITIONS]
-    return [proposal_table(), PACED_TEXT, paced_table(rows, figures.CODEC, points), others_table(rows), HONESTY]
-
-
-def tables(times: dict[str, dict[str, Any]]) -> list[str]:
-    out = []
-    for text, columns, among in (
-        (TIMES_TEXT, COLUMNS, figures.shaped()),
-        (LEGACY_TEXT, LEGACY_COLUMNS, figures.shaped(cells.CODECS[:-1], magic=1)),
-    ):
-        if {cell.name for cell in among} & {*times}:
-            out.append(report.peer_table(times, text, columns, among))
-    return out
-
 
 def markdown(result: dict[str, Any]) -> str:
-    """Everything: bench/results/claims.md."""
-    parts = [header(result), report.LEGEND, report.summary(result["rows"])]
-    parts += [report.target_table(result["rows"]), *tables(result["times"]), *paced_parts(result)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def short(result: dict[str, Any]) -> str:
-    """What the README shows."""
-    rows = result["rows"]
-    against = [row for row in rows if row["group"].startswith("claims path vs Kafka") and "100 × 1000" in row["name"]]
-    words = ", ".join(f"{row['name'].split()[0]} {number(row['value'])}×" for row in against)
-    parts = [header(result)]
-    if words:
-        parts.append(f"Claims path against Kafka's door and LogValidator, 100 × 1000 B, one Python call each: {words}.")
-    parts.append("![CPU share of one core at 600 MB/s and 1 GB/s, by path](docs/claims.svg)")
-    parts += [part for part in paced_parts(result) if part]
-    parts += [report.group_table(rows), report.summary(rows)]
-    parts.append("Every row and every codec × size: [bench/results/claims.md](bench/results/claims.md).")
-    return "\n\n".join(parts) + "\n"
+    """Return what the terminal shows: the page, and the internal goals."""
+    goals = f"## Internal goals\n\n{report.summary(result['rows'])}\n\n{report.target_table(result['rows'])}\n"
+    return f"{page.body(result)}\n{goals}"
 
 
 def save(result: dict[str, Any]) -> None:
-    readme_section.put("claims-bench", short(result))
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "claims.json").write_text(json.dumps(report.rounded(result), indent=1, ensure_ascii=False) + "\n")
-    (RESULTS / "claims.md").write_text(markdown(result))
-    CHART.write_text(chart.draw(result["paced"], result["machine"]))
+    """Save the result in bench/results, and write docs/benchmarks."""
+    pages.save("claims", report.rounded(result))
 
 
-def write(measured: dict[str, Any], out: Path, to_readme: bool) -> None:
+def write(measured: dict[str, Any], out: Path, is_saved: bool) -> None:
+    """Write OUT.raw.json, OUT.json, OUT.md and OUT.svg, and print; save the result if asked to."""
     result = judge(measured)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.with_suffix(".raw.json").write_text(json.dumps(measured))
     result_files.write(out, result, markdown(result))
     if result["paced"]:
-        out.with_suffix(".svg").write_text(chart.draw(result["paced"], result["machine"]))
+        out.with_suffix(".svg").write_text(claims_chart.draw(result))
     print(markdown(result))
-    if to_readme:
+    if is_saved:
         save(result)
 
 

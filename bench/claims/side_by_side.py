@@ -5,7 +5,7 @@ Two runs, each peer a process of its own, all taking turns round after round:
     single    one batch, hot: every way of judging it, the carriers, the ledger; Kafka by JMH
     paced     produce requests of 16 producers at 600 MB/s and 1 GB/s uncompressed: CPU share of one process
 
-    python bench/claims/side_by_side.py [--rounds 3] [--quick] [--write-readme]
+    python bench/claims/side_by_side.py [--rounds 3] [--quick] [--write]
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.set_defaults(rounds=3, peers="kafka", out=cells.BUILD / "claims")
     options = parser.parse_args(argv)
     options.codecs = tuple(options.codecs.split(","))
-    if options.write_readme and (options.quick or options.skip or options.codecs != cells.CODECS):
-        parser.error("a look at a part is no result: --write-readme goes with a whole run")
+    if options.write and (options.quick or options.skip or options.codecs != cells.CODECS):
+        parser.error("--write needs a whole run: without --quick, --skip and --codecs")
+    if options.write:
+        run.pages.check_commit(run.machine.describe())
     if options.quick:
         options.rounds, options.samples = 1, min(options.samples, 3)
         options.seconds, options.warm_up = min(options.seconds, 0.2), min(options.warm_up, 1.0)
@@ -170,7 +172,8 @@ def main(argv: list[str] | None = None) -> int:
     bench = ClaimsBench(options)
     for name, reason in bench.missing.items():
         run.say(f"not measured: {name} ({reason})")
-    report_claims.write(bench.run(), options.out, options.write_readme)
+    run.check_whole(bench)
+    report_claims.write(bench.run(), options.out, options.write)
     return 0
 
 

@@ -1,6 +1,6 @@
 """``batchval perf consume`` beside Kafka's own tool and a loop of C over librdkafka: same broker, same topic, in turns.
 
-    python bench/perf_tools/consume.py [--rounds 3] [--records 2000000] [--quick] [--write-readme]
+    python bench/perf_tools/consume.py [--rounds 3] [--records 2000000] [--quick] [--write]
 
 A broker of its own (Java, Maven), 12 partitions, values of 1,000 bytes, uncompressed, in the page cache. Everybody's
 clock starts after the joining: Java's is fetch.nMsg.sec, the C loop's starts with its first records. The C loop runs
@@ -14,28 +14,17 @@ import re
 import sys
 
 import perf_bench
-from perf_bench import SIZE, Command, Run
+from perf_bench import Command, Run
 
-from tests.interop.kafka_broker import KAFKA_VERSION, TOOLS_VERSION
+from bench.pages import perf as page
+from bench.pages.perf import SIZE
 
 TOPIC, PARTITIONS = "perf-consume", 12
 FETCHED = re.compile(r"^(?:[^,]+, ){4}(\d+), (?:[^,]+, ){4}([\d.]+)$", re.MULTILINE)
 BEST = "librdkafka, a loop of C, the faster"
 BENCH = perf_bench.Bench(
     section="perf-consume",
-    title="Consuming",
-    clients={
-        "java": f"Kafka's ConsumerPerformance {TOOLS_VERSION}",
-        "loop": "librdkafka, a loop of C, defaults",
-        "loop tuned": "librdkafka, a loop of C, fetch.queue.backoff.ms=2",
-        "loop of drops 1": "fetch and drop, C, 1 connection",
-        "loop of drops 4": "fetch and drop, C, 4 connections",
-        "librdkafka 1": "perf consume --client librdkafka --threads 1",
-        "headers 1": "perf consume --decode headers --threads 1",
-        "headers 4": "perf consume --decode headers --threads 4",
-        "records 1": "perf consume --decode records --threads 1",
-        "records 4": "perf consume --decode records --threads 4",
-    },
+    clients=page.CONSUMERS,
     targets=[
         ("headers 1", "java", "rate", 5.0),
         ("headers 4", "headers 1", "rate", 2.5),
@@ -111,11 +100,7 @@ def main(argv: list[str] | None = None) -> int:
     options = BENCH.arguments(argv)
     result = BENCH.measure(options, fill, commands, rate_of)
     result["verdicts"] = BENCH.judge(with_best(result["runs"]))
-    setting = (
-        f"Kafka {KAFKA_VERSION} on one node, {PARTITIONS} partitions, {result['records']:,} records of {SIZE:,} bytes, "
-        f"uncompressed; median of {result['rounds']}. Load average of the machine at the end: {result['load'][0]:.1f}."
-    )
-    BENCH.write(result, BENCH.tables(result, setting, "reader"), options.write_readme)
+    BENCH.report(result, page.consume(result), BENCH.goals(result), options.write)
     return 0
 
 

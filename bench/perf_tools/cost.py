@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import time
 from datetime import UTC, datetime
 from typing import Any
 
 import perf_bench
-import result_files
-from perf_bench import ROOT, SIZE
+from perf_bench import pages
 from perf_produce import TOPIC, make_topic, nanoseconds
 
 from batchval.network.loops import loop_factory
@@ -27,9 +25,10 @@ from batchval.perf.clients.own_producer import OwnProducer
 from batchval.perf.payloads import Letters
 from batchval.perf.produce import ProduceRun, ProduceSettings
 from batchval.producer import ProducerOptions
+from bench.pages import perf as page
+from bench.pages.perf import SIZE
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 
-RESULTS = ROOT / "bench" / "results" / "perf-cost"
 TARGET, TARGET_NS = 0.03, 25.0
 
 
@@ -68,28 +67,14 @@ def verdict(middle: float, spread: float) -> str:
     return "met" if middle <= TARGET else "noise" if middle - spread <= TARGET else "missed"
 
 
-def table(result: dict[str, Any]) -> str:
-    lines = [
-        "# What measuring costs",
-        "",
-        f"{perf_bench.machine.said(result)}, load average {result['load'][0]:.1f}; Kafka {KAFKA_VERSION}, "
-        f"{result['records']:,} records of {SIZE:,} bytes a run; median of {len(result['rounds'])} pairs of runs, half "
-        "of the span between quartiles.",
-        "",
-        "| | off | on | target | more with latencies | spread | |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for key, name in (("time", "time a record, µs"), ("cpu", "CPU a record, µs")):
-        off, on = ([one[way][key] for one in result["rounds"]] for way in ("off", "on"))
-        ratios = [b / a - 1 for a, b in zip(off, on, strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        spread = (high - low) / 2
-        lines.append(
-            f"| {name} | {statistics.median(off):.3f} | {statistics.median(on):.3f} | ≤ {TARGET:.0%} | {middle:+.1%} | "
-            f"{spread:.1%} | {verdict(middle, spread)} |"
-        )
+def goals(result: dict[str, Any]) -> str:
+    """Return what latencies add, and the internal goals, as a table."""
+    lines = ["## Internal goals", "", "| | goal | measured | spread | |", "|---|---|---|---|---|"]
+    for key, name in (("time", "time a record"), ("cpu", "CPU a record")):
+        middle, spread = page.more(result["rounds"], key)
+        lines.append(f"| {name} | ≤ {TARGET:.0%} | {middle:+.1%} | {spread:.1%} | {verdict(middle, spread)} |")
     took = sum(result["nanoseconds"].values())
-    lines.append(f"| ns a latency | | {took:.1f} | ≤ {TARGET_NS:g} | | | {'met' if took <= TARGET_NS else 'missed'} |")
+    lines.append(f"| ns a latency | ≤ {TARGET_NS:g} | {took:.1f} | | {'met' if took <= TARGET_NS else 'missed'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -98,22 +83,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--quick", action="store_true", help="two short rounds: a look, no result")
-    parser.add_argument("--write", action="store_true", help=f"into {RESULTS.relative_to(ROOT)}.md and .json")
+    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
     options = parser.parse_args(argv)
+    if options.write:
+        pages.check_commit(perf_bench.machine.describe())
     if options.quick:
         options.rounds, options.records = 2, 50_000
     result: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": perf_bench.machine.describe(),
+        "versions": {"Kafka": KAFKA_VERSION},
         "load": os.getloadavg(),
         "records": options.records,
         "rounds": measured(options.rounds, options.records),
         "nanoseconds": nanoseconds(),
     }
-    text = table(result)
-    print(text)
+    print(page.cost(result))
+    print(goals(result))
     if options.write and not options.quick:
-        result_files.write(RESULTS, result, text)
+        pages.save("perf-cost", result)
     return 0
 
 

@@ -28,12 +28,16 @@ sys.path[:0] = [str(ROOT), str(HERE.parent / "validation")]
 
 import librdkafka  # noqa: E402
 import machine  # noqa: E402
-import readme_section  # noqa: E402
-import result_files  # noqa: E402
 
-from tests.interop.kafka_broker import KafkaBroker, classpath, find_java  # noqa: E402
+from bench import pages  # noqa: E402
+from tests.interop.kafka_broker import (  # noqa: E402
+    KAFKA_VERSION,
+    TOOLS_VERSION,
+    KafkaBroker,
+    classpath,
+    find_java,
+)
 
-SIZE = 1000
 #: as Kafka's scripts start a broker, not as the tests do
 BROKER_JVM = ("-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4")
 MEMORY = Path("/dev/shm")  # the log lies there if there is room: what a disk writes back is not what is measured
@@ -47,10 +51,9 @@ Command = tuple[list[str], int]  # and how many records it moves in all
 
 @dataclass(frozen=True)
 class Bench:
-    """One of the two: its section of the README and file in bench/results, its clients by name, its targets."""
+    """One of the two: its result in bench/results, its clients by name, its goals."""
 
     section: str
-    title: str
     clients: Mapping[str, str]
     targets: Sequence[tuple[str, str, str, float | None]]  # who, over whom, "rate" (at least) or "cpu" (at most)
     records: int
@@ -63,14 +66,14 @@ class Bench:
         parser.add_argument("--records", type=int, default=self.records)
         parser.add_argument("--only", nargs="+", choices=sorted(self.clients), default=list(self.clients))
         parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
-        parser.add_argument("--write-readme", action="store_true", help=f"and bench/results/{self.section}.*")
+        parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
         options = parser.parse_args(argv)
-        if options.write_readme and (options.quick or options.rounds < 3 or set(options.only) != set(self.clients)):
-            parser.error("the README's section is of three whole rounds at least")
+        if options.write and (options.quick or options.rounds < 3 or set(options.only) != set(self.clients)):
+            parser.error("--write needs three whole rounds at least: without --quick and --only")
         if options.quick:
             options.rounds, options.records = 1, self.quick_records
-        if options.write_readme:
-            readme_section.check(self.section)
+        if options.write:
+            pages.check_commit(machine.describe())
         return options
 
     def measure(
@@ -101,6 +104,7 @@ class Bench:
         return {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": machine.describe(),
+            "versions": {"Kafka": KAFKA_VERSION, "Kafka's tools": TOOLS_VERSION},
             "records": options.records,
             "rounds": options.rounds,
             "load": os.getloadavg(),
@@ -126,41 +130,24 @@ class Bench:
             verdicts.append(row | {"ratio": middle, "spread": spread, "verdict": verdict})
         return verdicts
 
-    def tables(self, result: dict[str, Any], setting: str, who: str) -> list[str]:
-        """Lines: where it was measured, the rates, the targets."""
-        lines = [
-            f"{machine.said(result)}, load average {result['load'][0]:.1f}; {setting} "
-            f"The broker as Kafka's scripts start it, its log in {result['log']}.",
-            "",
-            f"| {who} | records/s | MB/s | from – to | client CPU s / M | broker CPU s / M |",
-            "|---|---|---|---|---|---|",
-        ]
-        for name, runs in result["runs"].items():
-            rates = [run["rate"] for run in runs]
-            middle = statistics.median(rates)
-            cpu, broker = (statistics.median(run[key] for run in runs) for key in ("cpu", "broker_cpu"))
-            lines.append(
-                f"| {self.clients[name]} | {middle:,.0f} | {middle * SIZE / 2**20:,.0f} | "
-                f"{min(rates):,.0f} – {max(rates):,.0f} | {cpu:.2f} | {broker:.2f} |"
-            )
-        lines += ["", "| | target | measured | spread | |", "|---|---|---|---|---|"]
+    def goals(self, result: dict[str, Any]) -> list[str]:
+        """Return the ratios and their internal goals, as lines of a table."""
+        lines = ["| | goal | measured | spread | |", "|---|---|---|---|---|"]
         for one in result["verdicts"]:
-            target = "" if one["target"] is None else f"{'≤' if one['what'] == 'cpu' else '≥'} {one['target']:g}"
+            sign = "≤" if one["what"] == "cpu" else "≥"
+            goal = "" if one["target"] is None else f"{sign} {one['target']:g}"
             what = "CPU a record, " if one["what"] == "cpu" else ""
             names = (self.clients.get(one[key], one[key]) for key in ("who", "whom"))
-            lines.append(
-                f"| {what}{' over '.join(names)} | {target} | {one['ratio']:.2f} | {one['spread']:.0%} | "
-                f"{one['verdict']} |"
-            )
+            figures = f"{one['ratio']:.2f} | {one['spread']:.0%} | {one['verdict']}"
+            lines.append(f"| {what}{' over '.join(names)} | {goal} | {figures} |")
         return lines
 
-    def write(self, result: dict[str, Any], lines: list[str], to_readme: bool) -> None:
-        text = "\n".join(lines) + "\n"
-        print(text)
-        if to_readme:
-            place = ROOT / "bench" / "results" / self.section
-            result_files.write(place, result, f"# {self.title}\n\n{text}")
-            readme_section.put(self.section, text)
+    def report(self, result: dict[str, Any], page: str, goals: list[str], is_saved: bool) -> None:
+        """Print the page's part and the goals; save the result if asked to."""
+        print(page)
+        print("\n".join(["## Internal goals", "", *goals]))
+        if is_saved:
+            pages.save(self.section, result)
 
 
 @contextlib.contextmanager

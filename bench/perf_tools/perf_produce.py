@@ -1,6 +1,6 @@
 """``batchval perf produce`` beside Kafka's own tool and a loop of C over librdkafka: same broker, same topic, in turns.
 
-    python bench/perf_tools/perf_produce.py [--rounds 3] [--records 1000000] [--quick] [--write-readme]
+    python bench/perf_tools/perf_produce.py [--rounds 3] [--records 1000000] [--quick] [--write]
 
 A broker of its own (Java, Maven), one partition, values of 1,000 bytes, acks=all, idempotent, uncompressed, batches of
 500,000 bytes and 5 ms linger for everybody; the C loop once more with librdkafka's own defaults. All latencies are on.
@@ -18,24 +18,18 @@ from array import array
 from typing import Any
 
 import perf_bench
-from perf_bench import SIZE, Command
+from perf_bench import Command
 
 from batchval.perf.histogram import Histogram, now_ns, stamp_many
-from tests.interop.kafka_broker import KAFKA_VERSION, TOOLS_VERSION
+from bench.pages import perf as page
+from bench.pages.perf import SIZE
 
 TOPIC = "perf-produce"
 SAME = ["batch.size=500000", "linger.ms=5"]
 RATE = re.compile(r"^\d+(?: steady state)? records sent, ([\d.]+) records/sec .* 99\.9th\.$", re.MULTILINE)
 BENCH = perf_bench.Bench(
     section="perf-produce",
-    title="Producing",
-    clients={
-        "java": f"Kafka's ProducerPerformance {TOOLS_VERSION}, steady state",
-        "loop": "librdkafka, a loop of C",
-        "loop defaults": "librdkafka, a loop of C, its own defaults",
-        "librdkafka": "perf produce --client librdkafka",
-        "own": "perf produce",
-    },
+    clients=page.PRODUCERS,
     targets=[
         ("own", "java", "rate", 2.0),
         ("own", "loop", "rate", 0.9),
@@ -114,12 +108,7 @@ def main(argv: list[str] | None = None) -> int:
     result = BENCH.measure(options, make_topic, commands, rate_of)
     result["nanoseconds"] = nanoseconds()
     result["verdicts"] = BENCH.judge(result["runs"])
-    setting = (
-        f"Kafka {KAFKA_VERSION} on one node, one partition, {result['records']:,} records of {SIZE:,} bytes, acks=all, "
-        f"batches of 500,000 bytes; median of {result['rounds']}."
-    )
-    lines = BENCH.tables(result, setting, "sender") + cost_rows(result)
-    BENCH.write(result, lines, options.write_readme)
+    BENCH.report(result, page.produce(result), BENCH.goals(result) + cost_rows(result), options.write)
     return 0
 
 

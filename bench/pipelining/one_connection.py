@@ -4,7 +4,7 @@ The bound is cap × batch bytes / round trip: what a client reaches whose next r
 Prints Markdown, writes it and JSON.
 
     python bench/pipelining/one_connection.py [--rtt 1 70 140] [--caps 1 5] [--rounds 3] [--broker kafka] [--link relay]
-        [--quick | --save | --write-readme]
+        [--quick | --write]
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE.parent / "validation"))
+sys.path[:0] = [str(HERE.parent / "validation"), str(ROOT)]
 
 import link as links  # noqa: E402
 import machine  # noqa: E402
-import readme_section  # noqa: E402
 import result_files  # noqa: E402
+
+from bench import pages  # noqa: E402
+from bench.pages.pipelining import one_connection  # noqa: E402
 
 TARGET = 0.75
 FROM_MS = 70  # shorter round trips allow more than the link's one process can carry: reported, without a target
@@ -48,18 +50,16 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--fixed-buffer", type=int, metavar="BYTES", help="one more row, with this SO_SNDBUF")
     parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "pipelining", help="for .json and .md")
-    parser.add_argument("--save", action="store_true", help="to bench/results instead")
-    parser.add_argument("--write-readme", action="store_true", help="and the README's section")
+    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
     options = parser.parse_args(argv)
-    if options.write_readme and (options.quick or options.broker != "sink" or options.link == "relay"):
-        parser.error("the README's section is of whole runs on tun, before the sink")
-    options.save |= options.write_readme
+    options.link = options.link or ("tun" if links.is_possible() else "relay")
+    if options.write and (options.quick or options.link == "relay"):
+        parser.error("--write needs a whole run with TUN devices in network namespaces (root)")
+    if options.write:
+        pages.check_commit(machine.describe())
     if options.quick:
         options.rounds, options.seconds, options.warm_up = 1, 0.5, 0.2
         options.records = options.records[:1]
-    if options.save:
-        options.out = HERE.parent / "results" / ("pipelining" if options.broker == "sink" else "pipelining-kafka")
-    options.link = options.link or ("tun" if links.is_possible() else "relay")
     return options
 
 
@@ -160,38 +160,16 @@ def judged(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def markdown(result: dict[str, Any]) -> str:
-    settings = result["settings"]
-    lines = [
-        f"Pipelining, {machine.said(result)}, {settings['loop']}. "
-        f"Link: {settings['link']}; broker: {settings['broker']}; "
-        f"{settings['rounds']} rounds of {settings['seconds']:g} s after {settings['warm_up']:g} s, medians; "
-        f"load average {settings['load'][0]:.1f} before, {settings['load'][1]:.1f} after.",
-        "",
-        "| round trip | batch | cap | MB/s | records/s | of cap × batch / round trip | target | met | spread "
-        "| order kept | most in flight |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in result["rows"]:
-        batch = f"{row['records']} × 1 kB" + (f", SO_SNDBUF {row['buffer']:,}" if row["buffer"] else "")
-        if "error" in row:
-            lines.append(f"| {row['rtt_ms']:g} ms | {batch} | {row['cap']} | {row['error'][0]} |||||||")
-            continue
-        without = row["buffer"] or row["rtt_ms"] < FROM_MS
-        target = "" if without else f"{TARGET}"
-        met = "" if without else ("yes" if row["met"] else "**no**")
-        lines.append(
-            f"| {row['rtt_ms']:g} ms | {batch} | {row['cap']} | {row['bytes_per_second'] / 1e6:.2f} "
-            f"| {row['records_per_second']:,.0f} | {row['share']:.2f} | {target} | {met} | {row['spread']:.0%} "
-            f"| {'yes' if row['order_kept'] else '**no**'} | {row['peak_in_flight']} |"
-        )
-    return "\n".join(lines) + "\n"
+def goals(rows: list[dict[str, Any]]) -> str:
+    """Return how many rows reach the internal goal, and those that do not."""
+    judged = [row for row in rows if not row.get("buffer") and row["rtt_ms"] >= FROM_MS]
+    missed = [cell_name(row) for row in judged if not row["met"]]
+    text = f"{len(judged) - len(missed)} of {len(judged)} rows reach {TARGET} of the bound"
+    return f"{text}; missed: {', '.join(missed)}\n" if missed else f"{text}\n"
 
 
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
-    if options.write_readme and options.link != "tun":
-        raise SystemExit("no namespaces and TUN devices can be made here: nothing for the README")
     load = os.getloadavg()[0]
     rows = measure(options)
     first = next((one for row in rows for one in row["rounds"] if "error" not in one), {"loop": "?"})
@@ -216,10 +194,11 @@ def main(argv: list[str] | None = None) -> int:
         },
         "rows": rows,
     }
-    result_files.write(options.out, result, markdown(result))
-    print(markdown(result))
-    if options.write_readme:
-        readme_section.put("pipelining", markdown(result))
+    text = f"{one_connection(result)}\n{goals(rows)}"
+    result_files.write(options.out, result, text)
+    print(text)
+    if options.write:
+        pages.save("pipelining" if options.broker == "sink" else "pipelining-kafka", result)
     return int(any("error" in row for row in rows))
 
 

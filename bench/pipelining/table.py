@@ -5,7 +5,7 @@ flushed at 500,000 bytes or 100 ms, and waits for all answers. A run's samples a
 pieces:
 
     python bench/pipelining/table.py [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long]
-        [--peers batchval Java …] [--rounds 3] [--fresh] [--quick | --save | --write-readme] [--report-only]
+        [--peers batchval Java …] [--rounds 3] [--fresh] [--quick | --write] [--report-only]
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "validation"), str(ROOT)]
 
 import link as links  # noqa: E402
 import machine  # noqa: E402
-import readme_section  # noqa: E402
 import result_files  # noqa: E402
 import table_figures as figures  # noqa: E402
 import table_peers as peers  # noqa: E402
+
+from bench import pages  # noqa: E402
 
 ONE, MANY, PARTITIONS = "pipeline-1", "pipeline-128", 128
 BATCH, LARGE, LINGER_MS = 500_000, 1_000_000, 100
@@ -71,15 +72,15 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, default=ROOT / "build" / "bench" / "pipelining-table", help="for .json, .md"
     )
-    parser.add_argument("--save", action="store_true", help="to bench/results, too")
-    parser.add_argument("--write-readme", action="store_true", help="and the README's section")
+    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
     options = parser.parse_args(argv)
     options.link = options.link or ("tun" if links.is_possible() else "relay")
-    options.save |= options.write_readme
-    if options.save and options.quick:
-        parser.error("a look is no result")
-    if options.save and options.link == "relay" and not options.report_only:
-        parser.error("no result without namespaces and TUN devices: a relay has no windows")
+    if options.write and options.quick:
+        parser.error("--write needs a whole run: without --quick")
+    if options.write and options.link == "relay" and not options.report_only:
+        parser.error("--write needs TUN devices in network namespaces (root)")
+    if options.write:
+        pages.check_commit(machine.describe())
     if options.quick:
         options.rounds = 1
     if options.link == "relay":
@@ -274,13 +275,10 @@ def main(argv: list[str] | None = None) -> int:
     }
     result["figures"] = figures.judged(result["rows"])
     text = figures.markdown(result)
-    places = [options.out] + ([HERE.parent / "results" / "pipelining-table"] if options.save else [])
-    for place in places:
-        result_files.write(place, result, text)
+    result_files.write(options.out, result, text)
     print(text)
-    if options.write_readme:
-        short = figures.markdown(result, max((row["rtt_ms"] for row in result["rows"]), default=None))
-        readme_section.put("pipelining-table", short)
+    if options.write:
+        pages.save("pipelining-table", result)
     return int(any("error" in one for one in samples))
 
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import statistics
+import sys
+from pathlib import Path
 from typing import Any
 
-import machine
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from bench.pages import pipelining as page
 
 SHARE = 0.85
 TIMES_SARAMA = 5
-FLAGS = {
-    "one": "-partition 0",
-    "one-1": "-partition 0 -max-open-requests 1",
-    "large": "-partition 0 -flush-bytes 1000000",
-    "acks0": "-partition 0 -required-acks 0",
-    "many": "round robin, 128 partitions",
-    "tls": "-partition 0, TLS",
-    "long": "-partition 0 -flush-bytes 1000000, 1,000 requests",
-}
 CAPS = {"one-1": 1}
 SAME_BATCH = ("Java", "librdkafka", "librdkafka idempotent", "franz-go")  # sarama's batches grow beyond what is asked
 OURS = "batchval"
@@ -43,7 +38,7 @@ def rows(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for one in samples:
         groups.setdefault((one["cell"], one["rtt_ms"], one["congestion"], one["peer"]), []).append(one)
-    order = list(FLAGS)
+    order = list(page.FLAGS)
     return [
         row(list(key), several)
         for key, several in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:3]))
@@ -135,58 +130,13 @@ def figure(name: str, value: float, target: float, spread: float | None, said: s
     return {"figure": name, "value": value, "target": target, "spread": spread, "verdict": verdict, "said": said}
 
 
-def markdown(result: dict[str, Any], rtt_ms: float | None = None) -> str:
-    """All rows, or those of one round trip."""
-    settings, samples = result["settings"], result["samples"]
-    ways = {"tun": "TUN devices between two network namespaces", "relay": "a delaying relay on one host"}
-    used = ", ".join(sorted({ways[one["link"]] for one in samples}))
-    brokers = "/".join(sorted({str(one["brokers"]) for one in samples}))
-    loads = [one["load"] for one in samples]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    lines = [
-        f"Pipelining of producers, {machine.said(result)}; {versions}. "
-        f"Link: {used}; {brokers} brokers, -Xmx{settings['heap']} each; "
-        f"1,000-byte records, flush at 500,000 bytes or 100 ms; load average {min(loads, default=0):.1f} to "
-        f"{max(loads, default=0):.1f}.",
-        "",
-        "| target | client | flags | RTT (ms) | records | rounds | max records/s | max MiB/s | max in flight "
-        "| steady records/s | of cap × batch / RTT | bytes a request |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    lines += [line(one) for one in result["rows"] if rtt_ms in (None, one["rtt_ms"])]
-    if result["figures"]:
-        lines += ["", "| figure | reached | target | spread | verdict | |", "|---|---|---|---|---|---|"]
-        for one in result["figures"]:
-            spread = "" if one["spread"] is None else f"{one['spread']:.0%}"
-            verdict = one["verdict"] if one["verdict"] != "missed" else "**missed**"
-            lines.append(
-                f"| {one['figure']} | {one['value']:.2f} | {one['target']:g} | {spread} | {verdict} | {one['said']} |"
-            )
-    for peer, reason in settings["missing"].items():
-        lines += ["", f"Not measured: {peer} ({reason})."]
-    return "\n".join(lines) + "\n"
-
-
-def line(one: dict[str, Any]) -> str:
-    flags = FLAGS[one["cell"]] + ("" if one["congestion"] == "cubic" else f", {one['congestion']}")
-    if "error" in one:
-        return f"| | {one['peer']} | {flags} | {one['rtt_ms']:g} | {one['error']} ||||||||"
-    target = f"{one['brokers']} brokers" if one["cell"] == "many" else "1 broker"
-    if one["cell"] == "acks0" or one.get("in_flight") is None:
-        in_flight = "–"
-    elif one["cell"] == "many":
-        in_flight = f"{one['in_flight_total']} ({one['in_flight']} a connection)"
-    else:
-        in_flight = str(one["in_flight"]) + (" (own count)" if one["cell"] == "tls" else "")
-    if one.get("cap_kept") is False:
-        in_flight = f"**{in_flight}**"
-    even = share = size = ""
-    if "steady_records_per_s" in one:
-        even = f"{one['steady_records_per_s']:,.0f}"
-        size = f"{one['request_bytes']:,.0f}"
-        if one["rtt_ms"] >= 50 and one["cell"] != "many":
-            share = f"{one['steady_records_per_s'] / one['bound_records_per_s']:.2f}"
-    return (
-        f"| {target} | {one['peer']} | {flags} | {one['rtt_ms']:g} | {one['records']:,} | {one['rounds']} "
-        f"| {one['max_records_per_s']:,.1f} | {one['max_mib_per_s']:.2f} | {in_flight} | {even} | {share} | {size} |"
-    )
+def markdown(result: dict[str, Any]) -> str:
+    """Return what the terminal shows: the page's part, and the internal goals."""
+    lines = ["## Internal goals", "", "| figure | reached | goal | spread | verdict | |", "|---|---|---|---|---|---|"]
+    for one in result["figures"]:
+        spread = "" if one["spread"] is None else f"{one['spread']:.0%}"
+        verdict = one["verdict"] if one["verdict"] != "missed" else "**missed**"
+        lines.append(
+            f"| {one['figure']} | {one['value']:.2f} | {one['target']:g} | {spread} | {verdict} | {one['said']} |"
+        )
+    return f"{page.producers(result)}\n" + "\n".join(lines) + "\n"

@@ -10,7 +10,7 @@ CPU is user and system time of each process (all threads) as a share of one core
 requests of one compressed batch (records of 1 kB) over 4 connections, to a partition each, 5 in flight at most; each
 answer must be without an error. All ways are up at once and take turns. Needs Java and Maven.
 
-    python bench/proxy/ingress.py [--mb 30] [--codecs lz4,zstd] [--rounds 3] [--quick] [--write-readme]
+    python bench/proxy/ingress.py [--mb 30] [--codecs lz4,zstd] [--rounds 3] [--quick] [--write]
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 import datetime
 import os
-import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -35,13 +34,14 @@ sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
 sys.path.insert(0, str(load.ROOT / "bench" / "pipelining"))
 
 import machine
-import readme_section
 import result_files
 import uvloop
 from produce import Metadata
 
 from batchval.network.connection import Connection
 from batchval.network.options import ConnectionOptions
+from bench import pages
+from bench.pages import proxy as page
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support.gate_process import GateProcess
 
@@ -63,7 +63,6 @@ SETTINGS = {
     "log.retention.check.interval.ms": 1000,
     "log.segment.delete.delay.ms": 1000,
 }
-RESULTS = load.ROOT / "bench" / "results" / "ingress"
 ERROR_AT = 4 + 1 + 1 + 1 + len(load.TOPIC) + 1 + 4  # correlation id, tags, topics, name, partitions, index
 
 
@@ -231,45 +230,9 @@ def said(sample: dict[str, Any]) -> str:
     return f"{shares}; {sample['mb_a_second']:.1f} MB/s"
 
 
-def markdown(result: dict[str, Any]) -> str:
-    on, settings = result["machine"], result["settings"]
-    lines = [
-        f"{on['processor']}; {on['system']}; CRC32C kernel {on['crc32c']}; Python {on['python']}; Apache Kafka "
-        f"{settings['kafka']} ({settings['jvm']}); {result['date']}; batchval at {on['commit']}. "
-        f"{settings['mb']:g} MB/s of {SIZE} frames on the wire, one compressed batch of 1 kB records each, "
-        f"{CONNECTIONS} connections to a partition each. {settings['rounds']} rounds of {settings['seconds']:g} s "
-        f"after {settings['settle']:g} s, medians, ± half their range; load average {settings['load'][0]:.1f} before, "
-        f"{settings['load'][1]:.1f} after.",
-        "",
-        "CPU as a share of one core:",
-        "",
-        "| | | first gate | gate | broker | together | MB/s | believed |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for codec, ways in result["samples"].items():
-        for way, rounds in ways.items():
-            shares = [share(rounds, name) for name in ("first gate", "gate", "broker")]
-            together = statistics.median(sum(one["cpu"].values()) for one in rounds)
-            speed = statistics.median(one["mb_a_second"] for one in rounds)
-            paths = [sum(one["paths"].get(path, 0) for one in rounds) for path in ("claims", "shallow")]
-            believed = f"{paths[0] / sum(paths):.1%}" if paths[0] else ""
-            figures = " | ".join((*shares, f"{together:.0%}", f"{speed:.1f}", believed))
-            lines.append(f"| {codec} | {way} | {figures} |")
-    return "\n".join(lines) + "\n"
-
-
-def share(rounds: list[dict[str, Any]], name: str) -> str:
-    values = [one["cpu"][name] for one in rounds if name in one["cpu"]]
-    if not values:
-        return ""
-    return f"{statistics.median(values):.0%} ± {(max(values) - min(values)) / 2 * 100:.0f}"
-
-
 def save(result: dict[str, Any]) -> None:
-    """bench/results/ingress.* and the README's section."""
-    readme_section.check("ingress")
-    result_files.write(RESULTS, result, markdown(result))
-    readme_section.put("ingress", markdown(result))
+    """Save the result in bench/results, and write docs/benchmarks."""
+    pages.save("ingress", result)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -280,12 +243,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each run, measured")
     parser.add_argument("--quick", action="store_true", help="one short round, slow: a look, no result")
     parser.add_argument("--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "ingress")
-    parser.add_argument("--write-readme", action="store_true", help="and bench/results/ingress.*")
+    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
     options = parser.parse_args(argv)
     options.codecs = [codec for codec in options.codecs.split(",") if codec]
     options.settle, options.warm_up = SETTLE_S, 15.0
-    if options.write_readme and options.quick:
-        parser.error("a look is no result")
+    if options.write and options.quick:
+        parser.error("--write needs a whole run: without --quick")
+    if options.write:
+        pages.check_commit(machine.describe())
     if options.quick:
         options.rounds, options.seconds, options.settle, options.warm_up, options.mb = 1, 0.5, 1.0, 0.5, 15.0
     return options
@@ -310,9 +275,9 @@ def main(argv: list[str] | None = None) -> int:
         },
         "samples": samples,
     }
-    result_files.write(options.out, result, markdown(result))
-    print(markdown(result))
-    if options.write_readme:
+    result_files.write(options.out, result, page.ingress_body(result))
+    print(page.ingress_body(result))
+    if options.write:
         save(result)
     return 0
 

@@ -6,7 +6,7 @@ Peers are given, since neither comes from the package index:
     --kroxylicious FOLDER   its jars (kroxylicious/pom.xml gets them)
     --kafka-proxy PROGRAM   grepplabs kafka-proxy
 
-    python bench/proxy/proxies.py [--rounds 5] [--quick] [--write-readme]
+    python bench/proxy/proxies.py [--rounds 5] [--quick] [--write]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ import result_files
 
 CODECS = ("lz4", "zstd", "gzip", "snappy")
 CONNECTIONS, WINDOW = 4, 5
+KROXYLICIOUS_POM = Path(__file__).with_name("kroxylicious") / "pom.xml"
 WARM_UP_S = 8.0  # a size, of a JVM
 
 
@@ -47,14 +49,29 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=1000, help="for memory")
     parser.add_argument("--quick", action="store_true", help="one short round, few clients: a look, no result")
     parser.add_argument("--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "result")
-    parser.add_argument("--write-readme", action="store_true", help="and bench/results/proxy.*")
+    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
     options = parser.parse_args(argv)
     options.codecs = [codec for codec in options.codecs.split(",") if codec]
-    if options.write_readme and options.quick:
-        parser.error("a look is no result")
+    if options.write and options.quick:
+        parser.error("--write needs a whole run: without --quick")
+    if options.write:
+        verdicts.pages.check_commit(machine.describe())
     if options.quick:
         options.rounds, options.seconds, options.clients = 1, 0.1, 20
     return options
+
+
+def peer_versions(options: argparse.Namespace) -> dict[str, str]:
+    """Return the versions of the peers that were named."""
+    found = {}
+    if options.kroxylicious:
+        version = ET.parse(KROXYLICIOUS_POM).find("{*}dependencies/{*}dependency/{*}version")
+        assert version is not None
+        found["Kroxylicious"] = str(version.text)
+    if options.kafka_proxy:
+        done = subprocess.run([options.kafka_proxy, "--version"], capture_output=True, text=True, check=False)
+        found["kafka-proxy"] = (done.stdout.split() or ["of unknown version"])[-1]
+    return found
 
 
 class Bench:
@@ -244,6 +261,7 @@ def main(argv: list[str] | None = None) -> int:
             "nice": options.nice,
             "load": [began, os.getloadavg()[0]],
             "missing": bench.missing,
+            "versions": peer_versions(options),
         },
         "loads": {name: of._asdict() | {"path": of.path.name} for name, of in bench.loads.items()},
         "memory": bench.memory(),
@@ -252,7 +270,7 @@ def main(argv: list[str] | None = None) -> int:
     result = verdicts.judged(measured)
     result_files.write(options.out, result, verdicts.markdown(result))
     print(verdicts.markdown(result))
-    if options.write_readme:
+    if options.write:
         verdicts.save(result)
     errors = [one for cell in bench.samples.values() for each in cell.values() for one in each if "error" in one]
     return int(bool(errors))

@@ -1,10 +1,11 @@
 """``batchval audit --engine local`` beside Kafka's dump-log on the same segments, whole commands, by turns.
 
-    python bench/spark/dump_log.py [--gib 2] [--rounds 3] [--save]        needs Java, and Maven once
+    python bench/spark/dump_log.py [--gib 2] [--rounds 3] [--write]       needs Java, and Maven once
 
 The tool checks each batch's checksum and prints a line of it (to /dev/null, without --deep-iteration); the audit does
 that and all else that it does without --deep, with ``--rows none`` and with every row in Parquet. Seconds are the
-median of the rounds, CPU that of the whole process tree. --save keeps bench/results/dump-log.json.
+median of the rounds, CPU that of the whole process tree. --write saves bench/results/dump-log.json
+and writes docs/benchmarks.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ import cells  # noqa: E402
 import machine  # noqa: E402
 import segments  # noqa: E402
 
+from bench import pages  # noqa: E402
+from bench.pages import spark as page  # noqa: E402
 from tests.interop.dump_log import dump_command  # noqa: E402
 from tests.interop.kafka_broker import TOOLS_VERSION  # noqa: E402
 
-RESULT = ROOT / "bench" / "results" / "dump-log.json"
 WHOLE_TREE = Path(__file__).with_name("whole_tree.py")
 BATCH_BYTES = (16_384, 1_024)
 PARTITIONS = 4
@@ -86,14 +88,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
     given = parser.parse_args()
+    if given.write:
+        pages.check_commit(machine.describe())
     load = os.getloadavg()[0]
     rows = bench(given.gib, given.rounds)
     about = machine.describe() | {"kafka tools": TOOLS_VERSION, "date": datetime.now(UTC).isoformat(timespec="seconds")}
     about["load_before_and_after"] = [load, os.getloadavg()[0]]
-    if given.save:
-        RESULT.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n", "utf-8")
+    result = {"machine": about, "rows": rows}
+    print(page.dump_log_body(result))
+    if given.write:
+        pages.save("dump-log", result)
 
 
 if __name__ == "__main__":

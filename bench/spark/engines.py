@@ -1,17 +1,16 @@
 """CPU seconds a GB that an audit costs: the local engine's processes and PySpark, by rows and depth.
 
-    python bench/spark/engines.py [--gib 4] [--rounds 3] [--save]
+    python bench/spark/engines.py [--gib 4] [--rounds 3] [--write]
 
 The same segments (segments.py, warm in the page cache) at two split sizes: what a task costs and what a GB costs are
 the line through both. CPU is that of the process and all its children, the least of the rounds. Spark's rows go to its
 ``noop`` sink; local rows are made and dropped. Session and processes are started
-before, once. --save keeps bench/results/audit-engines.json.
+before, once. --write saves bench/results/audit-engines.json and writes docs/benchmarks.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -34,8 +33,9 @@ import segments  # noqa: E402
 from batchval.audit.rows import Options, read_range  # noqa: E402
 from batchval.audit.segments import Range, cut  # noqa: E402
 from batchval.audit.store import SegmentInfo, Store  # noqa: E402
+from bench import pages  # noqa: E402
+from bench.pages import spark as page  # noqa: E402
 
-RESULT = ROOT / "bench" / "results" / "audit-engines.json"
 SPLITS = (32 << 20, 256 << 20)
 WAYS = (("none", False), ("bad", False), ("all", False), ("all", True))
 BATCH_BYTES = 16_384
@@ -104,8 +104,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
     given = parser.parse_args()
+    if given.write:
+        pages.check_commit(machine.describe())
     with tempfile.TemporaryDirectory(prefix="batchval-engines-") as folder:
         partitions = 4
         each = int(given.gib * 2**30) // partitions
@@ -119,10 +121,10 @@ def main() -> None:
         "gib": given.gib,
         "load_before_and_after": [load, os.getloadavg()[0]],
     }
-    text = json.dumps({"machine": about, "engines": engines}, indent=1) + "\n"
-    if given.save:
-        RESULT.write_text(text, "utf-8")
-    print(text)
+    result = {"machine": about, "engines": engines}
+    print(page.engines_body(result))
+    if given.write:
+        pages.save("audit-engines", result)
 
 
 if __name__ == "__main__":

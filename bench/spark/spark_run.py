@@ -1,6 +1,6 @@
 """kafka-segments beside the same engine in as many plain processes: same ranges, same machine, in turns.
 
-    python bench/spark/spark_run.py [--gib 8] [--rounds 5] [--cores N] [--quick] [--write-readme]
+    python bench/spark/spark_run.py [--gib 8] [--rounds 5] [--cores N] [--quick] [--write]
 
 Two segments of 1 GiB, hard-linked into as many partitions as make --gib: what is read lies in the page cache. CPU is
 that of the whole tree of processes (driver, JVM, Python workers), from /proc. Everybody has the ranges that
@@ -31,7 +31,6 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(HERE), str(HERE.parent / "validation")]
 
 import machine  # noqa: E402
-import readme_section  # noqa: E402
 import result_files  # noqa: E402
 import segments  # noqa: E402
 from process_tree import cpu, tree  # noqa: E402
@@ -40,20 +39,11 @@ from batchval.audit.rows import Options, read_range  # noqa: E402
 from batchval.audit.run import list_work  # noqa: E402
 from batchval.audit.segments import Range  # noqa: E402
 from batchval.audit.work import work  # noqa: E402
+from bench import pages  # noqa: E402
+from bench.pages import spark as page  # noqa: E402
+from bench.pages.spark import MIB, WAYS  # noqa: E402
 
-SECTION = "spark"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-MIB = 1 << 20
-#: ways, and what they do; the first is what the next two stand beside
-WAYS = {
-    "plain": "one plain process",
-    "processes": "plain processes, one a core",
-    "spark": "Spark, rows=all, to nowhere",
-    "spark bad": "Spark, rows=bad, to nowhere",
-    "spark parquet": "Spark, rows=all, Spark's Parquet",
-    "processes parquet": "plain processes, rows=all, the audit's Parquet",
-    "engine parquet": "`audit --engine spark`, rows=all, the audit's Parquet",
-}
 TARGETS = {
     "throughput": ("Spark's throughput over that of plain processes", "≥", 0.6),
     "cpu": ("Spark's own CPU, s/GB (over that of plain processes)", "≤", 0.30),
@@ -243,30 +233,9 @@ def verdicts(measured: dict[str, list[float]]) -> list[dict[str, Any]]:
     return found
 
 
-def table(result: dict[str, Any]) -> str:
-    gb = result["bytes"] / 1e9
-    lines = [
-        f"{machine.said(result)}, {', '.join(f'{name} {version}' for name, version in result['versions'].items())}; "
-        f"{gb:.1f} GB in the page cache, {result['rows']:,} batches of about 16 kB, all codecs, not deep; "
-        f"{result['cores']} cores, ranges of {result['split'] // MIB} MiB; median of {result['rounds']}; load average "
-        f"at the end {result['load'][0]:.1f}.",
-        "",
-        "| | GB/s | over plain processes | CPU s/GB | from – to |",
-        "|---|---|---|---|---|",
-    ]
-    processes = result["runs"].get("processes")
-    for name, runs in result["runs"].items():
-        wall = statistics.median(run["wall"] for run in runs)
-        ratio = ""
-        if processes:
-            pairs = zip(processes, runs, strict=True)
-            ratio = f"{statistics.median(a['wall'] / b['wall'] for a, b in pairs):.2f}"
-        costs = [run["cpu"] / gb for run in runs]
-        lines.append(
-            f"| {WAYS[name]} | {gb / wall:.2f} | {ratio} | {statistics.median(costs):.3f} | "
-            f"{min(costs):.3f} – {max(costs):.3f} |"
-        )
-    lines += ["", "| | target | measured | ± | |", "|---|---|---|---|---|"]
+def goals(result: dict[str, Any]) -> str:
+    """Return the internal goals as a table."""
+    lines = ["## Internal goals", "", "| | goal | measured | ± | |", "|---|---|---|---|---|"]
     lines += [
         f"| {one['name']} | {one['target']} | {one['value']:.2f} | {one['spread']:.2f} | {one['verdict']} |"
         for one in result["verdicts"]
@@ -321,14 +290,14 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-memory", action="store_true", help="without the run for worker memory")
     parser.add_argument("--quick", action="store_true", help="a look at 64 MiB: one round, no result")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "spark")
-    parser.add_argument("--write-readme", action="store_true", help="and bench/results/spark.*")
+    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
     given = parser.parse_args(argv)
     if given.quick:
         given.gib, given.rounds, given.split = 1 / 16, 1, 8 * MIB
-    if given.write_readme:
+    if given.write:
         if given.quick or given.gib < 8 or given.rounds < 3 or set(given.only) != set(WAYS) or given.no_memory:
-            parser.error("the README's section is of everything: 8 GiB, three rounds at least")
-        readme_section.check(SECTION)
+            parser.error("--write needs a whole run: 8 GiB, three rounds at least, all ways, with memory")
+        pages.check_commit(machine.describe())
     return given
 
 
@@ -371,14 +340,11 @@ def main(argv: list[str] | None = None) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory(prefix="batchval-bench-") as folder:
         result = measure(given, Path(folder))
-    text = table(result)
+    text = f"{page.spark_body(result)}\n{goals(result)}"
     print(text, end="")
-    places = [given.out] + ([ROOT / "bench" / "results" / SECTION] if given.write_readme else [])
-    for place in places:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        result_files.write(place, result, f"# Spark beside plain processes\n\n{text}")
-    if given.write_readme:
-        readme_section.put(SECTION, text)
+    result_files.write(given.out, result, text)
+    if given.write:
+        pages.save("spark", result)
 
 
 if __name__ == "__main__":

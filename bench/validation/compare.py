@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tolerance", type=float, default=0.10)
     options, others = parser.parse_known_args(argv)
     if not options.baseline.exists():
-        print(f"no baseline at {options.baseline}: run.py --write-readme saves one", file=sys.stderr)
+        print(f"no baseline at {options.baseline}: run.py --write saves one", file=sys.stderr)
         return 2
     old = json.loads(options.baseline.read_text())
     if options.new is not None:

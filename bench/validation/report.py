@@ -1,4 +1,6 @@
-"""Judges what run.py has measured against the targets, and writes it down: JSON rows, Markdown tables."""
+"""Judge what run.py has measured against internal goals: JSON rows, and a table for the
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import cells
-import readme_section
 import samples
 
-RESULTS = cells.HERE.parent / "results"
-BASELINE = RESULTS / "validation.json"
+sys.path.append(str(cells.ROOT))
+
+from bench import pages
+from bench.pages import validation as page
+from bench.pages.text import micro, number
+
+BASELINE = pages.RESULTS / "validation.json"
 
 OBTAINING = ("malloc", "calloc", "memalign", "mmap")
 
@@ -277,51 +283,6 @@ def judge(measured: dict[str, Any]) -> dict[str, Any]:
 # ---- words ---------------------------------------------------------------------------------------------------------
 
 
-def number(value: float | None) -> str:
-    if value is None:
-        return ""
-    if value == 0:
-        return "0"
-    return f"{value:.3f}" if abs(value) < 1 else f"{value:.2f}" if abs(value) < 20 else f"{value:.0f}"
-
-
-def micro(ns: float | None) -> str:
-    return "" if ns is None else number(ns / 1e3)
-
-
-def header(machine: dict[str, Any]) -> str:
-    codecs = "; ".join(f"{name}: {what}" for name, what in machine["codecs"].items())
-    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
-    lines = [
-        f"{machine['processor']}; {machine['system']}; {machine['date'][:10]}; batchval at {machine['commit']}.",
-        f"Kafka {machine['kafka']}. CPython {machine['python']}, {machine['compiler']}, "
-        f"CRC32C kernel {machine['crc32c']}. {codecs}.",
-        f"{packages}, franz-go {machine['franz-go']}.",
-        f"{machine['rounds']} interleaved rounds over batches made by {machine['batches']}; "
-        f"one-threaded peers on core {machine['cores']['one-threaded peers']}, "
-        f"JVM and Go on {machine['cores']['JVM and Go']}; "
-        f"load average {machine['load_before_and_after'][0]} before, {machine['load_before_and_after'][1]} after.",
-    ]
-    if machine.get("nice"):
-        lines.append(f"Measured processes at nice {machine['nice']}.")
-    for only, rounds in machine.get("repeated", {}).items():
-        lines.append(f"{rounds} more rounds of {only.removeprefix('cells=').replace(',', ', ')}.")
-    if machine["missing"]:
-        lines.append(
-            "Not measured: " + "; ".join(f"{name} ({reason})" for name, reason in machine["missing"].items()) + "."
-        )
-    return "\n".join(lines)
-
-
-LEGEND = (
-    "Ratios are the result. Against Kafka: its best iteration over our median (the cautious side; 100 batches a "
-    "`check_ranges` call, strict mode, provider `native`), then the ratio of plain medians, then the cautious ratio's "
-    "spread from round to round. Against one-threaded peers: ours over theirs. "
-    "Ours and theirs are CPU time, taken while a probe shows the core's fast state. "
-    "Verdicts are computed: noise is a target missed by no more than the spread."
-)
-
-
 def shown(verdict: str) -> str:
     return f"**{verdict}**" if verdict == samples.MISSED else verdict
 
@@ -348,98 +309,6 @@ def target_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(out)
 
 
-PEER_COLUMNS = (
-    ("native check_ranges", "batchval, 100 a call"),
-    ("native check", "batchval, one a call"),
-    ("packages check_ranges", "batchval, packages"),
-    ("prototype deep", "C prototype"),
-    ("kafka", "Kafka (median)"),
-    ("franz-go records", "franz-go"),
-    ("aiokafka records", "aiokafka"),
-    ("kafka-python records", "kafka-python"),
-)
-HEADER_COLUMNS = (
-    ("native scan_batches", "batchval, scan_batches"),
-    ("native validate_in_place", "batchval, whole append in place"),
-    ("prototype header", "C prototype"),
-    ("aiokafka header", "aiokafka"),
-    ("kafka-python header", "kafka-python"),
-)
-LEGACY_COLUMNS = (
-    ("native validate_messages", "batchval"),
-    ("packages validate_messages", "batchval, packages"),
-    ("kafka", "Kafka (median)"),
-    ("aiokafka records", "aiokafka"),
-    ("kafka-python records", "kafka-python"),
-)
-RECORDS_TEXT = (
-    "Microseconds a batch, CRC and all records; in brackets allocator calls a batch where they were counted (Kafka: "
-    "bytes). Clients make record objects and judge nothing; batchval and the prototype make none."
-)
-HEADER_TEXT = (
-    "Microseconds a batch, header and CRC alone; beside it the check of every record with the in-place append."
-)
-LEGACY_TEXT = "Microseconds a batch of magic 1: the path that unpacks wrappers (LogValidator alone)."
-
-
-def peer_table(
-    times: dict[str, dict[str, Any]], text: str, columns: tuple[tuple[str, str], ...], among: list[cells.Cell]
-) -> str:
-    here = [(what, label) for what, label in columns if any(what in times.get(cell.name, {}) for cell in among)]
-    out = [text + "\n", "| | " + " | ".join(label for _, label in here) + " |", "|---" * (len(here) + 1) + "|"]
-    for cell in among:
-        if cell.name not in times:
-            continue
-        fields = []
-        for what, _ in here:
-            found = times[cell.name].get(what)
-            field = number(found["us"]) if found else ""
-            if found and "allocations" in found:
-                field += f" ({found['allocations']:g})"
-            elif found and found.get("bytes"):
-                field += f" ({found['bytes']:.0f} B)"
-            fields.append(field)
-        out.append(f"| {cell.codec} {cell.records} × {cell.value_size} B | " + " | ".join(fields) + " |")
-    return "\n".join(out)
-
-
-def peer_tables(times: dict[str, dict[str, Any]]) -> list[str]:
-    two = [cell for cell in cells.cells(2) if (cell.records, cell.value_size) in cells.KAFKA_TARGETS]
-    tables = ((RECORDS_TEXT, PEER_COLUMNS, two), (HEADER_TEXT, HEADER_COLUMNS, two))
-    tables += ((LEGACY_TEXT, LEGACY_COLUMNS, cells.cells(1)),)
-    return [
-        peer_table(times, text, columns, among) for text, columns, among in tables if {c.name for c in among} & {*times}
-    ]
-
-
-def group_table(rows: list[dict[str, Any]]) -> str:
-    """One line a group of targets: how many were reached, and the row that is nearest to its target or furthest off."""
-    out = ["| | met | noise | missed | tightest row | measured | target | ± |", "|---|---|---|---|---|---|---|---|"]
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["verdict"]:
-            groups.setdefault(row["group"], []).append(row)
-    for group, members in groups.items():
-        counts = [sum(row["verdict"] == verdict for row in members) for verdict in samples.VERDICTS]
-        row = min(members, key=margin)
-        sign = "≥" if row["better"] == "higher" else "≤"
-        unit = UNITS[row["unit"]]
-        spread = f"{row['spread']:.0%}" if row["spread"] else ""
-        out.append(
-            f"| {group} | {' | '.join(str(count or '') for count in counts)} | {row['name']} "
-            f"| {number(row['value'])}{unit} | {sign} {row['target']:g} | {spread} |"
-        )
-    return "\n".join(out)
-
-
-def margin(row: dict[str, Any]) -> float:
-    """Above 1: better than the target by that factor."""
-    if not row["value"] or not row["target"]:
-        return 1.0
-    share = row["value"] / row["target"]
-    return float(share if row["better"] == "higher" else 1 / share)
-
-
 def summary(rows: list[dict[str, Any]]) -> str:
     judged = [row for row in rows if row["verdict"]]
     counts = {verdict: [row for row in judged if row["verdict"] == verdict] for verdict in samples.VERDICTS}
@@ -452,24 +321,14 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """Everything: bench/results/validation.md."""
-    parts = [header(result["machine"]), LEGEND, summary(result["rows"]), target_table(result["rows"])]
-    return "\n\n".join([*parts, *peer_tables(result["times"])]) + "\n"
-
-
-def short(result: dict[str, Any]) -> str:
-    """What the README shows."""
-    rest = "Every row: [bench/results/validation.md](bench/results/validation.md)."
-    parts = [header(result["machine"]), LEGEND, group_table(result["rows"]), summary(result["rows"])]
-    return "\n\n".join([*parts, *peer_tables(result["times"])[:1], rest]) + "\n"
+    """Return what the terminal shows: the page, and the internal goals."""
+    goals = f"## Internal goals\n\n{summary(result['rows'])}\n\n{target_table(result['rows'])}\n"
+    return f"{page.body(result)}\n{goals}"
 
 
 def save(result: dict[str, Any]) -> None:
-    """The README's tables, and bench/results: the baseline that compare.py reads, and the whole table."""
-    readme_section.put("bench", short(result))
-    RESULTS.mkdir(exist_ok=True)
-    BASELINE.write_text(json.dumps(rounded(result), indent=1, ensure_ascii=False) + "\n")
-    BASELINE.with_suffix(".md").write_text(markdown(result))
+    """Save the baseline that compare.py reads, and write docs/benchmarks."""
+    pages.save("validation", rounded(result))
 
 
 def rounded(value: Any) -> Any:

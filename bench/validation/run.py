@@ -3,7 +3,7 @@
 Each peer is a process of its own; all peers take turns cell by cell, round after round, so that a slow minute of the
 machine hits all of them. Prints the table of targets, writes JSON and Markdown.
 
-    python bench/validation/run.py [--only codec=zstd] [--rounds 5] [--quick] [--write-readme]
+    python bench/validation/run.py [--only codec=zstd] [--rounds 5] [--quick] [--write]
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import peers
 import report
 import result_files
 import samples
+from report import pages
 
 SAMPLE_NS = 3e6
 FAST_WITHIN = 1.2  # a sample is of the fast state if its probe is within this of the best probe seen
@@ -71,9 +72,9 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, default=cells.BUILD / "result", help="for OUT.json and OUT.md")
     parser.add_argument(
-        "--write-readme",
+        "--write",
         action="store_true",
-        help="puts the table between README.md's bench marks, and saves the baseline",
+        help="save the result in bench/results and write docs/benchmarks",
     )
     return parser
 
@@ -81,8 +82,10 @@ def parser() -> argparse.ArgumentParser:
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     asked = parser()
     options = asked.parse_args(argv)
-    if options.write_readme and (options.quick or options.only):
-        asked.error("a look at a part is no result: --write-readme goes with a whole run")
+    if options.write and (options.quick or options.only):
+        asked.error("--write needs a whole run: without --quick and --only")
+    if options.write:
+        pages.check_commit(machine.describe())
     if options.quick:
         options.rounds, options.samples = 1, 5
     return options
@@ -293,12 +296,19 @@ class Bench:
         self.best_probe = min(best, self.best_probe) if self.best_probe else best
 
 
+def check_whole(bench: Bench) -> None:
+    """Raise SystemExit if a result is to be saved that Kafka would be missing from."""
+    if bench.options.write and bench.kafka is None:
+        raise SystemExit("--write needs Apache Kafka in the run: a JDK 17 or newer and Maven")
+
+
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     native.load()
     bench = Bench(options)
     for name, reason in bench.missing.items():
         say(f"not measured: {name} ({reason})")
+    check_whole(bench)
     measured = bench.run()
     result = report.judge(measured)
     text = report.markdown(result)
@@ -306,7 +316,7 @@ def main(argv: list[str] | None = None) -> int:
     options.out.with_suffix(".raw.json").write_text(json.dumps(measured))
     result_files.write(options.out, result, text)
     print(text)
-    if options.write_readme:
+    if options.write:
         report.save(result)
     return 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.benches import ROOT, on_path, run
+from tests.support.benches import ROOT, folders_to_save_in, on_path, run
 
 BENCH = ROOT / "bench" / "validation"
 
@@ -178,8 +178,7 @@ def test_kafkas_best_iteration_is_held_against_our_median() -> None:
 
 
 def test_verdicts_follow_from_value_target_and_spread() -> None:
-    samples, report = module("samples"), module("report")
-    verdict = samples.verdict
+    verdict = module("samples").verdict
     assert verdict(2.0, 2.0, "higher", 0.0) == "met"
     assert verdict(1.9, 2.0, "higher", 0.0) == "missed"
     assert verdict(1.9, 2.0, "higher", 0.06) == "noise"
@@ -188,52 +187,41 @@ def test_verdicts_follow_from_value_target_and_spread() -> None:
     assert verdict(1.26, 1.25, "lower", 0.01) == "noise"
     assert verdict(0.5, 0.0, "lower", 0.9) == "missed"  # allocator calls: nothing is near to none
     assert verdict(3.0, None, "lower", 0.0) == ""
-    rows = [
-        {
-            "group": "g",
-            "name": "near",
-            "value": 1.2,
-            "target": 1.25,
-            "better": "lower",
-            "verdict": "met",
-            "spread": 0.1,
-        },
-        {
-            "group": "g",
-            "name": "off",
-            "value": 2.0,
-            "target": 1.25,
-            "better": "lower",
-            "verdict": "missed",
-            "spread": 0,
-        },
-    ]
-    table = report.group_table([row | {"unit": "x"} for row in rows])
-    assert table.splitlines()[2] == "| g | 1 |  | 1 | off | 2.00× | ≤ 1.25 |  |"
 
 
-def test_readme_and_baseline_are_written(
+def test_a_result_is_saved_and_its_page_written(
     result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = module("report")
-    readme = tmp_path / "README.md"
-    readme.write_text("before\n<!-- bench:start -->\nold\n<!-- bench:end -->\nafter\n")
-    monkeypatch.setattr(report.readme_section, "README", readme)
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(report, "BASELINE", tmp_path / "results" / "validation.json")
-    report.save(result)
-    text = readme.read_text()
-    assert text.startswith("before\n<!-- bench:start -->\n")
-    assert text.endswith("<!-- bench:end -->\nafter\n")
-    assert "\nold\n" not in text
-    assert result["machine"]["date"][:10] in text
-    assert "| lz4 100 × 1000 B |" in text
-    saved = json.loads((tmp_path / "results" / "validation.json").read_text())
+    results, docs = folders_to_save_in(tmp_path, monkeypatch)
+    machine = result["machine"] | {"commit": "0123abc"}
+    report.save(result | {"machine": machine})
+    saved = json.loads((results / "validation.json").read_text())
     assert [row["name"] for row in saved["rows"]] == [row["name"] for row in result["rows"]]
-    assert (tmp_path / "results" / "validation.md").read_text() == report.markdown(result)
-    readme.write_text("no marks")
+    text = (docs / "validation.md").read_text()
+    assert f"Measured on {machine['date'][:10]} at commit `0123abc`, on " in " ".join(text.split())
+    assert "| lz4 100 × 1000 B |" in text
+    assert "goal" not in text
+    assert "`0123abc`" in (docs / "README.md").read_text()
+    for commit in ("0123abc with changes", "?"):
+        with pytest.raises(SystemExit, match="cannot save a result of commit"):
+            report.save(result | {"machine": machine | {"commit": commit}})
+
+
+def test_the_terminal_shows_goals_that_the_page_does_not(result: dict[str, Any]) -> None:
+    report = module("report")
+    text = report.markdown(result)
+    assert text.startswith(report.page.body(result))
+    judged = [row for row in result["rows"] if row["verdict"]]
+    assert f" of {len(judged)} targets met." in text
+    assert all(f"| {row['name']} | " in text for row in judged)
+
+
+@pytest.mark.parametrize("words", [["--quick"], ["--only", "codec=lz4"]])
+def test_only_a_whole_run_is_saved(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        report.save(result)
+        module("run").arguments(["--write", *words])
+    assert "--write needs a whole run" in capsys.readouterr().err
 
 
 ANNOTATED = """

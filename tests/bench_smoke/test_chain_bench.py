@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.benches import ROOT, on_path, run
+from tests.support.benches import ROOT, folders_to_save_in, on_path, run
 from tests.support.fixtures import needs_kafka
 
 BENCH = ROOT / "bench" / "proxy"
@@ -59,15 +59,10 @@ def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(tmp_path: Path, mon
         paths = ways[way][0]["paths"]
         assert paths["claims"] > sum(paths.values()) / 2
     assert ways["validating"][0]["paths"].get("claims", 0) == 0
-    readme = tmp_path / "README.md"
-    monkeypatch.setattr(ingress.readme_section, "README", readme)
-    monkeypatch.setattr(ingress, "RESULTS", tmp_path / "saved")
-    readme.write_text("before\n<!-- ingress:start -->\nold\n<!-- ingress:end -->\nbehind\n")
-    ingress.save(result)
-    assert (
-        readme.read_text()
-        == f"before\n<!-- ingress:start -->\n{said.removesuffix(chr(10))}<!-- ingress:end -->\nbehind\n"
-    )
+    results, docs = folders_to_save_in(tmp_path, monkeypatch)
+    ingress.save(result | {"machine": result["machine"] | {"commit": "0123abc"}})
+    assert json.loads((results / "ingress.json").read_text())["samples"] == result["samples"]
+    assert "`0123abc`" in (docs / "proxy.md").read_text()
 
 
 def test_an_answer_with_an_error_is_seen() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.benches import ROOT, on_path, run
+from bench.pages import claims
+from tests.support.benches import ROOT, folders_to_save_in, on_path, run
 
 BENCH = ROOT / "bench" / "claims"
 
@@ -88,7 +89,7 @@ def test_paced_points_and_their_chart(result: dict[str, Any]) -> None:
     assert all(row["cores"] > 0 for row in result["paced"])
     drawn = ET.fromstring(result["svg"])
     bars = [element for element in drawn.iter() if element.tag.endswith("}rect")]
-    assert len(bars) == 1 + len(figures.PROPOSAL) + 2 * 3 * len(figures.OUR_WAYS)
+    assert len(bars) == 1 + len(claims.PROPOSAL) + 2 * 3 * len(figures.OUR_WAYS)
 
 
 def test_a_stream_is_whole_batches_of_its_producers_in_turn(tmp_path: Path) -> None:
@@ -117,34 +118,27 @@ def test_what_falls_behind_is_scaled_to_the_pace() -> None:
     answer = {"content": 300_000_000, "batches": 1, "wall_ns": 1_000_000_000, "cpu_ns": 1_000_000_000}
     (row,) = report.paced({"paced lz4": {"full 600 12": [answer, {"error": "no"}]}})
     assert (row["cores"], row["fed"]) == (2.0, 0.5)
-    assert report.share(row) == "200 % (50% fed)"
+    assert claims.share(row) == "200 % (50% fed)"
     answer |= {"content": 600_000_000, "cpu_ns": 50_000_000}
     (row,) = report.paced({"paced lz4": {"full 600 12": [answer]}})
-    assert report.share(row) == "5.0 %"
+    assert claims.share(row) == "5.0 %"
 
 
-def test_readme_results_and_chart_are_written(
+def test_result_page_and_chart_are_written(
     result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = module("report_claims")
-    readme = tmp_path / "README.md"
-    readme.write_text("before\n<!-- claims-bench:start -->\nold\n<!-- claims-bench:end -->\nafter\n")
-    monkeypatch.setattr(report.readme_section, "README", readme)
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(report, "CHART", tmp_path / "claims.svg")
-    report.save(result)
-    text = readme.read_text()
-    assert text.startswith("before\n<!-- claims-bench:start -->\n")
-    assert text.endswith("<!-- claims-bench:end -->\nafter\n")
-    assert "\nold\n" not in text
+    results, docs = folders_to_save_in(tmp_path, monkeypatch)
+    measured = {key: value for key, value in result.items() if key != "svg"}
+    report.save(measured | {"machine": result["machine"] | {"commit": "0123abc"}})
+    text = (docs / "claims.md").read_text()
+    assert "`0123abc`" in text
     assert "| Kafka, full iterator |" not in text  # it did not run
     assert "| batchval, claims path |" in text
-    assert (tmp_path / "claims.svg").read_text() == result["svg"]
-    saved = json.loads((tmp_path / "results" / "claims.json").read_text())
+    assert "target" not in text
+    assert (docs / "claims.svg").read_text().count("<rect") == result["svg"].count("<rect")
+    saved = json.loads((results / "claims.json").read_text())
     assert len(saved["paced"]) == len(result["paced"])
-    readme.write_text("no marks")
-    with pytest.raises(SystemExit):
-        report.save(result)
 
 
 @pytest.mark.slow  # 152 statements; make test has those of the next test

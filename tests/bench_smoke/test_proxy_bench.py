@@ -12,7 +12,7 @@ import pytest
 
 from batchval import LogValidator
 from batchval.protocol.produce import ProduceRequestView
-from tests.support.benches import ROOT, on_path, run
+from tests.support.benches import ROOT, folders_to_save_in, on_path, run
 
 BENCH = ROOT / "bench" / "proxy"
 
@@ -83,24 +83,37 @@ def test_a_verdict_is_noise_only_within_the_spread() -> None:
     assert judge.rows[1]["spread"] == pytest.approx(0.03 / 0.47)
 
 
-def test_a_result_goes_between_the_readmes_marks(
+def test_a_result_is_saved_and_its_page_written(
     result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readme = tmp_path / "README.md"
-    monkeypatch.setattr(verdicts.readme_section, "README", readme)
-    monkeypatch.setattr(verdicts, "RESULTS", tmp_path / "proxy")
-    readme.write_text("before\n<!-- proxy-bench:start -->\nold\n<!-- proxy-bench:end -->\nbehind\n")
-    verdicts.save(result)
+    results, docs = folders_to_save_in(tmp_path, monkeypatch)
+    committed = result | {"machine": result["machine"] | {"commit": "0123abc"}}
+    verdicts.save(committed)
+    assert json.loads((results / "proxy.json").read_text()) == committed
+    text = (docs / "proxy.md").read_text()
+    assert "`0123abc`" in text
+    assert "| gate, validating |" in text
+    assert "| 64 kB lz4 |" in text
+    assert "## Gate and broker at a fixed rate" in text  # of the saved ingress.json
+    assert "goal" not in text
+
+
+def test_the_terminal_shows_every_goal(result: dict[str, Any]) -> None:
     text = verdicts.markdown(result)
-    assert readme.read_text() == f"before\n<!-- proxy-bench:start -->\n{text}<!-- proxy-bench:end -->\nbehind\n"
-    assert json.loads((tmp_path / "proxy.json").read_text()) == result
-    assert (tmp_path / "proxy.md").read_text() == text
     for row in result["rows"]:
-        verdict = "**missed**" if row["verdict"] == "missed" else row["verdict"]
+        verdict = row["verdict"] if row["verdict"] in ("met", "noise") else f"**{row['verdict']}**"
         assert any(line.startswith(f"| {row['figure']} |") and verdict in line for line in text.splitlines()), row
-    readme.write_text("no marks")
-    with pytest.raises(SystemExit, match="has no <!-- proxy-bench:start"):
-        verdicts.save(result)
+
+
+def test_peers_are_saved_with_their_versions(tmp_path: Path) -> None:
+    program = tmp_path / "kafka-proxy"
+    program.write_text("#!/bin/sh\necho kafka-proxy version 1.2.3\n")
+    program.chmod(0o755)
+    with on_path("proxy"):
+        import proxies
+    options = proxies.arguments(["--kafka-proxy", str(program), "--kroxylicious", "jars"])
+    assert proxies.peer_versions(options) == {"Kroxylicious": "0.12.0", "kafka-proxy": "1.2.3"}
+    assert proxies.peer_versions(proxies.arguments([])) == {}
 
 
 def test_a_metadata_answer_with_a_brokers_own_address_is_found_out() -> None:

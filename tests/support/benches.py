@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from bench import pages
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
@@ -36,3 +41,12 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
         env={key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"} | environment,
         timeout=300,
     )
+
+
+def folders_to_save_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Let benches save into a copy of bench/results; return it and the folder for the pages."""
+    results, docs = tmp_path / "results", tmp_path / "benchmarks"
+    shutil.copytree(pages.RESULTS, results)
+    monkeypatch.setattr(pages, "RESULTS", results)
+    monkeypatch.setattr(pages, "DOCS", docs)
+    return results, docs

@@ -1,6 +1,7 @@
-"""Draws docs/claims.svg: CPU share of one core at a paced ingress, by path, beside what the proposal says.
+"""Draw docs/benchmarks/claims.svg: CPU share of one core at a fixed rate, by path, and the
+proposal's.
 
-Plain SVG, no script, no fonts of its own; the same input gives the same bytes.
+Plain SVG without a script or fonts; the same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from xml.sax.saxutils import escape
 
-import figures
+from bench.pages import claims
 
 WIDTH = 860
 LEFT, RIGHT = 268, 118  # of the bars
@@ -77,32 +78,37 @@ class Drawing:
         return lines
 
 
-def draw(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
-    """``rows`` as report_claims.paced makes them; those of the headline's codec are drawn."""
-    found = {(r["way"], r["mb_per_second"], r["partitions"]): r for r in rows if r["codec"] == figures.CODEC}
+def draw(result: dict[str, Any]) -> str:
+    """Return the chart of a result's paced rows, of one codec."""
+    rows = [row for row in result["paced"] if row["codec"] == claims.CODEC]
+    machine = result["machine"]
+    rates = sorted({row["mb_per_second"] for row in rows})
+    counts = sorted({row["partitions"] for row in rows})
+    found = {(row["way"], row["mb_per_second"], row["partitions"]): row for row in rows}
     most = max([100.0, *(row["cores"] * 100 for row in found.values() if row["way"] != "none")]) * 1.02
     drawing = Drawing(most)
     drawing.y = 58
     drawing.title("What KAFKA-8364 says of its server (everything a broker does, all cores)")
-    for words, said, value in figures.PROPOSAL:
-        drawing.group(words, [(value, HUES["proposal"][0], said)])
-    for mb in figures.RATES_MB:
+    for words, cpu, value in claims.PROPOSAL:
+        drawing.group(words, [(value, HUES["proposal"][0], cpu)])
+    for mb in rates:
         rate = f"{mb} MB/s" if mb < 1000 else f"{mb / 1000:g} GB/s"
-        drawing.title(f"{rate} of uncompressed records, {figures.CODEC}: validation alone, share of one core")
-        for way in figures.WAYS:
-            hues = HUES["kafka" if way in figures.KAFKA_WAYS else "batchval"]
+        drawing.title(f"{rate} of uncompressed records, {claims.CODEC}: validation alone, share of one core")
+        for way, name in claims.PACED.items():
+            if way == "none":
+                continue
+            hues = HUES["kafka" if name.startswith("Kafka") else "batchval"]
             bars = []
-            for n, fill in zip(figures.PARTITIONS, hues, strict=True):
+            for n, fill in zip(counts, hues, strict=True):
                 row = found.get((way, mb, n))
                 if row is not None:
                     fed = "" if row["fed"] >= 0.98 else f" (fed {row['fed']:.0%})"
                     bars.append((row["cores"] * 100, fill, percent(row["cores"] * 100) + fed))
             if bars:
-                label = figures.NAMES[way].replace(" audited by the ledger", " audited")
-                drawing.group(label, bars)
+                drawing.group(name, bars)
     grid = drawing.grid(66)
     height = drawing.y + 46
-    few, middle, many = figures.PARTITIONS
+    few, middle, many = counts
     legend = f"Three bars each: {few}, {middle} and {many} partitions, light to dark. Streams of 16 producers. "
     legend += "fed: as much of the pace as one thread could take."
     footer = f"{machine['processor']}; {machine['date'][:10]}; Kafka {machine['kafka'].partition(',')[0]}"

@@ -1,0 +1,47 @@
+"""Pages of docs/benchmarks, rendered from the measured results in bench/results.
+
+A bench measures, judges its figures against internal goals, and saves all of it as JSON: `save`.
+The modules of this package read nothing but that JSON, and render what was measured, not the goals:
+
+    validation claims proxy pipelining perf spark    one page each: TITLE, ABOUT, SOURCES, render
+    index                                            docs/benchmarks/README.md
+    headline, bars                                   the rows and the chart of the project's README
+
+``python -m bench.pages`` writes all of it again (`__main__`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "bench" / "results"
+DOCS = ROOT / "docs" / "benchmarks"
+
+Result = dict[str, Any]
+
+
+def read(name: str) -> Result:
+    """Return the saved result of that name."""
+    result: Result = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+    return result
+
+
+def check_commit(machine: dict[str, Any]) -> None:
+    """Raise SystemExit if the sources that are measured are in no commit."""
+    commit = machine["commit"]
+    if "with changes" in commit or commit == "?":
+        raise SystemExit(f"cannot save a result of commit {commit!r}: commit batchval/ first")
+
+
+def save(name: str, result: Result) -> None:
+    """Save a result, and write the pages anew. Raises SystemExit if it has no commit."""
+    from bench.pages import __main__ as pages
+
+    check_commit(result["machine"])
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+    (RESULTS / f"{name}.json").write_text(text, "utf-8")
+    pages.write(pages.documents())

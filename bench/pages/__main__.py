@@ -1,0 +1,77 @@
+"""Write what is rendered from bench/results, or check it.
+
+    python -m bench.pages            write docs/benchmarks and the figures of README.md
+    python -m bench.pages --check    exit with 1 if a file differs from the results, and name it
+
+A bench that saves a result writes docs/benchmarks itself; README.md is written by this command
+only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import bench.pages as place
+from bench.pages import bars, claims, claims_chart, headline, index, perf, pipelining, proxy, spark, validation
+
+PAGES = {
+    "validation": validation,
+    "claims": claims,
+    "proxy": proxy,
+    "pipelining": pipelining,
+    "perf": perf,
+    "spark": spark,
+}
+NOTE = "<!-- Rendered from bench/results: python -m bench.pages -->"
+
+
+def documents() -> dict[Path, str]:
+    """Return the text of every file of docs/benchmarks that is rendered."""
+    results = {name: place.read(name) for of in PAGES.values() for name in of.SOURCES}
+    found = {
+        place.DOCS / "README.md": index.render(results, PAGES),
+        place.DOCS / "validation.svg": bars.draw(results["validation"]),
+        place.DOCS / "claims.svg": claims_chart.draw(results["claims"]),
+    }
+    for name, of in PAGES.items():
+        found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"
+    return found
+
+
+def readme() -> dict[Path, str]:
+    """Return README.md with the figures of the results."""
+    results = {name: place.read(name) for name in headline.SOURCES}
+    path = place.ROOT / "README.md"
+    return {path: headline.put(path.read_text("utf-8"), results)}
+
+
+def write(texts: dict[Path, str]) -> None:
+    """Write these files."""
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+def different(texts: dict[Path, str]) -> list[Path]:
+    """Return the files whose text is another one."""
+    return [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file differs")
+    texts = documents() | readme()
+    if not parser.parse_args(argv).check:
+        write(texts)
+        return 0
+    found = different(texts)
+    for path in found:
+        print(f"{path.relative_to(place.ROOT)} differs from bench/results: python -m bench.pages")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Draw docs/benchmarks/validation.svg, the chart of the README: time to validate one batch.
+
+Plain SVG with its own background, for light and dark pages; the same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.sax.saxutils import escape
+
+from bench.pages import tables
+from bench.pages.text import date_of, micro, processor_of
+
+GROUP = "slow path vs Kafka, 100 × 1000 B"
+WIDTH, LEFT, RIGHT, TOP = 760, 76, 96, 88
+BAR, BETWEEN = 15, 14  # height of a bar; space between codecs
+STYLE = """
+  .page { fill: #ffffff; stroke: #d0d7de }
+  .ink { fill: #1f2328 } .faint { fill: #59636e }
+  .ours { fill: #1f6feb } .other { fill: #c9792f }
+  @media (prefers-color-scheme: dark) {
+    .page { fill: #0d1117; stroke: #3d444d }
+    .ink { fill: #f0f6fc } .faint { fill: #9198a1 }
+    .ours { fill: #58a6ff } .other { fill: #d99e5f }
+  }
+"""
+FONTS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
+
+
+def _text(x: float, y: float, words: str, kind: str = "ink", size: int = 13, more: str = "") -> str:
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" class="{kind}"{more}>{escape(words)}</text>'
+
+
+def _bar(y: float, width: float, kind: str, words: str) -> list[str]:
+    bar = f'<rect x="{LEFT}" y="{y:g}" width="{width:.1f}" height="{BAR}" rx="2" class="{kind}"/>'
+    return [bar, _text(LEFT + width + 7, y + 12, words, "faint", 12)]
+
+
+def draw(result: dict[str, Any]) -> str:
+    """Return the chart of a validation result."""
+    rows = tables.of_groups(result["rows"], GROUP)
+    most = max((max(row["ours_ns"], row["peer_ns"]) for row in rows), default=1.0)
+    scale = (WIDTH - LEFT - RIGHT) / most
+    parts, y = [], float(TOP)
+    for row in rows:
+        codec = row["name"].split()[0]
+        parts.append(_text(LEFT - 10, y + BAR + 4, codec, more=' text-anchor="end"'))
+        for kind, key in (("ours", "ours_ns"), ("other", "peer_ns")):
+            parts += _bar(y, max(row[key] * scale, 1.0), kind, f"{micro(row[key])} µs")
+            y += BAR + 1
+        y += BETWEEN
+    height = y + 22
+    kafka = result["machine"]["kafka"].split()[0]
+    footer = f"{processor_of(result)}; {date_of(result)}, commit {result['machine']['commit']}; "
+    footer += "batchval: median, Kafka: best iteration"
+    title = "Time to validate one record batch: 100 records of 1,000 bytes"
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
+        f'height="{height:g}" font-family="{FONTS}" role="img" aria-labelledby="t">',
+        f'<title id="t">{escape(title)}, by codec</title>',
+        f"<style>{STYLE}</style>",
+        f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1:g}" rx="8" class="page"/>',
+        _text(20, 32, title, size=16, more=' font-weight="600"'),
+        '<rect x="20" y="50" width="12" height="12" rx="2"',
+        f'class="ours"/>{_text(38, 61, "batchval")} <rect x="116" y="50" width="12" height="12"',
+        'rx="2" class="other"/>',
+        _text(134, 61, f"Apache Kafka {kafka}, LogValidator in the JVM"),
+    ]
+    return "\n".join([*head, *parts, _text(20, height - 12, footer, "faint", 11), "</svg>"]) + "\n"

@@ -1,0 +1,153 @@
+"""The page of bench/pipelining: one connection, and whole producers, over a long path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.pages.text import how, load_of, measured, page, paragraph, table
+
+TITLE = "Pipelining"
+ABOUT = "producers with several requests in flight over round trips of up to 140 ms"
+COMMAND = "make bench-pipelining"
+SOURCES = ("pipelining-table", "pipelining", "pipelining-kafka")
+
+#: cells of the table of producers, as command line flags
+FLAGS = {
+    "one": "-partition 0",
+    "one-1": "-partition 0 -max-open-requests 1",
+    "large": "-partition 0 -flush-bytes 1000000",
+    "acks0": "-partition 0 -required-acks 0",
+    "many": "round robin, 128 partitions",
+    "tls": "-partition 0, TLS",
+    "long": "-partition 0 -flush-bytes 1000000, 1,000 requests",
+}
+LINKS = {"tun": "TUN devices between two network namespaces", "relay": "a delaying relay on one host"}
+
+
+def one_connection(result: dict[str, Any]) -> str:
+    """Return throughput of one connection, by round trip, batch and requests in flight."""
+    settings, rows = result["settings"], []
+    for row in result["rows"]:
+        batch = f"{row['records']} × 1 kB" + (f", SO_SNDBUF {row['buffer']:,}" if row["buffer"] else "")
+        head = [f"{row['rtt_ms']:g} ms", batch, str(row["cap"])]
+        if "error" in row:
+            rows.append([*head, row["error"][0], "", "", "", ""])
+            continue
+        rates = [f"{row['bytes_per_second'] / 1e6:.2f}", f"{row['records_per_second']:,.0f}"]
+        kept = "yes" if row["order_kept"] else "no"
+        rows.append([*head, *rates, f"{row['share']:.2f}", f"{row['spread']:.0%}", kept])
+    opening = paragraph(
+        measured(result, settings["loop"]),
+        f"Link: {settings['link']}; broker: {settings['broker']}; {settings['rounds']} rounds of",
+        f"{settings['seconds']:g} s after {settings['warm_up']:g} s, medians.",
+        load_of(settings["load"]),
+    )
+    headings = (
+        "round trip",
+        "batch",
+        "in flight, at most",
+        "MB/s",
+        "records/s",
+        "share of the bound",
+        "spread",
+        "order kept",
+    )
+    return page(opening, table(headings, rows))
+
+
+def producers(result: dict[str, Any]) -> str:
+    """Return throughput of whole producers, and requests in flight on the wire."""
+    settings, samples = result["settings"], result["samples"]
+    used = ", ".join(sorted({LINKS[one["link"]] for one in samples}))
+    brokers = "/".join(sorted({str(one["brokers"]) for one in samples}))
+    loads = [one["load"] for one in samples]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    opening = paragraph(
+        measured(result, versions),
+        f"Link: {used}; {brokers} brokers, -Xmx{settings['heap']} each; records of 1,000 bytes,",
+        "batches sent at 500,000 bytes or after 100 ms. Load average:",
+        f"{min(loads, default=0):.1f} to {max(loads, default=0):.1f}.",
+        *(f"Not measured: {peer} ({reason})." for peer, reason in settings["missing"].items()),
+    )
+    headings = (
+        "brokers",
+        "client",
+        "flags",
+        "RTT, ms",
+        "records",
+        "rounds",
+        "max records/s",
+        "max MiB/s",
+        "max in flight",
+        "steady records/s",
+        "share of the bound",
+        "bytes per request",
+    )
+    return page(opening, table(headings, map(_producer, result["rows"])))
+
+
+def _in_flight(one: dict[str, Any]) -> str:
+    """Return the most requests in flight; bold above the client's own limit."""
+    if one["cell"] == "acks0" or one.get("in_flight") is None:
+        return "–"
+    text = str(one["in_flight"])
+    if one["cell"] == "many":
+        text = f"{one['in_flight_total']} ({text} per connection)"
+    elif one["cell"] == "tls":
+        text += " (own count)"
+    return f"**{text}**" if one.get("cap_kept") is False else text
+
+
+def _producer(one: dict[str, Any]) -> list[str]:
+    flags = FLAGS[one["cell"]] + ("" if one["congestion"] == "cubic" else f", {one['congestion']}")
+    if "error" in one:
+        return ["", one["peer"], flags, f"{one['rtt_ms']:g}", one["error"], *[""] * 7]
+    steady = share = size = ""
+    if "steady_records_per_s" in one:
+        steady, size = f"{one['steady_records_per_s']:,.0f}", f"{one['request_bytes']:,.0f}"
+        if one["rtt_ms"] >= 50 and one["cell"] != "many":
+            share = f"{one['steady_records_per_s'] / one['bound_records_per_s']:.2f}"
+    return [
+        str(one["brokers"]) if one["cell"] == "many" else "1",
+        one["peer"],
+        flags,
+        f"{one['rtt_ms']:g}",
+        f"{one['records']:,}",
+        str(one["rounds"]),
+        f"{one['max_records_per_s']:,.1f}",
+        f"{one['max_mib_per_s']:.2f}",
+        _in_flight(one),
+        steady,
+        share,
+        size,
+    ]
+
+
+def render(results: dict[str, dict[str, Any]]) -> str:
+    """Return the page."""
+    opening = paragraph(
+        "This page compares producers that may have several requests in flight, over long round",
+        "trips: batchval, Java's, librdkafka, franz-go and four versions of sarama before Apache",
+        "Kafka; then one connection of `batchval.network` alone. The bound of one partition is",
+        "requests in flight × bytes of a batch / round trip.",
+        how("pipelining"),
+    )
+    reading = paragraph(
+        'For all clients "max" is the best whole run, slow start included, and "steady" its',
+        'second half, when the congestion window has grown. "Max in flight" is counted on the',
+        "wire by correlation ids; in bold where it is above the client's limit. With TLS it is",
+        "the client's own count, without acknowledgements there is none. librdkafka with",
+        "idempotence has one request per partition in flight, whatever its limit.",
+    )
+    return page(
+        opening,
+        "## Producers",
+        producers(results["pipelining-table"]),
+        reading,
+        "## One connection",
+        "### A broker that checks the order and answers at once",
+        one_connection(results["pipelining"]),
+        paragraph("At 1 ms the process that carries the packets of the link is the bound."),
+        "### Apache Kafka",
+        one_connection(results["pipelining-kafka"]),
+    )

@@ -1,0 +1,234 @@
+"""The page of bench/proxy: the gate and other proxies, and gate and broker at a fixed rate."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from bench.pages.text import how, load_of, measured, page, paragraph, table
+
+TITLE = "The gate"
+ABOUT = "CPU, latency and memory of the gate, Kroxylicious and kafka-proxy; gate and broker at a fixed rate"
+COMMAND = "make bench-proxy"
+SOURCES = ("proxy", "ingress")
+
+NAMES = {
+    "direct": "without a proxy",
+    "validating": "gate, validating",
+    "off": "gate, validation off",
+    "pump": "relay in C, passes bytes",
+    "kafka-proxy": "kafka-proxy, tuned",
+    "kroxylicious": "Kroxylicious, no filter",
+    "kroxylicious validating": "Kroxylicious with RecordValidation",
+}
+METADATA = "Metadata, 600 partitions"
+COMPRESSED = ("off", "validating", "trust", "audit")
+INGRESS = {
+    "straight": "clients to the broker",
+    "off": "gate, validation off",
+    "validating": "gate, validating",
+    "audited": "gate, claims audited",
+    "two gates": "two gates, the first makes claims",
+}
+
+Taken = dict[str, dict[str, list[dict[str, Any]]]]
+
+
+class Samples:
+    """Samples of a run, by cell and proxy, one per round."""
+
+    def __init__(self, samples: Taken) -> None:
+        self.samples = samples
+
+    def values(self, cell: str, name: str, what: str) -> list[float]:
+        """Return one value per round; none where it was not measured."""
+        return [one[what] for one in self.samples.get(cell, {}).get(name, []) if what in one]
+
+    def ratios(self, cell: str, name: str, other: str, what: str = "cpu_s_a_gb") -> list[float]:
+        """Return the ratio of two proxies in each round."""
+        rounds = self.samples.get(cell, {})
+        pairs = zip(rounds.get(name, []), rounds.get(other, []), strict=False)
+        return [a[what] / b[what] for a, b in pairs if what in a and what in b]
+
+    def middle(self, cell: str, name: str, what: str) -> float | None:
+        """Return the median of the rounds, or None."""
+        values = self.values(cell, name, what)
+        return statistics.median(values) if values else None
+
+
+def number(value: float | None) -> str:
+    """Return a number with three or so significant digits."""
+    if value is None:
+        return ""
+    size = abs(value)
+    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+
+
+def proxies(samples: Samples) -> str:
+    """Return CPU, throughput and latency of each proxy."""
+    rows = []
+    for name, label in NAMES.items():
+        latency = [number(samples.middle("latency 64 kB", name, key)) for key in ("p50_us", "p99_us")]
+        waited = samples.middle("latency 64 kB", name, "waited")
+        row = [
+            number(samples.middle("1 kB none", name, "cpu_us_a_request")),
+            number(samples.middle("64 kB none", name, "cpu_s_a_gb")),
+            number(samples.middle("1 MB none", name, "cpu_s_a_gb")),
+            number(samples.middle("64 kB none", name, "mb_a_second")),
+            " / ".join(filter(None, latency)),
+            "" if waited is None else f"{waited:.0%}",
+        ]
+        if any(row):
+            rows.append([label, *row])
+    headings = (
+        "",
+        "1 kB: µs per request",
+        "64 kB: CPU s/GB",
+        "1 MB: CPU s/GB",
+        "MB/s at 64 kB",
+        "latency p50 / p99, µs",
+        "waited for a core",
+    )
+    return table(headings, rows)
+
+
+def tls(samples: Samples) -> list[str]:
+    """Return the cost of TLS, or nothing where it was not measured."""
+    rows = []
+    for name, label in NAMES.items():
+        kinds = (("1 kB", "cpu_us_a_request"), ("64 kB", "cpu_s_a_gb"))
+        found = [samples.middle(f"{size} {end}", name, what) for size, what in kinds for end in ("none", "TLS")]
+        small, small_tls, large, large_tls = found
+        if small is None or small_tls is None or large is None or large_tls is None:
+            continue
+        speed = samples.middle("64 kB TLS", name, "mb_a_second")
+        rows.append([label, *map(number, (small, small_tls, large, large_tls, large_tls - large, speed))])
+    if not rows:
+        return []
+    headings = (
+        "",
+        "1 kB: µs per request, plain",
+        "1 kB, TLS",
+        "64 kB: CPU s/GB, plain",
+        "64 kB, TLS",
+        "TLS costs, s/GB",
+        "MB/s at 64 kB, TLS",
+    )
+    text = "TLS 1.3 (AES-128-GCM) from the clients, plain TCP to the broker."
+    return ["## TLS", text, table(headings, rows)]
+
+
+def compressed(samples: Samples, loads: dict[str, Any]) -> list[str]:
+    """Return what claims save for compressed frames, or nothing where it was not measured."""
+    rows = []
+    for cell in samples.samples:
+        found = [samples.middle(cell, way, "cpu_s_a_gb") for way in COMPRESSED]
+        saved, over = samples.ratios(cell, "audit", "validating"), samples.ratios(cell, "audit", "off")
+        if f"{cell} claims" not in loads or None in found or not saved or not over:
+            continue
+        saves, times = 1 - statistics.median(saved), statistics.median(over)
+        records = loads[f"{cell} claims"]["records"]
+        rows.append([cell, f"{records:,}", *map(number, found), f"{saves:.0%}", f"{times:.2f}×"])
+    if not rows:
+        return []
+    headings = (
+        "frames",
+        "records",
+        "validation off",
+        "without claims",
+        "claims trusted",
+        "claims audited (0.001)",
+        "claims save",
+        "audited over off",
+    )
+    text = "CPU seconds per GB on the wire. Claims spare the gate the decompression."
+    return ["## Compressed frames and claims", text, table(headings, rows)]
+
+
+def memory(found: dict[str, Any]) -> list[str]:
+    """Return resident memory: idle connections, a stalled broker, a stalled client."""
+    idle, broker, client = found["idle"], found["stalled_broker"], found["stalled_client"]
+    rows = [(NAMES.get(name, name), f"{one['bytes_a_connection'] / 1000:.1f} kB") for name, one in idle.items()]
+    text = paragraph(
+        f"Growth of the gate's resident memory: {broker['growth_bytes'] / 1e6:,.0f} MB while",
+        f"{broker['clients']:,} clients send to a stalled broker",
+        f"({broker['bytes_taken'] / 1e6:,.0f} MB were taken, the kernel's buffers included);",
+        f"{client['growth_bytes'] / 1e6:,.0f} MB while {client['bytes_queued'] / 1e6:,.0f} MB of",
+        "responses wait for a stalled client. All requests were answered afterwards.",
+    )
+    return ["## Memory", table((f"{idle['validating']['connections']:,} idle connections", "each"), rows), text]
+
+
+def proxy_body(result: dict[str, Any]) -> str:
+    """Return the part about proxies."""
+    settings, samples = result["settings"], Samples(result["samples"])
+    versions = ", ".join(f"{name} {version}" for name, version in settings.get("versions", {}).items())
+    missing = ", ".join(sorted(settings["missing"]))
+    opening = paragraph(
+        "This page compares the gate with other proxies for Kafka, and with a relay that only",
+        "passes bytes.",
+        measured(result, versions),
+        f"CRC-32C kernel {result['machine']['crc32c']}.",
+        how("the-gate"),
+    )
+    setting = paragraph(
+        f"{settings['rounds']} rounds of {settings['seconds']:g} s for each cell, medians;",
+        f"{settings['connections']} connections over loopback with {settings['window']} requests",
+        "in flight each; records of 1 kB. CPU is the user and system time of the proxy's process;",
+        "a GB is 10^9 bytes of frames.",
+        load_of(settings["load"]) if "load" in settings else "",
+        f"Not in this run: {missing}." if missing else "",
+    )
+    rewriting = samples.middle(METADATA, "validating", "us")
+    metadata = f"Rewriting the addresses of a Metadata response with 600 partitions: {number(rewriting)} µs."
+    return page(
+        opening,
+        setting,
+        "## Proxies, uncompressed Produce requests",
+        proxies(samples),
+        metadata if rewriting is not None else "",
+        *tls(samples),
+        *compressed(samples, result["loads"]),
+        *memory(result["memory"]),
+    )
+
+
+def _share(rounds: list[dict[str, Any]], name: str) -> str:
+    values = [one["cpu"][name] for one in rounds if name in one["cpu"]]
+    if not values:
+        return ""
+    return f"{statistics.median(values):.0%} ± {(max(values) - min(values)) / 2 * 100:.0f}"
+
+
+def ingress_body(result: dict[str, Any]) -> str:
+    """Return the part about gate and broker at a fixed rate."""
+    settings, rows = result["settings"], []
+    for codec, ways in result["samples"].items():
+        for way, rounds in ways.items():
+            together = statistics.median(sum(one["cpu"].values()) for one in rounds)
+            speed = statistics.median(one["mb_a_second"] for one in rounds)
+            paths = [sum(one["paths"].get(path, 0) for one in rounds) for path in ("claims", "shallow")]
+            by_claims = f"{paths[0] / sum(paths):.1%}" if paths[0] else ""
+            shares = [_share(rounds, name) for name in ("first gate", "gate", "broker")]
+            rows.append([codec, INGRESS[way], *shares, f"{together:.0%}", f"{speed:.1f}", by_claims])
+    opening = paragraph(
+        f"CPU of gate and broker, as a share of one core, at {settings['mb']:g} MB/s of",
+        "compressed Produce requests.",
+        measured(result, f"Apache Kafka {settings['kafka']} ({settings['jvm']})"),
+        f"{settings['rounds']} rounds of {settings['seconds']:g} s after {settings['settle']:g}",
+        "s, medians, ± half their range.",
+        load_of(settings["load"]),
+        how("gate-and-broker-at-a-fixed-rate"),
+    )
+    scope = paragraph(
+        "With audited claims the gate decompresses one batch in a thousand. The broker is an",
+        "unchanged Apache Kafka: it reads no claims and decompresses every batch, so claims do",
+        "not change its figures.",
+    )
+    headings = ("codec", "path", "first gate", "gate", "broker", "together", "MB/s", "by claims")
+    return page("## Gate and broker at a fixed rate", opening, table(headings, rows), scope)
+
+
+def render(results: dict[str, dict[str, Any]]) -> str:
+    """Return the page."""
+    return page(proxy_body(results["proxy"]), ingress_body(results["ingress"]))

@@ -1,0 +1,179 @@
+"""The page of bench/validation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.pages import tables
+from bench.pages.text import how, load_of, measured, number, page, paragraph, percent, table
+
+TITLE = "Validation of record batches"
+ABOUT = "batchval, Kafka's LogValidator, three Kafka clients and a C prototype on the same batches"
+COMMAND = "make bench"
+SOURCES = ("validation",)
+
+SHAPES = ("1-100", "100-100", "100-1000")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: groups of rows whose ratio is Kafka's time over batchval's: title, what was called, groups
+AGAINST_KAFKA = (
+    (
+        "100 batches per call",
+        "batchval: one `check_ranges` call for 100 batches.",
+        (
+            "slow path vs Kafka, 100 × 1000 B",
+            "slow path vs Kafka, 100 × 100 B",
+            "vs Kafka, 1 × 100 B, 100 a call",
+            "vs Kafka, every other cell",
+        ),
+    ),
+    (
+        "One batch per call",
+        "batchval: one `check` call from Python for each batch.",
+        ("vs Kafka, 1 × 100 B, one Python call a batch",),
+    ),
+    (
+        "Codecs from Python packages",
+        "The same as the first table, with the codec provider `packages`.",
+        ("provider packages vs Kafka (no target)",),
+    ),
+    (
+        "Batches of magic 1",
+        "batchval: `validate_messages_and_assign_offsets`. Kafka: LogValidator alone.",
+        ("magic 1 vs Kafka (no target)",),
+    ),
+)
+#: groups of rows whose ratio is batchval's time over the other's: title, the other, group
+OVER_OTHERS = (
+    ("batchval over the C prototype", "C prototype", "over the C prototype"),
+    ("batchval over the decompressor alone", "decompressor", "over the decompressor alone"),
+    ("batchval's inflate over libdeflate", "libdeflate", "own inflate over libdeflate (no target)"),
+)
+RECORDS = (
+    ("native check_ranges", "batchval, 100 per call"),
+    ("native check", "batchval, 1 per call"),
+    ("packages check_ranges", "batchval, codecs of packages"),
+    ("prototype deep", "C prototype"),
+    ("kafka", "Kafka"),
+    ("franz-go records", "franz-go"),
+    ("aiokafka records", "aiokafka"),
+    ("kafka-python records", "kafka-python"),
+)
+HEADERS = (
+    ("native scan_batches", "batchval, `scan_batches`"),
+    ("native validate_in_place", "batchval, append in place"),
+    ("prototype header", "C prototype"),
+    ("aiokafka header", "aiokafka"),
+    ("kafka-python header", "kafka-python"),
+)
+LEGACY = (
+    ("native validate_messages", "batchval"),
+    ("packages validate_messages", "batchval, codecs of packages"),
+    ("kafka", "Kafka"),
+    ("aiokafka records", "aiokafka"),
+    ("kafka-python records", "kafka-python"),
+)
+
+
+def versions(machine: dict[str, Any]) -> str:
+    """Return the compiler, Kafka and the libraries that ran."""
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    kafka = "" if machine["kafka"] == "not measured" else f"Kafka {machine['kafka']}, "
+    return f"{machine['compiler']}, {kafka}{packages}, franz-go {machine['franz-go']}"
+
+
+def setting(machine: dict[str, Any]) -> str:
+    """Return codecs, cores, rounds and load as a paragraph."""
+    codecs = ", ".join(f"{name} by {what}" for name, what in machine["codecs"].items())
+    cores = machine["cores"]
+    own = ", ".join(map(str, cores["one-threaded peers"]))
+    others = ", ".join(map(str, cores["JVM and Go"]))
+    parts = [
+        f"Codecs of batchval: {codecs}; CRC-32C kernel {machine['crc32c']}.",
+        f"{machine['rounds']} rounds, peers in turns, over batches made by {machine['batches']}.",
+        f"Peers with one thread ran on core {own}, JVM and Go on {others}.",
+        load_of(machine["load_before_and_after"]),
+        f"The measured processes ran at nice {machine['nice']}." if machine.get("nice") else "",
+    ]
+    for only, rounds in machine.get("repeated", {}).items():
+        names = only.removeprefix("cells=").replace(",", ", ")
+        parts.append(f"{rounds} more rounds of {names}.")
+    parts += [f"Not measured: {name} ({reason})." for name, reason in machine["missing"].items()]
+    return paragraph(*parts)
+
+
+def kafka_parts(rows: tables.Rows) -> list[str]:
+    """Return the tables whose ratio is Kafka's time over batchval's."""
+    parts = []
+    for title, called, groups in AGAINST_KAFKA:
+        found = tables.of_groups(rows, *groups)
+        if found:
+            parts += [f"### {title}", called, tables.ratios(found, "batchval", "Kafka")]
+    if not parts:
+        return []
+    text = paragraph(
+        "Microseconds per batch in strict mode. Kafka is shown by its best JMH iteration of all",
+        "rounds, batchval by its median, which favours Kafka. The ratio is Kafka's time over",
+        "batchval's: above 1, batchval is faster. Spread is half the range of the ratios of",
+        "single rounds.",
+    )
+    return ["## batchval and Kafka's LogValidator", text, *parts]
+
+
+def other_parts(rows: tables.Rows) -> list[str]:
+    """Return the tables whose ratio is batchval's time over another's, and the smallest batch."""
+    parts = []
+    for title, other, group in OVER_OTHERS:
+        found = tables.of_groups(rows, group)
+        if found:
+            parts += [f"### {title}", tables.ratios(found, "batchval", other)]
+    small = tables.of_groups(rows, "180-byte batches, 100 a call, ns")
+    if small:
+        named = ((row["name"], number(row["value"]), row["note"]) for row in small)
+        parts += ["### A batch of 180 bytes, 100 per call", table(("", "ns", "comparison"), named)]
+    checksums = tables.of_groups(rows, "CRC32C")
+    if checksums:
+        named = ((row["name"], f"{number(row['value'])}×", percent(row["spread"]), row["note"]) for row in checksums)
+        parts += ["### CRC-32C", table(("", "ratio", "spread", "comparison"), named)]
+    counted = tables.allocator(tables.of_groups(rows, "allocator calls a batch beyond the result"))
+    if not parts and not counted:
+        return []
+    return ["## Other comparisons", "Below 1, batchval is faster.", *parts, counted]
+
+
+def peer_parts(times: tables.Times) -> list[str]:
+    """Return the times of all peers."""
+    two = [f"v2-{codec}-{shape}" for codec in CODECS for shape in SHAPES]
+    one = [f"v1-{codec}-{n}-{size}" for codec in CODECS[:-1] for n in (1, 100) for size in (100, 1000)]
+    parts = []
+    for title, text, columns, cells in (
+        ("CRC and all records", "Clients build record objects and validate nothing.", RECORDS, two),
+        ("Header and CRC alone", "With it: every record checked, then appended in place.", HEADERS, two),
+        ("Batches of magic 1, wrappers unpacked", "Kafka: LogValidator alone.", LEGACY, one),
+    ):
+        if found := tables.peers(times, columns, cells):
+            parts += [f"### {title}", text, found]
+    if not parts:
+        return []
+    text = paragraph(
+        "Microseconds per batch; Kafka by medians. In brackets: allocator calls per batch where",
+        "they were counted, for Kafka bytes.",
+    )
+    return ["## All libraries", text, *parts]
+
+
+def body(result: dict[str, Any]) -> str:
+    """Return everything under the title."""
+    machine = result["machine"]
+    opening = paragraph(
+        "This page compares the time that batchval, Apache Kafka's LogValidator, three Kafka",
+        "clients and a C prototype need for one record batch.",
+        measured(result, versions(machine)),
+        how("validation"),
+    )
+    parts = [opening, setting(machine), *kafka_parts(result["rows"]), *peer_parts(result["times"])]
+    return page(*parts, *other_parts(result["rows"]))
+
+
+def render(results: dict[str, dict[str, Any]]) -> str:
+    """Return the page."""
+    return body(results["validation"])
