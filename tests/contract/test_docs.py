@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from batchval.rules import Rule
 from tests.contract.sources import ROOT
 from tools import generate_rules
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-_ELSEWHERE = ("http://", "https://")
+#: the repository on the web, as a file and as a picture
+WEB = ("https://github.com/batchval/batchval/blob/main/", "https://raw.githubusercontent.com/batchval/batchval/main/")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -32,7 +34,17 @@ def pages_with(language: str) -> list[Path]:
 
 
 def name(page: object) -> str:
-    return page.name if isinstance(page, Path) else str(page)
+    return str(page.relative_to(ROOT)) if isinstance(page, Path) else str(page)
+
+
+def linked(page: Path) -> Iterator[Path]:
+    """Yield the files of this repository that a page links to, by relative or absolute links."""
+    for target in _LINK.findall(page.read_text("utf-8")):
+        own = next((web for web in WEB if target.startswith(web)), None)
+        if own:
+            yield ROOT / target.removeprefix(own)
+        elif not target.startswith(("http://", "https://")):
+            yield (page.parent / target).resolve()
 
 
 def test_there_are_examples() -> None:
@@ -64,6 +76,8 @@ def commands(page: Path) -> list[tuple[str, str]]:
 def test_console(page: Path, tmp_path: Path) -> None:
     """All commands of a page, one after the other, in a folder that holds nothing but the fixtures."""
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    for settings in blocks(page, "yaml"):
+        (tmp_path / "gate.yaml").write_text(settings)
     program = tmp_path / "bin" / "batchval"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m batchval "$@"\n')
@@ -110,14 +124,13 @@ def test_a_changed_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_to_files(page: Path) -> None:
-    for target in _LINK.findall(page.read_text("utf-8")):
-        if not target.startswith(_ELSEWHERE):
-            assert (page.parent / target).exists(), target
+    for target in linked(page):
+        assert target.exists(), target
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
-    linked = {(ROOT / target).resolve() for target in _LINK.findall((ROOT / "README.md").read_text("utf-8"))}
-    assert {page for page in PAGES if page.name != "README.md"} <= linked
+def test_every_page_is_in_an_index_that_the_readme_links_to() -> None:
+    indexes = [page for page in linked(ROOT / "README.md") if page.name == "README.md"]
+    assert set(PAGES) - {ROOT / "README.md"} <= {target for page in indexes for target in (page, *linked(page))}
 
 
 def test_every_dependency_has_a_reason() -> None:
