@@ -21,8 +21,8 @@ JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 # Options of the benches. --write saves the result in bench/results and writes docs/benchmarks.
 BENCH ?= --write
 CLAIMS_BENCH ?= --write
-# the peers: --kroxylicious FOLDER --kafka-proxy PROGRAM
-PROXY_BENCH ?= --write
+# to save: --write --kroxylicious FOLDER --kafka-proxy PROGRAM (docs/benchmarks/method.md)
+PROXY_BENCH ?=
 PERF_BENCH ?= --write
 SPARK_BENCH ?= --write
 # without --fresh the samples of an earlier run are kept
@@ -101,7 +101,7 @@ bench: build  ## measures validation and its peers into docs/benchmarks (Java, M
 bench-claims: build  ## measures claims and Kafka, also at 600 MB/s and 1 GB/s, into docs/benchmarks (Java, Maven)
 	$(PY) bench/claims/side_by_side.py $(CLAIMS_BENCH)
 
-bench-proxy: build  ## measures the gate and the proxies of PROXY_BENCH into docs/benchmarks
+bench-proxy: build  ## measures the gate and other proxies (PROXY_BENCH: which, and --write)
 	$(PY) bench/proxy/proxies.py $(PROXY_BENCH)
 
 bench-pipelining: build  ## measures producers over a long path into docs/benchmarks (root, Java, Maven, Go)

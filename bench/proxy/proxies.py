@@ -54,6 +54,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     options.codecs = [codec for codec in options.codecs.split(",") if codec]
     if options.write and options.quick:
         parser.error("--write needs a whole run: without --quick")
+    if options.write and not options.kroxylicious:
+        parser.error("--write needs --kroxylicious FOLDER: the README compares with it")
     if options.write:
         verdicts.pages.check_commit(machine.describe())
     if options.quick:

@@ -158,7 +158,9 @@ def available(wanted: list[str]) -> tuple[list[str], dict[str, str]]:
             if peer in ("aiokafka", "kafka-python"):
                 __import__({"kafka-python": "kafka"}.get(peer, peer))
             here.append(peer)
-        except (OSError, RuntimeError, ImportError, subprocess.CalledProcessError) as error:
+        except subprocess.CalledProcessError as error:
+            missing[peer] = f"{error.cmd[0]} ended with {error.returncode}; its output is above"
+        except (OSError, RuntimeError, ImportError) as error:
             missing[peer] = str(error)
     return here, missing
 

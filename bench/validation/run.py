@@ -63,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--jvm-cores",
-        default=",".join(map(str, cores[:-1] or cores)),
-        help="cores for the JVM and Go (default: the others)",
+        default=",".join(map(str, cores[:-1] if len(cores) > 2 else cores)),
+        help="cores for the JVM and Go (default: the others; both, of two)",
     )
     parser.add_argument("--nice", type=int, default=0, help="below 0, as root: measured processes go before others")
     parser.add_argument(
@@ -297,9 +297,10 @@ class Bench:
 
 
 def check_whole(bench: Bench) -> None:
-    """Raise SystemExit if a result is to be saved that Kafka would be missing from."""
-    if bench.options.write and bench.kafka is None:
-        raise SystemExit("--write needs Apache Kafka in the run: a JDK 17 or newer and Maven")
+    """Raise SystemExit if a result is to be saved that a peer would be missing from."""
+    if bench.options.write and bench.missing:
+        names = ", ".join(bench.missing)
+        raise SystemExit(f"--write needs every peer; not here: {names} (docs/benchmarks/method.md)")
 
 
 def main(argv: list[str] | None = None) -> int:

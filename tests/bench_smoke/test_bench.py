@@ -6,7 +6,7 @@ import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -222,6 +222,18 @@ def test_only_a_whole_run_is_saved(words: list[str], capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         module("run").arguments(["--write", *words])
     assert "--write needs a whole run" in capsys.readouterr().err
+
+
+def test_a_result_without_a_peer_is_not_saved() -> None:
+    run_module = module("run")
+    missing = {"prototype": "cc ended with 1", "franz-go": "no go"}
+    bench = SimpleNamespace(options=SimpleNamespace(write=True), missing=missing)
+    with pytest.raises(SystemExit, match="every peer; not here: prototype, franz-go"):
+        run_module.check_whole(bench)
+    bench.options.write = False
+    run_module.check_whole(bench)
+    bench.options.write, bench.missing = True, {}
+    run_module.check_whole(bench)
 
 
 ANNOTATED = """

@@ -105,6 +105,15 @@ def test_the_terminal_shows_every_goal(result: dict[str, Any]) -> None:
         assert any(line.startswith(f"| {row['figure']} |") and verdict in line for line in text.splitlines()), row
 
 
+@pytest.mark.parametrize(("words", "error"), [(["--quick"], "needs a whole run"), ([], "needs --kroxylicious FOLDER")])
+def test_only_a_whole_run_is_saved(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with on_path("proxy"):
+        import proxies
+    with pytest.raises(SystemExit):
+        proxies.arguments(["--write", *words])
+    assert f"--write {error}" in capsys.readouterr().err
+
+
 def test_peers_are_saved_with_their_versions(tmp_path: Path) -> None:
     program = tmp_path / "kafka-proxy"
     program.write_text("#!/bin/sh\necho kafka-proxy version 1.2.3\n")
