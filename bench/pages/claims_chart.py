@@ -10,6 +10,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from bench.pages import claims
+from bench.pages.text import date_of, processor_of
 
 WIDTH = 860
 LEFT, RIGHT = 268, 118  # of the bars
@@ -111,7 +112,8 @@ def draw(result: dict[str, Any]) -> str:
     few, middle, many = counts
     legend = f"Three bars each: {few}, {middle} and {many} partitions, light to dark. Streams of 16 producers. "
     legend += "fed: as much of the pace as one thread could take."
-    footer = f"{machine['processor']}; {machine['date'][:10]}; Kafka {machine['kafka'].partition(',')[0]}"
+    footer = f"{processor_of(result)}; {date_of(result)}, commit {machine['commit']}; "
+    footer += f"Kafka {machine['kafka'].partition(',')[0]}"
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" '
         f'height="{height:.0f}" font-family="{FONTS}" role="img" aria-labelledby="t">',
