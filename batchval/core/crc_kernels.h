@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CRC_TABLE, CRC_SSE42, CRC_FUSION, CRC_FOLD512, CRC_KERNELS };
+/* slowest first among those that one processor can have */
+enum { CRC_TABLE, CRC_SSE42, CRC_FUSION, CRC_FOLD512, CRC_ARMV8_CRC, CRC_ARMV8, CRC_KERNELS };
 
 void crc_init(void);                          /* fills the tables and picks the kernel; call once, before all else */
 int crc_kernel(void);                         /* the CRC-32C kernel picked for long inputs */

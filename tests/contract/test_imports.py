@@ -41,6 +41,8 @@ HEADERS = {
     "stdlib.h",
     "string.h",
 }
+# crc_primitives.h: ARM intrinsics, and which of them the processor has, on Linux and on macOS
+HEADERS |= {"arm_acle.h", "arm_neon.h", "sys/auxv.h", "sys/sysctl.h"}
 HEADERS |= {
     "sys/mman.h"
 }  # anonymous memory for the arena; mapping a file would need a descriptor, which nothing here has

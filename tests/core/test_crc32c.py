@@ -8,6 +8,7 @@ import zlib
 import pytest
 
 from batchval.core import crc32c
+from tests.hostile.buffers import Guarded
 from tests.support.batches import crc32c as bitwise
 
 KERNELS = crc32c.usable_kernels()
@@ -60,6 +61,24 @@ def test_lengths_around_every_threshold(kernel: str) -> None:
     lengths = {n + d for n in (1024, 136 * 8, 136 * 64, 3072, 2 * 3072, 4096, 8192, 13999) for d in range(-9, 10)}
     for length in sorted(n for n in lengths if n < 14001):
         assert crc32c.crc32c_by(kernel, NOISE[:length]) == expected[length], length
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_byte_outside_the_buffer_is_read(kernel: str) -> None:
+    """A read before or after the buffer would end this process: the pages there cannot be read."""
+    guarded = Guarded(8192)
+    lengths = (*range(302), 1024, 2559, 2560, 2561, 3071, 3072, 3073, 8191)
+    expected = prefixes(NOISE[:8192])
+    for length in lengths:
+        for place in (guarded.at_start, guarded.at_end):
+            assert crc32c.crc32c_by(kernel, place(NOISE[:length])) == expected[length], length
+
+
+def test_crc32_reads_no_byte_outside_the_buffer() -> None:
+    guarded = Guarded(8192)
+    for length in (*range(302), 3071, 3072, 3073, 8191):
+        for place in (guarded.at_start, guarded.at_end):
+            assert crc32c.crc32(place(NOISE[:length])) == zlib.crc32(NOISE[:length]), length
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -118,7 +137,7 @@ def test_an_unknown_kernel() -> None:
 
 def test_crc32_is_zlibs() -> None:
     for start in range(16):
-        for length in (*range(302), 1000, 1024, 4096, 100_003):
+        for length in (*range(302), 1000, 1024, 3071, 3072, 3073, 4096, 100_003):
             data = NOISE[start : start + length]
             assert crc32c.crc32(data) == zlib.crc32(data)
     assert crc32c.crc32(NOISE[500:], crc32c.crc32(NOISE[:500])) == zlib.crc32(NOISE)
