@@ -42,7 +42,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist wheels lock clean python missing
+.PHONY: help build demo test test-full test-arm lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist wheels lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -73,6 +73,9 @@ test: build  ## all tests this machine can run, in at most 12 minutes; prints wh
 
 test-full: build  ## the long tests too
 	$(call stages)
+
+test-arm: build  ## the package on ARM64 under qemu: kernel, conformance, tests/core (root on Debian installs qemu; ARM=--help)
+	$(PY) -m tools.arm $(ARM)
 
 check: lint  ## lint, and the tests that read the sources: stubs, public names, imports, documents
 	$(PY) -m pytest -q tests/contract
