@@ -27,6 +27,8 @@ PERF_BENCH ?= --write
 SPARK_BENCH ?= --write
 # without --fresh the samples of an earlier run are kept
 PIPELINING_BENCH ?= --fresh --write
+# options of tools/rehearsal
+REHEARSAL ?=
 
 VENV := .venv
 DEMO := .venv-demo
@@ -42,7 +44,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full test-arm lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist wheels lock clean python missing
+.PHONY: help build demo test test-full test-arm lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -135,6 +137,8 @@ wheels: $(RELEASE)/.packages  ## wheels for x86-64 and ARM64, glibc and musl, ea
 
 lock: $(RELEASE)/.packages  ## writes requirements/*.txt from pyproject.toml (LOCK=--upgrade: the newest versions)
 	PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/python -m tools.lock $(LOCK)
+rehearsal: build  ## install, use and upgrade in a bare Debian tree, before each release (root, Java, Maven; REHEARSAL=--help)
+	$(PY) -m tools.rehearsal $(REHEARSAL)
 
 clean:  ## removes what was built, and the environments
 	rm -rf $(VENV) $(DEMO) $(RELEASE) build dist .mypy_cache .ruff_cache .pytest_cache batchval.egg-info
