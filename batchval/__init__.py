@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
     from batchval.core.claims import BatchClaims
     from batchval.core.columns import BatchColumns, BatchRow, CheckedRow, scan_batches
-    from batchval.core.record_columns import RecordColumns, record_columns
     from batchval.core.record_batch_builder import RecordBatchBuilder
+    from batchval.core.record_columns import RecordColumns, record_columns
     from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult
     from batchval.core.validator import LogValidator
     from batchval.errors import BatchvalError, ErrorCode
@@ -44,8 +44,8 @@ __all__ = [
     "LogValidator",
     "NotABatch",
     "RecordBatch",
-    "RecordColumns",
     "RecordBatchBuilder",
+    "RecordColumns",
     "RecordValidationStats",
     "RejectedBatch",
     "Rule",

@@ -408,7 +408,7 @@ def test_records_are_copied_and_compared_by_their_fields() -> None:
 def test_limits_of_another_type(wrong: Any) -> None:
     with pytest.raises(BatchvalError, match="max_decompressed_bytes must be"):
         RecordBatch(batch()).records(max_decompressed_bytes=wrong)
-    with pytest.raises(BatchvalError, match="^position "):
+    with pytest.raises(BatchvalError, match=r"^position "):
         batches(b"", wrong)
 
 

@@ -202,7 +202,7 @@ def test_the_limit_counts_all_batches() -> None:
 def test_arguments(wrong: Any) -> None:
     with pytest.raises(BatchvalError, match="max_decompressed_bytes must be"):
         record_columns(batch(), max_decompressed_bytes=wrong)
-    with pytest.raises(BatchvalError, match="^position "):
+    with pytest.raises(BatchvalError, match=r"^position "):
         record_columns(batch(), wrong)
     with pytest.raises(BatchvalError):
         record_columns(np.array([None], dtype=object))

@@ -20,7 +20,9 @@ def _core(*names: str) -> tuple[str, ...]:
 
 
 _MUTATED: Final = (
-    *_core(*_VALIDATION, "batch", "builder", "claims", "columns", "crc32c", "fetched", "fields", "frames", "gzip", "rows"),
+    *_core(
+        *_VALIDATION, "batch", "builder", "claims", "columns", "crc32c", "fetched", "fields", "frames", "gzip", "rows"
+    ),
     *_core("arrow", "block", "record_columns", "short", "snappy"),
     *(f"batchval.protocol.{name}" for name in _PROTOCOL),
     "batchval.fetch.pieces",
