@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 from batchval.errors import BatchvalError
 
@@ -19,12 +20,19 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class MissingExtraError(BatchvalError, ModuleNotFoundError):
-    """A package of an extra is not installed: ``name`` is the package, ``extra`` brings it."""
+    """A package of an extra is not installed: ``part`` needs ``name``, which ``extra`` brings."""
+
+    name: str
 
     def __init__(self, part: str, name: str, extra: str) -> None:
         super().__init__(f"{part} needs {name}, which is not installed: pip install 'batchval[{extra}]'")
+        self.part = part
         self.name = name
         self.extra = extra
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # ImportError keeps ``name`` where vars() does not show it
+        return type(self), (self.part, self.name, self.extra)
 
 
 def require(part: str) -> None:

@@ -17,6 +17,7 @@ from batchval.core.result import RejectedBatch
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.network.errors import BrokerError, DisconnectError, broker_error
+from batchval.optional import MissingExtraError
 from batchval.producer.errors import ProducerFencedError
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, FrameSplitter
@@ -63,6 +64,7 @@ MADE: dict[type[BatchvalError], Callable[[], BatchvalError]] = {
     DisconnectError: lambda: DisconnectError("closed by the broker", timed_out=True),
     FrameError: lambda: raised_by(lambda: FrameSplitter().feed(b"\0\0\0\2hi\x16\x03\x01\0\0")),
     ConfigError: lambda: ConfigError(["a.yaml:3: no listener", "a.yaml:7: no upstream"]),
+    MissingExtraError: lambda: MissingExtraError("batchval.audit", "pyarrow", "audit"),
     ProducerFencedError: lambda: ProducerFencedError(90, "InitProducerId: PRODUCER_FENCED"),
 }
 CLASSES = all_errors()

@@ -16,7 +16,7 @@ from batchval.core import claims
 from tests.support import proxy as batches
 from tools.rehearsal import __main__ as command
 from tools.rehearsal import index, plan, steps, wheels
-from tools.rehearsal.gate import metric_in
+from tools.rehearsal.running_gate import metric_in
 from tools.rehearsal.settings import GATE, lost_settings
 from tools.rehearsal.steps import Outcome, Step, StepFailed
 

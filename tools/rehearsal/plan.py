@@ -19,8 +19,8 @@ from batchval.errors import ErrorCode
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support import proxy as batches
 from tools.rehearsal import clients, wheels
-from tools.rehearsal.gate import Gate, running_gate
 from tools.rehearsal.index import LocalIndex
+from tools.rehearsal.running_gate import Gate, running_gate
 from tools.rehearsal.settings import GATE, lost_settings
 from tools.rehearsal.steps import Step, expect
 from tools.rehearsal.tree import Tree, make_base
