@@ -32,7 +32,7 @@ class MissingExtraError(BatchvalError, ModuleNotFoundError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # ImportError keeps ``name`` where vars() does not show it
-        return type(self), (self.part, self.name, self.extra)
+        return (*super().__reduce__(), {"name": self.name})
 
 
 def require(part: str) -> None:
