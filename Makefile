@@ -137,6 +137,7 @@ wheels: $(RELEASE)/.packages  ## wheels for x86-64 and ARM64, glibc and musl, ea
 
 lock: $(RELEASE)/.packages  ## writes requirements/*.txt from pyproject.toml (LOCK=--upgrade: the newest versions)
 	PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/python -m tools.lock $(LOCK)
+
 rehearsal: build  ## install, use and upgrade in a bare Debian tree, before each release (root, Java, Maven; REHEARSAL=--help)
 	$(PY) -m tools.rehearsal $(REHEARSAL)
 

@@ -56,10 +56,17 @@ class Outcome(NamedTuple):
 
 
 def python(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the ARM64 Python in the copied tree and return what it printed. Its stderr is shown."""
+    """Run the ARM64 Python in the copied tree and return what it printed. Its stderr is shown.
+
+    What it has printed so far is in build/arm/output.
+    """
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "BATCHVAL_NO_SKIPS": "1", **(env or {})}
     command = [str(PYTHON), *arguments]
-    return subprocess.run(command, cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    output = ARM / "output"
+    with output.open("wb") as file:
+        done = subprocess.run(command, cwd=TREE, env=environment, stdout=file, check=False)
+    text = output.read_text("utf-8", "replace")
+    return subprocess.CompletedProcess(command, done.returncode, text)
 
 
 def version() -> Outcome:

@@ -39,7 +39,7 @@ SUITE, KEYRING = "bookworm", Path("/usr/share/keyrings/debian-archive-keyring.gp
 PACKAGES = ("python3.11", "libstdc++6")
 MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 #: what tests/core imports, of the extras in pyproject.toml
-FOR_TESTS = {"hypothesis", "pyarrow", "pytest", "pytest-xdist"}
+FOR_TESTS = {"aiokafka", "hypothesis", "kafka-python", "pyarrow", "pytest", "pytest-xdist"}
 GLIBCS = (17, 24, 26, 27, 28, 31, 34)  # bookworm has 2.36
 COPIED = ("batchval", "docs", "fixtures", "tests", "tools")
 
@@ -75,9 +75,7 @@ def programs() -> None:
 
 
 def _apt(*arguments: str, cwd: Path) -> None:
-    """Run apt-get on lists and archives of its own, for arm64: this machine's packages stay as they
-    are.
-    """
+    """Run apt-get for arm64 on lists and archives in build/arm: the host's packages stay."""
     own = ARM / "apt"
     options = {
         "Dir::State": own,

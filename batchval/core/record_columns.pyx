@@ -89,7 +89,7 @@ cdef struct RecordRuns:
 
 RecordRow = namedtuple("RecordRow", "batch offset timestamp key value headers_count")
 RecordRow.__module__ = __name__
-RecordRow.__doc__ = """A record: its batch's index and its fields; key and value are bytes or None."""
+RecordRow.__doc__ = """A record: its batch's index, and fields; key and value are bytes or None."""
 
 
 @cython.final

@@ -1,4 +1,4 @@
-"""Records in Python: as objects, next to aiokafka's, and as columns, next to the check of the same batch."""
+"""Records in Python: as objects like aiokafka's, and as columns, next to the batch's check."""
 
 from __future__ import annotations
 

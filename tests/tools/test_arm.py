@@ -17,7 +17,7 @@ from tools import arm, arm_machine
 
 CORE = arm.ROOT / "tests" / "core"
 #: distributions whose modules have another name
-MODULES = {"python-snappy": "snappy", "pytest-xdist": "xdist"}
+MODULES = {"kafka-python": "kafka", "python-snappy": "snappy", "pytest-xdist": "xdist"}
 
 
 def imported(path: Path) -> set[str]:

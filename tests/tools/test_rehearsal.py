@@ -20,15 +20,16 @@ from tools.rehearsal.running_gate import metric_in
 from tools.rehearsal.settings import GATE, lost_settings
 from tools.rehearsal.steps import Outcome, Step, StepFailed
 
-# ---- the index -------------------------------------------------------------------------------------
+# ---- the index -----------------------------------------------------------------------------------
 
 
 def test_pages_link_each_wheel_with_its_digest() -> None:
-    made = index.pages({"python_snappy-0.7.3-py3-none-any.whl": "aa", "python_snappy-0.7.2-py3-none-any.whl": "bb"})
+    files = ("python_snappy-0.7.3-py3-none-any.whl", "python_snappy-0.7.2-py3-none-any.whl")
+    made = index.pages({files[0]: "aa", files[1]: "bb"})
     assert set(made) == {"/simple/", "/simple/python-snappy/"}
     assert '<a href="/simple/python-snappy/">python-snappy</a>' in made["/simple/"]
     assert made["/simple/python-snappy/"].count("<a ") == 2
-    assert 'href="/wheels/python_snappy-0.7.3-py3-none-any.whl#sha256=aa"' in made["/simple/python-snappy/"]
+    assert f'href="/wheels/{files[0]}#sha256=aa"' in made["/simple/python-snappy/"]
 
 
 @pytest.mark.parametrize("name", ["Python.Snappy", "python__snappy", "python-_.snappy"])
@@ -61,7 +62,7 @@ def test_two_wheels_of_one_name_are_refused(tmp_path: Path) -> None:
         index.LocalIndex(pair)
 
 
-# ---- steps -----------------------------------------------------------------------------------------
+# ---- steps ---------------------------------------------------------------------------------------
 
 
 def failing(error: Exception) -> Callable[[], str]:
@@ -114,7 +115,7 @@ def test_the_steps_of_the_rehearsal_are_in_an_order_that_can_be_carried_out() ->
     assert len(names) == len(set(names)) == 18
 
 
-# ---- versions --------------------------------------------------------------------------------------
+# ---- versions ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_this_tree_declares_its_version_in_one_of_the_files() -> None:
     assert any(wheels.version_in(text) for text in texts)
 
 
-# ---- settings, metrics, claims ---------------------------------------------------------------------
+# ---- settings, metrics, claims -------------------------------------------------------------------
 
 
 def test_settings_that_are_lost() -> None:
@@ -208,7 +209,7 @@ def test_the_summary_is_the_last_line() -> None:
         plan.summary_in('{"type": "finding"}\n')
 
 
-# ---- the command -----------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

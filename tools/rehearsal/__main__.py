@@ -19,7 +19,9 @@ INTERRUPTED = 130
 
 
 def missing() -> str | None:
-    """Return one line that names what the rehearsal lacks on this machine, or None. Install debootstrap."""
+    """Return one line that names what the rehearsal lacks on this machine, or None. Install
+    debootstrap.
+    """
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         return "root on Linux is needed: debootstrap, chroot and mount namespaces"
     if shutil.which("debootstrap") is None:

@@ -17,7 +17,7 @@ from tests.support import proxy as requests
 from tools.rehearsal.steps import StepFailed, expect
 
 DEADLINE_S = 60.0
-#: librdkafka writes warnings to the terminal, for example while a coordinator loads: errors are enough
+#: librdkafka writes warnings to the terminal, for example while a coordinator loads
 LOG_LEVEL = 3
 RECORDS_IN_A_BATCH = 50
 
@@ -50,7 +50,7 @@ def produce(bootstrap: str, topic: str, values: Sequence[bytes], codec: str) -> 
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    """Return the values of the first records of partition 0. StepFailed where fewer come in time."""
+    """Return the values of the first records of partition 0. StepFailed if fewer arrive."""
     settings = {"bootstrap.servers": bootstrap, "log_level": LOG_LEVEL}
     settings |= {"group.id": "rehearsal", "enable.auto.commit": False}
     consumer = Consumer(settings)
@@ -69,7 +69,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 def send_batch(bootstrap: str, topic: str, batch: bytes, tag: tuple[int, bytes] | None = None) -> ErrorCode:
-    """Send one batch in a Produce request, with a tagged field if there is one; return the error code."""
+    """Send one batch in a Produce request, with a tagged field if any; return the error code."""
     host, _, port = bootstrap.rpartition(":")
     tags = () if tag is None else (tag,)
     with socket.create_connection((host, int(port)), DEADLINE_S) as connection:

@@ -23,13 +23,16 @@ def normalised(name: str) -> str:
 
 
 def pages(digests: dict[str, str]) -> dict[str, str]:
-    """Return the pages of an index by their paths, of the SHA-256 of each wheel by its file name."""
+    """Return the pages of an index by path. ``digests`` has the SHA-256 of each wheel by file
+    name.
+    """
     projects: dict[str, list[str]] = {}
     for file in sorted(digests):
         projects.setdefault(normalised(file.partition("-")[0]), []).append(file)
     made = {"/simple/": _page((f"/simple/{name}/", name) for name in projects)}
     for name, files in projects.items():
-        made[f"/simple/{name}/"] = _page((f"/wheels/{file}#sha256={digests[file]}", file) for file in files)
+        links = [(f"/wheels/{file}#sha256={digests[file]}", file) for file in files]
+        made[f"/simple/{name}/"] = _page(links)
     return made
 
 
@@ -39,7 +42,7 @@ def _page(links: Iterable[tuple[str, str]]) -> str:
 
 
 class LocalIndex:
-    """An index of wheels, served by a thread until it is closed. ``requests`` are the paths asked for."""
+    """An index of wheels, served by a thread. ``requests`` are the paths that were requested."""
 
     def __init__(self, wheels: Iterable[Path]) -> None:
         """Read the wheels. ValueError where two have one file name."""

@@ -16,6 +16,7 @@ import yaml
 
 from batchval.core.claims import TAG
 from batchval.errors import ErrorCode
+from batchval.report.words import plural
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support import proxy as batches
 from tools.rehearsal import clients, wheels
@@ -96,7 +97,7 @@ class Rehearsal:
             Step("gate-again", self.gate_again, ("settings-read", "old-gate")),
             Step("claims-read", self.claims_are_read, ("upgrade", "old-claims")),
             Step("claims-trusted", self.claims_are_trusted, ("claims-read", "gate-again")),
-            Step("audit-resumed", self.audit_is_resumed, ("gate-again", "old-audit")),
+            Step("audit-resumed", self.audit_is_resumed, ("upgrade", "old-audit")),
         ]
 
     # ---- what the steps share ------------------------------------------------------------------
@@ -168,11 +169,11 @@ class Rehearsal:
         expect(version in shown.replace(",", " ").split(), f"batchval --version prints {shown!r}, expected {version}")
 
     def old_gate_running(self) -> contextlib.AbstractContextManager[Gate]:
-        """Start the gate of the first environment with the settings that the old version has accepted."""
+        """Start the gate of the first environment with the settings of the old version."""
         return running_gate(self.tree, f"{OLD}/bin/batchval", "--config", GATE_YAML)
 
     def exchange(self, gate: Gate, topic: str) -> None:
-        """Produce records through the gate; read all of the topic through it; send a damaged batch."""
+        """Produce and consume records through the gate; send it a damaged batch."""
         first = self.stored[topic]
         values = [b"record %d" % number for number in range(first, first + RECORDS)]
         clients.produce(gate.bootstrap, topic, values, "zstd")
@@ -283,7 +284,7 @@ class Rehearsal:
         """Upgrade the first environment as a user does."""
         count = self.install(OLD, "--upgrade", f"batchval[{wheels.EXTRAS}]")
         self.expect_version(OLD, self.new)
-        return f"{self.old} to {self.new}: {count} new wheels"
+        return f"{self.old} to {self.new}: {plural(count, 'new wheel')}"
 
     def settings_are_read(self) -> str:
         """Read the old settings files with the new version: no key may be lost or changed."""
@@ -302,7 +303,7 @@ class Rehearsal:
         return f"{RECORDS} records more through it, the limit of gate.yaml holds; SIGTERM: 0"
 
     def claims_are_read(self) -> str:
-        """Read the claims that the previous version has attached: all the same, honest and trusted."""
+        """Read the claims of the previous version: all the same, honest and trusted."""
         expect(self.claims_in_files() == self.claims_shown, "claims show prints other claims than before the upgrade")
         for file in (CLAIMED_SEGMENT, CLAIMED_BATCHES):
             self.batchval(OLD, "claims", "verify", file)
@@ -314,7 +315,7 @@ class Rehearsal:
         return f"{len(self.claims_shown)} batches as before, honest; {wanted['trusted']} accepted on trust"
 
     def claims_are_trusted(self) -> str:
-        """Send batches to the upgraded gate with the claims that the previous version has computed."""
+        """Send batches to the upgraded gate with claims of the previous version."""
         tags = list(tags_of(self.tree.path(CLAIMED_BATCHES).read_bytes(), self.good_batches))
         with self.old_gate_running() as gate:
             for batch, tag in zip(self.good_batches, tags, strict=True):

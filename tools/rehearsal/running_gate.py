@@ -47,7 +47,7 @@ class Gate:
 
 @contextlib.contextmanager
 def running_gate(tree: Tree, batchval: str, *options: str) -> Iterator[Gate]:
-    """Start ``batchval proxy`` in the tree with options that choose JSON logs; yield it when it is ready.
+    """Start ``batchval proxy`` with options that choose JSON logs; yield it when it is ready.
 
     Without an exception in the block the gate is stopped by SIGTERM at its end, else killed.
     """

@@ -1,4 +1,4 @@
-"""Settings of a gate that an earlier version has accepted, and whether a newer one reads the same."""
+"""Settings of a gate, and whether a newer version reads what an earlier one has accepted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ log:
 def lost_settings(old: Any, new: Any, key: str = "") -> list[str]:
     """Return one line for each setting of ``old`` that ``new`` lacks or has with another value.
 
-    Both are what ``--print-config`` prints. Settings that are new are no difference.
+    Both are what ``--print-config`` prints. Settings that only ``new`` has are ignored.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         return [

@@ -1,4 +1,4 @@
-"""The steps of a rehearsal: each is carried out once what it needs has succeeded, and has one line."""
+"""The steps of a rehearsal: each has one line, and is carried out if what it needs is OK."""
 
 from __future__ import annotations
 

@@ -92,7 +92,9 @@ class Tree:
         )
 
     def run(self, *words: str, code: int = 0, timeout: float = 600.0) -> Result:
-        """Run a command in the tree. Raises StepFailed for another exit code, or after ``timeout`` seconds."""
+        """Run a command in the tree. StepFailed for another exit code, or after ``timeout``
+        seconds.
+        """
         line = shlex.join(words)
         with running(self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)) as process:
             try:
@@ -107,7 +109,7 @@ class Tree:
         return Result(out, err, process.returncode)
 
     def check_bare(self) -> str:
-        """Return the tree's Python version. StepFailed where it has a compiler, resolves names, or differs."""
+        """Return the tree's Python version. StepFailed if it differs, or the tree is not bare."""
         found = [tool for tool in BUILD_TOOLS if shutil.which(tool, path=self._search_path())]
         expect(not found, f"the tree has {', '.join(found)}: a bare tree has no build tools")
         expect(not list(self.root.glob("usr/include/python*/Python.h")), "the tree has Python.h")

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "rehearsal"
-#: what comes before the first release, while there is no tag
+#: the commit to upgrade from until the first release has a tag
 FIRST = "27083e7"
 EXTRAS = "proxy,audit"
 #: where a commit has its version, as a literal or not at all
@@ -40,7 +40,7 @@ def patched_version(text: str, version: str) -> str:
 
 
 def lower_version(previous: str, new: str) -> str:
-    """Return the previous version if it is lower than the new one, else a development version that is.
+    """Return the previous version if it is lower than the new one, else a lower one.
 
     pip upgrades to a higher version only, and two commits may have one version before a release.
     ValueError where the new version is a development version of number 0: nothing useful is lower.
@@ -83,12 +83,14 @@ def _fits(wheel: Path) -> bool:
 
 
 def previous_commit(ref: str | None) -> str:
-    """Return the hash of a commit to upgrade from: the last tag before HEAD, or FIRST while there is no tag."""
+    """Return the hash of the commit to upgrade from: of ``ref``, the last tag before HEAD, or
+    FIRST.
+    """
     return _git("rev-parse", "--short=12", f"{ref or _last_tag() or FIRST}^{{commit}}")
 
 
 def previous_wheel(commit: str, new: str) -> tuple[Path, str]:
-    """Return the wheel of an earlier commit and where it comes from; its version is lower than ``new``."""
+    """Return the wheel of an earlier commit and its origin. Its version is lower than ``new``."""
     declared = next(filter(None, (version_in(_git("show", f"{commit}:{file}")) for file in VERSION_FILES)), None)
     if declared is None:
         raise WheelError(f"commit {commit} declares no version in {' or '.join(VERSION_FILES)}")
@@ -144,7 +146,8 @@ def _unpack(commit: str, folder: Path) -> None:
 
 
 def dependencies(wheels: list[Path]) -> list[Path]:
-    """Return wheels of all that these wheels depend on with EXTRAS, newest versions as pip takes them.
+    """Return wheels of all that these wheels depend on with EXTRAS, newest versions as pip takes
+    them.
 
     They are fetched by the pip of this interpreter and kept in build/rehearsal/wheels.
     """
