@@ -57,7 +57,7 @@ cdef inline void xxh32_add(Xxh32 *x, const uint8_t *p, uint64_t n) noexcept nogi
 
 cdef inline uint32_t xxh32_value(const Xxh32 *x) noexcept nogil:
     cdef uint32_t h
-    cdef const uint8_t *p = x.tail
+    cdef const uint8_t *p = &x.tail[0]
     cdef uint64_t n = x.total & 15
     if x.total >= 16:
         h = rotate(x.lane[0], 1) + rotate(x.lane[1], 7) + rotate(x.lane[2], 12) + rotate(x.lane[3], 18)
