@@ -380,8 +380,8 @@ cdef class RecordBatch:
         """Return an iterator over the batch's records, each a DecodedRecord, in order.
 
         Raises NotABatch, before the first record, where records cannot be read or decompress to
-        more than ``max_decompressed_bytes``. A buffer that can change is copied by this call: what is
-        written into it later changes no record.
+        more than ``max_decompressed_bytes``. A buffer that can change is copied by this call: what
+        is written into it later changes no record.
         """
         cdef Entry entry = self.entry
         cdef uint64_t limit = whole_number(

@@ -1,4 +1,4 @@
-"""tools/wheels.py: names, tags and records of the wheels that it writes, and which policies hold."""
+"""tools/wheels.py: names, tags and records of the wheels, and which policies hold."""
 
 from __future__ import annotations
 
