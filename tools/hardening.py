@@ -5,9 +5,9 @@
 Every module must have: full RELRO and BIND_NOW, a stack that is not executable, no segment that is
 both writable and executable, no RPATH or RUNPATH, no text relocations, the mark of CET (x86-64) or
 of BTI and PAC (aarch64), a stack protector, no symbol table and no debugging information,
-PyInit_NAME as its only exported name, libc as its only library, and no path of the machine that
-built it. With glibc, no module may call a function of printf's family that _FORTIFY_SOURCE did not
-replace.
+PyInit_NAME as its only exported name, libc as its only library, no name that neither Python nor
+libc has, and no path of the machine that built it. With glibc, no module may call a function of
+printf's family that _FORTIFY_SOURCE did not replace.
 
 Exit codes: 0, 1 a module lacks a property.
 """
@@ -34,7 +34,7 @@ BRANCHES = {
 #: pyelftools names the types that it knows
 PROPERTY_TYPES = {"GNU_PROPERTY_X86_FEATURE_1_AND": 0xC0000002, "GNU_PROPERTY_AARCH64_FEATURE_1_AND": 0xC0000000}
 LIBRARIES = {"libc.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-LIBRARIES |= {"libc.so", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"}
+LIBRARIES |= {"libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"}
 #: glibc has a checked form of each (__snprintf_chk) that is used whatever is known of sizes
 UNFORTIFIED = {"printf", "fprintf", "sprintf", "snprintf", "vprintf", "vfprintf", "vsprintf", "vsnprintf"}
 
@@ -127,6 +127,19 @@ def _symbols(elf: ELFFile, name: str) -> Iterator[str]:
         yield "no stack protector"
     if "musl" not in name and (plain := imported & UNFORTIFIED):
         yield f"calls without _FORTIFY_SOURCE: {', '.join(sorted(plain))}"
+    if "musl" not in name and (unknown := imported - _versioned(elf)):
+        yield f"no library that it needs has {', '.join(sorted(unknown))}"
+
+
+def _versioned(elf: ELFFile) -> set[str]:
+    """Return the imported names that Python or a library brings: those of glibc have a version."""
+    versions, symbols = elf.get_section_by_name(".gnu.version"), elf.get_section_by_name(".dynsym")
+    return {
+        symbol.name
+        for number, symbol in enumerate(symbols.iter_symbols())
+        if symbol.name.startswith(("Py", "_Py"))
+        or isinstance(versions.get_symbol(number)["ndx"], int)  # 2 and more: a version of a library
+    }
 
 
 def check(wheel: Path, folders: Iterable[str] = ()) -> tuple[int, list[str]]:

@@ -27,7 +27,7 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tools import dist, hardening, python_headers
+from tools import dist, hardening, musl_link, python_headers
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 WORK = dist.ROOT / "build" / "wheels"
@@ -80,7 +80,7 @@ def compiled(source: Path, version: str, target: Target, headers: python_headers
         **os.environ,
         "BATCHVAL_BUILD": "release",
         "CC": f"{zig} {folders}",
-        "LDSHARED": f"{zig} -shared",
+        "LDSHARED": _linker(target, f"{zig} -shared"),
         "SETUPTOOLS_EXT_SUFFIX": f".cpython-{number}-{target.suffix}.so",
         "_PYTHON_HOST_PLATFORM": f"linux-{target.machine}",
         "SOURCE_DATE_EPOCH": dist.source_date(),
@@ -89,6 +89,13 @@ def compiled(source: Path, version: str, target: Target, headers: python_headers
     command += ["--build-temp", str(lib / "temp"), "--parallel", str(jobs)]
     dist.run(*command, cwd=source, env=settings)
     return lib / "lib"
+
+
+def _linker(target: Target, default: str) -> str:
+    if not target.zig.endswith("musl"):
+        return default
+    libc = musl_link.make_libc(WORK / "musl", target.zig, target.machine)
+    return f"{sys.executable} {dist.ROOT / 'tools' / 'musl_link.py'} {libc} -shared"
 
 
 def common_files(source: Path) -> dict[str, bytes]:

@@ -219,7 +219,9 @@ cdef class Histogram:
             if self.counters[i]:
                 away = min(max(middle_of(i), self._min), self._max) - mean
                 squares += away * away * <double> self.counters[i]
-        return float(squares / <double> self._count) ** 0.5
+        # Python's power: C's would be of complex numbers, in a library that is not linked
+        cdef object variance = squares / <double> self._count
+        return variance ** 0.5
 
     def counts(self):
         """[(counter, count)] of the counters that are not 0, in the order of their values."""

@@ -15,11 +15,15 @@ from tools import hardening
 SOURCE = """
 #include <stdio.h>
 #include <string.h>
+void nowhere(void);
 {before}
 __attribute__((visibility("default"))) int PyInit_small(const char *from, unsigned long n) {{
     char to[64], text[80];
     memcpy(to, from, n);
     snprintf(text, n, {pattern}, (int)n, to);
+#ifdef MISSING
+    nowhere();
+#endif
     return text[3];
 }}
 """
@@ -62,6 +66,7 @@ def test_a_hardened_module(tmp_path: Path) -> None:
         (["-D_FORTIFY_SOURCE=0"], "calls without _FORTIFY_SOURCE: snprintf"),
         (["-fvisibility=default"], "it exports PyInit_small, other: only PyInit_small is wanted"),
         (["-Wl,--no-as-needed", "-lm"], "it needs the library libm.so.6"),
+        (["-DMISSING"], "no library that it needs has nowhere"),
     ],
 )
 def test_a_property_that_is_lacking(flags: list[str], fault: str, tmp_path: Path) -> None:
