@@ -4,7 +4,7 @@ from typing import Any, Final, Literal, TypeAlias, final
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from batchval.core.columns import BatchColumns
+from batchval.core.columns import BatchColumns, CheckedRow
 from batchval.core.result import ValidationResult
 from batchval.kafka_versions import KafkaVersionName
 from batchval.policy import TopicPolicy
@@ -73,7 +73,7 @@ class LogValidator:
         to_magic: int = 2,
         claims: _Claims | None = None,
     ) -> ValidationResult: ...
-    def check_batches(self, buffer: _Buffer, position: int = 0, *, deep: bool = True) -> BatchColumns: ...
+    def check_batches(self, buffer: _Buffer, position: int = 0, *, deep: bool = True) -> BatchColumns[CheckedRow]: ...
     def rejudge_at_rest(self, buffer: _Buffer, position: int, *, deep: bool = True) -> ValidationResult: ...
     def check_ranges(
         self,
@@ -88,7 +88,7 @@ class LogValidator:
         leader_epoch: int = 0,
         to_magic: int = 2,
         claims: _Claims | Sequence[_Claims | None] | None = None,
-    ) -> BatchColumns: ...
+    ) -> BatchColumns[CheckedRow]: ...
     def validate(
         self,
         buffer: _Buffer,

@@ -389,7 +389,7 @@ cdef class LogValidator:
             raise ArgumentValueError(
                 "check_batches is for the log profile; check_ranges judges produce requests")
         cdef RejudgeAtRest again
-        columns = BatchColumns(True)
+        columns = BatchColumns.__new__(BatchColumns, True)
         columns.width = RESTING_COLUMNS
         take_buffer(buffer, &view)
         try:
@@ -459,7 +459,7 @@ cdef class LogValidator:
         cdef Door d
         cdef Py_buffer view
         cdef Scratch *scratch
-        cdef BatchColumns columns = BatchColumns(True)
+        cdef BatchColumns columns = BatchColumns.__new__(BatchColumns, True)
         cdef int64_t *range_of = NULL
         cdef const Policy **policy_of = NULL
         cdef size_t count, i

@@ -262,8 +262,7 @@ def check_file(
                     state.continuity.damaged()
                 rule, reason = damage_reason(part, segment.size)
                 if part.position == 0 and part.size >= segment.size:
-                    known = foreign_reason(file, bytes(segment.read(0, START_SIZE)))
-                    reason = known or f"the file holds no record batch: {reason}"
+                    reason = foreign_reason(file, bytes(segment.read(0, START_SIZE))) or reason
                 yield _counted(FileFinding(file, part.position, None, rule, reason), summary)
                 progress(part.size)
                 continue

@@ -12,6 +12,7 @@ from batchval import (
     AppendOrigin,
     BatchColumns,
     BatchRow,
+    CheckedRow,
     ClaimsPolicy,
     CompressionType,
     DecodedRecord,
@@ -45,8 +46,10 @@ for buffer in (b"", bytearray(), memoryview(b""), array("B"), np.zeros(3, "u1"))
     assert_type(
         validator.validate(buffer, now_ms=0, first_offset=1000, leader_epoch=7, in_place=False), ValidationResult
     )
-    assert_type(validator.check_ranges(buffer, [(0, 10)], policy, now_ms=0), BatchColumns)
-    assert_type(validator.check_ranges(buffer, np.zeros((3, 2), "i8"), [policy] * 3, now_ms=0), BatchColumns)
+    assert_type(validator.check_ranges(buffer, [(0, 10)], policy, now_ms=0), BatchColumns[CheckedRow])
+    assert_type(
+        validator.check_ranges(buffer, np.zeros((3, 2), "i8"), [policy] * 3, now_ms=0), BatchColumns[CheckedRow]
+    )
     assert_type(validator.check_request(buffer, produce_version=9), ValidationResult)
     assert_type(validator.analyze(buffer, origin=AppendOrigin.REPLICATION), ValidationResult)
     assert_type(validator.validate_messages_and_assign_offsets(buffer, now_ms=0, to_magic=1), ValidationResult)
