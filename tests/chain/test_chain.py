@@ -47,11 +47,19 @@ def chain(
         yield edge, core
 
 
+def has_leader(producer: Producer, topic: str) -> bool:
+    """Return whether the producer knows the leader of partition 0; the request creates the topic."""
+    found = producer.list_topics(topic, timeout=30).topics[topic]
+    return found.error is None and 0 in found.partitions and found.partitions[0].leader >= 0
+
+
 def produce(bootstrap: str, topic: str, batches: int, codec: str = "zstd") -> None:
     """So many batches of 20 records through librdkafka."""
     config = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 0, "acks": "all"}
-    # a new topic may have no leader yet: what is sent again must not come after what was sent later
+    # what is sent again must not come after what was sent later
     producer = Producer(config | {"max.in.flight": 1})
+    # librdkafka may send the records of an unknown topic after those that follow them
+    eventually(lambda: has_leader(producer, topic), 60)
     errors = []
     for i in range(batches):
         for j in range(20):
