@@ -309,10 +309,9 @@ static void init_x86(void)
     fill_fold(CASTAGNOLI);
     fill_fold(IEEE);
     has_streams = has_crc && has_clmul;
-    has_avx = has_streams && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")
-        && __builtin_cpu_supports("avx512dq");
+    has_avx = has_streams && (cpu_features() & CPU_AVX512) != 0;
 #ifndef EMULATE_VPCLMULQDQ
-    has_avx = has_avx && __builtin_cpu_supports("vpclmulqdq");
+    has_avx = has_avx && (cpu_features() & CPU_VPCLMULQDQ) != 0;
 #endif
     chosen = has_avx ? CRC_FOLD512 : has_streams ? CRC_FUSION : CRC_TABLE;
 }

@@ -53,6 +53,7 @@ INLINE uint16_t load16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return 
 
 #if HAVE_X86
 #include <immintrin.h>
+#include "cpu_features.h"
 
 /* Since clang 14 crc32 is a feature of its own; for GCC it is a part of sse4.2. */
 #if defined(__clang__) && __clang_major__ >= 14
@@ -99,9 +100,7 @@ CRC_CLMUL INLINE uint64_t clmul32(uint32_t a, uint32_t b)
 
 static void find_features(void)
 {
-    __builtin_cpu_init();
-    has_crc = __builtin_cpu_supports("sse4.2");
-    has_clmul = __builtin_cpu_supports("pclmul");
+    has_crc = has_clmul = (cpu_features() & CPU_SSE42_PCLMUL) != 0;
 }
 #endif
 

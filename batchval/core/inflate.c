@@ -17,6 +17,9 @@
  */
 #include "inflate.h"
 #include <string.h>
+#if defined(__x86_64__)
+#include "cpu_features.h"
+#endif
 
 enum { NO_BLOCK, STORED, CODED };
 enum { LITERALS = 3 << 8, POINTER = 1 << 14, SPECIAL = 1 << 15 };
@@ -175,8 +178,7 @@ void inflate_init(void)
             DISTANCE_SYMBOL, 1);
     enlarge(FIXED_DISTANCES, index_bits, DISTANCE_BITS);
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    has_bmi2 = __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    has_bmi2 = (cpu_features() & CPU_BMI2) != 0;
 #endif
 }
 
