@@ -44,7 +44,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full test-arm lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels lock clean python missing
+.PHONY: help build demo test test-full test-arm lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -134,6 +134,9 @@ dist: build  ## sdist and wheel, tried as a user installs them: each extra alone
 
 wheels: $(RELEASE)/.packages  ## wheels for x86-64 and ARM64, glibc and musl, each Python, into dist/wheels (WHEELS=--help)
 	$(RELEASE)/bin/python -m tools.wheels $(WHEELS)
+
+trial: $(RELEASE)/.packages  ## installs and tries dist/wheels on bare systems: glibc, musl, ARM64 (root, Debian; TRIAL=--help)
+	$(RELEASE)/bin/python -m tools.trial $(TRIAL)
 
 lock: $(RELEASE)/.packages  ## writes requirements/*.txt from pyproject.toml (LOCK=--upgrade: the newest versions)
 	PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/python -m tools.lock $(LOCK)
