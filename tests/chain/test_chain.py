@@ -48,7 +48,7 @@ def chain(
 
 
 def has_leader(producer: Producer, topic: str) -> bool:
-    """Return whether the producer knows the leader of partition 0; the request creates the topic."""
+    """Return whether partition 0 has a leader that the producer knows; creates the topic."""
     found = producer.list_topics(topic, timeout=30).topics[topic]
     return found.error is None and 0 in found.partitions and found.partitions[0].leader >= 0
 

@@ -16,9 +16,9 @@ from tools.trial.systems import systems
 def table(rows: list[Row]) -> str:
     """Return the rows as a table in Markdown."""
     lines = ["| CPython | platform | system | ran | result |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {one.version} | {one.platform} | {one.system} | {', '.join(one.ran)} | {one.result} |" for one in rows
-    ]
+    for one in rows:
+        cells = (one.version, one.platform, one.system, ", ".join(one.ran), one.result)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

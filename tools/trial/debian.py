@@ -79,7 +79,7 @@ def unpack(packages: list[Path], tree: Path) -> None:
 
 
 def bare_tree(suite: str) -> Path:
-    """Return the tree of a suite: Debian's smallest system with its Python. Made once, then kept."""
+    """Return the tree of a suite: Debian's smallest system with its Python. Made once, kept."""
     tree = WORK / "trees" / suite
     if not tree.is_dir():
         fresh = tree.with_suffix(".new")

@@ -1,6 +1,6 @@
 """CPython for musl, compiled on this machine, in a tree that holds nothing else.
 
-There is no shell in the tree and no package manager: /lib/ld-musl-*.so.1 and /usr with CPython.
+The tree has neither a shell nor a package manager: /lib/ld-musl-*.so.1 and /usr with CPython.
 Debian's packages musl and musl-dev are unpacked into a folder, and gcc compiles and links with what
 is there: this machine has no musl of its own afterwards. (zig's compiler would do, but takes about
 ten times longer for each of the programs that configure compiles.) zlib and libffi are compiled
@@ -80,7 +80,7 @@ class Musl:
         dist.run(*command, cwd=folder, env=self.environment)
 
     def _c_library(self) -> None:
-        """Unpack musl for the compiler, and copy it to the tree: the loader is the C library too."""
+        """Unpack musl for the compiler, and copy it to the tree: its loader is the C library."""
         shutil.rmtree(self.musl, ignore_errors=True)
         unpack(self.archive.packages("musl", "musl-dev"), self.musl)
         (library,) = self.musl.glob("lib/*-linux-musl/libc.so")

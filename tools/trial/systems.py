@@ -157,9 +157,8 @@ class ArmTree(System):
         home = f"home = {self.tree}/usr/bin\ninclude-system-site-packages = false\n"
         (venv / "pyvenv.cfg").write_text(home, "utf-8")
         python = venv / "bin" / "python"
-        python.write_text(
-            f"#!/bin/sh\nexec {_program(QEMU)} -L '{self.tree}' -0 '{python}' '{self.python}' \"$@\"\n", "utf-8"
-        )
+        qemu = f"{_program(QEMU)} -L '{self.tree}' -0 '{python}'"
+        python.write_text(f"#!/bin/sh\nexec {qemu} '{self.python}' \"$@\"\n", "utf-8")
         python.chmod(0o755)
 
     def pip(self) -> list[str]:
