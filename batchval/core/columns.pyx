@@ -12,7 +12,6 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from collections import namedtuple
-from typing import NamedTuple
 
 import numpy
 
@@ -52,42 +51,23 @@ cdef Layout LAYOUT = Layout((  # as in Rows
 ), SCHEMA_VERSION)
 
 
-class BatchRow(NamedTuple):
-    """One batch of a scan: the base row, in order. Codecs and timestamp types are Kafka's names.
-
-    A codec that Kafka does not know is a number. ``delete_horizon_ms`` is None for a batch without
-    one.
-    """
-
-    position: int
-    size_in_bytes: int
-    magic: int
-    base_offset: int
-    last_offset: int
-    records_count: int
-    partition_leader_epoch: int
-    compression_type: str | int
-    timestamp_type: str
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    last_sequence: int
-    is_transactional: bool
-    is_control_batch: bool
-    delete_horizon_ms: int | None
-    attributes: int
-    last_offset_delta: int
-    crc: int
-    is_valid: bool
-
-
 #: The base row's columns: what a scan knows, and what follows from it.
-BASE_COLUMNS = BatchRow._fields
+BASE_COLUMNS = (
+    "position", "size_in_bytes", "magic", "base_offset", "last_offset", "records_count",
+    "partition_leader_epoch", "compression_type", "timestamp_type", "base_timestamp",
+    "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "last_sequence",
+    "is_transactional", "is_control_batch", "delete_horizon_ms", "attributes", "last_offset_delta",
+    "crc", "is_valid",
+)
 CHECK_COLUMNS = ("rule", "error_code", "path", "reports", "claims")
 NO_DELETE_HORIZON = -1
 
+BatchRow = namedtuple("BatchRow", BASE_COLUMNS, module=__name__)
+BatchRow.__doc__ = """One batch of a scan: the base row. Codecs and timestamp types are Kafka's names.
+
+A codec that Kafka does not know is a number. ``delete_horizon_ms`` is None for a batch without
+one.
+"""
 CheckedRow = namedtuple("CheckedRow", (*BASE_COLUMNS, *CHECK_COLUMNS, "reason"), module=__name__)
 CheckedRow.__doc__ = """One checked batch: the base row, then the verdict.
 

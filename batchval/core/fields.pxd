@@ -18,6 +18,8 @@ cdef struct Record:
     int32_t headers_size
 
 cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end, int32_t *length) noexcept nogil
+cdef const uint8_t *after_headers(const uint8_t *p, const uint8_t *end,
+        int32_t count) noexcept nogil
 cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const BatchHeader *h,
         Record *r) noexcept nogil
 cdef uint64_t java_string_into(uint8_t *to, uint64_t most, const uint8_t *p,

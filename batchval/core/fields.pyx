@@ -55,10 +55,25 @@ cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end,
     return p
 
 
+cdef const uint8_t *after_headers(const uint8_t *p, const uint8_t *end,
+        int32_t count) noexcept nogil:
+    """Return where ``count`` headers from ``p`` on end; NULL where one runs past ``end``."""
+    cdef int32_t length = 0, _i
+    for _i in range(count):
+        p = read_field(p, end, &length)
+        if p is NULL or length < 0:  # the key of a header is never null
+            return NULL
+        p = read_field(p + length, end, &length)
+        if p is NULL:
+            return NULL
+        p += length if length > 0 else 0
+    return p
+
+
 cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const BatchHeader *h,
         Record *r) noexcept nogil:
     """A record that a walk has accepted; returns where the next starts."""
-    cdef int32_t length = 0, offset_delta = 0, _i
+    cdef int32_t length = 0, offset_delta = 0
     cdef int64_t timestamp_delta = 0
     cdef const uint8_t *start = p
     p = read_int(p, end, &length)
@@ -81,14 +96,9 @@ cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const Batc
     if p is NULL or r.headers_count < 0:
         return NULL
     r.headers = p
-    for _i in range(r.headers_count):
-        p = read_field(p, end, &length)
-        if p is NULL or length < 0:  # the key of a header is never null
-            return NULL
-        p = read_field(p + length, end, &length)
-        if p is NULL:
-            return NULL
-        p += length if length > 0 else 0
+    p = after_headers(p, end, r.headers_count)
+    if p is NULL:
+        return NULL
     r.headers_size = <int32_t>(p - r.headers)
     r.size = <int32_t>(p - start)
     r.offset = <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>offset_delta)

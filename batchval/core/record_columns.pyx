@@ -29,7 +29,7 @@ from batchval.core.block cimport ColumnBlock, Layout
 from batchval.core.bytes cimport hidden, room, short_varint
 from batchval.core.claims cimport CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.columns cimport tail_of
-from batchval.core.fields cimport Record, headers_of, read_field, read_record
+from batchval.core.fields cimport Record, after_headers, headers_of, read_field, read_record
 from batchval.core.frames cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, UNLIMITED, Stream, open_stream, unpack,
 )
@@ -170,6 +170,7 @@ cdef class RecordColumns(ColumnBlock):
         cdef Py_buffer view
         cdef Record r
         cdef const uint8_t *end
+        cdef const uint8_t *after
         cdef int64_t at
         cdef int32_t length
         cdef Py_ssize_t i = self.checked_row(row)
@@ -184,9 +185,10 @@ cdef class RecordColumns(ColumnBlock):
                 raise self.outside(at, 1)
             end = <const uint8_t *>view.buf + view.len
             r.headers = read_field(<const uint8_t *>view.buf + at, end, &length)
-            if not headers_are_whole(r.headers, end, r.headers_count):
+            after = NULL if r.headers is NULL else after_headers(r.headers, end, r.headers_count)
+            if after is NULL:
                 raise self.outside(at, view.len - at)
-            r.headers_size = <int32_t>min(room(r.headers, end), <uint64_t>0x7FFFFFFF)
+            r.headers_size = <int32_t>(after - r.headers)
             return headers_of(&r)
         finally:
             PyBuffer_Release(&view)
@@ -257,21 +259,6 @@ cdef class RecordColumns(ColumnBlock):
 
     def __repr__(self):
         return f"<RecordColumns {self.count} records>"
-
-
-cdef bint headers_are_whole(const uint8_t *p, const uint8_t *end, int32_t count) noexcept nogil:
-    """Return whether ``count`` headers lie in p[0:end], as the walk of the batch has found."""
-    cdef int32_t length = 0, _i
-    for _i in range(count):
-        if p is NULL:
-            return False
-        p = read_field(p, end, &length)
-        if p is NULL or length < 0:
-            return False
-        p = read_field(p + length, end, &length)
-        if p is not NULL and length > 0:
-            p += length
-    return p is not NULL
 
 
 # ---- one call ------------------------------------------------------------------------------------
