@@ -28,7 +28,6 @@ from tests.support.batches import (
     LZ4,
     NOW,
     SNAPPY,
-    ZSTD,
     Body,
     batch,
     blob,
@@ -40,6 +39,7 @@ from tests.support.batches import (
     varint,
     wrapper,
 )
+from tests.support.unreadable import UNREADABLE
 
 FULL = [
     record(0, key=b"k0", value=b"v0", headers=[(b"a", b"1"), (b"a", None), (b"", b"")], timestamp_delta=5),
@@ -244,29 +244,7 @@ def test_the_last_entry_of_a_wrapper_may_be_cut_off() -> None:
     assert [r.offset for r in RecordBatch(wrapper(whole, GZIP, offset=0)).records()] == [0]
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        wrapper([message(1)], ZSTD),
-        wrapper([wrapper([message(1)], GZIP)], GZIP),
-        message(1, attributes=GZIP, value=None),
-        message(1, attributes=GZIP, value=b""),
-        message(1, attributes=GZIP, value=b"no gzip"),
-        wrapper([message(1)[:-1]], LZ4),
-        wrapper([message(1, size=13)], LZ4),
-        message(1, attributes=5),
-        message(1, tail=b""),
-        message(1, tail=struct.pack(">i", 9) + b"k"),
-        message(0, tail=struct.pack(">ii", -1, 9)),
-        batch([record(0)], records_count=2),
-        batch([record(0), b"\0"], records_count=1),
-        batch(records(2), records_count=1),
-        batch([raw(Body(), varint(99))]),
-        batch(payload=b"\x1f\x8b", codec=GZIP),
-        batch(payload=b"", codec=ZSTD),
-        batch(records_count=-1),
-    ],
-)
+@pytest.mark.parametrize("data", UNREADABLE)
 def test_records_that_cannot_be_read(data: bytes) -> None:
     b = RecordBatch(data)
     with pytest.raises(NotABatch) as caught:

@@ -6,7 +6,6 @@ import copy
 import json
 import pickle
 import random
-import struct
 from typing import Any
 
 import numpy as np
@@ -25,15 +24,12 @@ from tests.support.batches import (
     NOW,
     SNAPPY,
     ZSTD,
-    Body,
     batch,
     message,
-    raw,
     record,
-    records,
-    varint,
     wrapper,
 )
+from tests.support.unreadable import UNREADABLE
 
 PLAIN = [record(i, key=b"key %d" % i, value=b"value %d" % i, timestamp_delta=i) for i in range(40)]
 ODD = [
@@ -147,29 +143,7 @@ def test_where_it_stops(rest: bytes, tail: str) -> None:
 # ---- what cannot be read -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        wrapper([message(1)], ZSTD),
-        wrapper([wrapper([message(1)], GZIP)], GZIP),
-        message(1, attributes=GZIP, value=b"no gzip"),
-        wrapper([message(1, size=13)], LZ4),
-        message(1, tail=b""),
-        message(1, tail=struct.pack(">i", 9) + b"k"),
-        message(0, tail=struct.pack(">ii", -1, 9)),
-        batch([record(0)], records_count=2),
-        batch([record(0), b"\0"], records_count=1),
-        batch(records(2), records_count=1),
-        batch([raw(Body(), varint(99))]),
-        batch(payload=b"\x1f\x8b", codec=GZIP),
-        batch(payload=b"", codec=ZSTD),
-        batch(records_count=-1),
-        batch(attributes=7),
-        batch(records(9), records_count=2**31 - 1),
-        batch([], records_count=2),
-        batch([], records_count=2, codec=LZ4),
-    ],
-)
+@pytest.mark.parametrize("bad", UNREADABLE)
 def test_a_batch_that_cannot_be_read_is_named(bad: bytes) -> None:
     good = batch(PLAIN)
     with pytest.raises(NotABatch):
