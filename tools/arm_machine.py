@@ -21,6 +21,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+from tools import dist
+
 ROOT = Path(__file__).resolve().parents[1]
 ARM = ROOT / "build" / "arm"
 SYSROOT, SITE, LIB, TREE = ARM / "root", ARM / "site", ARM / "lib", ARM / "tree"
@@ -40,7 +42,6 @@ PACKAGES = ("python3.11", "libstdc++6")
 MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 #: what tests/core imports, of the extras in pyproject.toml
 FOR_TESTS = {"aiokafka", "hypothesis", "kafka-python", "pyarrow", "pytest", "pytest-xdist"}
-GLIBCS = (17, 24, 26, 27, 28, 31, 34)  # bookworm has 2.36
 COPIED = ("batchval", "docs", "fixtures", "tests", "tools")
 
 
@@ -130,7 +131,7 @@ def site() -> None:
         return
     print("ARM64: installing wheels", flush=True)
     shutil.rmtree(SITE, ignore_errors=True)
-    platforms = ["manylinux2014_aarch64", *(f"manylinux_2_{minor}_aarch64" for minor in GLIBCS)]
+    platforms = dist.manylinux("aarch64")
     target = ["--target", str(SITE), "--only-binary", ":all:"]
     target += ["--python-version", "3.11", "--implementation", "cp"]
     for abi in ("cp311", "abi3", "none"):

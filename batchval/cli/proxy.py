@@ -10,8 +10,6 @@ import click
 from batchval.cli.commands import Command
 from batchval.cli.exit_codes import USAGE
 
-_EXTRA = ("pydantic", "pydantic_core", "yaml", "prometheus_client")
-
 
 @click.command(
     "proxy",
@@ -59,7 +57,10 @@ def command(
     try:
         from batchval.proxy import loading
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+        from batchval.optional import EXTRAS
+
+        needed = (*EXTRAS["batchval.proxy"][1], "pydantic_core")  # which pydantic imports
+        if error.name is None or error.name.partition(".")[0] not in needed:
             raise
         click.echo(f"batchval proxy: {error.name} is not installed: pip install 'batchval[proxy]'", err=True)
         return USAGE

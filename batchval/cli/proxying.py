@@ -53,17 +53,17 @@ async def _serve(settings: Settings) -> int:
 
     loop = asyncio.get_running_loop()
     gate = RunningGate(settings, version=__version__)
-    told: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    received: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, told.put_nowait, number)
+        loop.add_signal_handler(number, received.put_nowait, number)
     await gate.start()
     _announce(gate, settings)
-    while (number := await told.get()) is signal.SIGHUP:
+    while (number := await received.get()) is signal.SIGHUP:
         gate.reload()
     code = INTERRUPTED if number is signal.SIGINT else 0
     draining = asyncio.ensure_future(gate.stop())
     while not draining.done():
-        again = asyncio.ensure_future(told.get())
+        again = asyncio.ensure_future(received.get())
         await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
         if again.done() and again.result() is not signal.SIGHUP:
             draining.cancel()  # asked twice: at once, then

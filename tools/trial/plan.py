@@ -14,8 +14,6 @@ from tools.trial.debian import WORK
 from tools.trial.musl import Musl
 from tools.trial.systems import System
 
-#: minor versions of glibc that tags name; Debian bookworm has 2.36
-GLIBCS = (17, 24, 26, 27, 28, 31, 34)
 #: the dependency that publishes no wheels for musl
 WITHOUT_MUSL = "lz4"
 DAMAGED_AT = 100  # a byte of a record
@@ -37,7 +35,7 @@ def tags(family: str, machine: str) -> list[str]:
     if family == "musllinux":
         # linux: what was compiled here
         return [f"{name}_{machine}" for name in ("musllinux_1_2", "musllinux_1_1", "linux")]
-    return [f"{name}_{machine}" for name in ("manylinux2014", *(f"manylinux_2_{minor}" for minor in GLIBCS))]
+    return dist.manylinux(machine)
 
 
 def fitting(folder: Path, version: str, family: str, machine: str) -> Path:
