@@ -63,7 +63,7 @@ CHECK_COLUMNS = ("rule", "error_code", "path", "reports", "claims")
 NO_DELETE_HORIZON = -1
 
 BatchRow = namedtuple("BatchRow", BASE_COLUMNS, module=__name__)
-BatchRow.__doc__ = """One batch of a scan: the base row. Codecs and timestamp types are Kafka's names.
+BatchRow.__doc__ = """One batch of a scan. Codecs and timestamp types are Kafka's names.
 
 A codec that Kafka does not know is a number. ``delete_horizon_ms`` is None for a batch without
 one.
