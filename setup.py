@@ -34,8 +34,10 @@ RELEASE = [
     # all symbols are bound at once, so a call needs no way through the PLT, and none of its
     # instructions
     *([*BRANCHES.get(PLATFORM.rpartition("-")[2], []), "-fno-plt"] if IS_LINUX else []),
-    # errors of GCC 14 and later: older compilers must find them too
+    # errors of GCC 14 and later: older compilers must find them too. Clang has no name of its own
+    # for discarded qualifiers
     "-Werror=incompatible-pointer-types",
+    *("-Werror=discarded-qualifiers", "-Wno-unknown-warning-option"),
     "-Werror=implicit-function-declaration",
     "-Werror=int-conversion",
 ]

@@ -74,6 +74,8 @@ cdef enum:
     # (batchval.core.scratch).
     NOGIL_COMPRESSED = 8192
     NOGIL_UNCOMPRESSED = 131072
+
+cdef enum:
     MOST_DECOMPRESSED = 0x7FFFFFFFFFFFFFFF  # bytes: the largest limit that a caller may set
 
 cdef class CompiledPolicy:

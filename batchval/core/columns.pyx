@@ -36,6 +36,8 @@ SCHEMA_VERSION = 1
 
 cdef enum:
     NOGIL_ABOVE = 131072  # bytes
+
+cdef enum:
     FAR = 0x80000000  # offsets: no batch holds as many
 
 cdef Layout LAYOUT = Layout((  # as in Rows

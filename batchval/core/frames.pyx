@@ -56,7 +56,6 @@ cdef enum:
     LZ4_INDEPENDENT = 32
     LZ4_MOST_EXPANSION = 255
 
-    ZSTD_MAGIC = 0xFD2FB528
     ZSTD_SKIPPABLE = 0x184D2A50
     ZSTD_BLOCK_MAXIMUM = 1 << 17
     ZSTD_BLOCK_HEADER = 1  # ZSTD_nextInputType_e
@@ -65,6 +64,9 @@ cdef enum:
     ZSTD_JAVA_SOURCE = 131075  # what Kafka's stream class holds of the input at a time
     ZSTD_JAVA_CHUNK = 16384  # and what it asks for
     ZSTD_RING_LEAST = (2 << 20) + 2 * ZSTD_BLOCK_MAXIMUM + 512  # level 3, as Kafka's producer writes it
+
+cdef enum:
+    ZSTD_MAGIC = 0xFD2FB528
 
 
 # ---- common ground -------------------------------------------------------------------------------------------------

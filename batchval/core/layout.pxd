@@ -165,8 +165,12 @@ cdef enum:  # batchval.rules.Rule.number
     L6 = 76
     L7 = 77
 
+# Numbers of more than 31 bits have an enum of their own, here and elsewhere: in a mixed one, GCC 13
+# and Clang 20 make all unsigned, and a comparison with a negative number is false.
 cdef enum:
     LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF  # no log ends after it
+
+cdef enum:
     LONGEST_ARRAY = 0x7FFFFFFD  # of a JVM, whatever its heap (batchval.kafka_versions)
 
 cdef enum:  # Verdict.found and reports, Door.refuse: one bit for each extra

@@ -185,7 +185,9 @@ cdef class RecordColumns(ColumnBlock):
                 raise self.outside(at, 1)
             end = <const uint8_t *>view.buf + view.len
             r.headers = read_field(<const uint8_t *>view.buf + at, end, &length)
-            after = NULL if r.headers is NULL else after_headers(r.headers, end, r.headers_count)
+            after = NULL
+            if r.headers is not NULL:
+                after = after_headers(r.headers, end, r.headers_count)
             if after is NULL:
                 raise self.outside(at, view.len - at)
             r.headers_size = <int32_t>(after - r.headers)

@@ -43,8 +43,10 @@ cdef struct Scratch:
 cdef enum:
     # Bytes that may be walked with the GIL held. The worst records cost 5 ns a byte.
     WORK_WITH_GIL = 65536
-    UNLIMITED_WORK = 0x7FFFFFFFFFFFFFFF
     ERRORS_KEPT = 1000  # of a batch's record errors; all are counted
+
+cdef enum:
+    UNLIMITED_WORK = 0x7FFFFFFFFFFFFFFF
 
 cdef Scratch *borrow() except NULL
 cdef void give_back(Scratch *scratch) noexcept

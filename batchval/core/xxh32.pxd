@@ -14,6 +14,8 @@ cdef enum:
     PRIME1 = 0x9E3779B1
     PRIME2 = 0x85EBCA77
     PRIME3 = 0xC2B2AE3D
+
+cdef enum:
     PRIME4 = 0x27D4EB2F
     PRIME5 = 0x165667B1
 
