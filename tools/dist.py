@@ -73,6 +73,11 @@ def manylinux(machine: str) -> list[str]:
     return [f"{name}_{machine}" for name in ("manylinux2014", *(f"manylinux_2_{minor}" for minor in GLIBCS))]
 
 
+def musllinux(machine: str) -> list[str]:
+    """Return the platforms of wheels that run on musl; linux: what was compiled here."""
+    return [f"{name}_{machine}" for name in ("musllinux_1_2", "musllinux_1_1", "linux")]
+
+
 def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None, show: bool = False) -> str:
     """Run a command and return what it printed. Raises DistError with all of it if it fails."""
     words = [str(word) for word in command]

@@ -28,26 +28,38 @@ class Headers(NamedTuple):
     origin: str
 
 
+class Interpreter(NamedTuple):
+    """A CPython of this machine."""
+
+    program: str
+    number: str  # 3.12.1
+    include: Path
+
+
 class NoHeadersError(Exception):
     """A version's headers cannot be had here."""
 
 
 def find(version: str, work: Path) -> Headers:
     """Return the headers of a version ("3.12"). Raises NoHeadersError."""
-    for python in _interpreters(version):
-        script = "import platform, sysconfig; print(platform.python_version(), sysconfig.get_path('include'))"
-        ran = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
-        found, _, folder = ran.stdout.strip().partition(" ")
-        if found.startswith(f"{version}.") and (Path(folder) / "Python.h").is_file():
-            return Headers((Path(folder),), f"CPython {found}")
+    if one := interpreter(version):
+        return Headers((one.include,), f"CPython {one.number}")
     return _debian(version, work)
 
 
-def _interpreters(version: str) -> list[str]:
-    """Return programs that may be this version: this one, the path's, pyenv's."""
+def interpreter(version: str) -> Interpreter | None:
+    """Return a CPython of a version on this machine that has its headers: this one, the path's or
+    pyenv's.
+    """
+    script = "import platform, sysconfig; print(platform.python_version(), sysconfig.get_path('include'))"
     root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
     installed = sorted(root.glob(f"versions/{version}.*/bin/python"))
-    return [sys.executable, *filter(None, [shutil.which(f"python{version}")]), *map(str, installed)]
+    for python in (sys.executable, *filter(None, [shutil.which(f"python{version}")]), *map(str, installed)):
+        ran = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
+        number, _, folder = ran.stdout.strip().partition(" ")
+        if number.startswith(f"{version}.") and (Path(folder) / "Python.h").is_file():
+            return Interpreter(python, number, Path(folder))
+    return None
 
 
 def _debian(version: str, work: Path) -> Headers:

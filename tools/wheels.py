@@ -99,9 +99,7 @@ def _linker(target: Target, default: str) -> str:
 
 
 def common_files(source: Path) -> dict[str, bytes]:
-    """Return the files that all wheels share: the Python files and the metadata, without its WHEEL
-    and RECORD.
-    """
+    """Return the files that all wheels share: the Python files and the metadata."""
     out, metadata = WORK / "common", WORK / "metadata"
     for folder in (out, metadata):
         shutil.rmtree(folder, ignore_errors=True)
@@ -111,14 +109,14 @@ def common_files(source: Path) -> dict[str, bytes]:
     dist.run(sys.executable, "-c", script, metadata, cwd=source)
     (info,) = metadata.glob("*.dist-info")
     shutil.move(info, out)
-    files = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    return {name: data for name, data in files.items() if not re.search(r"\.dist-info/(WHEEL|RECORD)$", name)}
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
 def write_wheel(files: dict[str, bytes], tags: list[str], out: Path) -> Path:
-    """Write a wheel with its WHEEL and RECORD; times are SOURCE_DATE_EPOCH's, the order is the
-    names'.
+    """Write a wheel with a WHEEL and RECORD of its own; times are SOURCE_DATE_EPOCH's, the order is
+    the names'.
     """
+    files = {name: data for name, data in files.items() if not re.search(r"\.dist-info/(WHEEL|RECORD)$", name)}
     (info,) = {name.partition("/")[0] for name in files if ".dist-info/" in name}
     lines = ["Wheel-Version: 1.0", "Generator: batchval tools/wheels.py", "Root-Is-Purelib: false"]
     files = files | {f"{info}/WHEEL": "\n".join([*lines, *(f"Tag: {tag}" for tag in tags), "", ""]).encode()}

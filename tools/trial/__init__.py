@@ -4,13 +4,14 @@
 
 In each system, without a network, a compiler and this source tree: pip installs the wheel with its
 dependencies from a folder; batchval --version; batchval check of a good and of a damaged segment;
-batchval conformance on the golden cases; every module is imported (tools/dist_probe.py).
+batchval conformance on the fixtures; every module is imported (tools/dist_probe.py).
 
 bookworm, trixie, sid            Debian's smallest system (debootstrap) with its CPython
 here-3.12                        CPython of this machine, of pyenv: no current Debian has 3.12
-musl                             CPython for musl, compiled here (tools/trial/musl.py)
-arm-bookworm, arm-trixie         Debian's CPython for ARM64, run by qemu-user
-arm-musl                         CPython for musl on ARM64, run by qemu-user
+musl-3.11, musl-3.13             CPython for musl, compiled here (tools/trial/musl.py)
+arm-bookworm, arm-trixie, arm-sid
+                                 Debian's CPython for ARM64, run by qemu-user
+arm-musl-3.11                    CPython for musl on ARM64, run by qemu-user
 
 Needs root on Debian, debootstrap, qemu-user-static, gcc and gcc-aarch64-linux-gnu, the Debian
 archive, PyPI, and the environment of make wheels with CPython 3.11. What is fetched and compiled is

@@ -24,6 +24,7 @@ class Archive:
     def __init__(self, suite: str, architecture: str) -> None:
         self.place = WORK / "apt" / f"{suite}-{architecture}"
         self.suite, self.architecture = suite, architecture
+        self.updated = False
 
     def packages(self, *names: str) -> list[Path]:
         """Return the .deb files of packages, without what they depend on."""
@@ -61,13 +62,14 @@ class Archive:
             "APT::Sandbox::User": "root",  # apt's own user cannot read a home directory
         }
         command = ["apt-get", "-qq", *(part for key, value in options.items() for part in ("-o", f"{key}={value}"))]
-        if not (self.place / "status").exists():
+        if not self.updated:  # the lists of an earlier run may name files that the archive has dropped
             for folder in ("lists/partial", "cache/archives/partial"):
                 (self.place / folder).mkdir(parents=True, exist_ok=True)
             line = f"[signed-by={KEYRING}] {MIRROR} {self.suite} main\n"
             (self.place / "sources.list").write_text(f"deb {line}deb-src {line}", "utf-8")
-            dist.run(*command, "update", cwd=self.place)
             (self.place / "status").touch()
+            dist.run(*command, "update", cwd=self.place)
+            self.updated = True
         dist.run(*command, *words, cwd=self.place)
 
 

@@ -2,10 +2,9 @@
 
 The tree has neither a shell nor a package manager: /lib/ld-musl-*.so.1 and /usr with CPython.
 Debian's packages musl and musl-dev are unpacked into a folder, and gcc compiles and links with what
-is there: this machine has no musl of its own afterwards. (zig's compiler would do, but takes about
-ten times longer for each of the programs that configure compiles.) zlib and libffi are compiled
-from Debian's sources. OpenSSL is that of a published musllinux wheel, with the headers of Debian's
-libssl-dev, because compiling it takes longer than all else.
+is there: this machine has no musl of its own afterwards. zlib and libffi are compiled from Debian's
+sources. OpenSSL is that of a published musllinux wheel, with the headers of Debian's libssl-dev,
+because compiling it takes longer than all else.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 import tarfile
@@ -22,8 +22,12 @@ from pathlib import Path
 from tools import dist
 from tools.trial.debian import WORK, Archive, unpack
 
-#: its musl is 1.2.3: wheels for musllinux_1_2 must run with it
 SUITE = "bookworm"
+#: the suites that have the sources of CPython; no current one has 3.12
+CPYTHON_SUITES = {"3.11": "bookworm", "3.13": "trixie"}
+#: its musl is 1.2.5, as Alpine has since 3.20. The published wheels of musllinux_1_2 need 1.2.4
+#: for their relative relocations (RELR)
+MUSL_SUITE = "trixie"
 #: a published wheel that has OpenSSL's libraries in it
 OPENSSL = "psycopg2-binary"
 #: what cannot be found out without running a program for musl
@@ -35,17 +39,18 @@ class Musl:
 
     def __init__(self, machine: str, version: str, jobs: int) -> None:
         self.machine, self.version, self.jobs = machine, version, jobs
-        self.place = WORK / f"musl-{machine}"
+        self.place = WORK / f"musl-{machine}-{version}"
         self.tree, self.libraries, self.musl = (self.place / name for name in ("tree", "libraries", "musl"))
         self.triple = f"{machine}-linux-musl"
-        self.archive = Archive(SUITE, {"x86_64": "amd64", "aarch64": "arm64"}[machine])
-        ccache = "ccache " if shutil.which("ccache") else ""
-        gcc = "gcc" if machine == platform.machine() else f"{machine}-linux-gnu-gcc"
-        self.compiler = f"{ccache}{gcc} -specs={self.musl / 'musl-gcc.specs'}"
+        debian = {"x86_64": "amd64", "aarch64": "arm64"}[machine]
+        self.archive, self.musl_archive = Archive(SUITE, debian), Archive(MUSL_SUITE, debian)
+        self.cpython_archive = Archive(CPYTHON_SUITES[version], debian)
+        self.compiler = str(self.place / "musl-gcc")
         self.environment = {
             **os.environ,
             "CC": self.compiler,
-            "CFLAGS": "-O1 -g0 -fPIC",
+            # the OpenSSL that is linked has no compression
+            "CFLAGS": "-O1 -g0 -fPIC -DOPENSSL_NO_COMP",
             "CPPFLAGS": f"-I{self.libraries / 'include'}",
             "LDFLAGS": f"-L{self.libraries / 'lib'}",
             "PKG_CONFIG": "false",
@@ -71,10 +76,7 @@ class Musl:
         return self.tree
 
     def _source(self, name: str) -> Path:
-        with tarfile.open(self.archive.source(name)) as archive:
-            top = archive.getmembers()[0].name.partition("/")[0]
-            archive.extractall(self.place / "source", filter="data")
-        return self.place / "source" / top
+        return _extract(self.archive.source(name), self.place / "source")
 
     def _run(self, folder: Path, *command: str | Path) -> None:
         dist.run(*command, cwd=folder, env=self.environment)
@@ -82,11 +84,9 @@ class Musl:
     def _c_library(self) -> None:
         """Unpack musl for the compiler, and copy it to the tree: its loader is the C library."""
         shutil.rmtree(self.musl, ignore_errors=True)
-        unpack(self.archive.packages("musl", "musl-dev"), self.musl)
-        (library,) = self.musl.glob("lib/*-linux-musl/libc.so")
-        shutil.copy2(library, self.tree / "lib" / f"ld-musl-{self.machine}.so.1")
+        unpack(self.musl_archive.packages("musl", "musl-dev"), self.musl)
         folder = self.musl / "usr" / "lib" / self.triple
-        shutil.copy2(library, folder)
+        shutil.copy2(folder / "libc.so", self.tree / "lib" / f"ld-musl-{self.machine}.so.1")
         # the kernel's headers, which musl does not have: libffi reads linux/limits.h
         unpack(self.archive.packages("linux-libc-dev"), self.place / "kernel")
         include = self.place / "kernel" / "usr" / "include"
@@ -94,6 +94,20 @@ class Musl:
             shutil.copytree(headers, self.musl / "usr" / "include" / self.triple, dirs_exist_ok=True)
         specs = (folder / "musl-gcc.specs").read_text("ascii").replace("/usr/", f"{self.musl}/usr/")
         (self.musl / "musl-gcc.specs").write_text(specs, "ascii")
+        self._compiler(f"-specs={self.musl / 'musl-gcc.specs'}", f"-L{folder}")
+
+    def _compiler(self, *options: str) -> None:
+        """Write the compiler's command: gcc with options, which names no multiarch folder.
+
+        CPython would name its modules by that folder and read this machine's headers there. It adds
+        gcc's own folders of libraries, too, so musl's must stand first.
+        """
+        gcc = "gcc" if self.machine == platform.machine() else f"{self.machine}-linux-gnu-gcc"
+        command = [*(["ccache"] if shutil.which("ccache") else []), gcc, *options]
+        quiet = 'case "$*" in -print-multiarch | --print-multiarch) exit ;; esac'
+        script = Path(self.compiler)
+        script.write_text(f'#!/bin/sh\n{quiet}\nexec {shlex.join(command)} "$@"\n', "utf-8")
+        script.chmod(0o755)
 
     def _zlib(self) -> None:
         source = self._source("zlib")
@@ -130,11 +144,41 @@ class Musl:
             shutil.copytree(include / "openssl", self.libraries / "include" / "openssl", dirs_exist_ok=True)
 
     def _cpython(self) -> None:
-        source = self._source(f"python{self.version}")
-        options = [f"--host={self.triple}", f"--build={platform.machine()}-linux-gnu", "--prefix=/usr"]
-        options += [f"--with-build-python={sys.executable}", f"--with-openssl={self.libraries}"]
+        tarball = self.cpython_archive.source(f"python{self.version}")
+        own = build_python(self.version, tarball, self.jobs)
+        source = _extract(tarball, self.place / "source")
+        # a build system of musl, too: configure names the modules by it. The name differs from the
+        # host's, so no program for musl is run
+        build = f"--build={platform.machine()}-build-linux-musl"
+        options = [f"--host={self.triple}", build, "--prefix=/usr"]
+        options += [f"--with-build-python={own}", f"--with-openssl={self.libraries}"]
         options += ["--disable-test-modules", "--without-doc-strings", "--without-ensurepip"]
         self._run(source, "./configure", *options, *(f"{name}={value}" for name, value in ANSWERS.items()))
         self._run(source, "make", f"-j{self.jobs}")
         self._run(source, "make", "install", f"DESTDIR={self.tree}", "COMPILEALL_OPTS=--help")
         shutil.rmtree(source)
+
+
+def _extract(tarball: Path, folder: Path) -> Path:
+    """Unpack a tarball and return the folder in it."""
+    with tarfile.open(tarball) as archive:
+        top = archive.getmembers()[0].name.partition("/")[0]
+        archive.extractall(folder, filter="data")
+    return folder / top
+
+
+def build_python(version: str, tarball: Path, jobs: int) -> str:
+    """Return a CPython that runs here, compiled from a source: CPython's cross build runs it.
+
+    Another patch version will not do: the build reads the library of the source.
+    """
+    folder = WORK / f"build-python-{version}"
+    made = sorted(folder.glob("*/python"))
+    if not made:
+        source = _extract(tarball, folder)
+        ccache = "ccache " if shutil.which("ccache") else ""
+        with dist.step(f"CPython {version} for this machine"):
+            dist.run("./configure", f"CC={ccache}gcc", "CFLAGS=-O1 -g0", "PKG_CONFIG=false", cwd=source)
+            dist.run("make", f"-j{jobs}", cwd=source)
+        made = [source / "python"]
+    return str(made[0])

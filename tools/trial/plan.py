@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import sys
+import tempfile
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +15,12 @@ from tools import dist
 from tools.trial.debian import WORK
 from tools.trial.musl import Musl
 from tools.trial.systems import System
+from tools.wheels import write_wheel
 
 #: the dependency that publishes no wheels for musl
 WITHOUT_MUSL = "lz4"
-DAMAGED_AT = 100  # a byte of a record
+CASES = ("golden", "corpus")  # folders of fixtures: what Kafka answers
+DAMAGED_AT = -1  # the last byte of the last record
 
 
 class Row(NamedTuple):
@@ -32,10 +36,7 @@ class Row(NamedTuple):
 
 def tags(family: str, machine: str) -> list[str]:
     """Return the platforms that pip may download wheels for."""
-    if family == "musllinux":
-        # linux: what was compiled here
-        return [f"{name}_{machine}" for name in ("musllinux_1_2", "musllinux_1_1", "linux")]
-    return dist.manylinux(machine)
+    return dist.musllinux(machine) if family == "musllinux" else dist.manylinux(machine)
 
 
 def fitting(folder: Path, version: str, family: str, machine: str) -> Path:
@@ -48,7 +49,10 @@ def fitting(folder: Path, version: str, family: str, machine: str) -> Path:
 
 
 def lz4_wheel(system: System, out: Path) -> None:
-    """Compile lz4 for musl from its sdist: its authors publish no wheel that fits."""
+    """Compile lz4 for musl from its sdist: its authors publish no wheel that fits.
+
+    pip names the wheel by the Python that it runs on, so its files go into one with the right tag.
+    """
     built = Musl(system.machine, system.version, 1)
     number = system.version.replace(".", "")
     settings = {
@@ -59,7 +63,12 @@ def lz4_wheel(system: System, out: Path) -> None:
         "_PYTHON_HOST_PLATFORM": f"linux-{system.machine}",
     }
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-cache-dir"]
-    dist.run(*pip, "--no-deps", "--no-binary", WITHOUT_MUSL, "--wheel-dir", out, WITHOUT_MUSL, env=settings)
+    with tempfile.TemporaryDirectory() as folder:
+        dist.run(*pip, "--no-deps", "--no-binary", WITHOUT_MUSL, "--wheel-dir", folder, WITHOUT_MUSL, env=settings)
+        (compiled,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(compiled) as archive:
+            files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+    write_wheel(files, [f"cp{number}-cp{number}-linux_{system.machine}"], out)
 
 
 def dependencies(system: System, wheel: Path) -> Path:
@@ -81,7 +90,8 @@ def fill(system: System, wheels: Path) -> None:
     """Make the folder of the trial: the wheels, fixtures, a damaged segment."""
     shutil.rmtree(system.folder, ignore_errors=True)
     shutil.copytree(wheels, system.folder / "wheels")
-    shutil.copytree(dist.ROOT / "fixtures" / "golden", system.folder / "golden")
+    for name in CASES:
+        shutil.copytree(dist.ROOT / "fixtures" / name, system.folder / name)
     shutil.copy2(dist.ROOT / "tools" / "dist_probe.py", system.folder)
     for name in ("good", "damaged"):
         (system.folder / name).mkdir()
@@ -94,7 +104,8 @@ def fill(system: System, wheels: Path) -> None:
 def install(system: System) -> str:
     """Install the wheel with the system's pip, which chooses it by its tags."""
     system.environment()
-    system.run(*system.pip(), "install", "--no-index", "--find-links", f"{system.inside}/wheels", "batchval")
+    folder = ["--no-index", "--find-links", f"{system.inside}/wheels"]
+    system.run(*system.pip(), "install", *system.tags(), *folder, "batchval")
     return ""
 
 
@@ -125,7 +136,8 @@ def check_damaged(system: System) -> str:
 
 def conformance(system: System) -> str:
     """Compare the answers with Kafka's."""
-    shown = system.run(f"{system.inside}/venv/bin/batchval", "conformance", f"{system.inside}/golden")
+    cases = (f"{system.inside}/{name}" for name in CASES)
+    shown = system.run(f"{system.inside}/venv/bin/batchval", "conformance", *cases)
     return shown.splitlines()[-1].removeprefix("conformance: ")
 
 

@@ -12,14 +12,13 @@ import stat
 import subprocess
 from pathlib import Path
 
-from tools import dist
+from tools import dist, python_headers
 from tools.trial.debian import WORK, Archive, bare_tree, unpack
 from tools.trial.musl import Musl
 
 QEMU = "qemu-aarch64-static"
 #: /dev/null is there for programs that discard output; the network namespace has no way out
 _ENTER = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
-MUSL_VERSION = "3.11"
 
 
 class System:
@@ -36,15 +35,14 @@ class System:
     @property
     def text(self) -> str:
         """Return what the table calls the system."""
-        return f"Debian {_host_release()}, {self.python}"
+        return f"Debian {_host_release()}, pyenv"
 
     def make(self, jobs: int) -> None:
         """Make the system, or find what an earlier run made. Raises DistError."""
-        root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-        found = sorted(root.glob(f"versions/{self.version}.*/bin/python"))
-        if not found:
-            raise dist.DistError(f"pyenv has no CPython {self.version}")
-        self.python = str(found[-1])
+        found = python_headers.interpreter(self.version)
+        if found is None:
+            raise dist.DistError(f"neither the path nor pyenv has CPython {self.version}")
+        self.python = found.program
 
     def environment(self) -> None:
         """Make the folder's environment, with the pip that CPython brings."""
@@ -53,6 +51,10 @@ class System:
     def pip(self) -> list[str]:
         """Return the command that is pip in the environment."""
         return [f"{self.inside}/venv/bin/python", "-m", "pip"]
+
+    def tags(self) -> list[str]:
+        """Return pip's options where pip cannot find the system's tags itself."""
+        return []
 
     def run(self, *words: str, code: int = 0) -> str:
         """Run a command in the system and return its output. DistError for another exit code."""
@@ -97,7 +99,7 @@ class Tree(System):
         self.python = "/usr/bin/python3"
 
     def path(self) -> str:
-        return f"{super().path()}:/usr/bin:/bin"
+        return f"{super().path()}:/usr/sbin:/usr/bin:/bin"  # chroot of the host, too
 
     def command(self, *words: str) -> list[str]:
         enter = ["unshare", "--net", "--mount", "--propagation", "private", "/bin/sh", "-c", _ENTER]
@@ -111,7 +113,7 @@ class MuslTree(Tree):
 
     @property
     def text(self) -> str:
-        return "musl 1.2.3 of Debian and CPython compiled here"
+        return "musl 1.2.5 of Debian and CPython compiled here"
 
     def make(self, jobs: int) -> None:
         self.tree = Musl(self.machine, self.version, jobs).make()
@@ -174,11 +176,23 @@ class ArmMusl(ArmTree):
 
     @property
     def text(self) -> str:
-        return f"musl 1.2.3 of Debian and CPython compiled here, {QEMU}"
+        return f"musl 1.2.5 of Debian and CPython compiled here, {QEMU}"
 
     def make(self, jobs: int) -> None:
         self.tree = Musl(self.machine, self.version, jobs).make()
         self.python = f"{self.tree}/usr/bin/python{self.version}"
+
+    def environment(self) -> None:
+        super().environment()
+        (self.folder / "venv" / "bin" / "batchval").symlink_to(f"{self._packages()}/bin/batchval")
+
+    def tags(self) -> list[str]:
+        # pip runs sys.executable's loader to find musl: here that is a script that starts qemu
+        platforms = [part for tag in dist.musllinux(self.machine) for part in ("--platform", tag)]
+        return ["--only-binary=:all:", *platforms, "--target", self._packages()]
+
+    def _packages(self) -> str:
+        return f"{self.inside}/venv/lib/python{self.version}/site-packages"
 
 
 def _program(name: str) -> str:
@@ -200,9 +214,11 @@ def systems() -> dict[str, System]:
         Tree("trixie", "3.13"),
         Tree("sid", "3.14"),
         System("here-3.12", "3.12"),
-        MuslTree("musl", MUSL_VERSION),
+        MuslTree("musl-3.11", "3.11"),
+        MuslTree("musl-3.13", "3.13"),
         ArmTree("arm-bookworm", "3.11"),
         ArmTree("arm-trixie", "3.13"),
-        ArmMusl("arm-musl", MUSL_VERSION),
+        ArmTree("arm-sid", "3.14"),
+        ArmMusl("arm-musl-3.11", "3.11"),
     ]
     return {one.name: one for one in found}
