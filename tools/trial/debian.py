@@ -62,7 +62,7 @@ class Archive:
             "APT::Sandbox::User": "root",  # apt's own user cannot read a home directory
         }
         command = ["apt-get", "-qq", *(part for key, value in options.items() for part in ("-o", f"{key}={value}"))]
-        if not self.updated:  # the lists of an earlier run may name files that the archive has dropped
+        if not self.updated:  # lists of an earlier run may name files that the archive dropped
             for folder in ("lists/partial", "cache/archives/partial"):
                 (self.place / folder).mkdir(parents=True, exist_ok=True)
             line = f"[signed-by={KEYRING}] {MIRROR} {self.suite} main\n"
