@@ -89,6 +89,7 @@ lint: build  ## ruff, cython-lint, mypy (strict), the import contract, the words
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(PY) tools/style.py
+	$(PY) -m bench.pages --commits
 
 coverage: build  ## line coverage of the core's .pyx files, in a traced copy of the tree; fails below its floor
 	$(PY) tools/coverage.py --floor 90

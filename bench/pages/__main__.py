@@ -2,6 +2,8 @@
 
     python -m bench.pages            write docs/benchmarks and the figures of README.md
     python -m bench.pages --check    exit with 1 if a file differs from the results, and name it
+    python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, and
+                                     name it
 
 A bench that saves a result writes docs/benchmarks itself; README.md is written by this command
 only.
@@ -10,6 +12,8 @@ only.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -59,12 +63,29 @@ def different(texts: dict[Path, str]) -> list[Path]:
     return [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
 
 
+def unknown_commits() -> list[str]:
+    """Return the results whose sources nobody can check out: not of this commit or one before."""
+    found = []
+    for path in sorted(place.RESULTS.glob("*.json")):
+        commit = json.loads(path.read_text("utf-8"))["machine"]["commit"]
+        command = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
+        if subprocess.run(command, cwd=place.ROOT, capture_output=True, check=False).returncode:
+            found.append(f"{path.name}: commit {commit} is not in the history of HEAD: measure again")
+    return found
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file differs")
+    parser.add_argument("--commits", action="store_true", help="exit with 1 if a result's commit is not in the history")
+    options = parser.parse_args(argv)
+    if options.commits:
+        for line in (unknown := unknown_commits()):
+            print(line)
+        return int(bool(unknown))
     texts = documents() | readme()
-    if not parser.parse_args(argv).check:
+    if not options.check:
         write(texts)
         return 0
     found = different(texts)

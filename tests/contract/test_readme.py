@@ -79,6 +79,17 @@ def test_pages_chart_and_figures_are_those_of_the_results() -> None:
     assert all_pages.different(texts) == [], "make bench-pages writes them"
 
 
+def test_a_result_of_an_unknown_commit_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    assert all_pages.main(["--commits"]) == 0
+    (tmp_path / "claims.json").write_text('{"machine": {"commit": "0123abc with changes"}}')
+    assert all_pages.main(["--commits"]) == 1
+    expected = "claims.json: commit 0123abc with changes is not in the history of HEAD: measure again\n"
+    assert capsys.readouterr().out == expected
+
+
 def test_a_new_result_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
