@@ -78,6 +78,7 @@ def test_the_folder_has_what_the_steps_read(tmp_path: Path) -> None:
     (system.folder / "venv").touch()
     plan.fill(system, wheels)
     assert sorted(path.name for path in system.folder.iterdir()) == [
+        "corpus",
         "damaged",
         "dist_probe.py",
         "golden",
