@@ -17,6 +17,7 @@ from tools.trial.debian import WORK, Archive, bare_tree, unpack
 from tools.trial.musl import Musl
 
 QEMU = "qemu-aarch64-static"
+MUSL_TEXT = "musl 1.2.5 of Debian and CPython compiled here"
 #: /dev/null is there for programs that discard output; the network namespace has no way out
 _ENTER = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
 
@@ -113,7 +114,7 @@ class MuslTree(Tree):
 
     @property
     def text(self) -> str:
-        return "musl 1.2.5 of Debian and CPython compiled here"
+        return MUSL_TEXT
 
     def make(self, jobs: int) -> None:
         self.tree = Musl(self.machine, self.version, jobs).make()
@@ -155,13 +156,17 @@ class ArmTree(System):
         """Write an environment whose python starts qemu, so that sys.executable works."""
         venv = self.folder / "venv"
         (venv / "bin").mkdir(parents=True)
-        (venv / "lib" / f"python{self.version}" / "site-packages").mkdir(parents=True)
+        self.packages().mkdir(parents=True)
         home = f"home = {self.tree}/usr/bin\ninclude-system-site-packages = false\n"
         (venv / "pyvenv.cfg").write_text(home, "utf-8")
         python = venv / "bin" / "python"
         qemu = f"{_program(QEMU)} -L '{self.tree}' -0 '{python}'"
         python.write_text(f"#!/bin/sh\nexec {qemu} '{self.python}' \"$@\"\n", "utf-8")
         python.chmod(0o755)
+
+    def packages(self) -> Path:
+        """Return the environment's folder of packages."""
+        return self.folder / "venv" / "lib" / f"python{self.version}" / "site-packages"
 
     def pip(self) -> list[str]:
         wheels = sorted(self.tree.glob("usr/share/python-wheels/pip-*.whl"))
@@ -176,7 +181,7 @@ class ArmMusl(ArmTree):
 
     @property
     def text(self) -> str:
-        return f"musl 1.2.5 of Debian and CPython compiled here, {QEMU}"
+        return f"{MUSL_TEXT}, {QEMU}"
 
     def make(self, jobs: int) -> None:
         self.tree = Musl(self.machine, self.version, jobs).make()
@@ -184,15 +189,12 @@ class ArmMusl(ArmTree):
 
     def environment(self) -> None:
         super().environment()
-        (self.folder / "venv" / "bin" / "batchval").symlink_to(f"{self._packages()}/bin/batchval")
+        (self.folder / "venv" / "bin" / "batchval").symlink_to(self.packages() / "bin" / "batchval")
 
     def tags(self) -> list[str]:
         # pip runs sys.executable's loader to find musl: here that is a script that starts qemu
         platforms = [part for tag in dist.musllinux(self.machine) for part in ("--platform", tag)]
-        return ["--only-binary=:all:", *platforms, "--target", self._packages()]
-
-    def _packages(self) -> str:
-        return f"{self.inside}/venv/lib/python{self.version}/site-packages"
+        return ["--only-binary=:all:", *platforms, "--target", str(self.packages())]
 
 
 def _program(name: str) -> str:
