@@ -24,6 +24,9 @@ from tests.support.proxy import (
 
 MB = 1 << 20
 SMALL = 16 << 10  # of the kernel's own buffers, so that what waits, waits in the gate or before it
+# BBR, the default of some machines, sees a bandwidth of 0 where buffers of 16 KiB stall, and may
+# then pace the rest at a few bytes a second
+CONGESTION = "reno"
 
 
 def enough_files(count: int) -> None:
@@ -36,6 +39,7 @@ def enough_files(count: int) -> None:
 def small(sock: socket.socket) -> socket.socket:
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         sock.setsockopt(socket.SOL_SOCKET, option, SMALL)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION.encode())
     return sock
 
 
@@ -68,7 +72,7 @@ def test_many_clients_on_a_stalled_broker(clients, each):
         ScriptedBroker(taken, narrow_listener()) as broker,
         # One read brings what the kernel received since the last: without a bound on that, it would
         # depend on how long the gate waits for a processor.
-        GateProcess(broker.address, limits=limits, receive_buffer=SMALL) as gate,
+        GateProcess(broker.address, limits=limits, receive_buffer=SMALL, congestion=CONGESTION) as gate,
         contextlib.ExitStack() as open_,
     ):
         before = gate.peak_bytes()

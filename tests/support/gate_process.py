@@ -32,6 +32,7 @@ class GateProcess:
     ``policies``  glob -> topic configuration, by Kafka's keys;  ``limits``  of options.Limits
     ``poison``    memory that is let go is overwritten: who reads it late passes on rubbish, and is found out
     ``receive_buffer``  the kernel's buffer of each client's connection, which bounds a read of it
+    ``congestion``      TCP congestion control towards brokers; "": the default of the machine
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class GateProcess:
         poison: bool = False,
         limits: dict[str, Any] | None = None,
         receive_buffer: int = 0,
+        congestion: str = "",
     ) -> None:
         self.port = free_ports(BROKERS + 2)
         self.bootstrap = f"{LOOPBACK}:{self.port}"
@@ -57,6 +59,7 @@ class GateProcess:
                 "poison": poison,
                 "limits": limits or {},
                 "receive_buffer": receive_buffer,
+                "congestion": congestion,
             }
         )
         self.process: subprocess.Popen[str] | None = None
@@ -129,6 +132,20 @@ def free_ports(count: int) -> int:
     raise OSError("no free ports between 20000 and 32000")
 
 
+def set_congestion(name: str) -> None:
+    """Set the TCP congestion control of every connection that the gate makes from now on."""
+    from batchval.proxy import upstream
+
+    keep_alive = upstream.keep_alive
+
+    def with_congestion(transport: Any, *arguments: Any, **options: Any) -> None:
+        keep_alive(transport, *arguments, **options)
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+    upstream.keep_alive = with_congestion
+
+
 async def serve(settings: dict[str, Any]) -> None:
     """Runs until its standard input ends; answers each line of it with the counters."""
     from dataclasses import asdict
@@ -149,6 +166,8 @@ async def serve(settings: dict[str, Any]) -> None:
         limits=Limits(**settings["limits"]),
     )
     poison_released(settings["poison"])
+    if settings["congestion"]:
+        set_congestion(settings["congestion"])
     proxy = Proxy(options)
     for _ in range(100):  # what was killed a moment ago may still hold the port
         try:
