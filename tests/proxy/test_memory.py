@@ -114,7 +114,10 @@ def test_many_clients_on_a_stalled_broker(clients, each):
         threads = [threading.Thread(target=rest, args=([sock],), daemon=True) for sock in socks]
         for thread in threads:
             thread.start()
-        eventually(lambda: len(same) == clients * count, 240)
+        try:
+            eventually(lambda: len(same) == clients * count, 240)
+        finally:  # whether what is missing waits in the gate or in the kernel
+            print(f"{len(same)} of {clients * count} frames arrived; {gate.counters()}")
         assert all(same)
         eventually(lambda: gate.counters()["bytes_held"] == 0)
         assert gate.peak_bytes() - before < held + clients * (len(frame) + 100_000) + 32 * MB
