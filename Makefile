@@ -27,6 +27,8 @@ PERF_BENCH ?= --write
 SPARK_BENCH ?= --write
 # without --fresh the samples of an earlier run are kept
 PIPELINING_BENCH ?= --fresh --write
+# options of tests/chain/kills.py
+KILLS ?= --records 1000000 --kills 100
 # options of tools/rehearsal
 REHEARSAL ?=
 
@@ -44,7 +46,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full test-arm lint check coverage hostile hostile-long bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
+.PHONY: help build demo test test-full test-arm lint check coverage hostile hostile-long kills bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -94,13 +96,16 @@ lint: build  ## ruff, cython-lint, mypy (strict), the import contract, the words
 coverage: build  ## line coverage of the core's .pyx files, in a traced copy of the tree; fails below its floor
 	$(PY) tools/coverage.py --floor 90
 
-hostile: build  ## every fuzz target for 60 seconds, then bombs and sanitizers; inputs that break something are saved
+hostile: build  ## every fuzz target for 60 seconds, then bombs, sanitizers and hostile clients of a gate
 	$(PY) tests/hostile/fuzz.py --seconds 60 --everything
 
 hostile-long: build  ## the same targets for HOURS (6) CPU hours in all, and a table of them as docs/hostile.md has it
 	$(PY) tests/hostile/fuzz.py --cpu-hours $(HOURS) --table build/hostile/table.md
 
 # No bench writes README.md: bench-pages does.
+kills: build  ## 10^6 records through 100 kills of gate and broker (Java, Maven; KILLS='--records N --kills N')
+	$(PY) -m tests.chain.kills $(KILLS)
+
 bench: build  ## measures validation and its peers into docs/benchmarks (Java, Maven; BENCH=--quick: a short look)
 	$(PY) bench/validation/run.py $(BENCH)
 

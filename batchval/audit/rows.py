@@ -125,7 +125,7 @@ def validator_of(options: Options) -> LogValidator:
         policy,
         mode=options.mode,
         profile="log",
-        max_decompressed_bytes=options.max_decompressed_bytes,
+        max_decompressed_bytes=None if options.mode == "kafka" else options.max_decompressed_bytes,
         kafka_version=options.kafka_version,
     )
 

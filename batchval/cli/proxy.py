@@ -9,6 +9,7 @@ import click
 
 from batchval.cli.commands import Command
 from batchval.cli.exit_codes import USAGE
+from batchval.cli.options import json_option
 
 
 @click.command(
@@ -17,34 +18,48 @@ from batchval.cli.exit_codes import USAGE
     examples=(
         "batchval proxy --listen :9092 --upstream kafka-1:9092",
         "batchval proxy --config gate.yaml --check-config",
+        "batchval proxy --config gate.yaml --report",
     ),
 )
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it.")
-@click.option("--upstream", metavar="HOST:PORT", help="A broker of the cluster behind.")
+@click.option("--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="Brokers of the cluster.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML). Options here win.")
-@click.option("--check-config", is_flag=True, help="Only say whether the settings and their files are sound.")
+@click.option("--check-config", is_flag=True, help="Only check settings, files and upstreams.")
 @click.option("--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden.")
+@click.option("--report", "as_report", is_flag=True, help="Only print what was refused or observed, and for whom.")
+@click.option(
+    "--state-directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the gate keeps the counts of --report. Default: $STATE_DIRECTORY.",
+)
 @click.option("--mode", metavar="MODE", help="enforce (default), or observe: forward, count and log.")
 @click.option("--claims-in", metavar="POLICY", help="ignore (default), verify, audit:RATE or trust.")
 @click.option("--claims-out", metavar="WHAT", help="none (default), or tag: add claims to compressed batches.")
 @click.option("--log-format", metavar="FORMAT", help="text (default) or json.")
 @click.option("--metrics", metavar="HOST:PORT", help="Where /metrics, /livez and /readyz are. Default: 127.0.0.1:9464.")
+@json_option
 def command(
     listen: str | None,
     upstream: str | None,
     config: Path | None,
     check_config: bool,
     print_config: bool,
+    as_report: bool,
+    state_directory: Path | None,
     mode: str | None,
     claims_in: str | None,
     claims_out: str | None,
     log_format: str | None,
     metrics: str | None,
+    as_json: bool,
 ) -> int:
     """Stands between clients and brokers, which change nothing, and refuses bad batches as a broker would.
 
     Runs until SIGTERM or SIGINT, then delivers what is under way. SIGHUP reads certificates again.
     """
+    if as_json and not as_report:
+        raise click.UsageError("--json needs --report (the log is JSON with --log-format json)")
     given = {
         "mode": mode,
         "claims_in": claims_in,
@@ -52,6 +67,7 @@ def command(
         "log.format": log_format,
         "metrics.address": metrics,
         "upstream.bootstrap": upstream,
+        "state_directory": state_directory,
     }
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     try:
@@ -64,20 +80,30 @@ def command(
             raise
         click.echo(f"batchval proxy: {error.name} is not installed: pip install 'batchval[proxy]'", err=True)
         return USAGE
-    from batchval.cli.proxying import run, settings_of
+    from batchval.cli.proxy_report import report
+    from batchval.cli.proxying import check_files, check_upstreams, draft_of, run
 
     try:
-        settings = settings_of(config, listen, overrides)
+        if as_report:
+            if state_directory is None and config is not None:
+                state_directory = draft_of(config, listen, overrides).finished().state_folder
+            return report(state_directory, as_json)
+        draft = draft_of(config, listen, overrides)
         if print_config:
+            settings, warnings = draft.readable()
             click.echo(loading.shown(settings), nl=False)
+            if not check_config:
+                for line in warnings:
+                    click.echo(f"batchval proxy: warning: {line}", err=True)
+                return 0
+        check_files(draft, config)
         if check_config:
-            from batchval.proxy.assemble import check_files
-
-            check_files(settings)
+            for line in check_upstreams(draft):
+                click.echo(f"batchval proxy: warning: {line}", err=True)
+        settings = draft.finished()
+        if check_config:
             click.echo("the settings are sound", err=print_config)
-        if check_config or print_config:
-            return 0
-        return run(settings)
+        return 0 if check_config else run(settings)
     except loading.ConfigError as error:
         for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)

@@ -5,6 +5,7 @@ on.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -19,14 +20,20 @@ from batchval.proxy import loading
 if TYPE_CHECKING:
     from batchval.proxy.config import Settings
 
-__all__ = ["run", "settings_of"]
+__all__ = ["check_files", "check_upstreams", "draft_of", "run"]
 
 
-def settings_of(config: Path | None, listen: str | None, overrides: dict[str, Any]) -> Settings:
+#: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
+#: collected before the next one is.
+COLLECT = (500, 10, 1_000)
+
+
+def draft_of(config: Path | None, listen: str | None, overrides: dict[str, Any]) -> loading.Draft:
+    """Return the settings of a file and of options, and all faults in them."""
     if config is not None:
         if listen is not None:
             overrides["listeners"] = [{"address": listen}]
-        return loading.load(config, overrides)
+        return loading.drafted_file(config, overrides)
     missing = [
         option
         for option, value in (("--listen", listen), ("--upstream", overrides.get("upstream.bootstrap")))
@@ -34,13 +41,32 @@ def settings_of(config: Path | None, listen: str | None, overrides: dict[str, An
     ]
     if missing:
         raise click.UsageError(f"{' and '.join(missing)} (HOST:PORT) or --config FILE needed")
-    values = loading.overridden({"listeners": [{"address": listen}]}, overrides)
-    return loading.settings_from(values)
+    return loading.drafted(loading.overridden({"listeners": [{"address": listen}]}, overrides))
+
+
+def check_files(draft: loading.Draft, config: Path | None) -> None:
+    """Add what is wrong with the files that the settings name."""
+    from batchval.proxy.file_checks import file_faults
+
+    if draft.settings is not None:
+        draft.add(file_faults(draft.settings, config))
+
+
+def check_upstreams(draft: loading.Draft) -> list[str]:
+    """Add what is wrong with the upstreams, and return the warnings, a line each."""
+    from batchval.proxy.faults import lines_of
+    from batchval.proxy.upstream_checks import upstream_faults
+
+    if draft.settings is None or draft.is_wrong(("upstream", "bootstrap")) or draft.is_wrong(("upstream", "tls")):
+        return []
+    faults, warnings = upstream_faults(draft.settings)
+    draft.add(faults)
+    return lines_of(warnings, draft.source)
 
 
 def run(settings: Settings) -> int:
     from batchval.network.loops import loop_factory
-    from batchval.proxy.refusals import set_up
+    from batchval.proxy.audit_log import set_up
 
     set_up(settings.log)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -57,6 +83,7 @@ async def _serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, received.put_nowait, number)
     await gate.start()
+    _calm_collector()
     _announce(gate, settings)
     while (number := await received.get()) is signal.SIGHUP:
         gate.reload()
@@ -75,11 +102,21 @@ async def _serve(settings: Settings) -> int:
     return code
 
 
+def _calm_collector() -> None:
+    """Keep the cycle collector from stopping the event loop for tens of milliseconds.
+
+    What exists at the start is never looked at again; of the rest, a full collection is rare.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+
+
 def _announce(gate: Any, settings: Settings) -> None:
     """Print the addresses on standard output: with port 0 only the system knows them."""
-    upstream = settings.upstream.bootstrap
+    upstream = ",".join(map(str, settings.upstream.bootstrap))
     if settings.log.format == "json":
-        facts: dict[str, Any] = {"type": "listening", "upstream": str(upstream), "mode": settings.mode}
+        facts: dict[str, Any] = {"type": "listening", "upstream": upstream, "mode": settings.mode}
         facts |= {"listeners": {name: str(address) for name, address in gate.addresses.items()}}
         facts |= {"metrics": None if gate.metrics_at is None else str(gate.metrics_at)}
         print_json(facts)

@@ -1,4 +1,4 @@
-"""The short way to a validator, for native callers: most batches may enter, and there is no more to say of them.
+"""The validator for native callers, to whom a yes is enough for most batches.
 
     accepts   the path by which a batch may enter
     rests     whether its claims alone let it in; settled_by_claims asks it for Python
@@ -16,7 +16,8 @@ from batchval.core.claims cimport CLAIMS_TRUSTED, NO_CLAIMS, TAG_SIZE, TRUST_CLA
 from batchval.core.door cimport Call, fill_call, judge_row, rests_on_claims
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.layout cimport CODEC_MASK, PATH_CLAIMS, RECORDS, UNUSED_BITS
-from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
+from batchval.core.scratch cimport UNLIMITED_WORK, WORK_WITH_GIL, Scratch
+from batchval.core.scratch cimport begin_work, borrow, end_work, give_back
 from batchval.core.validator cimport LogValidator
 from batchval.core.verdict cimport Door, Verdict
 
@@ -30,25 +31,33 @@ cdef inline void prepare(LogValidator validator, Door *d, Call *c, int64_t now_m
 
 
 cdef int judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
-        BatchHeader *h) noexcept nogil:
-    """Called with the GIL, which is released when the work is long."""
+        BatchHeader *h, int64_t *work) noexcept nogil:
+    """Called with the GIL, which long work releases. ``work``: bytes that were walked."""
     cdef int path
-    begin_work(call.scratch, is_long(p, n))
+    cdef bint released = is_long(p, n)
+    begin_work(call.scratch, released)
     path = judge_row(p, n, call, v, h)
+    if call.scratch.thread_state is NULL:
+        work[0] = WORK_WITH_GIL - call.scratch.work_left
+    else:
+        work[0] = UNLIMITED_WORK - call.scratch.work_left + (0 if released else WORK_WITH_GIL)
     end_work(call.scratch)
     return path
 
 
 cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms, int produce_version,
-        const ClaimsCall *claims, int *answer) except -1:
-    """The path by which the batch may enter, 0 for no. ``answer`` becomes what came of the claims (Verdict.claims)."""
+        const ClaimsCall *claims, int *answer, int64_t *work) except -1:
+    """The path by which the batch may enter, 0 for no.
+
+    ``answer`` becomes what came of the claims (Verdict.claims), ``work`` the bytes walked.
+    """
     cdef Door d
     cdef Call c
     cdef BatchHeader h
     cdef Verdict v
     cdef int path
     prepare(validator, &d, &c, now_ms, produce_version, claims, borrow())
-    path = judge_one(p, n, &c, &v, &h)
+    path = judge_one(p, n, &c, &v, &h, work)
     give_back(c.scratch)
     if path:
         answer[0] = CLAIMS_TRUSTED if path == PATH_CLAIMS else NO_CLAIMS

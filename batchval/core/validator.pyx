@@ -180,10 +180,11 @@ cdef class LogValidator:
     """Kafka's LogValidator with the checks around it, for one topic's policy.
 
     ``mode``      ``strict`` (default): Kafka's rules and the extras S1 to S10; never answers UNKNOWN_SERVER_ERROR.
-                  ``kafka``: Kafka's own answer, with its disagreeing parsers and its failures, and without limit.
+                  ``kafka``: Kafka's own answer, with its disagreeing parsers and its failures.
     ``profile``   ``produce`` (default): the broker's door. ``log``: what may lie in a segment.
     ``extras``    {"S1": "report", ...}: extras that shall only be reported; the others refuse.
-    ``max_decompressed_bytes``  bounds a whole batch in strict mode (S8).
+    ``max_decompressed_bytes``  bounds what a whole batch decompresses to (S8). None: 64 MiB in
+                  strict mode, no limit in kafka mode.
     ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``. Without a policy the
     topic has
                   the defaults of that version.
@@ -195,7 +196,7 @@ cdef class LogValidator:
     buffer. A refusal is a result; BatchvalError is raised for a caller's mistake alone.
     """
     def __init__(self, policy=None, *, mode="strict", profile="produce", extras=None,
-            max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, clock_ns=None,
+            max_decompressed_bytes=None, clock_ns=None,
             kafka_version=kafka_versions.DEFAULT_KAFKA_VERSION):
         if mode not in ("strict", "kafka"):
             raise ArgumentValueError(f"mode must be strict or kafka, not {mode!r}")
@@ -208,8 +209,11 @@ cdef class LogValidator:
         if clock_ns is not None and not callable(clock_ns):
             raise ArgumentTypeError(
                 f"clock_ns must be a function that returns nanoseconds, not {clock_ns!r}")
-        max_decompressed_bytes = whole_number(
-                "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_OF_A_BATCH, "bytes")
+        if max_decompressed_bytes is None and mode == "strict":
+            max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
+        if max_decompressed_bytes is not None:
+            max_decompressed_bytes = whole_number(
+                    "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_OF_A_BATCH, "bytes")
         row = kafka_versions.kafka_version(kafka_version)
         if policy is None:
             policy = TopicPolicy.from_kafka_config({}, kafka_version=kafka_version)
@@ -225,7 +229,8 @@ cdef class LogValidator:
         self.door.largest_record = row.largest_record
         self.door.strict = mode == "strict"
         self.door.refuse = refusing(extras)
-        self.door.limit = <uint64_t>max_decompressed_bytes if self.door.strict else <uint64_t>UNLIMITED
+        self.door.limit = (<uint64_t>UNLIMITED if max_decompressed_bytes is None
+                           else <uint64_t>max_decompressed_bytes)
         self.door.profile = PRODUCE_PROFILE if profile == "produce" else LOG_PROFILE
         self.door.to_magic = 2
         self.door.produce_version = 9

@@ -129,10 +129,7 @@ def rewrite_addresses(frame, int api_key, int api_version, replace, *, correlati
             ports.append(nodes.port(row))
             continue
         new_host, new_port = replace(row[NODE_NODE_ID], nodes.host(row), nodes.port(row))
-        coded = new_host.encode()
-        if len(coded) > 0x7fff or not -1 <= new_port <= 0xffff:
-            raise ProtocolError(f"{new_host!r}:{new_port} is no address")
-        hosts.append(coded)
+        hosts.append(checked_host(new_host, new_port))
         ports.append(new_port)
     s = splicer(nodes.whole, nodes.base(), nodes.c.flexible)
     if correlation_id is not None:
@@ -165,3 +162,13 @@ def rewrite_addresses(frame, int api_key, int api_version, replace, *, correlati
 cdef int put_tag_size(Splicer s, int64_t size) except -1:
     put_uvarint(s.grow(uvarint_size(size)), size)
     return 0
+
+
+cdef bytes checked_host(object host, object port):
+    """Return the host as bytes. Raises ProtocolError for an address that no response may name."""
+    cdef bytes coded = host.encode()
+    if len(coded) > 0x7fff or not -1 <= port <= 0xffff:
+        raise ProtocolError(
+            f"{host[:100]!r}:{port} cannot be an address: a host has at most {0x7fff} bytes, "
+            f"a port is -1 to {0xffff}")
+    return coded

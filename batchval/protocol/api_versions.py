@@ -26,10 +26,10 @@ _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 CLIENTS_OWN_HOSTS = frozenset({88, 89})
 
 
-def carried_versions(produce: int = 12) -> dict[int, tuple[int, int]]:
+def carried_versions() -> dict[int, tuple[int, int]]:
     """API key -> lowest and highest version that a gate can carry: those of this Kafka's brokers, from 0 on.
 
-    Produce ends at ``produce`` (13 has topic ids). An API whose answers hold addresses that nobody rewrites here
+    An API whose answers hold addresses that nobody rewrites here
     (DescribeQuorum from version 2) ends below that. Lowest versions are the broker's matter: Kafka announces Produce
     from 0 though it carries 3 (KAFKA-18659), since a client stumbles over anything else.
     """
@@ -40,8 +40,6 @@ def carried_versions(produce: int = 12) -> dict[int, tuple[int, int]]:
             continue
         if api.addresses_from is not None and api.key not in WITH_ADDRESSES | CLIENTS_OWN_HOSTS:
             last = min(last, api.addresses_from - 1)
-        if api.key == ApiKey.PRODUCE:
-            last = min(last, produce)
         if last >= api.min_version:
             carried[api.key] = (0, last)
     return carried

@@ -36,9 +36,14 @@ cdef enum Wrong:  # in the order of primitives.WORDS
     BYTES_BEHIND
     NO_MEMORY
     NOT_THIS_VERSION
+    TOO_MANY_ROWS
+    TOO_MANY_TAGS
 
 cdef enum:
     MAX_STRING = 0x7fff
+
+cdef enum:
+    UNLIMITED_TAGS = 0x7fffffffffffffff
 
 cdef struct Cursor:
     const uint8_t *start
@@ -47,6 +52,7 @@ cdef struct Cursor:
     const uint8_t *where  # of the first wrong thing
     int wrong
     bint flexible
+    int64_t tags_left  # tagged fields that may still come
 
 
 cdef inline void open_cursor(Cursor *c, const uint8_t *start, Py_ssize_t size, bint flexible) noexcept nogil:
@@ -56,6 +62,7 @@ cdef inline void open_cursor(Cursor *c, const uint8_t *start, Py_ssize_t size, b
     c.where = start
     c.wrong = FINE
     c.flexible = flexible
+    c.tags_left = UNLIMITED_TAGS
 
 
 cdef inline int64_t position(const Cursor *c) noexcept nogil:
@@ -232,6 +239,10 @@ cdef inline void skip_tags(Cursor *c) noexcept nogil:
     if not c.flexible:
         return
     count = read_uvarint(c)
+    c.tags_left -= count
+    if c.tags_left < 0:
+        fail(c, TOO_MANY_TAGS)
+        return
     for _i in range(count):
         read_uvarint(c)
         take(c, <uint64_t>read_uvarint(c))

@@ -1,25 +1,19 @@
-"""Blocks of memory that own themselves, and the splitter that cuts them into frames."""
+"""The splitter that cuts a stream into frames, and the blocks that it reads into."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
+from batchval.protocol.blocks cimport TRUST, Block, large_for
+
 cdef enum:
     STASH = 512  # an unfinished frame of no more than this keeps no block
-    TRUST = (1 << 20) + 4096  # bought at most on a length's word
-
-cdef int large_for(int64_t size) noexcept
-
-
-@cython.final
-cdef class Block:
-    cdef uint8_t *memory
-    cdef Py_ssize_t size
-    cdef bint pooled, large
 
 
 @cython.final
 cdef class FrameSplitter:
-    cdef readonly Py_ssize_t max_frame_bytes
+    cdef Py_ssize_t limit  # max_frame_bytes
+    cdef int64_t begun     # the stated size of the unfinished frame, which may go on; 0: unknown
+    cdef int64_t coming    # of the streamed frame; above 0: nothing from start to end
     cdef readonly bint whole
     cdef Block block
     cdef object view      # of the block
@@ -28,6 +22,9 @@ cdef class FrameSplitter:
     cdef uint8_t stash[STASH]
     cdef object failed
 
+    cdef bint grow(self, Py_ssize_t filled, Py_ssize_t size) except -1
+    cdef bint is_copied(self, Py_ssize_t size)
+    cdef Py_ssize_t skipped(self)
     cdef int make_room(self, Py_ssize_t wanted) except -1
     cdef Py_ssize_t carve(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, list frames) except -1
     cdef int carve_block(self, list frames) except -1

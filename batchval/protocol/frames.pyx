@@ -1,54 +1,45 @@
 """Frames from a stream: int32 length (big-endian), then so many bytes.
 
-Bytes come in as they come, one at a time or a hundred frames at once; frames go out as memoryviews that keep their
-memory alive: nothing is recycled while a slice of it is held. A length is judged when its four bytes are there, before
-a byte of the frame is stored, and buys at most ``TRUST`` bytes ahead of those that have come; a frame larger than that
-grows by doubling, so no byte is copied more than twice.
+Bytes come in pieces of any size; frames go out as memoryviews that keep their memory alive: nothing
+is used again while a slice of it is held. A length is judged when its four bytes have come, before
+a byte of the frame is stored, and allocates at most ``TRUST`` bytes ahead of those that have come.
+A larger frame grows by doubling: where the system can move pages (Linux) and nothing else refers to
+the memory, without a copy.
 
-Two ways in: ``get_buffer`` and ``buffer_updated``, as asyncio.BufferedProtocol has them (no copy), and ``feed``, which
-takes bytes that somebody else has read (whole frames in them are slices of them).
+Two ways in: ``get_buffer`` and ``buffer_updated``, as asyncio.BufferedProtocol has them (no copy),
+and ``feed``, which takes bytes that were read elsewhere (whole frames in them are slices of them).
+
+A frame that is not whole yet can be streamed: see ``FrameSplitter.stream_partial``.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo, PyBuffer_Release
+from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove
 
+from batchval.protocol.blocks cimport ALWAYS_TRUSTED, BLOCK, TRUST, Block, large_for, trusted
 from batchval.protocol.cursor cimport bswap32
 from batchval.protocol.primitives cimport take_buffer
 
+# for callers, who need not know where blocks come from
+from batchval.protocol.blocks import allocated, kept  # no-cython-lint
+from batchval.protocol.blocks import limit_memory, poison_released  # no-cython-lint
 from batchval.protocol.errors import ProtocolError
+
+cdef extern from *:
+    Py_ssize_t Py_REFCNT(PyObject *one)
 
 # Kafka's socket.request.max.bytes
 MAX_FRAME_BYTES = 100 << 20
 
 cdef enum:
-    BLOCK = 256 << 10         # what is read into at a time
+    SHORT_STEP = 4 << 10      # by which a frame grows where memory is almost used up
     ENOUGH = 16 << 10         # less room than this in a block is not worth a read
-    SMALL = 32 << 10          # a read of no more than this is copied out, so that small frames pin no whole block
-    KEPT = 32                 # blocks kept for whoever reads next: 8 MiB
-    LARGE_KEPT = 8            # and larger ones, 64 MiB in all: fresh memory costs a fault a page
-    MOST_LARGE = 64 << 20
-    LARGEST_KEPT = 16 << 20
-
-cdef uint8_t *kept[KEPT]
-cdef int kept_count = 0
-cdef uint8_t *large[LARGE_KEPT]
-cdef Py_ssize_t large_sizes[LARGE_KEPT]
-cdef Py_ssize_t large_total = 0
-cdef int large_count = 0
-cdef bint poisoning = False
-
-
-def poison_released(bint on):
-    """For tests: released memory is overwritten, so that whoever reads it late is found out. Gives what was set."""
-    global poisoning
-    before = poisoning
-    poisoning = on
-    return bool(before)
+    SMALL = 32 << 10          # a read of no more is copied, so that it holds no whole block
+    FIRST = 16                # bytes of a partial frame that are shown: length, ids, throttle time
 
 
 class FrameError(ProtocolError):
@@ -78,110 +69,47 @@ cdef object guessed(const uint8_t *data, Py_ssize_t size):
     cdef bytes first = data[:min(size, 4)]
     if first.startswith((b"GET ", b"POST", b"PUT ", b"HEAD", b"HTTP", b"DELE", b"OPTI", b"CONN", b"PATC", b"PRI ")):
         return "HTTP"
-    if size >= 3 and data[0] == 0x16 and data[1] == 3 and data[2] <= 4:
+    if size >= 3 and (data[0] == 0x15 or data[0] == 0x16) and data[1] == 3 and data[2] <= 4:
         return "TLS"
     return None
-
-
-cdef int large_for(int64_t size) noexcept:
-    """The smallest large block at hand that holds as much; -1: none does."""
-    cdef int i, best = -1
-    for i in range(large_count):
-        if large_sizes[i] >= size and (best < 0 or large_sizes[i] < large_sizes[best]):
-            best = i
-    return best
-
-
-cdef uint8_t *take_large(int i, Py_ssize_t *size) noexcept:
-    global large_count, large_total
-    cdef uint8_t *memory = large[i]
-    size[0] = large_sizes[i]
-    large_total -= size[0]
-    large_count -= 1
-    large[i] = large[large_count]
-    large_sizes[i] = large_sizes[large_count]
-    return memory
-
-
-cdef bint keep_large(uint8_t *memory, Py_ssize_t size) noexcept:
-    """Of more than can be kept the larger ones stay: they serve whatever the smaller ones would."""
-    global large_count, large_total
-    cdef Py_ssize_t freed
-    cdef int i, smallest
-    if size > LARGEST_KEPT:
-        return False
-    while large_count == LARGE_KEPT or large_total + size > MOST_LARGE:
-        smallest = 0
-        for i in range(1, large_count):
-            if large_sizes[i] < large_sizes[smallest]:
-                smallest = i
-        if large_sizes[smallest] >= size:
-            return False
-        free(take_large(smallest, &freed))
-    large[large_count] = memory
-    large_sizes[large_count] = size
-    large_total += size
-    large_count += 1
-    return True
-
-
-@cython.final
-cdef class Block:
-    """Memory of its own, freed (or kept for the next) when the last slice of it is gone."""
-
-    def __cinit__(self, Py_ssize_t size, bint exact=False):
-        global kept_count
-        cdef int i
-        self.pooled = size <= BLOCK and not exact
-        self.large = size > BLOCK and not exact
-        self.size = BLOCK if self.pooled else size
-        i = large_for(size) if self.large else -1
-        if i >= 0:
-            self.memory = take_large(i, &self.size)
-        elif self.pooled and kept_count:
-            kept_count -= 1
-            self.memory = kept[kept_count]
-        else:
-            self.memory = <uint8_t *>malloc(self.size)
-        if self.memory is NULL:
-            raise MemoryError()
-
-    def __dealloc__(self):
-        global kept_count
-        if self.memory is NULL:
-            return
-        if poisoning:
-            memset(self.memory, 0xdb, self.size)
-        if self.pooled and kept_count < KEPT:
-            kept[kept_count] = self.memory
-            kept_count += 1
-        elif not (self.large and keep_large(self.memory, self.size)):
-            free(self.memory)
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.memory, self.size, False, flags)
 
 
 @cython.final
 cdef class FrameSplitter:
     """Cuts one direction of one connection into frames.
 
-    ``max_frame_bytes``  the largest frame, without its length (Kafka's socket.request.max.bytes: 100 MiB)
+    ``max_frame_bytes``  the largest frame, without its length (Kafka's socket.request.max.bytes:
+                         100 MiB). It may be set at any time and holds for the frames whose length
+                         is read from then on: one that has begun may go on
     ``whole``            frames start with their four bytes of length, to be forwarded as they are
 
     A bad length raises FrameError from ``feed`` and ``buffer_updated``, and again at every later call: the stream
     cannot be read on.
+
+    A partial frame can be streamed. ``partial`` shows what has come of it, ``partial_size`` its
+    size, and ``stream_partial`` hands it out. While ``streaming`` is above 0 the next bytes belong
+    to that frame: a read hands out those that have come as the first item of its list, before whole
+    frames. No memory is allocated for the rest of the frame: its pieces are slices of read blocks.
     """
 
     def __cinit__(self, Py_ssize_t max_frame_bytes=MAX_FRAME_BYTES, *, bint whole=False):
-        if not 0 < max_frame_bytes <= 0x7fffffff:
-            raise ProtocolError(f"max_frame_bytes must be 1 to {0x7fffffff}, not {max_frame_bytes}")
         self.max_frame_bytes = max_frame_bytes
         self.whole = whole
+        self.begun = self.coming = 0
         self.block = None
         self.view = None
         self.start = self.end = self.stashed = 0
         self.failed = None
+
+    @property
+    def max_frame_bytes(self):
+        return self.limit
+
+    @max_frame_bytes.setter
+    def max_frame_bytes(self, Py_ssize_t max_frame_bytes):
+        if not 0 < max_frame_bytes <= 0x7fffffff:
+            raise ProtocolError(f"max_frame_bytes must be 1 to {0x7fffffff}, not {max_frame_bytes}")
+        self.limit = max_frame_bytes
 
     @property
     def buffered(self):
@@ -192,6 +120,65 @@ cdef class FrameSplitter:
     def held_bytes(self):
         """Memory held for the unfinished frame, this object aside."""
         return 0 if self.block is None else self.block.size
+
+    @property
+    def partial(self):
+        """What has come of the unfinished frame, with its length when ``whole``: a read-only
+        memoryview; None below 16 bytes (with the length), and of a frame that is streamed.
+
+        A view that is kept makes the splitter copy the frame when it grows.
+        """
+        cdef Py_ssize_t filled = self.buffered
+        if filled < FIRST:
+            return None
+        if self.block is None:
+            shown = PyMemoryView_FromObject(
+                PyBytes_FromStringAndSize(<const char *>self.stash, filled))
+            return shown if self.whole else shown[4:]
+        return self.view[self.start + self.skipped():self.end].toreadonly()
+
+    @property
+    def partial_size(self):
+        """The stated size of the unfinished frame, with its length; 0 before its length has come,
+        and of a frame that is streamed.
+        """
+        cdef Py_ssize_t filled = self.buffered
+        return 0 if filled < 4 else filled + self.lacking()
+
+    @property
+    def streaming(self):
+        """Bytes still to come of the frame that is streamed; 0: none is, items are whole frames."""
+        return self.coming
+
+    def stream_partial(self):
+        """Hand out what has come of the unfinished frame, and from now on its bytes as they come.
+
+        Returns what ``partial`` shows, writable. Raises ProtocolError where ``partial`` is None.
+        """
+        cdef Py_ssize_t filled = self.buffered, start = self.start
+        cdef Block copy
+        if self.failed is not None:
+            raise FrameError(*self.failed, [])
+        if filled < FIRST:
+            raise ProtocolError(
+                f"a frame can be streamed when {FIRST} bytes of it have come, not {filled}")
+        coming = self.lacking()
+        if self.block is None:
+            copy = Block(filled, True)
+            memcpy(copy.memory, self.stash, filled)
+            piece = PyMemoryView_FromObject(copy)[self.skipped():]
+            self.stashed = 0
+        else:
+            piece = self.view[start + self.skipped():self.end]
+            self.start = self.end
+        self.coming = coming
+        self.begun = 0
+        self.settle()
+        return piece
+
+    cdef Py_ssize_t skipped(self):
+        """How much of a frame's start is not handed out."""
+        return 0 if self.whole else 4
 
     cdef int64_t stated(self, const uint8_t *data):
         cdef uint32_t v
@@ -207,29 +194,45 @@ cdef class FrameSplitter:
         elif stated < 0:
             what = f"a frame of {stated} bytes was stated"
         else:
-            what = f"a frame of {stated} bytes was stated, above the limit of {self.max_frame_bytes}"
-        self.failed = (what, stated, self.max_frame_bytes, first, peer)
+            what = f"a frame of {stated} bytes was stated, above the limit of {self.limit}"
+        self.failed = (what, stated, self.limit, first, peer)
         self.block = self.view = None
         self.start = self.end = self.stashed = 0
+        self.begun = 0
         return FrameError(*self.failed, frames)
 
     cdef Py_ssize_t carve(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, list frames) except -1:
-        """Appends the whole frames of data[at:end] as slices of the view; gives where the unfinished one starts."""
-        cdef int64_t stated
+        """Append the frames of data[at:end], which ``view`` shows, as slices of it: first what
+        belongs to the streamed one, then whole ones. Returns where the unfinished one starts.
+        """
+        cdef int64_t stated, allowed = max(<int64_t>self.limit, self.begun)
+        cdef Py_ssize_t size
+        if self.coming and at < end:
+            size = min(self.coming, <int64_t>(end - at))
+            frames.append(view[at:at + size])
+            at += size
+            self.coming -= size
         while end - at >= 4:
             stated = self.stated(data + at)
-            if stated < 0 or stated > self.max_frame_bytes:
+            if stated < 0 or stated > allowed:
                 raise self.refusal(data + at, end - at, frames)
             if stated > end - at - 4:
-                break
+                self.begun = stated
+                return at
             frames.append(view[at if self.whole else at + 4:at + 4 + stated])
             at += 4 + stated
+            allowed = self.limit
+        self.begun = 0
         return at
 
     cdef int make_room(self, Py_ssize_t wanted) except -1:
-        """A block with room for ``wanted`` bytes behind what is unfinished, which moves there."""
+        """Provide a block with ``wanted`` bytes after the unfinished ones, which move to its start.
+        """
         cdef Block fresh
         cdef Py_ssize_t filled = self.end - self.start if self.stashed == 0 else self.stashed
+        if self.block is not None and self.block.size > BLOCK:
+            if self.grow(filled, filled + wanted):
+                return 0
         fresh = Block(filled + wanted)
         if self.stashed:
             memcpy(fresh.memory, self.stash, self.stashed)
@@ -242,10 +245,35 @@ cdef class FrameSplitter:
         self.end = filled
         return 0
 
+    cdef bint grow(self, Py_ssize_t filled, Py_ssize_t size) except -1:
+        """Enlarge a large block without a copy, so that the frame is not held twice. False: slices
+        of it are held elsewhere, a kept block is large enough, or the system cannot.
+        """
+        cdef bint grown = False
+        if large_for(size) >= 0:
+            return False
+        self.view = None  # refers to the block
+        if Py_REFCNT(<PyObject *>self.block) == 1:
+            if self.start:
+                memmove(self.block.memory, self.block.memory + self.start, filled)
+                self.start = 0
+                self.end = filled
+            grown = self.block.grow(size)
+        self.view = PyMemoryView_FromObject(self.block)
+        return grown
+
     cdef int settle(self) except -1:
-        """After a read: a small rest goes into the stash, so that a connection that waits holds no block."""
+        """After a read: put a small rest into the stash, so that a connection that waits holds no
+        block.
+
+        A block with pieces of a streamed frame stays while it has room for more of them: each piece
+        holds all of it.
+        """
         cdef Py_ssize_t filled = self.end - self.start
         if filled <= STASH and self.block is not None:
+            if self.coming and self.start:
+                if self.block.size - self.end >= min(ENOUGH, self.block.size >> 2):
+                    return 0
             if filled:
                 memcpy(self.stash, self.block.memory + self.start, filled)
             self.stashed = filled
@@ -267,9 +295,16 @@ cdef class FrameSplitter:
         """Room behind what is unfinished: for what it lacks, or as much of that as has been earned."""
         cdef int64_t wanted = self.lacking()
         cdef int64_t filled = self.buffered
-        cdef int64_t room
-        if filled + wanted > TRUST and large_for(filled + wanted) < 0:  # what is at hand is not bought
-            wanted = min(wanted, max(TRUST - filled, filled))
+        cdef int64_t room, ahead
+        if filled + wanted > ALWAYS_TRUSTED:
+            ahead = trusted()
+            # a kept block costs nothing, unless memory is short
+            if filled + wanted > ahead and (ahead < TRUST or large_for(filled + wanted) < 0):
+                wanted = min(wanted, max(ahead - filled, filled))
+                if ahead < TRUST:  # memory is short: a frame grows by steps instead of doubling
+                    wanted = min(wanted, max(ahead, min(filled // 8, <int64_t>TRUST)))
+                if ahead == ALWAYS_TRUSTED and filled > ALWAYS_TRUSTED:
+                    wanted = min(wanted, SHORT_STEP)
         if self.block is None:
             self.make_room(wanted)
             return 0
@@ -282,18 +317,34 @@ cdef class FrameSplitter:
         """The whole frames of the block; those of a small read are cut from a copy."""
         cdef Block copy
         cdef Py_ssize_t size = self.end
-        if self.start > 0 or size > SMALL or size < 4 or self.stated(self.block.memory) > size - 4:
+        if self.start > 0 or not self.is_copied(size):
             self.start = self.carve(self.view, self.block.memory, self.start, size, frames)
         else:
             copy = Block(size, True)
             memcpy(copy.memory, self.block.memory, size)
             self.start = self.carve(PyMemoryView_FromObject(copy), copy.memory, 0, size, frames)
+            if self.start == size:
+                self.start = self.end = 0  # nothing refers to the block: read there again
         return 0
+
+    cdef bint is_copied(self, Py_ssize_t size):
+        """Whether the first ``size`` bytes of the block are few, and something of them goes out."""
+        if size > SMALL or size > self.block.size >> 3:
+            return False
+        if self.coming:
+            return size > 0
+        return size >= 4 and self.stated(self.block.memory) <= size - 4
+
+    def clear(self):
+        """Release the memory of the unfinished frame. Nothing may be read after that."""
+        self.block = self.view = None
+        self.start = self.end = self.stashed = 0
+        self.begun = self.coming = 0
 
     def get_buffer(self, Py_ssize_t size_hint=-1):
         """Where the next bytes go: a writable memoryview, never empty."""
         if self.failed is not None:
-            return PyMemoryView_FromObject(Block(BLOCK))  # whoever reads on reads into the void
+            return PyMemoryView_FromObject(Block(1))  # of no use
         self.reserve()
         return self.view[self.end:]
 
@@ -320,6 +371,9 @@ cdef class FrameSplitter:
         take_buffer(data, &source)
         bytes_ = <const uint8_t *>source.buf
         try:
+            if self.coming and self.block is not None:
+                self.block = self.view = None  # all of it was handed out
+                self.start = self.end = 0
             while at < source.len:
                 if self.stashed == 0 and self.block is None:
                     view = PyMemoryView_FromObject(data)

@@ -34,6 +34,8 @@ WORDS = (
     "bytes behind the end of the message",
     "no memory",
     "a version that is not known here",
+    "more topics or partitions than are allowed",
+    "more tagged fields than are allowed",
 )
 
 ZERO_UUID = bytes(16)

@@ -3,13 +3,20 @@
 cimport cython
 from libc.stdint cimport int32_t
 
+from batchval.protocol.cursor cimport Cursor
 from batchval.protocol.splice cimport Splicer
+from batchval.protocol.tables cimport Tables
 from batchval.protocol.tags cimport TaggedField
 from batchval.protocol.views cimport FrameView
 
 
 cdef enum:
     CLAIMS_FIELD = 25206  # of PartitionProduceData, from version 9 on
+    # Tagged fields of a request, of all its structs together. A client of Kafka writes none.
+    MOST_TAGGED_FIELDS = 65536
+
+
+cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t most) noexcept nogil
 
 
 @cython.final

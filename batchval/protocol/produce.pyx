@@ -13,11 +13,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, position, put_int32, put_uvarint, read_int16, read_int32, read_uvarint, skip, skip_tags,
-    take, fail, LENGTH_NEGATIVE, NOT_THIS_VERSION,
+    take, fail, LENGTH_NEGATIVE, NOT_THIS_VERSION, TOO_MANY_ROWS,
 )
 from batchval.protocol.primitives cimport explained
 from batchval.protocol.splice cimport Splicer, splicer
-from batchval.protocol.tables cimport row_of
+from batchval.protocol.tables cimport Tables, row_of
 from batchval.protocol.tags cimport TaggedField, find_tag
 from batchval.protocol.walks cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_INDEX,
@@ -45,15 +45,27 @@ cdef bytes claims_field(object content):
     return PyBytes_FromStringAndSize(<char *>head, end - head) + bytes(content)
 
 
+cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t most) noexcept nogil:
+    """Walk a request from its header's tagged fields on. More than ``most`` topics or partitions
+    (0: any number) are wrong before a table grows for them.
+    """
+    t.tables[1].most = most
+    t.tables[2].most = most
+    c.tags_left = MOST_TAGGED_FIELDS
+    skip_tags(c)
+    walk_produce_request(c, version, t)
+
+
 @cython.final
 @cython.no_gc
 cdef class ProduceRequestView(FrameView):
     """A Produce request's frame, without its length. Partitions are counted through all topics, in request order.
 
-    Raises ProtocolError where the bytes are no Produce request, whatever they are.
+    ``max_partitions`` bounds its partitions, and its topics; 0 does not. Raises ProtocolError where
+    the bytes are not a Produce request within these bounds, whatever they are.
     """
 
-    def __init__(self, frame):
+    def __init__(self, frame, *, Py_ssize_t max_partitions=0):
         cdef Cursor *c = &self.c
         cdef int key, size
         self.hold(frame)
@@ -71,8 +83,10 @@ cdef class ProduceRequestView(FrameView):
         skip(c, max(size, 0))
         c.flexible = self.api_version >= FLEXIBLE_FROM
         with nogil:
-            skip_tags(c)
-            walk_produce_request(c, self.api_version, &self.t)
+            walk_bounded_request(c, self.api_version, &self.t, max_partitions)
+        if c.wrong == TOO_MANY_ROWS:
+            raise ProtocolError(
+                f"more than {max_partitions} partitions or topics in one request", position(c))
         if c.wrong == NOT_THIS_VERSION:
             raise ProtocolError(f"Produce version {self.api_version} is not known here", 2)
         self.finish_walk()
@@ -80,6 +94,11 @@ cdef class ProduceRequestView(FrameView):
 
     def __len__(self):
         return self.count
+
+    @property
+    def size(self):
+        """Bytes of the frame, without its length."""
+        return self.view.len
 
     cdef const int32_t *partition_row(self, Py_ssize_t i) except NULL:
         if i < 0 or i >= self.count:

@@ -19,6 +19,9 @@ class ProduceResponseView(FrameView):
     def base_offset(self, i: int) -> int: ...
     def base_offset_at(self, i: int) -> int: ...
 
+@final
+class Merging: ...
+
 def refuse(
     request: ProduceRequestView,
     refusals: Iterable[tuple[int, Sequence[tuple[int, str | None]], str | None]],

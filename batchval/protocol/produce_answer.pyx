@@ -8,7 +8,8 @@ records that were the reason, and a sentence. An answer never says of a partitio
 """
 
 cimport cython
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc, qsort
 
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int16, put_int32, put_int64, read_int32, read_int64, skip_tags,
@@ -35,6 +36,13 @@ cdef enum:
     FLEXIBLE_FROM = 9
     RECORD_ERRORS_FROM = 8
     LOG_START_OFFSET_FROM = 5
+    BREATH = 512  # partitions between which other threads may have the GIL
+
+
+cdef inline void breathe(Py_ssize_t i):
+    if i % BREATH == BREATH - 1:
+        with nogil:
+            pass
 
 
 @cython.final
@@ -126,23 +134,102 @@ cdef int put_refusal(Splicer s, int version, int32_t partition, object refusal) 
     return 0
 
 
-cdef dict topics_of(ProduceResponseView answer):
-    """Topic's head (name or id, as it is written) -> [row, {partition: row}], in the answer's order."""
-    cdef Py_ssize_t i
-    cdef const int32_t *row
-    cdef list by_row = []
-    found = {}
-    for i in range(answer.t.tables[1].count):
-        row = answer.topic_row(i)
-        head = bytes(answer.whole[row[PRODUCE_RESPONSE_TOPIC_START]:row[PRODUCE_RESPONSE_TOPIC_PARTITION_RESPONSES_AT]])
-        entry = found.get(head)
-        if entry is None:
-            entry = found[head] = (i, {})
-        by_row.append(entry)
-    for i in range(answer.t.tables[2].count):
-        row = row_of(&answer.t.tables[2], i, PRODUCE_RESPONSE_PARTITION_COLUMNS)
-        by_row[row[PRODUCE_RESPONSE_PARTITION_PARENT]][1][row[PRODUCE_RESPONSE_PARTITION_INDEX]] = i
-    return found
+# ---- topics --------------------------------------------------------------------------------------
+
+cdef struct Answered:  # a partition of the broker's answer
+    int32_t topic  # the first of the answer's topics with the same name or id
+    int32_t index
+    int32_t row
+    int32_t used
+
+
+cdef int by_topic_and_index(const void *one, const void *other) noexcept nogil:
+    cdef const Answered *a = <const Answered *>one
+    cdef const Answered *b = <const Answered *>other
+    if a.topic != b.topic:
+        return -1 if a.topic < b.topic else 1
+    if a.index != b.index:
+        return -1 if a.index < b.index else 1
+    return -1 if a.row < b.row else 1
+
+
+@cython.final
+cdef class Merging:
+    """How the partitions of a request meet those of the broker's answer, which may stand in any
+    order: arrays of the size of both.
+
+    ``row_for``     for each of the request's partitions its row in the answer, or -1
+    ``topic_for``   for each of the request's topics its topic in the answer, or -1
+    ``parts``       for each of the request's topics how many of its partitions are written
+    """
+
+    cdef Answered *answered  # by topic and index
+    cdef Answered **by_row
+    cdef int32_t *row_for
+    cdef int32_t *topic_for
+    cdef int32_t *parts
+    cdef Py_ssize_t count
+
+    def __dealloc__(self):
+        free(self.answered)
+        free(self.by_row)
+        free(self.row_for)
+        free(self.topic_for)
+        free(self.parts)
+
+    cdef int prepare(self, Py_ssize_t partitions, Py_ssize_t topics, Py_ssize_t answered) except -1:
+        self.count = answered
+        self.answered = <Answered *>malloc((answered + 1) * sizeof(Answered))
+        self.by_row = <Answered **>malloc((answered + 1) * sizeof(Answered *))
+        self.row_for = <int32_t *>malloc((partitions + 1) * sizeof(int32_t))
+        self.topic_for = <int32_t *>malloc((topics + 1) * sizeof(int32_t))
+        self.parts = <int32_t *>malloc((topics + 1) * sizeof(int32_t))
+        if (self.answered is NULL or self.by_row is NULL or self.row_for is NULL
+                or self.topic_for is NULL or self.parts is NULL):
+            raise MemoryError()
+        return 0
+
+    cdef dict read_answer(self, ProduceResponseView answer):
+        """Topic's head (name or id, as written) -> its number, of a repeated one the first."""
+        cdef Py_ssize_t i
+        cdef const int32_t *row
+        cdef list first = []
+        cdef dict found = {}
+        for i in range(answer.t.tables[1].count):
+            row = answer.topic_row(i)
+            first.append(found.setdefault(
+                answer.cut(row[PRODUCE_RESPONSE_TOPIC_START],
+                           row[PRODUCE_RESPONSE_TOPIC_PARTITION_RESPONSES_AT]), i))
+        for i in range(self.count):
+            row = row_of(&answer.t.tables[2], i, PRODUCE_RESPONSE_PARTITION_COLUMNS)
+            self.answered[i].topic = first[row[PRODUCE_RESPONSE_PARTITION_PARENT]]
+            self.answered[i].index = row[PRODUCE_RESPONSE_PARTITION_INDEX]
+            self.answered[i].row = <int32_t>i
+            self.answered[i].used = False
+        with nogil:
+            qsort(self.answered, self.count, sizeof(Answered), by_topic_and_index)
+            for i in range(self.count):
+                self.by_row[self.answered[i].row] = &self.answered[i]
+        return found
+
+    cdef int32_t find(self, int32_t topic, int32_t index) noexcept nogil:
+        """The row of one partition in the answer, once. -1: there is none, or none any more."""
+        cdef Py_ssize_t low = 0, high = self.count, middle
+        cdef Answered *at
+        while low < high:
+            middle = (low + high) // 2
+            at = &self.answered[middle]
+            if at.topic < topic or (at.topic == topic and at.index < index):
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.count:
+            return -1
+        at = &self.answered[low]
+        if at.topic != topic or at.index != index or at.used:
+            return -1
+        at.used = True
+        return at.row
 
 
 cdef int put_partition(Splicer s, ProduceResponseView answer, Py_ssize_t i) except -1:
@@ -151,47 +238,91 @@ cdef int put_partition(Splicer s, ProduceResponseView answer, Py_ssize_t i) exce
     return 0
 
 
-cdef int put_topics(Splicer s, ProduceRequestView request, list refusals, ProduceResponseView answer) except -1:
-    """The topics in the order of the request; what the answer has beside them comes last."""
-    cdef Py_ssize_t i = 0, topic
+cdef int put_topic_end(Splicer s, ProduceResponseView answer, Py_ssize_t number,
+        int version) except -1:
+    """The tagged fields of a topic: the broker's own, where it is in the answer."""
     cdef const int32_t *row
+    if number >= 0:
+        row = answer.topic_row(number)
+        s.keep(row[PRODUCE_RESPONSE_TOPIC_TAGS], row[PRODUCE_RESPONSE_TOPIC_END])
+    elif version >= FLEXIBLE_FROM:
+        s.grow(1)[0] = 0
+    return 0
+
+
+cdef int put_topics(Splicer s, ProduceRequestView request, list refusals,
+        ProduceResponseView answer) except -1:
+    """The topics in the order of the request; what else is in the answer comes last."""
+    cdef Merging m = Merging()
+    cdef Py_ssize_t i = 0, topic, topics = request.t.tables[1].count
+    cdef Py_ssize_t answered = 0 if answer is None else answer.t.tables[2].count
+    cdef const int32_t *row
+    cdef int32_t found
     cdef int version = request.api_version
-    answered = {} if answer is None else topics_of(answer)
-    planned = []  # (head, [partition and its refusal, or its row in the answer], row of the answer's topic or -1)
-    for topic in range(request.t.tables[1].count):
+    cdef int64_t written = 0
+    cdef dict numbers = {}
+    m.prepare(request.count, topics, answered)
+    if answer is not None:
+        numbers = m.read_answer(answer)
+    for i in range(topics):
+        m.parts[i] = 0
+        m.topic_for[i] = -1
+        if numbers:
+            row = request.topic_row(i)
+            m.topic_for[i] = numbers.get(
+                request.cut(row[PRODUCE_REQUEST_TOPIC_START],
+                            row[PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT]), -1)
+    for i in range(request.count):
+        row = row_of(&request.t.tables[2], i, PRODUCE_REQUEST_PARTITION_COLUMNS)
+        topic = row[PRODUCE_REQUEST_PARTITION_PARENT]
+        found = -1
+        if refusals[i] is None and m.topic_for[topic] >= 0:
+            found = m.find(m.topic_for[topic], row[PRODUCE_REQUEST_PARTITION_INDEX])
+        m.row_for[i] = found
+        if refusals[i] is not None or found >= 0:
+            m.parts[topic] += 1
+            written += m.parts[topic] == 1
+    others = others_of(m, answer)
+    s.put_length(written + len(others), 4)
+    i = 0
+    for topic in range(topics):
+        breathe(topic)
         row = request.topic_row(topic)
-        head = bytes(request.whole[row[PRODUCE_REQUEST_TOPIC_START]:row[PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT]])
-        number, rows = answered.get(head, (-1, {}))
-        parts = []
+        if m.parts[topic]:
+            s.copy(request.base() + row[PRODUCE_REQUEST_TOPIC_START],
+                   row[PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT] - row[PRODUCE_REQUEST_TOPIC_START])
+            s.put_length(m.parts[topic], 4)
         while i < request.count:
+            breathe(i)
             row = row_of(&request.t.tables[2], i, PRODUCE_REQUEST_PARTITION_COLUMNS)
             if row[PRODUCE_REQUEST_PARTITION_PARENT] != topic:
                 break
             if refusals[i] is not None:
-                parts.append((row[PRODUCE_REQUEST_PARTITION_INDEX], refusals[i]))
-            elif (there := rows.pop(row[PRODUCE_REQUEST_PARTITION_INDEX], None)) is not None:
-                parts.append(there)
+                put_refusal(s, version, row[PRODUCE_REQUEST_PARTITION_INDEX], refusals[i])
+            elif m.row_for[i] >= 0:
+                put_partition(s, answer, m.row_for[i])
             i += 1
-        if parts:
-            planned.append((head, parts, number))
-    for head, (number, rows) in answered.items():
-        if rows:
-            planned.append((head, list(rows.values()), number))
-    s.put_length(len(planned), 4)
-    for head, parts, number in planned:
-        s.put(head)
-        s.put_length(len(parts), 4)
-        for part in parts:
-            if isinstance(part, tuple):
-                put_refusal(s, version, part[0], part[1])
-            else:
-                put_partition(s, answer, part)
-        if number >= 0:
-            row = answer.topic_row(number)
-            s.keep(row[PRODUCE_RESPONSE_TOPIC_TAGS], row[PRODUCE_RESPONSE_TOPIC_END])
-        elif version >= FLEXIBLE_FROM:
-            s.grow(1)[0] = 0
+        if m.parts[topic]:
+            put_topic_end(s, answer, m.topic_for[topic], version)
+    for topic, rows in others.items():
+        row = answer.topic_row(topic)
+        s.keep(row[PRODUCE_RESPONSE_TOPIC_START],
+               row[PRODUCE_RESPONSE_TOPIC_PARTITION_RESPONSES_AT])
+        s.put_length(len(rows), 4)
+        for i in rows:
+            put_partition(s, answer, i)
+        put_topic_end(s, answer, topic, version)
     return 0
+
+
+cdef dict others_of(Merging m, ProduceResponseView answer):
+    """The answer's partitions that the request does not have: topic -> rows, in its order."""
+    cdef Py_ssize_t i
+    cdef dict found = {}
+    for i in range(m.count):
+        if not m.by_row[i].used:
+            found.setdefault(m.by_row[i].topic, []).append(i)
+    return found
 
 
 cdef list checked(ProduceRequestView request, object refusals):

@@ -22,6 +22,7 @@ cdef class Splicer:
     cdef int settle(self) except -1
     cdef int put_length(self, Py_ssize_t size, int fixed) except -1
     cdef int put(self, bytes data) except -1
+    cdef int copy(self, const uint8_t *source, Py_ssize_t size) except -1
     cdef uint8_t *grow(self, Py_ssize_t size) except NULL
     cdef list finish(self)
 

@@ -47,6 +47,11 @@ cdef class Splicer:
         self.settle()
         return self.w.put(data, len(data))
 
+    cdef int copy(self, const uint8_t *source, Py_ssize_t size) except -1:
+        """Bytes of another frame."""
+        self.settle()
+        return self.w.put(source, size)
+
     cdef uint8_t *grow(self, Py_ssize_t size) except NULL:
         self.settle()
         return self.w.grow(size)

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from batchval.protocol.cursor cimport Cursor, NO_MEMORY, fail
+from batchval.protocol.cursor cimport Cursor, NO_MEMORY, TOO_MANY_ROWS, fail
 
 cdef enum:
     TABLES = 4
@@ -13,6 +13,7 @@ cdef struct Table:
     int32_t *rows
     Py_ssize_t count
     Py_ssize_t room
+    Py_ssize_t most  # rows that the walk may make; 0: as many as the message has
 
 cdef struct Tables:
     Table tables[TABLES]
@@ -36,6 +37,9 @@ cdef inline int32_t *new_row(Table *table, int columns, Cursor *c) noexcept nogi
     """A row of -1. Rows are bought as they come: no count in the message asks for any."""
     cdef int32_t *rows
     cdef Py_ssize_t room
+    if table.most and table.count >= table.most:
+        fail(c, TOO_MANY_ROWS)
+        return NULL
     if table.count == table.room:
         room = 2 * table.room if table.room else 8
         rows = <int32_t *>realloc(table.rows, room * columns * sizeof(int32_t))

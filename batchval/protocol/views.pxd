@@ -20,5 +20,6 @@ cdef class FrameView:
 
     cdef int hold(self, object frame) except -1
     cdef const uint8_t *base(self)
+    cdef bytes cut(self, Py_ssize_t start, Py_ssize_t end)
     cdef object text(self, Py_ssize_t start, Py_ssize_t size)
     cdef int finish_walk(self) except -1

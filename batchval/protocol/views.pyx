@@ -2,6 +2,7 @@
 
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t
@@ -40,6 +41,10 @@ cdef class FrameView:
 
     cdef const uint8_t *base(self):
         return <const uint8_t *>self.view.buf
+
+    cdef bytes cut(self, Py_ssize_t start, Py_ssize_t end):
+        """A copy of some bytes."""
+        return PyBytes_FromStringAndSize(<const char *>self.base() + start, end - start)
 
     cdef object text(self, Py_ssize_t start, Py_ssize_t size):
         return PyUnicode_DecodeUTF8(<char *>self.base() + start, size, "replace")

@@ -1,11 +1,15 @@
-"""The gate: a proxy that speaks Kafka's wire, with the engine in it. docs/proxy-configuration.md says what it takes.
+"""The gate: a proxy that speaks Kafka's wire protocol, with the engine in it.
 
-``config`` the settings, ``tls`` certificates and who a client is, ``policies`` what each topic allows, ``metrics`` and
-``health`` what can be asked of it, ``refusals`` what it writes about batches that it turned away.
+See docs/proxy.md and docs/proxy-configuration.md.
 
-The data path: ``server`` has the listeners, one a broker, and all connections; ``downstream`` is a client's connection
-and its answers in order, ``upstream`` the one to the broker behind it; ``gate`` judges a produce request, ``cluster``
-keeps brokers' own addresses from clients; ``options`` is what they are told.
+    client_connection ─ frames ─▶ session ─ frames ─▶ broker_connection
+                                  │  handlers: requests and answers of each API
+                                  │  fast_path: the ordinary frames, in native code
+                                  │  gate: a Produce request meets the engine; judging: in threads
+    server: one listener and its sessions;  budget: what all of them may hold
+
+``config``, ``loading``, ``values``, ``secret``: the settings.  ``assemble``: from settings to a
+running gate.
 """
 
 from batchval.optional import require

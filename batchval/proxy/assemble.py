@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,18 +15,24 @@ from functools import partial
 from typing import Any, Final
 
 from batchval.policy import TopicPolicy
+from batchval.proxy.audit_log import RefusalLog
 from batchval.proxy.config import Listener, Settings
-from batchval.proxy.health import HealthServer
+from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
 from batchval.proxy.loading import ConfigError
+from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.metrics import GateMetrics
-from batchval.proxy.options import Counters, Limits, ProxyOptions, Refusal, TopicPolicies
+from batchval.proxy.observed import ObservedCounts
+from batchval.proxy.observed_file import ObservedFile
+from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
+from batchval.proxy.options import Counters, Limits, ObserveGlobs, ProxyOptions, Refusal, TopicPolicies
 from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_brokers, read_topic_configs
-from batchval.proxy.refusals import RefusalLog
-from batchval.proxy.server import Proxy
-from batchval.proxy.tls import ListenerContext, UpstreamContext, subject_of
+from batchval.proxy.server import Proxy, Shared
+from batchval.proxy.state_file import StateFile
+from batchval.proxy.tls import ListenerContext, UpstreamContext, identity_of, subject_of
 from batchval.proxy.values import Address
 
-__all__ = ["RunningGate", "check_files"]
+__all__ = ["RunningGate"]
 
 #: Between looks at how long requests have waited, and whether the cluster can be reached.
 LOOK_S: Final = 1.0
@@ -37,13 +44,28 @@ class RunningGate:
     """All of it. ``start`` and ``stop`` on a running loop. ConfigError where certificates or secrets cannot be read.
 
     ``addresses``       where each listener is, by its name;  ``metrics_at`` where /metrics is, None where it is off
+    ``max_connections`` of clients: fewer than in the settings where open files do not suffice
     """
 
     def __init__(self, settings: Settings, *, version: str = "") -> None:
         self.settings = settings
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
-        self.metrics = GateMetrics(self.counters, mode=settings.mode, version=version, topics=settings.metrics.topics)
+        self._named_topics = {rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")}
+        self.metrics = GateMetrics(
+            self.counters,
+            mode=settings.mode,
+            version=version,
+            topics=settings.metrics.topics,
+            is_known=self._is_known_topic,
+        )
+        self.observed = ObservedCounts(
+            settings.mode,
+            is_known=self._is_known_topic,
+            judged=lambda: self.counters.produce_partitions_total,
+        )
+        folder = settings.state_folder
+        self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
         self.upstream_tls = None if settings.upstream.tls is None else UpstreamContext(settings.upstream.tls)
         self.listener_tls = {one.name: ListenerContext(one.tls) for one in settings.listeners if one.tls is not None}
         self.cluster_topics: ClusterTopics | None = None
@@ -54,16 +76,19 @@ class RunningGate:
                     admin.password.reveal()
             self.cluster_topics = ClusterTopics(self._read_topics, admin.refresh_ms / 1000)
         topics = self._topics()
-        self.proxies = {one.name: Proxy(self._options(one, topics), self.counters) for one in settings.listeners}
+        self.discovery = self._discovery()
+        options = {one.name: self._options(one, topics) for one in settings.listeners}
+        self.shared = Shared.made(next(iter(options.values())), self.counters, self.discovery)
+        self.proxies = {name: Proxy(each, shared=self.shared) for name, each in options.items()}
         for proxy in self.proxies.values():
             if proxy.gate.ledger is not None:
                 # a lie that came by one door is known at the others
                 proxy.gate.ledger = next(p.gate.ledger for p in self.proxies.values() if p.gate.ledger is not None)
                 self.metrics.add_ledger(proxy.gate.ledger)
-        self.health = HealthServer(self.metrics.text, self.unready)
+        self.health = HealthServer(self._metrics_page, self.unready)
         self.metrics_at: Address | None = None
+        self.max_connections = settings.limits.max_connections
         self._ages = _Ages()
-        self._reachable = False
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._watch()
@@ -75,10 +100,13 @@ class RunningGate:
         tls = self.listener_tls.get(listener.name)
         return ProxyOptions(
             listen=(listener.address.host or "0.0.0.0", listener.address.port),
-            upstream=((settings.upstream.bootstrap.host, settings.upstream.bootstrap.port),),
+            upstream=self.discovery.options.bootstrap,
             advertised_host=listener.advertised_host,
             first_broker_port=listener.first_broker_port,
+            broker_ports=listener.broker_ports,
+            state_directory=settings.state_folder,
             mode=settings.mode,
+            observe=tuple(ObserveGlobs(rule.topics, rule.principals) for rule in settings.observe),
             topics=topics,
             validator={
                 "mode": settings.validation.rules,
@@ -89,10 +117,10 @@ class RunningGate:
             claims_in=settings.claims_in_of(listener),
             claims_out=settings.claims_out,
             listener_name=listener.name,
-            listen_tls=None if tls is None else tls.context,
+            listen_tls=None if tls is None else partial(getattr, tls, "context"),
             upstream_tls=None if self.upstream_tls is None else self._upstream_context,
-            find_brokers=None if settings.upstream.admin is None else self._find_brokers,
-            sender=_subject,
+            sender=identity_of,
+            principal=_principal,
             limits=Limits(
                 max_frame_bytes=limits.max_frame_bytes,
                 max_connections=limits.max_connections,
@@ -105,6 +133,10 @@ class RunningGate:
                 connect_s=settings.upstream.connect_timeout_ms / 1000,
                 linger_s=max(limits.drain_timeout_ms / 1000, 0.1),
                 peer_timeout_s=limits.peer_timeout_ms / 1000,
+                max_partitions=limits.max_partitions_per_request,
+                max_address_connections=limits.max_connections_per_address,
+                max_unauthenticated_frame_bytes=limits.max_unauthenticated_frame_bytes,
+                frame_s=limits.frame_timeout_ms / 1000,
             ),
             threads=limits.threads,
             on_refusal=self._refused,
@@ -121,19 +153,41 @@ class RunningGate:
         topics.known = TopicLookup(rules, self.cluster_topics, kafka_version=kafka_version)
         return topics
 
+    def _discovery(self) -> Discovery:
+        settings, admin = self.settings, self.settings.upstream.admin
+        directory = settings.state_folder
+        return Discovery(
+            DiscoveryOptions(
+                bootstrap=tuple((one.host, one.port) for one in settings.upstream.bootstrap),
+                tls=None if self.upstream_tls is None else self._upstream_context,
+                find_brokers=None if admin is None else self._find_brokers,
+                authenticates=admin is not None and admin.mechanism != "NONE",
+                connect_s=settings.upstream.connect_timeout_ms / 1000,
+                state=None if directory is None else StateFile(directory),
+            )
+        )
+
     def _upstream_context(self) -> Any:
         assert self.upstream_tls is not None
         return self.upstream_tls.context
 
-    async def _find_brokers(self) -> list[tuple[int, str, int]]:
-        return await read_brokers(self.settings.upstream, self.upstream_tls)
+    async def _find_brokers(self, address: BrokerAddress, client_id: str) -> ClusterView:
+        return await read_brokers(self.settings.upstream, self.upstream_tls, address, client_id)
 
     async def _read_topics(self, topics: Iterable[str] | None) -> Mapping[str, TopicPolicy]:
-        return await read_topic_configs(self.settings.upstream, self.upstream_tls, topics)
+        addresses = self.discovery.addresses()
+        return await read_topic_configs(self.settings.upstream, self.upstream_tls, topics, addresses)
 
     def _refused(self, refusal: Refusal) -> None:
         self.metrics.topics(refusal)
+        self.observed(refusal)
         self.refusals(refusal)
+
+    def _is_known_topic(self, topic: str) -> bool:
+        """Return whether the settings or the cluster have this topic."""
+        if topic in self._named_topics or self.shared.topics.is_known(topic):
+            return True
+        return self.cluster_topics is not None and topic in self.cluster_topics
 
     def _watch(self) -> None:
         metrics = self.metrics
@@ -141,10 +195,18 @@ class RunningGate:
         metrics.watch("oldest_request_age_seconds", "How long the oldest has waited.", lambda: self._ages.oldest_s)
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None))
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
+        if (file := self.observed_file) is not None:
+            metrics.count(
+                "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
+            )
         if (topics := self.cluster_topics) is not None:
             metrics.watch("topic_configs", "Topics whose configuration is known.", lambda: len(topics))
             metrics.watch("topic_configs_age_seconds", "Since all were read; -1: never.", lambda: topics.age_s)
             metrics.count("topic_config_failures", "Attempts that failed.", lambda: topics.failures_total)
+
+    def _metrics_page(self) -> Callable[[], bytes]:
+        self.shared.budget.measure()
+        return self.metrics.page()
 
     def _in_flight(self) -> int:
         return sum(len(one.answers) for proxy in self.proxies.values() for one in proxy.connections)
@@ -153,33 +215,76 @@ class RunningGate:
 
     async def start(self) -> None:
         """Listens everywhere. Raises OSError where a port cannot be had; what was opened is closed again."""
+        if self.observed_file is not None:
+            self.observed_file.load()
+        self._bound_connections()
+        if self.cluster_topics is None and not self.settings.topics.policies:
+            log.info(
+                "topic limits: none known: every topic is unbounded here. "
+                "Set topics.policies, or upstream.admin to read them from the cluster"
+            )
         started = []
         try:
             for listener in self.settings.listeners:
                 with _listening(listener.address):
                     await self.proxies[listener.name].start()
                 started.append(self.proxies[listener.name])
+            await self.discovery.start()
             if (address := self.settings.metrics.address) is not None:
                 with _listening(address):
                     self.metrics_at = Address(*await self.health.start(*address))
         except BaseException:
+            await self.discovery.stop()
             for proxy in started:
                 await proxy.stop(0)
             raise
+        if self.observed_file is not None:
+            self.observed_file.start()
         self._tasks = [asyncio.create_task(self._look())]
         if self.cluster_topics is not None:
             self._tasks.append(asyncio.create_task(self.cluster_topics.run()))
+
+    def _bound_connections(self) -> None:
+        """Raise the limit of open files, and allow as many clients as it suffices for. Raises
+        OSError.
+        """
+        settings = self.settings
+        limit, wanted = raise_limit(), settings.limits.max_connections
+        listening = sum(1 + listener.broker_ports for listener in settings.listeners)
+        health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
+        reserve = reserve_for(listening, settings.limits.threads, health)
+        allowed = connections_allowed(limit, wanted, reserve)
+        advice = "raise it (ulimit -n, LimitNOFILE=)"
+        if allowed < 1:
+            text = f"at most {limit} open files are allowed, and the gate keeps {reserve} for itself"
+            raise OSError(errno.EMFILE, f"{text}: {advice}, or lower listeners[].broker_ports")
+        self.max_connections = allowed
+        if allowed == wanted:
+            return
+        # nobody has asked for the default
+        level = logging.WARNING if "max_connections" in settings.limits.model_fields_set else logging.INFO
+        log.log(
+            level,
+            "limits.max_connections is %d here, not %d: at most %d open files are allowed, "
+            "the gate keeps %d for itself, and each client takes 2: %s, "
+            "or lower limits.max_connections",
+            *(allowed, wanted, limit, reserve, advice),
+        )
+        self.shared.budget.bound_connections(allowed)
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Takes nothing new, delivers what is under way for at most ``drain_s`` (default: the settings'), and ends."""
         self._draining = True  # /readyz says so first, for as long as it lasts
         drain_s = self.settings.limits.drain_timeout_ms / 1000 if drain_s is None else drain_s
         await asyncio.gather(*(proxy.stop(drain_s) for proxy in self.proxies.values()))
+        await self.discovery.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.health.stop()
         self.refusals.flush()
+        if self.observed_file is not None:
+            await self.observed_file.stop()
 
     def reload(self) -> bool:
         """Reads certificates and keys again; whether all could be read. The others stay as they were."""
@@ -203,9 +308,7 @@ class RunningGate:
         """Why clients cannot be served; None if they can."""
         if self._draining:
             return "draining"
-        if not self._reachable and not any(proxy.ready for proxy in self.proxies.values()):
-            return f"{self.settings.upstream.bootstrap} cannot be reached"
-        return None
+        return self.discovery.unready()
 
     @property
     def addresses(self) -> dict[str, Address]:
@@ -216,21 +319,7 @@ class RunningGate:
         while True:
             self._ages.look(one for proxy in self.proxies.values() for one in proxy.connections)
             self.refusals.flush()
-            if not any(proxy.ready for proxy in self.proxies.values()):
-                await self._knock()
             await asyncio.sleep(LOOK_S)
-
-    async def _knock(self) -> None:
-        """A cluster that asks for credentials tells nobody its brokers, and is there all the same."""
-        tls = None if self.upstream_tls is None else self.upstream_tls.context
-        try:
-            async with asyncio.timeout(self.settings.upstream.connect_timeout_ms / 1000):
-                _, writer = await asyncio.open_connection(*self.settings.upstream.bootstrap, ssl=tls)
-        except OSError:
-            self._reachable = False
-        else:
-            self._reachable = True
-            writer.close()
 
 
 class _Ages:
@@ -253,8 +342,10 @@ class _Ages:
         self.oldest_s = max((now - since for _, since in seen.values()), default=0.0)
 
 
-def _subject(certificate: object) -> str | None:
-    return subject_of(certificate if isinstance(certificate, dict) else None)
+def _principal(certificate: Mapping[str, Any] | None) -> str | None:
+    """Return Kafka's principal of a verified certificate."""
+    subject = subject_of(certificate)
+    return None if subject is None else f"User:{subject}"
 
 
 @contextlib.contextmanager
@@ -272,26 +363,3 @@ def _named(key: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ConfigError([f"{key}: {error}"]) from None
-
-
-def check_files(settings: Settings) -> None:
-    """Whether all certificates, keys and secrets can be read. ConfigError with all that cannot."""
-    problems: list[str] = []
-    checks: list[tuple[str, Callable[[], object]]] = [
-        (f"listeners[{i}].tls", partial(ListenerContext, one.tls))
-        for i, one in enumerate(settings.listeners)
-        if one.tls is not None
-    ]
-    if settings.upstream.tls is not None:
-        checks.append(("upstream.tls", partial(UpstreamContext, settings.upstream.tls)))
-    if settings.upstream.admin is not None and settings.upstream.admin.password is not None:
-        checks.append(("upstream.admin.password", settings.upstream.admin.password.reveal))
-    for key, check in checks:
-        try:
-            check()
-        except ConfigError as error:
-            problems += [f"{key}: {line}" for line in error.problems]
-        except ValueError as error:
-            problems.append(f"{key}: {error}")
-    if problems:
-        raise ConfigError(problems)

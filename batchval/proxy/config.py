@@ -1,15 +1,18 @@
-"""The settings of a gate: what a file of YAML may say, and what holds where it says nothing.
+"""The settings of a gate: the keys of a YAML file, their types and their defaults.
 
-Strict: a key that is not known, a number in quotes, a word that is none of those named is an error. Times are
-milliseconds, sizes bytes; docs/proxy-configuration.md has an example with every key. ``loading`` reads files.
+Strict: an unknown key, a number in quotes and an unknown word are errors. Times are milliseconds,
+sizes are bytes. docs/proxy-configuration.md has an example with every key. ``loading`` reads files,
+``checks`` compares settings with each other.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from typing import Annotated, Literal
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
@@ -17,6 +20,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.values import (
     Address,
     AddressField,
+    BrokersField,
     ClaimsField,
     PathField,
     SecretField,
@@ -31,6 +35,7 @@ __all__ = [
     "ListenerTls",
     "Log",
     "Metrics",
+    "ObserveRule",
     "Settings",
     "TopicRule",
     "Topics",
@@ -48,22 +53,19 @@ class _Model(BaseModel):
 
 
 class ListenerTls(_Model):
-    """TLS for clients. TLS 1.2 at least. With ``client_ca`` clients have to show certificates (mTLS)."""
+    """TLS for clients, version 1.2 or later.
+
+    ``client_ca``   authorities of client certificates; with it clients have to show one (mTLS)
+    ``client_crl``  certificates that these authorities have revoked
+    """
 
     certificate: PathField
     key: PathField
     key_password: SecretField | None = None
     client_ca: PathField | None = None
+    client_crl: PathField | None = None
     client_auth: Literal["none", "optional", "required"] | None = None
     minimum_version: Literal["1.2", "1.3"] = "1.2"
-
-    @model_validator(mode="after")
-    def _whole(self) -> ListenerTls:
-        if self.client_auth in ("optional", "required") and self.client_ca is None:
-            raise ValueError(f"client_auth {self.client_auth} needs client_ca")
-        if self.client_auth == "none" and self.client_ca is not None:
-            raise ValueError("client_ca is of no use with client_auth none")
-        return self
 
     @property
     def client_certificates(self) -> Literal["none", "optional", "required"]:
@@ -72,11 +74,12 @@ class ListenerTls(_Model):
 
 
 class Listener(_Model):
-    """Where clients connect: one port to begin with, and one for each broker behind.
+    """Where clients connect: one bootstrap port, and one port for each broker.
 
     ``address``            the port that clients are given as bootstrap server; port 0: any free one
     ``advertised_host``    the host that clients are told; by default the one that the client itself has connected to
     ``first_broker_port``  broker n is at this port + n; by default the port after that of ``address``; 0: any free ones
+    ``broker_ports``       how many ports, from ``first_broker_port`` on, belong to brokers
     ``max_connections``    of its clients, beside ``limits.max_connections`` of all
     ``trusted``            whoever connects here may make claims: all of them are one sender
     """
@@ -85,6 +88,7 @@ class Listener(_Model):
     address: AddressField
     advertised_host: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,255}$")] | None = None
     first_broker_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    broker_ports: Annotated[int, Field(ge=1, le=65535)] = 100
     max_connections: Positive | None = None
     trusted: bool = False
     tls: ListenerTls | None = None
@@ -93,6 +97,14 @@ class Listener(_Model):
     def gives_senders(self) -> bool:
         """Whether each client that comes by here is someone whose claims can be held against it."""
         return self.trusted or (self.tls is not None and self.tls.client_certificates == "required")
+
+    @property
+    def broker_range(self) -> range:
+        """The ports of brokers; empty where they get any free ones."""
+        first = self.first_broker_port
+        if first is None:
+            first = self.address.port + 1 if self.address.port else 0
+        return range(first, first + self.broker_ports) if first else range(0)
 
 
 class UpstreamTls(_Model):
@@ -104,14 +116,6 @@ class UpstreamTls(_Model):
     key_password: SecretField | None = None
     minimum_version: Literal["1.2", "1.3"] = "1.2"
 
-    @model_validator(mode="after")
-    def _whole(self) -> UpstreamTls:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key go together")
-        if self.key_password is not None and self.key is None:
-            raise ValueError("key_password without a key")
-        return self
-
 
 class Admin(_Model):
     """As whom the gate itself asks the cluster for topic configurations; clients keep their own credentials."""
@@ -121,31 +125,15 @@ class Admin(_Model):
     password: SecretField | None = None
     refresh_ms: Annotated[int, Field(ge=1_000)] = 300_000
 
-    @model_validator(mode="after")
-    def _whole(self) -> Admin:
-        given = self.username is not None, self.password is not None
-        if self.mechanism == "NONE" and any(given):
-            raise ValueError("mechanism NONE has neither username nor password")
-        if self.mechanism != "NONE" and not all(given):
-            raise ValueError(f"{self.mechanism} needs username and password")
-        return self
-
 
 class Upstream(_Model):
-    """The cluster behind. ``bootstrap`` is one broker of it."""
+    """The cluster. ``bootstrap`` lists some of its brokers; any one of them suffices."""
 
-    bootstrap: AddressField
+    bootstrap: BrokersField
     tls: UpstreamTls | None = None
     admin: Admin | None = None
     allow_plaintext: bool = False
     connect_timeout_ms: Positive = 10_000
-
-    @field_validator("bootstrap")
-    @classmethod
-    def _reachable(cls, bootstrap: Address) -> Address:
-        if not bootstrap.host or not bootstrap.port:
-            raise ValueError("must be HOST:PORT of a broker")
-        return bootstrap
 
 
 def _quoted(version: object) -> object:
@@ -166,18 +154,6 @@ class Validation(_Model):
     rules: Literal["strict", "kafka"] = "strict"
     extras: dict[str, Literal["report", "refuse"]] = {}
     max_decompressed_bytes: Annotated[int, Field(gt=0, le=_INT_MAX)] = DEFAULT_MAX_DECOMPRESSED_BYTES
-
-    @model_validator(mode="after")
-    def _whole(self) -> Validation:
-        known = [rule.id for rule in EXTRAS]
-        for extra, setting in self.extras.items():
-            if extra not in known:
-                raise ValueError(f"extras: {extra} is not one of {', '.join(known)}")
-            if extra == "S8" and setting == "report":
-                raise ValueError("extras: S8 is always refused")
-        if self.extras and self.rules == "kafka":
-            raise ValueError("extras belong to the rules strict")
-        return self
 
     @property
     def all_extras(self) -> dict[str, str]:
@@ -204,18 +180,28 @@ class TopicRule(_Model):
     cleanup_policy: str | None = None
     message_timestamp_difference_max_ms: int | None = None
 
-    @model_validator(mode="after")
-    def _fits(self) -> TopicRule:
-        self.policy()
-        return self
+    @field_validator("*")
+    @classmethod
+    def _as_kafka_takes_it(cls, value: Any, info: ValidationInfo) -> Any:
+        """Check one key alone, so that each wrong value of a rule has its own error."""
+        name = info.field_name or ""
+        key = name.replace("_", ".")
+        if name != "match" and value is not None:
+            try:
+                TopicPolicy.from_kafka_config({key: value})
+            except BatchvalError as error:
+                text = str(error)
+                for prefix in (f"{name} ", f"{key} "):
+                    text = text.removeprefix(prefix)
+                raise ValueError(text) from None
+        return value
 
     def policy(self, kafka_version: str = DEFAULT_KAFKA_VERSION) -> TopicPolicy:
-        """As the engine takes it, with the defaults of this version of Kafka. ValueError."""
-        given = self.model_dump(by_alias=True, exclude={"match"}, exclude_none=True)
-        try:
-            return TopicPolicy.from_kafka_config(given, kafka_version=kafka_version)
-        except BatchvalError as error:
-            raise ValueError(str(error)) from None
+        """Return the policy for the engine. Keys that are not set have the defaults of
+        ``kafka_version``.
+        """
+        config = self.model_dump(by_alias=True, exclude={"match"}, exclude_none=True)
+        return TopicPolicy.from_kafka_config(config, kafka_version=kafka_version)
 
     def matches(self, topic: str) -> bool:
         """Whether the glob fits the whole name; upper and lower case differ."""
@@ -232,15 +218,31 @@ class Topics(_Model):
     from_cluster: bool | None = None
 
 
+class ObserveRule(_Model):
+    """Batches that are judged in mode observe although the mode is enforce: both globs match.
+
+    ``principals`` are in Kafka's form: ``User:alice``, ``User:CN=edge,O=Example``,
+    ``User:ANONYMOUS``.
+    """
+
+    topics: Annotated[str, Field(min_length=1, max_length=249)] = "*"
+    principals: Annotated[str, Field(min_length=1, max_length=1_000)] = "*"
+
+
 class Limits(_Model):
     """What clients may take. Every limit is on.
 
     ``max_frame_bytes``       a longer request ends its connection before a byte of it is stored
+    ``max_partitions_per_request``  a Produce request with more ends its connection
     ``max_connections``       of all clients together; one more is closed at once
+    ``max_connections_per_address``  of one client address; None: half of ``max_connections``
     ``max_bytes_held``        requests and answers that wait here, of all clients: above it reading pauses
     ``write_buffer_bytes``    what may wait for one socket before the other side is read no more
     ``max_requests_waiting``  answers that one connection may have open before no more is read from it
+    ``max_unauthenticated_frame_bytes``  of a request before its sender has authenticated, where
+                              the brokers require that
     ``handshake_timeout_ms``  until the first whole request, TLS included
+    ``frame_timeout_ms``      for a request to come, and a second more for each MiB of it
     ``idle_timeout_ms``       without a request, and with nothing to be answered
     ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; one that is gone without a word is found so
     ``drain_timeout_ms``      at the end, for what is in flight
@@ -248,21 +250,19 @@ class Limits(_Model):
     """
 
     max_frame_bytes: Annotated[int, Field(ge=1_024, le=_INT_MAX)] = 104_857_600
+    max_unauthenticated_frame_bytes: Annotated[int, Field(ge=1_024, le=_INT_MAX)] = 512 << 10
+    max_partitions_per_request: Positive = 10_000
     max_connections: Positive = 10_000
+    max_connections_per_address: Positive | None = None
     max_bytes_held: Positive = 512 << 20
     write_buffer_bytes: Positive = 256 << 10
     max_requests_waiting: Positive = 1_000
     handshake_timeout_ms: Positive = 10_000
+    frame_timeout_ms: Positive = 30_000
     idle_timeout_ms: Positive = 600_000
     peer_timeout_ms: Annotated[int, Field(ge=1_000, le=_INT_MAX)] = 120_000
     drain_timeout_ms: Annotated[int, Field(ge=0)] = 30_000
     threads: Annotated[int, Field(ge=1, le=64)] = 2
-
-    @model_validator(mode="after")
-    def _whole(self) -> Limits:
-        if self.max_bytes_held < self.max_frame_bytes:
-            raise ValueError("max_bytes_held is below max_frame_bytes: such a frame could never pass")
-        return self
 
 
 class Metrics(_Model):
@@ -275,12 +275,6 @@ class Metrics(_Model):
     remote: bool = False
     topics: Annotated[int, Field(ge=0, le=10_000)] = 100
 
-    @model_validator(mode="after")
-    def _near(self) -> Metrics:
-        if self.address is not None and not self.address.is_loopback and not self.remote:
-            raise ValueError(f"{self.address} can be reached from elsewhere: say remote: true if that is meant")
-        return self
-
 
 class Log(_Model):
     """Lines on stderr. ``refusals_per_second`` bounds those about refused batches; what is left out is counted."""
@@ -291,9 +285,16 @@ class Log(_Model):
 
 
 class Settings(_Model):
-    """All of it. ``mode`` observe forwards what enforce would refuse, counts it and logs it."""
+    """All settings of a gate.
+
+    ``mode``             observe forwards what enforce would refuse, counts it and logs it
+    ``observe``          topics and principals for which mode enforce does the same
+    ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
+                         was observed; None: $STATE_DIRECTORY
+    """
 
     mode: Literal["enforce", "observe"] = "enforce"
+    observe: list[ObserveRule] = []
     listeners: Annotated[list[Listener], Field(min_length=1)]
     upstream: Upstream
     validation: Validation = Validation()
@@ -303,54 +304,17 @@ class Settings(_Model):
     limits: Limits = Limits()
     metrics: Metrics = Metrics()
     log: Log = Log()
+    state_directory: PathField | None = None
 
-    @model_validator(mode="after")
-    def _claims(self) -> Settings:
-        word = self.claims_in.word
-        if self.claims_out == "tag" and word not in ("ignore", "verify"):
-            raise ValueError(
-                f"claims_out tag goes with claims_in ignore or verify, not {word}: it would vouch for a stranger"
-            )
-        if word in ("audit", "trust") and not any(listener.gives_senders for listener in self.listeners):
-            raise ValueError(
-                f"claims_in {word} needs a sender: a listener that requires client certificates (tls.client_ca), "
-                "or is trusted: true"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _credentials(self) -> Settings:
-        upstream = self.upstream
-        if upstream.tls is None and not upstream.bootstrap.is_loopback and not upstream.allow_plaintext:
-            for listener in self.listeners:
-                if listener.tls is not None:
-                    raise ValueError(
-                        f"upstream: listener {listener.name} has TLS and the way to {upstream.bootstrap} has none: "
-                        "say upstream.allow_plaintext: true if that is meant"
-                    )
-            if upstream.admin is not None and upstream.admin.mechanism == "PLAIN":
-                raise ValueError(
-                    "upstream.admin: PLAIN shows the password on a way without TLS: "
-                    "say upstream.allow_plaintext: true if that is meant"
-                )
-        if self.topics.from_cluster and upstream.admin is None:
-            raise ValueError("topics.from_cluster needs upstream.admin (mechanism: NONE where the cluster asks nobody)")
-        return self
-
-    @model_validator(mode="after")
-    def _doors(self) -> Settings:
-        names = [listener.name for listener in self.listeners]
-        if len(set(names)) < len(names):
-            raise ValueError("listeners: two have the same name (give each a name)")
-        taken = [(self.metrics.address, "metrics")] if self.metrics.address else []
-        for listener in self.listeners:
-            here = listener.address
-            for other, whose in taken:
-                same_host = other.host == here.host or other.is_wildcard or here.is_wildcard
-                if here.port and here.port == other.port and same_host:
-                    raise ValueError(f"listeners: the port of {listener.name}, {here.port}, is taken by {whose}")
-            taken.append((here, listener.name))
-        return self
+    @property
+    def state_folder(self) -> Path | None:
+        """Where state is kept; None: nowhere. systemd sets STATE_DIRECTORY to a list with
+        colons.
+        """
+        if self.state_directory is not None:
+            return self.state_directory
+        first = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+        return Path(first) if first else None
 
     @property
     def reads_topic_configs(self) -> bool:

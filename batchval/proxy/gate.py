@@ -1,83 +1,172 @@
-"""A Produce request meets the engine: which partitions go on, with which claims, and what is said of the others.
+"""A Produce request meets the engine: which partitions go on, with which claims, and how the others
+are answered.
 
-    frame → ProduceRequestView → LogValidator.check for each partition → Judgement
+    frame → ProduceRequestView → Verdicts → Judgement
+    judge (loop) → work (thread, until "done") → settle (loop)
 
-Nothing is changed here. Most requests are judged at once; one whose decompression might hold the loop goes to a thread:
-``judge`` then gives a Judgement that is not ``done``, and ``finish`` is what the thread calls.
+Nothing is changed here. What costs little is judged at once. A request of many partitions, much
+data or long decompression goes to a thread: ``judge`` returns a Judgement that is not ``done``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, Final, Literal, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, Protocol
 
-from batchval.core.claims import to_tag
-from batchval.core.layout import ATTRIBUTES, CODEC_MASK, CRC, MAGIC
-from batchval.core.result import ValidationResult
-from batchval.core.short import settled_by_claims
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
 from batchval.protocol.produce import ProduceRequestView
-from batchval.proxy.options import Counters, ProxyOptions, Refusal
+from batchval.protocol.produce_answer import refuse
+from batchval.protocol.request import Chunks
+from batchval.protocol.topic_ids import ids_in_produce
+from batchval.proxy.observed import ObserveRules
+from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions, Refusal
+from batchval.proxy.verdicts import HEAVY, JUDGED, Verdicts
 from batchval.rules import EXTRAS, Rule
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
-__all__ = ["Gate", "Judgement"]
+__all__ = ["Gate", "Judgement", "Work"]
 
-#: Record errors that the answer to one request lists, over all its partitions.
-MAX_RECORD_ERRORS: Final = 1000
 #: Compressed bytes of one request that are decompressed on the loop; more go to a thread.
 INLINE_COMPRESSED: Final = 48 << 10
-#: What they may decompress to there; what says more of itself goes to a thread, too. Measured: 0.2 to 0.3 ms of text or
-#: zeros under any codec, 2 to 3.5 ms where it is 80,000 records of one byte.
+#: What a batch may decompress to there; one that turns out larger goes to a thread, too. Measured:
+#: 0.2 to 0.3 ms of text or zeros under any codec. Many small records are bounded by INLINE_WORK.
 INLINE_DECOMPRESSED: Final = 1 << 20
-#: That are remembered with their validators.
+#: Other bytes of one request that are judged on the loop.
+INLINE_UNCOMPRESSED: Final = 1 << 20
+#: Work that a request announces (verdicts.announced_work): about 1 ms.
+INLINE_WORK: Final = 256 << 10
+#: Partitions of one request that are judged on the loop.
+INLINE_PARTITIONS: Final = 100
+#: Bytes of one request's frame whose checksums the loop may compute where claims are trusted.
+INLINE_FRAME: Final = 4 << 20
+#: A batch is heavy if it decompresses to more than the larger of these: bytes, and times its size.
+LIGHT_DECOMPRESSED: Final = 1 << 20
+LIGHT_TIMES: Final = 12
+#: And if it announces more work than this: about 16 ms.
+LIGHT_WORK: Final = 4 << 20
+#: Work of a thread between two looks at the clock: about 2 ms.
+SLICE_WORK: Final = 512 << 10
+#: Partitions of one request that get a log line each; one more line counts the rest.
+MOST_LINES: Final = 100
+#: Policies that are remembered with their validators.
 MOST_POLICIES: Final = 1000
 
-_CODEC = ATTRIBUTES + 1  # the low byte of the attributes
 _TAGS_FROM = 9
+_CORRELATION_ID = 8  # where it stands in a request's frame, after the length
 
+Work = Literal["done", "more", "heavy"]
 _Decision = Literal["ignore", "verify", "trust"]
-_Refused = tuple[int, Sequence[tuple[int, str | None]], str | None]
+_Refused = tuple[int, Sequence[tuple[int, str]], str | None]
+
+
+class Facts(Protocol):
+    """What ``settle`` reads of a session."""
+
+    @property
+    def sender(self) -> str:
+        """The name that claims go by."""
+
+    @property
+    def client(self) -> str:
+        """Host and port."""
+
+    @property
+    def principal(self) -> str:
+        """In Kafka's form: "User:alice"."""
+
+    @property
+    def listener(self) -> str:
+        """The listener's name."""
 
 
 class Judgement:
     """What is to become of one request.
 
-    ``done``        False: ``Gate.finish`` has to be called, anywhere, before the rest is read
-    ``untouched``   the received bytes go on as they are
-    ``keep``        None (all), or for each partition whether it goes on;  ``refusals`` the answers for the others
-    ``claims``      None to leave tags as they came, or each partition's
-    ``any_left``    whether anything goes on
+    ``done``       False: ``Gate.work`` has to be called until it returns "done"
+    ``cancelled``  set it, on the loop, when the client has left: ``work`` ends at the next batch
+    ``cpu_s``      seconds of thread time that ``work`` has used
+    ``untouched``  the received bytes go on as they are
+    ``keep``       None (all), or for each partition whether it goes on
+    ``refusals``   the answers for the others
+    ``observed``   by rule, partitions that go on although they break it; None: all of them
+    ``claims``     None to leave tags as they came, or each partition's
+    ``any_left``   whether anything goes on
     """
 
-    __slots__ = ("any_left", "claims", "decisions", "done", "keep", "now_ms", "refusals", "results", "untouched")
+    __slots__ = (
+        "_answer",
+        "_forward",
+        "_prepared",
+        "any_left",
+        "cancelled",
+        "claims",
+        "cpu_s",
+        "decision",
+        "done",
+        "keep",
+        "now_ms",
+        "observed",
+        "principal",
+        "refusals",
+        "sender",
+        "untouched",
+        "verdicts",
+    )
 
-    def __init__(self, now_ms: int) -> None:
-        self.done = True
+    def __init__(self, now_ms: int, sender: str, decision: str | None, principal: str) -> None:
+        self.done = False
+        self.cancelled = False
+        self.cpu_s = 0.0
         self.untouched = True
         self.any_left = True
         self.now_ms = now_ms
+        self.sender = sender
+        self.decision = decision
+        self.principal = principal
+        self.observed: dict[str, int] | None = None
         self.keep: list[bool] | None = None
         self.refusals: list[_Refused | None] | None = None
         self.claims: list[bytes | None] | None = None
-        self.decisions: list[tuple[bytes | None, _Decision] | None] | None = None
-        self.results: list[ValidationResult | None] = []
+        self.verdicts: Verdicts | None = None
+        self._answer: Chunks | None = None
+        self._forward: Chunks | None = None
+        self._prepared = False
+
+    def answer(self, request: ProduceRequestView) -> Chunks:
+        """Return the response to a request of which nothing goes on, and that expects one."""
+        if self._answer is None:
+            self._answer = refuse(request, [one for one in self.refusals or () if one is not None])
+        return self._answer
+
+    def forwarded(self, request: ProduceRequestView, correlation_id: int) -> Chunks:
+        """Return the request to send on, where it is not ``untouched``."""
+        if self._forward is None:
+            return request.rewritten(correlation_id=correlation_id, keep=self.keep, claims=self.claims)
+        first = memoryview(self._forward[0])
+        head = bytes(first[:_CORRELATION_ID]) + correlation_id.to_bytes(4, "big", signed=True)
+        return [head, first[_CORRELATION_ID + 4 :], *self._forward[1:]]
 
 
 class Gate:
-    """One for all connections of a proxy. ``judge`` and ``settle`` are the loop's, ``finish`` may be any thread's.
+    """Judges the requests of all connections of a proxy. ``judge`` and ``settle`` are called on the
+    loop, ``work`` in any thread.
 
-    Where all is well lane.Lane asks the same validators, and none of this is called.
+    The fast path asks the same validators; where they accept, none of this is called.
+
+    ``topic_names``  the name of a topic id (16 bytes), None where it is not known; for any thread
     """
 
     #: False: nothing is judged that need not be (for a bench, which asks what passing on alone costs)
     judges = True
 
     def __init__(self, options: ProxyOptions, counters: Counters) -> None:
-        arguments: dict[str, Any] = {"extras": {rule.id: "report" for rule in EXTRAS if rule is not Rule.S8}}
+        arguments: dict[str, Any] = {"max_decompressed_bytes": DEFAULT_MAX_DECOMPRESSED_BYTES}
+        if options.validator.get("mode", "strict") == "strict":
+            arguments["extras"] = {rule.id: "report" for rule in EXTRAS if rule is not Rule.S8}
         arguments.update(options.validator)
         if options.claims_out == "tag" and options.claims_in.word not in ("ignore", "verify"):
             raise BatchvalError(
@@ -87,21 +176,26 @@ class Gate:
         for policy in (self.topics.default, *self.topics.globs.values()):
             _check_policy(policy)
         self.validator = LogValidator(self.topics.default, **arguments)
+        if self.validator.mode == "kafka" and options.claims_in.word != "ignore":
+            raise BatchvalError(f"claims_in: {options.claims_in} cannot be combined with rules: kafka")
         limit = self.validator.max_decompressed_bytes
-        self.has_quick = limit > INLINE_DECOMPRESSED
+        if limit is None:
+            raise BatchvalError("max_decompressed_bytes must be a number of bytes: the gate decompresses no more")
         arguments["max_decompressed_bytes"] = min(limit, INLINE_DECOMPRESSED)
         self.quick = LogValidator(self.topics.default, **arguments)
         self._by_policy: dict[TopicPolicy, tuple[LogValidator, LogValidator]] = {}
         self.ledger = None if options.claims_in.word == "ignore" else ClaimsLedger(options.claims_in)
         self.tags = options.claims_out == "tag"
         self.inline_compressed = INLINE_COMPRESSED
-        self.enforce = options.mode == "enforce"
-        self.listener = options.listener_name
+        self.inline_uncompressed = INLINE_UNCOMPRESSED
+        self.inline_work = INLINE_WORK
+        self.observe = ObserveRules(options.mode, options.observe)
         self.on_refusal = options.on_refusal
+        self.topic_names: Callable[[bytes], str | None] = _no_name
         self.counters = counters
 
     def validators_of(self, topic: str | None) -> tuple[LogValidator, LogValidator]:
-        """The quick one and the one with the whole limit, with the policy of a topic."""
+        """Return the validator for the loop and the one with the whole limit, of a topic."""
         if self.topics.only_one:
             return self.quick, self.validator
         policy = self.topics.of(topic)
@@ -113,190 +207,219 @@ class Gate:
             pair = self._by_policy[policy] = (self.quick.with_policy(policy), self.validator.with_policy(policy))
         return pair
 
-    def _validators(self, request: ProduceRequestView, i: int) -> tuple[LogValidator, LogValidator]:
-        return (self.quick, self.validator) if self.topics.only_one else self.validators_of(request.topic(i))
+    def unknown_topics(self, request: ProduceRequestView) -> list[bytes]:
+        """Return the topic ids of a request that have no name here; none before version 13.
 
-    def judge(self, request: ProduceRequestView, sender: str, decision: str | None = None) -> Judgement:
-        """Judges all partitions, as far as that can be done on the loop.
-
-        ``decision`` is what the ledger has decided already for the claims of the one partition there is.
+        Ask a broker's Metadata for them once before ``judge``, which refuses their partitions.
         """
-        now_ms = time.time_ns() // 1_000_000
-        judgement = Judgement(now_ms)
-        version = request.api_version
-        compressed = 0
-        count = len(request)
-        batches = [request.records(i) or b"" for i in range(count)]
-        failed = self.validator.scan_produce_request(batches, produce_version=version) if count > 1 else None
-        if failed is not None:
-            # Kafka fails the whole request, and appends nothing of it
-            judgement.results = [*failed]
-            return judgement
-        if self.ledger is not None:
-            judgement.decisions = self._decide(request, batches, sender, now_ms, decision)
-        settled = [False] * count
-        for i, batch in enumerate(batches):
-            if _may_be_compressed(batch):
-                told = judgement.decisions[i] if judgement.decisions is not None else None
-                if told is not None and told[1] == "trust" and told[0] is not None:
-                    # whether trusted claims will spare the decompression, so that the loop need not
-                    # fear it
-                    settled[i] = settled_by_claims(self._validators(request, i)[1], batch, told[0], now_ms, version)
-                if not settled[i]:
-                    compressed += len(batch)
-        if compressed > INLINE_COMPRESSED:
-            judgement.done = False
-            judgement.results = [None] * count
-            return judgement
-        for i, batch in enumerate(batches):
-            claims = judgement.decisions[i] if judgement.decisions is not None else None
-            quick, whole = self._validators(request, i)
-            # a frame may state more than the quick one's limit, and claims would settle nothing for it
-            validator = whole if settled[i] else quick
-            result = validator.check(batch, now_ms=now_ms, produce_version=version, claims=claims)
-            if self.has_quick and not settled[i] and not result.ok and result.rule is Rule.S8:
-                judgement.done = False
-                judgement.results.append(None)
-            else:
-                judgement.results.append(result)
-        return judgement
+        names = self.topic_names
+        return [topic_id for topic_id in ids_in_produce(request) if names(topic_id) is None]
 
-    def _decide(
+    def judge(
         self,
         request: ProduceRequestView,
-        batches: Sequence[memoryview | bytes],
         sender: str,
-        now_ms: int,
-        decision: str | None,
-    ) -> list[tuple[bytes | None, _Decision] | None] | None:
-        """What to make of each partition's claims; None where there are none, and always below version 9."""
-        if self.ledger is None or request.api_version < _TAGS_FROM or not request.has_claims:
-            return None
-        decisions: list[tuple[bytes | None, _Decision] | None] = []
-        for i, batch in enumerate(batches):
-            tag = request.claims(i)
-            if tag is None or len(batch) <= _CODEC:
-                decisions.append(None)
-            else:
-                decided = self.ledger.decide(sender, _crc(batch), now_ms) if decision is None else decision
-                decisions.append((tag, cast(_Decision, decided)))
-        return decisions
+        decision: str | None = None,
+        *,
+        inline: bool = True,
+        principal: str = ANONYMOUS,
+    ) -> Judgement:
+        """Judge all partitions, as far as the loop may: about 1 ms; without ``inline`` none.
 
-    def finish(self, request: ProduceRequestView, judgement: Judgement) -> None:
-        """Judges what was put off, with the whole limit."""
-        for i, result in enumerate(judgement.results):
-            if result is None:
-                claims = judgement.decisions[i] if judgement.decisions is not None else None
-                judgement.results[i] = self._validators(request, i)[1].check(
-                    request.records(i) or b"",
-                    now_ms=judgement.now_ms,
-                    produce_version=request.api_version,
-                    claims=claims,
-                )
-        judgement.done = True
+        ``decision`` is what the ledger has decided already for the claims of the one partition;
+        ``principal`` decides with the topic what is observed only.
+        """
+        judgement = Judgement(time.time_ns() // 1_000_000, sender, decision, principal)
+        if not inline or len(request) > INLINE_PARTITIONS or request.size > INLINE_FRAME:
+            return judgement
+        verdicts = self._begin(request, judgement)
+        if not verdicts.done:
+            compressed, other, work = verdicts.announced()
+            if compressed > self.inline_compressed or other > self.inline_uncompressed or work > self.inline_work:
+                return judgement
+            verdicts.judge(self.validator, INLINE_DECOMPRESSED, 0, self.inline_work, INLINE_DECOMPRESSED)
+        judgement.done = verdicts.done
+        return judgement
 
-    def settle(self, request: ProduceRequestView, judgement: Judgement, sender: str, client: str) -> None:
-        """What follows from the results: counted, logged, noted in the ledger, written down for whoever forwards."""
-        refused = False
-        counters = self.counters
-        counters.produce_partitions_total += len(judgement.results)
-        paths = counters.batches_by_path
-        for i, result in enumerate(judgement.results):
-            assert result is not None
-            if not result.ok:
-                refused = True
-                self._log(request, i, result, client)
-            else:
-                path = result.path or "none"
-                paths[path] = paths.get(path, 0) + 1
-                if result.reports:
-                    self._log(request, i, result, client)
-            if self.ledger is not None and result.claims is not None:
-                self.ledger.note(sender, result.claims, judgement.now_ms)
-        if refused and self.enforce:
-            self._refuse(judgement)
+    def _begin(self, request: ProduceRequestView, judgement: Judgement) -> Verdicts:
+        """Do what comes before any record is looked at."""
+        verdicts = Verdicts(request, judgement.now_ms)
+        verdicts.resolve(self.validator, self.topics.only_one, self.validators_of, self.topic_names)
+        if not verdicts.scan(self.validator) and self.ledger is not None:
+            verdicts.decide(self.validator, self.ledger, judgement.sender, judgement.decision)
+        judgement.verdicts = verdicts
+        return verdicts
+
+    def work(self, request: ProduceRequestView, judgement: Judgement, *, heavy: bool, budget_s: float) -> Work:
+        """Judge on, in a thread.
+
+        Returns "done"; "more" where ``budget_s`` of thread time have passed; "heavy", without
+        ``heavy``, where the next batch decompresses to much more than it came with. One batch is
+        judged in one piece: its cost is bounded by ``max_decompressed_bytes``, and by its size. A
+        judgement that was cancelled ends with "done", and stays not ``done``.
+        """
+        began = time.thread_time()
+        try:
+            verdicts = judgement.verdicts
+            if verdicts is None:
+                verdicts = self._begin(request, judgement)
+            least_limit = 0 if heavy else LIGHT_DECOMPRESSED
+            while not verdicts.done:
+                if judgement.cancelled:
+                    return "done"
+                word = verdicts.judge(self.validator, least_limit, LIGHT_TIMES, LIGHT_WORK, SLICE_WORK)
+                if word == HEAVY:
+                    return "heavy"
+                if word != JUDGED and time.thread_time() - began >= budget_s:
+                    return "more"
+            if judgement.cancelled:
+                return "done"
+            self._prepare(request, judgement, verdicts)
+            if len(verdicts) > INLINE_PARTITIONS:
+                self._write_early(request, judgement)
+            judgement.done = True
+            return "done"
+        finally:
+            judgement.cpu_s += time.thread_time() - began
+
+    def _write_early(self, request: ProduceRequestView, judgement: Judgement) -> None:
+        """Write what the loop would need milliseconds for."""
+        if not judgement.any_left:
+            if request.expects_response:
+                judgement.answer(request)
+        elif not judgement.untouched:
+            judgement._forward = request.rewritten(correlation_id=0, keep=judgement.keep, claims=judgement.claims)
+
+    def _prepare(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
+        """Put down what follows from the verdicts for each partition."""
+        if not self.observe.everything:
+            observes = self._observed_in(request, judgement) if self.observe.rules else None
+            keep = verdicts.keep(observes)
+            judgement.observed = {} if observes is None else _observed(verdicts, keep)
+            if not all(keep):
+                judgement.keep = keep
+                judgement.refusals = verdicts.refusals(keep)
+                judgement.any_left = any(keep)
+                judgement.untouched = False
         if request.api_version >= _TAGS_FROM and judgement.any_left:
-            self._retag(request, judgement)
+            self._retag(request, judgement, verdicts)
+        judgement._prepared = True
 
-    def _refuse(self, judgement: Judgement) -> None:
-        refusals: list[_Refused | None] = []
-        left = MAX_RECORD_ERRORS
-        for result in judgement.results:
-            assert result is not None
-            if result.ok:
-                refusals.append(None)
-            else:
-                errors = result.record_errors[:left] if left else []
-                left -= len(errors)
-                refusals.append((int(result.error_code), errors, _message(result, len(errors))))
-        judgement.refusals = refusals
-        judgement.keep = [refusal is None for refusal in refusals]
-        judgement.any_left = any(judgement.keep)
-        judgement.untouched = False
+    def _observed_in(self, request: ProduceRequestView, judgement: Judgement) -> Callable[[int], bool]:
+        """Return what tells of a partition that breaks a rule whether it goes on all the same."""
+        return lambda i: self.observe.observes(self._topic(request, i), judgement.principal)
 
-    def _retag(self, request: ProduceRequestView, judgement: Judgement) -> None:
+    def _retag(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
         """No claims go on but those that were made or checked here."""
         came = request.has_claims
         if self.tags:
-            claims = [self._tag(request.records(i), result) for i, result in enumerate(judgement.results)]
-            self.counters.claims_tags_added_total += sum(1 for tag in claims if tag is not None)
+            claims = self._tags(request, verdicts)
         elif came:
-            claims = [None] * len(judgement.results)
+            claims = [None] * len(verdicts)
         else:
             return
-        if came:
-            self.counters.claims_tags_dropped_total += 1
         if came or any(tag is not None for tag in claims):
             judgement.claims = claims
             judgement.untouched = False
 
-    @staticmethod
-    def _tag(batch: memoryview | None, result: ValidationResult | None) -> bytes | None:
-        """The claims of a compressed batch that has just been walked and accepted."""
-        if result is None or not result.ok or batch is None or not batch[_CODEC] & CODEC_MASK:
-            return None
-        claims = result.batch_claims
-        return None if claims is None else to_tag(claims, _crc(batch))
+    def _tags(self, _request: ProduceRequestView, verdicts: Verdicts) -> list[bytes | None]:
+        """Return the claims of each partition that were computed here."""
+        return verdicts.tags()
 
-    def _log(self, request: ProduceRequestView, i: int, result: ValidationResult, client: str) -> None:
+    def settle(self, request: ProduceRequestView, judgement: Judgement, facts: Facts) -> None:
+        """Count, log and note in the ledger what follows from the verdicts.
+
+        Then ``judgement`` says what goes on.
+        """
+        verdicts = judgement.verdicts
+        assert verdicts is not None
+        if not judgement._prepared:
+            self._prepare(request, judgement, verdicts)
+        refused, reported, paths, outcomes = verdicts.counts()
         counters = self.counters
-        rule, error, reason = "", "", ""
-        if not result.ok:
-            rule = result.rule.slug if result.rule is not None else "unknown"
-            error, reason = result.error_code.name, result.reason
-            counters.partitions_refused[rule] = counters.partitions_refused.get(rule, 0) + 1
-        reported = tuple(extra.slug for extra in result.reports)
-        for slug in reported:
-            counters.partitions_reported[slug] = counters.partitions_reported.get(slug, 0) + 1
-        self.on_refusal(
-            Refusal(
-                self.listener,
-                client,
-                request.client_id,
-                request.topic(i),
-                request.partition(i),
-                rule,
-                error,
-                reason,
-                self.enforce and not result.ok,
-                reported,
+        counters.produce_partitions_total += len(verdicts)
+        _add(counters.partitions_refused, refused)
+        observed = refused if judgement.observed is None else judgement.observed
+        _add(counters.partitions_observed, observed)
+        _add(counters.partitions_reported, reported)
+        _add(counters.batches_by_path, paths)
+        if judgement.claims is not None:
+            counters.claims_tags_added_total += len(judgement.claims) - judgement.claims.count(None)
+            counters.claims_tags_dropped_total += request.has_claims
+        if self.ledger is not None and outcomes:
+            credit = self.ledger.credit_of(facts.sender, judgement.now_ms)
+            for what, number in outcomes.items():
+                credit.noted(what, number, judgement.now_ms)
+        if refused or reported:
+            self._log(request, judgement, verdicts, facts, refused, observed)
+
+    def _log(
+        self,
+        request: ProduceRequestView,
+        judgement: Judgement,
+        verdicts: Verdicts,
+        facts: Facts,
+        refused: dict[str, int],
+        observed: dict[str, int],
+    ) -> None:
+        """Log each refused or reported partition up to MOST_LINES, then how many more by rule."""
+        more: dict[tuple[str, bool], int] = {}
+        for rule, number in refused.items():
+            more[rule, False] = observed.get(rule, 0)
+            more[rule, True] = number - observed.get(rule, 0)
+        listed, count = verdicts.noted(MOST_LINES)
+        client_id = request.client_id
+        keep = judgement.keep
+        for i in listed:
+            rule, enforced = verdicts.rule(i), keep is not None and not keep[i]
+            if rule:
+                more[rule, enforced] -= 1
+            self.on_refusal(
+                Refusal(
+                    facts.listener,
+                    facts.client,
+                    client_id,
+                    self._topic(request, i),
+                    request.partition(i),
+                    rule,
+                    verdicts.error(i),
+                    verdicts.reason(i),
+                    enforced,
+                    verdicts.reports(i),
+                    facts.principal,
+                )
             )
-        )
+        if count == len(listed):
+            return
+        for (rule, enforced), number in more.items():
+            if number:
+                what = "more partitions of this request"
+                one = Refusal(facts.listener, facts.client, client_id, None, -1, rule, "", what, enforced)
+                self.on_refusal(one._replace(principal=facts.principal, batches=number))
+
+    def _topic(self, request: ProduceRequestView, i: int) -> str | None:
+        """The name of a partition's topic; of an id without a name, None."""
+        topic_id = request.topic_id(i)
+        return request.topic(i) if topic_id is None else self.topic_names(topic_id)
 
 
-def _message(result: ValidationResult, listed: int) -> str:
-    """Return the reason, and how many record errors the answer leaves out."""
-    more = result.record_errors_count - listed
-    return f"{result.reason}; {more} of the record errors are not listed" if more else result.reason
+def _observed(verdicts: Verdicts, keep: list[bool]) -> dict[str, int]:
+    """Return how many partitions go on although they break a rule, by rule."""
+    found: dict[str, int] = {}
+    for i, goes_on in enumerate(keep):
+        if goes_on and (rule := verdicts.rule(i)):
+            found[rule] = found.get(rule, 0) + 1
+    return found
 
 
-def _may_be_compressed(batch: memoryview | bytes) -> bool:
-    """A batch by its header; of messages before magic 2, of which there may be many, nothing is known."""
-    return len(batch) > _CODEC and (batch[MAGIC] < 2 or batch[_CODEC] & CODEC_MASK != 0)
+def _add(counts: dict[str, int], more: dict[str, int]) -> None:
+    for name, number in more.items():
+        counts[name] = counts.get(name, 0) + number
 
 
-def _crc(batch: memoryview | bytes) -> int:
-    return int.from_bytes(batch[CRC:ATTRIBUTES], "big")
+def _no_name(_: bytes) -> None:
+    """No topic id is known."""
+    return
 
 
 def _check_policy(policy: TopicPolicy) -> None:

@@ -1,66 +1,130 @@
 """/metrics, /livez and /readyz on a port of their own: a small HTTP responder.
 
-    GET /metrics   200, Prometheus' text
+    GET /metrics   200, Prometheus' text, made in a thread
     GET /livez     200 as long as the loop turns
     GET /readyz    200 when clients can be served, else 503 and why not
 
-One request a connection, at most 8 kB of it and 10 seconds, and 32 connections at a time: whoever asks for more is
-hung up on.
+One request a connection, at most 8 kB of it and 10 seconds. At most 32 connections at a time, 8
+from one address: above that the oldest of the address that has the most is closed, so that a probe
+which asks at once is answered however many others wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
+from batchval.proxy.accepting import Acceptor
 from batchval.proxy.metrics import CONTENT_TYPE
+from batchval.proxy.open_files import SpareFiles
 
 __all__ = ["HealthServer"]
 
 MOST_CONNECTIONS: Final = 32
+MOST_OF_ONE_ADDRESS: Final = 8
 MOST_BYTES: Final = 8192
 TIMEOUT_S: Final = 10.0
+#: Connections that may be here for a moment until the oldest are closed.
+MOST_OVER: Final = 4
+BACKLOG: Final = 128
+#: After the text of /metrics was made, the next one waits this many times as long: whatever is
+#: asked, making it takes a fifth of the time at most.
+PAUSE: Final = 4
 
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
 _REASONS |= {431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 _PLAIN = "text/plain; charset=utf-8"
 
+Answer = tuple[int, str, bytes]
+"""(status, content type, body)"""
+
+log = logging.getLogger("batchval.proxy")
+
 
 class HealthServer:
-    """``metrics`` gives the text of /metrics; ``unready`` says why clients cannot be served, None if they can."""
+    """Answers /metrics, /livez and /readyz.
+
+    ``metrics``  takes the values, on the event loop; what it returns makes the text, in a thread
+    ``unready``  says why clients cannot be served, None if they can
+    """
 
     def __init__(
-        self, metrics: Callable[[], bytes], unready: Callable[[], str | None], *, timeout_s: float = TIMEOUT_S
+        self,
+        metrics: Callable[[], Callable[[], bytes]],
+        unready: Callable[[], str | None],
+        *,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self.metrics = metrics
         self.unready = unready
         self.timeout_s = timeout_s
-        self.connections: set[_Connection] = set()
-        self._server: asyncio.Server | None = None
+        self.texts = _Texts(metrics)
+        self.connections: dict[_Connection, str] = {}  # to the client's address, the oldest first
+        self._open: set[_Connection] = set()  # these, and those whose descriptor is not closed yet
+        self._spare = SpareFiles(0)
+        self._acceptors: list[Acceptor] = []
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listens, and says where. Raises OSError."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), host or None, port)
-        found: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        """Listen, and return the address. Raises OSError."""
+        # the server binds one socket for each address of the host; connections are accepted here,
+        # with descriptors that nothing else can take
+        server = await asyncio.get_running_loop().create_server(
+            asyncio.Protocol, host or None, port, start_serving=False
+        )
+        socks = [socket.fromfd(one.fileno(), one.family, one.type) for one in server.sockets]
+        server.close()
+        self._spare = SpareFiles(MOST_CONNECTIONS + MOST_OVER)
+        for sock in socks:
+            sock.listen(BACKLOG)
+            self._acceptors.append(Acceptor(sock, lambda: _Connection(self), free=self._free, spare=self._spare))
+        found: tuple[str, int] = socks[0].getsockname()[:2]
         return found
 
-    async def stop(self) -> None:
-        """Closes the port and hangs up."""
-        if self._server is not None:
-            self._server.close()
-            for connection in list(self.connections):
-                connection.hang_up()
-            await self._server.wait_closed()
+    def _free(self) -> int:
+        opening = sum(len(one.opening) for one in self._acceptors)
+        return MOST_CONNECTIONS + MOST_OVER - len(self._open) - opening
 
-    def answer(self, method: str, path: str) -> tuple[int, str, bytes]:
-        """(status, content type, body)."""
+    async def stop(self) -> None:
+        """Close the port and all connections."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for connection in list(self._open):
+            connection.hang_up()
+        while self._open:
+            await asyncio.sleep(0)
+        self._spare.close()
+        self.texts.close()
+
+    def forget(self, connection: _Connection) -> None:
+        """Take a connection off the list, and its descriptor back."""
+        self.connections.pop(connection, None)
+        self._open.discard(connection)
+        if self._acceptors and self._acceptors[0].sock.fileno() >= 0:
+            # the descriptor is closed after this call
+            asyncio.get_running_loop().call_soon(self._spare.fill)
+
+    def admit(self, connection: _Connection, address: str) -> None:
+        """Add a connection, and close the oldest one where these are too many."""
+        self.connections[connection] = address
+        self._open.add(connection)
+        (most, count), *_ = Counter(self.connections.values()).most_common(1)
+        if count > MOST_OF_ONE_ADDRESS or len(self.connections) > MOST_CONNECTIONS:
+            oldest = next(one for one, whose in self.connections.items() if whose == most)
+            del self.connections[oldest]
+            oldest.hang_up()
+
+    def answer(self, method: str, path: str) -> Answer | None:
+        """Return the answer to a request; None to GET /metrics, which takes longer."""
         if method not in ("GET", "HEAD"):
             return 405, _PLAIN, b"only GET\n"
         match path.partition("?")[0]:
             case "/metrics":
-                return 200, CONTENT_TYPE, self.metrics()
+                return None
             case "/livez":
                 return 200, _PLAIN, b"ok\n"
             case "/readyz":
@@ -70,53 +134,110 @@ class HealthServer:
                 return 404, _PLAIN, b"/metrics, /livez, /readyz\n"
 
 
+class _Texts:
+    """Texts of /metrics: one at a time, in a thread, for all who have asked before it was begun."""
+
+    def __init__(self, metrics: Callable[[], Callable[[], bytes]]) -> None:
+        self._metrics = metrics
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="batchval-metrics")
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[bytes]] = set()
+        self._next: asyncio.Task[bytes] | None = None
+        self._not_before = 0.0  # time of the loop
+
+    async def text(self) -> bytes:
+        """Return a text whose values are taken from now on."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._make())
+            self._tasks.add(self._next)
+            self._next.add_done_callback(self._made)
+        return await asyncio.shield(self._next)
+
+    async def _make(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            await asyncio.sleep(max(0.0, self._not_before - loop.time()))
+            self._next = None
+            text, cpu_s = await loop.run_in_executor(self._pool, _timed, self._metrics())
+            self._not_before = loop.time() + PAUSE * cpu_s
+            return text
+
+    def _made(self, task: asyncio.Task[bytes]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also where nobody waits any more
+
+    def close(self) -> None:
+        """Make no more."""
+        for task in self._tasks:
+            task.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _timed(make: Callable[[], bytes]) -> tuple[bytes, float]:
+    """Return a text, and the seconds of CPU that it took."""
+    begun = time.thread_time()
+    return make(), time.thread_time() - begun
+
+
 class _Connection(asyncio.Protocol):
     def __init__(self, server: HealthServer) -> None:
         self.server = server
         self._received = bytearray()
+        self._asked = False
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
-        if len(self.server.connections) >= MOST_CONNECTIONS:
-            self._transport.abort()
-            return
-        self.server.connections.add(self)
+        peer = transport.get_extra_info("peername")
         self._timer = asyncio.get_running_loop().call_later(self.server.timeout_s, self.hang_up)
+        self.server.admit(self, str(peer[0]) if peer else "")
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self.server.connections.discard(self)
+        self.server.forget(self)
         if self._timer is not None:
             self._timer.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
 
     def hang_up(self) -> None:
-        """Whatever is still to be read or written."""
+        """Close the connection, whatever is still to be read or written."""
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._asked:
             return
-        self._received += data
+        self._received += data[: MOST_BYTES + 1]
         if b"\r\n\r\n" not in self._received and b"\n\n" not in self._received:
             if len(self._received) > MOST_BYTES:
-                self._write("GET", 431, _PLAIN, b"")
+                self._write("GET", (431, _PLAIN, b""))
             return
         words = bytes(self._received).split(b"\n", 1)[0].rstrip(b"\r").split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            self._write("GET", 400, _PLAIN, b"")
+            self._write("GET", (400, _PLAIN, b""))
             return
         method, path = words[0].decode("latin-1"), words[1].decode("latin-1")
-        try:
-            status, kind, body = self.server.answer(method, path)
-        except Exception:
-            self._write(method, 500, _PLAIN, b"")
-            raise
-        self._write(method, status, kind, body)
+        self._asked = True
+        self._answering = asyncio.get_running_loop().create_task(self._answer(method, path))
 
-    def _write(self, method: str, status: int, kind: str, body: bytes) -> None:
-        assert self._transport is not None
+    async def _answer(self, method: str, path: str) -> None:
+        try:
+            answer = self.server.answer(method, path)
+            if answer is None:
+                answer = 200, CONTENT_TYPE, await self.server.texts.text()
+        except Exception:
+            log.exception("an answer of the port for metrics failed")
+            answer = 500, _PLAIN, b""
+        self._write(method, answer)
+
+    def _write(self, method: str, answer: Answer) -> None:
+        self._asked = True
+        if self._transport is None or self._transport.is_closing():
+            return
+        status, kind, body = answer
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"

@@ -1,30 +1,36 @@
-"""Settings from a file of YAML, from the command line, and back to YAML with secrets hidden.
+"""Settings from a YAML file and from the command line, and back to YAML with secrets hidden.
 
-Each error is one line: where it stands (file, line, key), and what is wrong. None shows a value that may be secret.
+All faults are found in one run: each wrong value is left out of a copy, and what holds between the
+other settings is checked on that copy. Each fault is one line: file, line, key, and what is wrong.
+None shows a value that may be secret.
 """
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from batchval.errors import BatchvalError
-from batchval.policy import ClaimsPolicy, nearest
-from batchval.proxy.config import Settings
+from batchval.policy import KAFKA_TOPIC_KEYS, OLDER_TOPIC_KEYS, ClaimsPolicy, nearest
+from batchval.proxy.checks import faults_of
+from batchval.proxy.config import Settings, TopicRule
+from batchval.proxy.faults import Fault, Loc, Source, lines_of, path_of
 from batchval.proxy.secret import Secret
-from batchval.proxy.values import Address
+from batchval.proxy.values import STAND_IN, Address
 
-__all__ = ["ConfigError", "load", "overridden", "settings_from", "shown"]
-
-Loc = tuple[str | int, ...]
+__all__ = ["ConfigError", "Draft", "drafted", "drafted_file", "load", "overridden", "settings_from", "shown"]
 
 _MAX_FILE_BYTES = 1 << 20
-_MOST_PROBLEMS = 20
+#: A key that is this similar to a known one was meant to be that one.
+_ALIKE = 0.8
+_SHOWN = 80
 
 
 class ConfigError(BatchvalError):
@@ -35,8 +41,51 @@ class ConfigError(BatchvalError):
         self.problems = problems
 
 
+class Draft:
+    """Settings and all faults that were found in them.
+
+    ``settings``  without the wrong values: only for further checks; None where nothing is left
+    ``faults``    values that are wrong, then settings that do not go together or with their files
+    """
+
+    def __init__(self, settings: Settings | None, source: Source, faults: Iterable[Fault]) -> None:
+        self.settings = settings
+        self.source = source
+        self.faults = list(faults)
+        self._wrong_values = len(self.faults)
+        self._wrong = {loc for fault in self.faults for loc in (fault.loc, *fault.reads)}
+
+    def add(self, faults: Iterable[Fault]) -> None:
+        """Add faults, without those that compare a value which is wrong itself."""
+        self.faults += [fault for fault in faults if not any(self.is_wrong(loc) for loc in fault.reads)]
+
+    def is_wrong(self, loc: Loc) -> bool:
+        """Whether the value of this key, or one around it, is wrong by itself."""
+        return any(loc[:i] in self._wrong for i in range(1, len(loc) + 1))
+
+    def readable(self) -> tuple[Settings, list[str]]:
+        """Return settings whose values are right, and a line for each other fault. ConfigError."""
+        values, others = self.faults[: self._wrong_values], self.faults[self._wrong_values :]
+        if values or self.settings is None:
+            raise ConfigError(lines_of(self.faults, self.source))
+        return self.settings, lines_of(others, self.source)
+
+    def finished(self) -> Settings:
+        """Return the settings. ConfigError with all faults, where there are any."""
+        if self.faults or self.settings is None:
+            raise ConfigError(lines_of(self.faults, self.source))
+        return self.settings
+
+
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of a file. ``overrides``: values of the command line, which win. OSError, ConfigError."""
+    """Return the settings of a file. ``overrides``: values of the command line, which win. OSError,
+    ConfigError.
+    """
+    return drafted_file(path, overrides).finished()
+
+
+def drafted_file(path: Path, overrides: Mapping[str, Any] | None = None) -> Draft:
+    """Return the draft of a file. OSError, ConfigError where it is not YAML."""
     with open(path, "rb") as file:
         data = file.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
@@ -45,22 +94,48 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
         text = data.decode()
     except UnicodeDecodeError:
         raise ConfigError([f"{path}: is not UTF-8"]) from None
-    values, lines = _parse(text, str(path))
-    return settings_from(overridden(values, overrides or {}), name=str(path), folder=path.parent, lines=lines)
+    values, lines, twice = _parse(text, str(path))
+    overrides = overrides or {}
+    source = Source(str(path), lines, frozenset(tuple(key.split(".")) for key in overrides))
+    return drafted(overridden(values, overrides), source=source, folder=path.parent, faults=twice)
 
 
-def settings_from(
-    values: Mapping[str, Any], *, name: str = "", folder: Path | None = None, lines: Mapping[Loc, int] | None = None
-) -> Settings:
-    """Settings from what a file of YAML would hold; relative paths start at ``folder``. ConfigError."""
+def settings_from(values: Mapping[str, Any]) -> Settings:
+    """Return settings from what a YAML file would hold. ConfigError."""
+    return drafted(values).finished()
+
+
+def drafted(
+    values: Mapping[str, Any],
+    *,
+    source: Source | None = None,
+    folder: Path | None = None,
+    faults: Iterable[Fault] = (),
+) -> Draft:
+    """Return the draft of what a YAML file would hold; relative paths start at ``folder``."""
+    context = {"folder": folder or Path(os.curdir)}
+    wrong: list[Fault] = []
+    settings = None
     try:
-        return Settings.model_validate(values, context={"folder": folder or Path(os.curdir)})
+        settings = Settings.model_validate(values, context=context)
     except ValidationError as error:
-        raise ConfigError(list(_problems(error, name, lines or {}))) from None
+        problems = error.errors(include_url=False, include_input=False)
+        wrong = [_fault(problem, source or Source()) for problem in problems]
+        copy = _copied(values)
+        for problem in problems:
+            _repair(copy, tuple(problem["loc"]), problem["type"])
+        with contextlib.suppress(ValidationError):  # these faults would come from the repair
+            settings = Settings.model_validate(copy, context=context)
+    draft = Draft(settings, source or Source(), [*faults, *wrong])
+    if settings is not None:
+        draft.add(faults_of(settings))
+    return draft
 
 
 def overridden(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"log.format": "json"}`` set into the values; a part that is no mapping is left for the error it will be."""
+    """Set ``{"log.format": "json"}`` into the values. A part that is not a mapping stays: it will
+    be an error.
+    """
     for key, value in overrides.items():
         *parents, last = key.split(".")
         target: Any = values
@@ -75,17 +150,86 @@ def overridden(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str
     return values
 
 
+# ---- a copy without wrong values -----------------------------------------------------------------
+
+
+def _copied(value: Any) -> Any:
+    """Copy mappings and lists; a value that YAML shares (``*anchor``) gets a copy for each
+    place.
+    """
+    if isinstance(value, Mapping):
+        return {key: _copied(one) for key, one in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, list) else value
+
+
+def _repair(values: Any, loc: Loc, kind: str) -> None:
+    """Take a wrong value out of ``values``; where one is required, put a stand-in there."""
+    *parents, last = loc
+    place: Any = values
+    for depth, part in enumerate(parents):
+        inner = place[part] if _has(place, part) else None
+        if not isinstance(inner, dict | list):  # pydantic adds words of its own to a place
+            parents, last = list(loc[:depth]), part
+            break
+        place = inner
+    annotation, required = _expected(parents, last)
+    if isinstance(place, dict) and (not required or kind == "extra_forbidden"):
+        place.pop(last, None)
+    elif isinstance(place, dict) or _has(place, last):
+        place[last] = _stand_in(annotation)
+
+
+def _has(place: Any, part: str | int) -> bool:
+    if isinstance(place, list):
+        return isinstance(part, int) and part < len(place)
+    return isinstance(place, dict) and part in place
+
+
+def _expected(parents: list[str | int], last: str | int) -> tuple[Any, bool]:
+    """Return the type of a value, and whether it is required."""
+    model = _model(parents)
+    if isinstance(last, int):
+        name = next((part for part in reversed(parents) if isinstance(part, str)), "")
+        around = _model([part for part in parents if part != name])
+        field = around.model_fields.get(_name(around, name))
+        args = get_args(field.annotation) if field is not None else ()
+        return (args[0] if args else None), True
+    field = model.model_fields.get(_name(model, last))
+    return (None, False) if field is None else (field.annotation, field.is_required())
+
+
+def _stand_in(annotation: Any) -> Any:
+    """Return some value of this type. No check reads it: the key counts as wrong."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if isinstance(annotation, type):
+        if issubclass(annotation, BaseModel):
+            fields = annotation.model_fields.values()
+            keys = _keys(annotation).values()
+            return {
+                key: _stand_in(field.annotation) for key, field in zip(keys, fields, strict=True) if field.is_required()
+            }
+        if issubclass(annotation, Address):
+            return STAND_IN
+        if issubclass(annotation, Path):
+            return Path(os.curdir)
+    if get_origin(annotation) in (list, tuple):
+        return [_stand_in(get_args(annotation)[0])]
+    return "stand-in"
+
+
 # ---- YAML --------------------------------------------------------------------------------------------------------
 
 
-def _parse(text: str, name: str) -> tuple[dict[str, Any], dict[Loc, int]]:
-    """The values, and the line (from 1) of each key."""
+def _parse(text: str, name: str) -> tuple[dict[str, Any], dict[Loc, int], list[Fault]]:
+    """Return the values, the line (from 1) of each key, and the keys that stand twice."""
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
         lines: dict[Loc, int] = {}
+        twice: list[Fault] = []
         if root is not None:
-            _walk(root, (), lines, name, ())
+            _walk(root, (), lines, twice, name, ())
         values = {} if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         # its own words alone: the snippet that comes with them may hold a password
@@ -100,13 +244,22 @@ def _parse(text: str, name: str) -> tuple[dict[str, Any], dict[Loc, int]]:
         loader.dispose()
     if not isinstance(values, dict):
         raise ConfigError([f"{name}: must be keys and values"])
-    return values, lines
+    return values, lines, twice
 
 
-def _walk(node: yaml.Node, loc: Loc, lines: dict[Loc, int], name: str, above: tuple[yaml.Node, ...]) -> None:
-    """Notes the lines of all keys; refuses a key that stands twice, which YAML itself would pass over."""
+def _walk(
+    node: yaml.Node,
+    loc: Loc,
+    lines: dict[Loc, int],
+    twice: list[Fault],
+    name: str,
+    above: tuple[yaml.Node, ...],
+) -> None:
+    """Note the lines of all keys, and the keys that stand twice, which YAML itself would pass
+    over.
+    """
     if node in above:
-        raise ConfigError([f"{name}:{node.start_mark.line + 1}: {_path(loc)}: holds itself"])
+        raise ConfigError([f"{name}:{node.start_mark.line + 1}: {path_of(loc)}: holds itself"])
     if len(lines) > _MAX_FILE_BYTES // 16:
         raise ConfigError([f"{name}: has too many keys"])
     if isinstance(node, yaml.MappingNode):
@@ -115,42 +268,39 @@ def _walk(node: yaml.Node, loc: Loc, lines: dict[Loc, int], name: str, above: tu
             word = key.value if isinstance(key, yaml.ScalarNode) else "?"
             line = key.start_mark.line + 1
             if word in seen:
-                raise ConfigError([f"{name}:{line}: {_path((*loc, word))}: stands twice"])
+                twice.append(Fault((*loc, word), "stands twice", line=line))
             seen.add(word)
             lines[*loc, word] = line
-            _walk(value, (*loc, word), lines, name, (*above, node))
+            _walk(value, (*loc, word), lines, twice, name, (*above, node))
     elif isinstance(node, yaml.SequenceNode):
         for i, value in enumerate(node.value):
             lines[*loc, i] = value.start_mark.line + 1
-            _walk(value, (*loc, i), lines, name, (*above, node))
+            _walk(value, (*loc, i), lines, twice, name, (*above, node))
 
 
 # ---- errors ------------------------------------------------------------------------------------------------------
 
 
-def _path(loc: Loc) -> str:
-    """``listeners[0].tls.key``"""
-    text = ""
-    for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return " ".join(text.split())
+def _fault(problem: Any, source: Source) -> Fault:
+    """Return pydantic's error as a fault. An unknown key counts as the known key that it
+    resembles.
+    """
+    loc: Loc = tuple(problem["loc"])
+    shown, kind = loc, problem["type"]
+    if kind == "extra_forbidden":
+        key = _resembled(loc)
+        alike = difflib.SequenceMatcher(None, str(loc[-1])[:_SHOWN], key).ratio() >= _ALIKE
+        return Fault(loc, _words(problem), ((*loc[:-1], key),) if alike else ())
+    # pydantic adds to the key which kind of a union it was, or that it was a key of a mapping
+    while kind != "missing" and source.lines and len(shown) > 1 and shown not in source.lines:
+        if source.is_option(shown):
+            break
+        shown = shown[:-1]
+    return Fault(shown, _words(problem), (loc,))
 
 
-def _problems(error: ValidationError, name: str, lines: Mapping[Loc, int]) -> Iterator[str]:
-    found = error.errors(include_url=False, include_input=False)
-    for n, problem in enumerate(found):
-        if n == _MOST_PROBLEMS:
-            yield f"{name}: and {len(found) - n} more" if name else f"and {len(found) - n} more"
-            return
-        # pydantic puts its own words behind the key: which kind of a union it was, that it was a key of a mapping
-        loc = tuple(problem["loc"])
-        known = loc
-        while known and known not in lines and problem["type"] != "missing":
-            known = known[:-1]
-        shown = loc if problem["type"] in ("missing", "extra_forbidden") or not lines else known or loc
-        line = next((lines[loc[:i]] for i in range(len(loc), 0, -1) if loc[:i] in lines), None)
-        place = f"{name}:{line}" if name and line else name
-        yield ": ".join(part for part in (place, _path(shown), _words(problem)) if part)
+def _resembled(loc: Loc) -> str:
+    return nearest(str(loc[-1]), _keys(_model(list(loc[:-1]))).values())
 
 
 def _words(problem: Any) -> str:
@@ -160,8 +310,9 @@ def _words(problem: Any) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "extra_forbidden":
         *parents, key = problem["loc"]
-        known = nearest(str(key), _keys(_model(parents)).values())
-        return f"unknown key (nearest known key: {known})"
+        if _model(parents) is TopicRule and key in KAFKA_TOPIC_KEYS | OLDER_TOPIC_KEYS:
+            return "has no effect: this key of Kafka does not concern what a batch may hold"
+        return f"unknown key (nearest known key: {_resembled(tuple(problem['loc']))})"
     if kind == "missing":
         return "is missing"
     if kind == "literal_error":
@@ -170,8 +321,8 @@ def _words(problem: Any) -> str:
         return f"must be {_KINDS[kind]}"
     if kind == "string_pattern_mismatch":
         return f"must look like {context['pattern']}"
-    said: str = problem["msg"]
-    return said[:1].lower() + said[1:]
+    text: str = problem["msg"]
+    return text[:1].lower() + text[1:]
 
 
 def _model(parents: list[str | int]) -> type[BaseModel]:
@@ -179,9 +330,14 @@ def _model(parents: list[str | int]) -> type[BaseModel]:
     model: type[BaseModel] = Settings
     for part in parents:
         if isinstance(part, str):
-            name = next(name for name, key in _keys(model).items() if part in (name, key))
-            model = _model_in(model.model_fields[name].annotation) or model
+            field = model.model_fields.get(_name(model, part))
+            model = (_model_in(field.annotation) if field is not None else None) or model
     return model
+
+
+def _name(model: type[BaseModel], part: str | int) -> str:
+    """Return the field's name by the key in the file."""
+    return next((name for name, key in _keys(model).items() if part in (name, key)), "")
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
@@ -225,5 +381,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        one_broker = len(value) == 1 and isinstance(value[0], Address)
+        return str(value[0]) if one_broker else [_plain(one) for one in value]
     return value

@@ -1,16 +1,21 @@
 """What the gate counts, as Prometheus reads it.
 
-The data path counts in plain integers and small dicts (a dataclass). They are read when somebody asks: a request pays
-for an addition and no more. Labels come from closed sets: rules, reasons, policies. The one that clients
-could choose, the topic, is bounded: so many get a name, all others share ``(other)``.
+    counters ── snapshot, on the event loop ──▶ families ── format, in a thread ──▶ text of /metrics
+
+The data path counts in plain integers and small dicts (a dataclass), so a request pays for an
+addition only. Labels come from closed sets: rules, reasons, policies. The topic, which clients
+could choose, is bounded: topics that the cluster or the settings know get a label, up to a number
+of them; all others share ``(other)``.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -20,18 +25,22 @@ from prometheus_client.registry import Collector
 
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.protocol.apis import APIS
-from batchval.proxy.refusals import AnyRefusal
+from batchval.proxy.audit_log import AnyRefusal
+from batchval.proxy.observed import OTHER
+from batchval.proxy.topics import is_topic_name
 
 __all__ = ["CONTENT_TYPE", "OTHER", "GateMetrics", "TopicCounts"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-OTHER: Final = "(other)"
 
 _PREFIX = "batchval_gate"
 #: label of each dict of Counters
 _LABELS = {
     "connections_closed": "reason",
+    "connections_refused_by": "reason",
+    "handshakes_failed": "reason",
     "partitions_refused": "rule",
+    "partitions_observed": "rule",
     "partitions_reported": "extra",
     "requests_by_api": "api",
     "answers_throttled": "api",
@@ -44,7 +53,11 @@ _HELP = {
     "connections_total": "Client connections taken.",
     "connections_open": "Client connections now.",
     "connections_refused_total": "Connections closed at once: over max_connections.",
+    "connections_refused_by": "Of these, by reason.",
+    "frames_evicted_total": "Connections closed over budget because their unfinished frame grew slowest.",
     "connections_closed": "Connections that the gate ended, by reason.",
+    "handshakes_total": "TLS handshakes with clients that succeeded.",
+    "handshakes_failed": "TLS handshakes with clients that failed, by reason.",
     "upstream_failures_total": "Connections to brokers that could not be made.",
     "requests_total": "Requests from clients.",
     "request_bytes_total": "Bytes of requests from clients.",
@@ -54,13 +67,17 @@ _HELP = {
     "throttle_time_ms": "How long they told clients to wait, in milliseconds, by API.",
     "produce_requests_total": "Produce requests.",
     "produce_partitions_total": "Partitions of produce requests: batches judged.",
-    "partitions_refused": "Batches that broke a rule, by the first one (observe: forwarded all the same).",
+    "partitions_refused": "Batches that broke a rule, by the first one, observed ones included.",
+    "partitions_observed": "Of these, forwarded: they were observed.",
     "partitions_reported": "Batches accepted in which an extra found something.",
     "requests_by_api": "Requests from clients, by API.",
     "batches_by_path": "Batches accepted, by the path that the verdict took.",
     "requests_answered_here_total": "Produce requests of which no broker saw anything.",
     "requests_rewritten_total": "Produce requests written anew: without refused partitions, with or without claims.",
     "judged_in_threads_total": "Produce requests judged off the loop: much to decompress.",
+    "requests_queued": "Produce requests that wait for a thread to judge them.",
+    "judging_cpu_seconds_total": "CPU time of judging in threads, in seconds.",
+    "answers_streamed_total": "Answers of brokers passed on as they came, before their end was here.",
     "claims_tags_dropped_total": "Produce requests whose tags were taken off.",
     "claims_tags_added_total": "Batches that were given claims.",
     "bytes_held": "Bytes of requests and answers that wait here.",
@@ -80,113 +97,159 @@ _CLAIMS_HELP = {
 
 
 class TopicCounts:
-    """Refusals by topic and rule, for the first ``most`` topics."""
+    """Refusals by topic and rule, for the first ``most`` topics for which ``is_known`` is true.
 
-    def __init__(self, most: int) -> None:
+    All others count as ``(other)``: names that Kafka does not allow, names that clients invented.
+    """
+
+    MOST_PAIRS = 20_000
+
+    def __init__(self, most: int, is_known: Callable[[str], bool]) -> None:
         self.most = most
+        self.is_known = is_known
         self._counts: dict[tuple[str, str], int] = {}
         self._topics: set[str] = set()
 
     def __call__(self, refusal: AnyRefusal) -> None:
         if not refusal.rule:
             return
-        topic = refusal.topic or OTHER
-        if topic not in self._topics:
-            if len(self._topics) >= self.most:
-                topic = OTHER
-            else:
-                self._topics.add(topic)
-        key = topic, refusal.rule
-        self._counts[key] = self._counts.get(key, 0) + 1
+        key = self._label(refusal.topic), refusal.rule
+        if key not in self._counts and len(self._counts) >= self.MOST_PAIRS:
+            key = OTHER, refusal.rule
+        self._counts[key] = self._counts.get(key, 0) + refusal.batches
 
-    def items(self) -> Iterable[tuple[tuple[str, str], int]]:
-        """((topic, rule), count)."""
+    def _label(self, topic: str | None) -> str:
+        if topic is None:
+            return OTHER
+        if topic in self._topics:
+            return topic
+        if len(self._topics) >= self.most or not is_topic_name(topic) or not self.is_known(topic):
+            return OTHER
+        self._topics.add(topic)
+        return topic
+
+    def items(self) -> list[tuple[tuple[str, str], int]]:
+        """Return ((topic, rule), count) of all."""
         return list(self._counts.items())
 
 
-class GateMetrics(Collector):
-    """All that /metrics answers. ``watch`` adds what is only known by asking."""
+class Family(NamedTuple):
+    """One metric and its values at one moment. ``name`` has no prefix and no ``_total``."""
 
-    def __init__(self, counters: Any, *, mode: str, version: str, topics: int = 100) -> None:
+    kind: Literal["counter", "gauge"]
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    samples: Sequence[tuple[Sequence[str], float]]
+
+
+class GateMetrics:
+    """All that /metrics answers. ``watch`` and ``count`` add what is known only by asking."""
+
+    def __init__(
+        self,
+        counters: Any,
+        *,
+        mode: str,
+        version: str,
+        topics: int = 100,
+        is_known: Callable[[str], bool] = lambda _: True,
+    ) -> None:
         self.counters = counters
-        self.topics = TopicCounts(topics)
-        self.registry = CollectorRegistry(auto_describe=False)
-        self._facts = {"mode": mode, "version": version, "python": platform.python_version()}
+        self.topics = TopicCounts(topics, is_known)
+        self._names = [field.name for field in fields(counters)]
+        self._info = InfoMetricFamily(
+            _PREFIX,
+            "What runs.",
+            value={"mode": mode, "version": version, "python": platform.python_version()},
+        )
+        # of the process: they read /proc, so they are asked in the thread
+        self._process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
         self._ledgers: list[ClaimsLedger] = []
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
         self._counts: list[tuple[str, str, Callable[[], float]]] = []
-        self.registry.register(self)
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
 
     def add_ledger(self, ledger: ClaimsLedger | None) -> None:
-        """Whose counts are to be shown; those of several are summed."""
+        """Show the counts of a ledger; those of several are summed."""
         if ledger is not None and ledger not in self._ledgers:
             self._ledgers.append(ledger)
 
     def watch(self, name: str, text: str, ask: Callable[[], float]) -> None:
-        """A value that goes up and down."""
+        """Show a value that goes up and down. ``ask`` is called on the event loop."""
         self._gauges.append((name, text, ask))
 
     def count(self, name: str, text: str, ask: Callable[[], float]) -> None:
-        """A value that only grows; ``name`` without ``_total``."""
+        """Show a value that only grows; ``name`` is without ``_total``."""
         self._counts.append((name, text, ask))
 
-    def text(self) -> bytes:
-        """The answer to /metrics."""
-        return generate_latest(self.registry)
+    def page(self) -> Callable[[], bytes]:
+        """Take the values, on the event loop. What is returned makes the text, in any thread."""
+        return partial(self._format, list(self._families()))
 
-    def collect(self) -> Iterable[Metric]:
-        """For the registry."""
-        yield InfoMetricFamily(_PREFIX, "What runs.", value=self._facts)
-        for name in _names(self.counters):
+    def text(self) -> bytes:
+        """Return the text of /metrics."""
+        return self.page()()
+
+    def _format(self, families: Sequence[Family]) -> bytes:
+        return generate_latest(_Page([self._info, *map(_metric, families), *self._process.collect()]))
+
+    def _families(self) -> Iterator[Family]:
+        for name in self._names:
             value = getattr(self.counters, name)
             text = _HELP.get(name, name.replace("_", " "))
             if isinstance(value, dict):
                 yield _by_label(name, text, value)
-            elif name.endswith("_total"):
-                yield CounterMetricFamily(f"{_PREFIX}_{name.removesuffix('_total')}", text, value=value)
             else:
-                yield GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=value)
-        refused = CounterMetricFamily(
-            f"{_PREFIX}_refusals", "Batches that broke a rule, by topic and rule.", labels=("topic", "rule")
-        )
-        for key, count in self.topics.items():
-            refused.add_metric(key, count)
-        yield refused
+                kind: Literal["counter", "gauge"] = "counter" if name.endswith("_total") else "gauge"
+                yield Family(kind, name.removesuffix("_total"), text, (), [((), value)])
+        text = "Batches that broke a rule, by topic and rule."
+        yield Family("counter", "refusals", text, ("topic", "rule"), self.topics.items())
         yield from self._claims()
         for name, text, ask in self._counts:
-            yield CounterMetricFamily(f"{_PREFIX}_{name}", text, value=ask())
+            yield Family("counter", name, text, (), [((), ask())])
         for name, text, ask in self._gauges:
-            yield GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=ask())
+            yield Family("gauge", name, text, (), [((), ask())])
 
-    def _claims(self) -> Iterable[Metric]:
+    def _claims(self) -> Iterator[Family]:
         counts: Sequence[ClaimsCounts] = [ledger.counts() for ledger in self._ledgers]
         for name in ClaimsCounts._fields:
             total = sum(getattr(one, name) for one in counts)
-            yield CounterMetricFamily(f"{_PREFIX}_claims_{name}", _CLAIMS_HELP[name], value=total)
+            yield Family("counter", f"claims_{name}", _CLAIMS_HELP[name], (), [((), total)])
         senders = sum(len(ledger.senders()) for ledger in self._ledgers)
-        yield GaugeMetricFamily(f"{_PREFIX}_claims_senders", "Senders of claims that are remembered.", value=senders)
+        text = "Senders of claims that are remembered."
+        yield Family("gauge", "claims_senders", text, (), [((), senders)])
 
 
-def _names(counters: Any) -> list[str]:
-    return [field.name for field in fields(counters)]
+class _Page(Collector):
+    """What generate_latest asks for: metrics that are there already."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
 
 
-def _word(name: str, label: Any) -> str:
-    if _LABELS.get(name) == "api" and label in APIS:
-        return APIS[label].name
-    return str(label)
+def _metric(family: Family) -> Metric:
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    metric = kind(f"{_PREFIX}_{family.name}", family.text, labels=family.labels)
+    for labels, value in family.samples:
+        metric.add_metric(labels, value)
+    return metric
 
 
-def _by_label(name: str, text: str, values: dict[Any, int]) -> Metric:
-    family = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=(_LABELS.get(name, "kind"),))
-    rest = 0
-    for n, (label, count) in enumerate(list(values.items())):
-        if n < _MOST_LABELS:
-            family.add_metric((_word(name, label),), count)
-        else:
-            rest += count
+def _by_label(name: str, text: str, values: dict[Any, float]) -> Family:
+    label = _LABELS.get(name, "kind")
+    values = values.copy()  # a thread may add to it
+    first = list(islice(values.items(), _MOST_LABELS))
+    samples = [((_word(label, key),), count) for key, count in first]
+    rest = sum(values.values()) - sum(count for _, count in first)
     if rest:
-        family.add_metric((OTHER,), rest)
-    return family
+        samples.append(((OTHER,), rest))
+    return Family("counter", name, text, (label,), samples)
+
+
+def _word(label: str, key: Any) -> str:
+    return APIS[key].name if label == "api" and key in APIS else str(key)

@@ -9,20 +9,27 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.metadata_client import BrokerAddress, ClusterView
+from batchval.proxy.topics import is_topic_name
 
-__all__ = ["Counters", "Limits", "ProxyOptions", "Refusal", "TopicPolicies"]
+__all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TopicPolicies"]
 
 Mode = Literal["enforce", "observe"]
 ClaimsOut = Literal["none", "tag"]
+
+#: Kafka's name for a client that has not authenticated.
+ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one client may cost. The defaults are Kafka's, where Kafka has one.
 
+    ``max_partitions``    of one Produce request, and its topics
     ``max_frame_bytes``   of a request (socket.request.max.bytes)
     ``max_answer_bytes``  of a broker's answer
     ``max_connections``   of all proxies that share these counters;  ``max_listener_connections`` of one proxy's clients
@@ -31,8 +38,13 @@ class Limits:
     ``max_waiting``       answers that one connection may have open before its reading pauses
     ``handshake_s``       until the first whole request;  ``idle_s``  between requests, while no answer is awaited
     ``connect_s``         for the connection to a broker
+    ``max_partitions``    of one Produce request
     ``linger_s``          what a closed connection has to write what is left of it
     ``peer_timeout_s``    how long a peer may leave unacknowledged what the kernel sends it: then it is gone
+    ``max_address_connections``  of one client address; None: half of ``max_connections``
+    ``frame_s``           for a request to come, and a second more for each MiB of it
+    ``max_unauthenticated_frame_bytes``  of a request before its client has authenticated, where
+                          that is required
     """
 
     max_frame_bytes: int = 100 << 20
@@ -47,6 +59,10 @@ class Limits:
     connect_s: float = 10.0
     linger_s: float = 30.0
     peer_timeout_s: float = 120.0
+    max_partitions: int = 10_000
+    max_address_connections: int | None = None
+    frame_s: float = 30.0
+    max_unauthenticated_frame_bytes: int = 512 << 10
 
 
 class TopicPolicies:
@@ -60,7 +76,7 @@ class TopicPolicies:
         self.default = default or TopicPolicy()
         self.globs = dict(globs or {})
         self.known: Callable[[str], TopicPolicy | None] | None = None  # the cluster's own configs, asked first
-        self._known: dict[str | None, TopicPolicy] = {}
+        self._known: dict[str, TopicPolicy] = {}
 
     @property
     def only_one(self) -> bool:
@@ -69,21 +85,35 @@ class TopicPolicies:
 
     def of(self, topic: str | None) -> TopicPolicy:
         """The policy of a topic."""
-        if self.known is not None and topic is not None:
+        if topic is None:
+            return self.default
+        if self.known is not None:
             policy = self.known(topic)
             if policy is not None:
                 return policy
         policy = self._known.get(topic)
         if policy is None:
+            # a client may invent any number of names, of 32 KiB each: none of those is kept
+            if not is_topic_name(topic):
+                return self.default
             policy = self.default
             for glob, given in self.globs.items():
-                if topic is not None and fnmatchcase(topic, glob):
+                if fnmatchcase(topic, glob):
                     policy = given
                     break
             if len(self._known) >= self.MOST_KNOWN:  # names come from clients
                 self._known.clear()
             self._known[topic] = policy
         return policy
+
+
+class ObserveGlobs(NamedTuple):
+    """Topics and principals that are observed although the mode is enforce: both globs match
+    (fnmatchcase).
+    """
+
+    topics: str
+    principals: str
 
 
 class Refusal(NamedTuple):
@@ -99,6 +129,8 @@ class Refusal(NamedTuple):
     reason: str
     enforced: bool
     reported: tuple[str, ...] = ()  # extras that were found, rule is "" where they alone were
+    principal: str = ANONYMOUS  # in Kafka's form
+    batches: int = 1  # batches of the request that this one stands for: the same rule and outcome
 
 
 @dataclass(slots=True)
@@ -108,7 +140,11 @@ class Counters:
     connections_total: int = 0
     connections_open: int = 0
     connections_refused_total: int = 0  # above max_connections, or max_listener_connections
+    connections_refused_by: dict[str, int] = field(default_factory=dict)  # by the limit
+    frames_evicted_total: int = 0  # in part, above max_bytes_held
     connections_closed: dict[str, int] = field(default_factory=dict)  # by reason, where the proxy closed
+    handshakes_total: int = 0  # TLS, with clients
+    handshakes_failed: dict[str, int] = field(default_factory=dict)  # by reason
     upstream_failures_total: int = 0
     requests_total: int = 0
     request_bytes_total: int = 0
@@ -117,12 +153,16 @@ class Counters:
     produce_requests_total: int = 0
     produce_partitions_total: int = 0
     partitions_refused: dict[str, int] = field(default_factory=dict)  # by rule
+    partitions_observed: dict[str, int] = field(default_factory=dict)  # by rule: forwarded
     partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
     requests_by_api: dict[int, int] = field(default_factory=dict)  # by API key
     batches_by_path: dict[str, int] = field(default_factory=dict)  # of accepted ones: claims, shallow, full, rebuilt
     requests_answered_here_total: int = 0
     requests_rewritten_total: int = 0
     judged_in_threads_total: int = 0
+    requests_queued: int = 0  # that wait for a thread to judge them
+    judging_cpu_seconds_total: float = 0.0  # in threads
+    answers_streamed_total: int = 0
     claims_tags_dropped_total: int = 0
     claims_tags_added_total: int = 0
     answers_throttled: dict[int, int] = field(default_factory=dict)  # by API key, of Produce and Fetch
@@ -148,11 +188,17 @@ class ProxyOptions:
     ``upstream``           brokers to bootstrap from, tried in order
     ``advertised_host``    what clients are told; None: the address that the client itself connected to
     ``first_broker_port``  broker n is at this port + n; None: the port of ``listen`` + 1; 0: any free port
+    ``broker_ports``       how many ports belong to brokers, from ``first_broker_port`` on
+    ``state_directory``    where the cluster's brokers are kept for the next start; None: nowhere
     ``mode``               enforce refuses; observe forwards, counts and logs
+    ``observe``            topics and principals that are observed in mode enforce too
     ``topics``             policies; ``validator`` what LogValidator is made with besides (mode, extras, limits)
     ``claims_in``          what to make of claims that come in; ``claims_out`` whether any go out
-    ``listen_tls``         an SSLContext, or a function that gives the newest at each start of a listener
-    ``find_brokers``       gives (node id, host, port) of each broker; None: a broker is asked, without credentials
+    ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
+    ``find_brokers``       for a Proxy that makes its own Discovery, as are ``find_authenticates``
+                           and ``state_directory``: see ``DiscoveryOptions``
+    ``principal``          returns a client's principal, as Kafka writes it, from its verified
+                           certificate
     ``sender``             gives the name that a connection's claims go by (from its certificate); None: the listener
     """
 
@@ -160,7 +206,10 @@ class ProxyOptions:
     upstream: tuple[tuple[str, int], ...]
     advertised_host: str | None = None
     first_broker_port: int | None = None
+    broker_ports: int = 100
+    state_directory: Path | None = None
     mode: Mode = "enforce"
+    observe: tuple[ObserveGlobs, ...] = ()
     topics: TopicPolicies = field(default_factory=TopicPolicies)
     validator: Mapping[str, object] = field(default_factory=dict)
     claims_in: ClaimsPolicy = field(default_factory=ClaimsPolicy)
@@ -168,8 +217,10 @@ class ProxyOptions:
     listener_name: str = "default"
     listen_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
     upstream_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
-    find_brokers: Callable[[], Awaitable[list[tuple[int, str, int]]]] | None = None
+    find_brokers: Callable[[BrokerAddress, str], Awaitable[ClusterView]] | None = None
+    find_authenticates: bool = False
     sender: Callable[[object], str | None] | None = None
+    principal: Callable[[Any], str | None] | None = None
     limits: Limits = field(default_factory=Limits)
     threads: int = 2
     on_refusal: Callable[[Refusal], None] = _nothing

@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.network.connection import Connection
-from batchval.network.errors import NetworkError
+from batchval.network.errors import AuthenticationError, DisconnectError, NetworkError
 from batchval.network.options import ConnectionOptions
 from batchval.network.sasl import authenticate
 from batchval.policy import KAFKA_TOPIC_KEYS, OLDER_TIMESTAMP_KEY, TopicPolicy
@@ -32,7 +32,16 @@ from batchval.protocol.messages.describe_configs import (
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.proxy.config import TopicRule, Upstream
 from batchval.proxy.loading import ConfigError
+from batchval.proxy.metadata_client import (
+    CLIENT_ID,
+    BrokerAddress,
+    ClusterView,
+    SilentBrokerError,
+    foreign_protocol,
+)
 from batchval.proxy.tls import UpstreamContext
+from batchval.proxy.topics import is_topic_name
+from batchval.proxy.values import Address
 
 __all__ = ["UNBOUNDED", "ClusterTopics", "TopicLookup", "read_brokers", "read_topic_configs"]
 
@@ -74,6 +83,8 @@ class TopicLookup:
         try:
             policy = self._by_glob[topic]
         except KeyError:
+            if not is_topic_name(topic):
+                return None
             if len(self._by_glob) >= MOST_TOPICS:
                 self._by_glob.clear()
             policy = next((policy for rule, policy in self._rules if rule.matches(topic)), None)
@@ -107,10 +118,19 @@ class ClusterTopics:
     def __call__(self, topic: str) -> TopicPolicy | None:
         """What is known of a topic now. One that is not known is asked for."""
         policy = self._known.get(topic)
-        if policy is None and self.read_at is not None and len(self._wanted) < MOST_WANTED and topic not in self._asked:
+        if policy is None and self._may_ask(topic):
             self._wanted.add(topic)
             self._more.set()
         return policy
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._known
+
+    def _may_ask(self, topic: str) -> bool:
+        """Return whether a topic that is not known is asked for."""
+        if self.read_at is None or len(self._wanted) >= MOST_WANTED:
+            return False
+        return topic not in self._asked and is_topic_name(topic)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -162,10 +182,17 @@ class ClusterTopics:
 
 
 async def read_topic_configs(
-    upstream: Upstream, tls: UpstreamContext | None, topics: Iterable[str] | None
+    upstream: Upstream,
+    tls: UpstreamContext | None,
+    topics: Iterable[str] | None,
+    addresses: Sequence[BrokerAddress] | None = None,
 ) -> dict[str, TopicPolicy]:
-    """Asks the bootstrap broker, on a connection of its own. NetworkError, OSError, ProtocolError, ConfigError."""
-    async with _as_admin(upstream, tls) as (connection, versions):
+    """Ask the first broker that can be reached, on a connection of its own.
+
+    ``addresses`` are tried in order; None: those of ``upstream.bootstrap``.
+    Raises NetworkError, OSError, ProtocolError or ConfigError: those of the last address.
+    """
+    async with _as_admin(upstream, tls, addresses or upstream.bootstrap) as (connection, versions):
         names = sorted(topics) if topics is not None else await _all_topics(connection, versions)
         found: dict[str, TopicPolicy] = {}
         for start in range(0, len(names), TOPICS_A_REQUEST):
@@ -173,35 +200,84 @@ async def read_topic_configs(
         return found
 
 
-async def read_brokers(upstream: Upstream, tls: UpstreamContext | None) -> list[tuple[int, str, int]]:
-    """(node id, host, port) of each broker, asked with the gate's own credentials. Errors as above."""
-    async with _as_admin(upstream, tls) as (connection, versions):
+async def read_brokers(
+    upstream: Upstream, tls: UpstreamContext | None, address: BrokerAddress, client_id: str
+) -> ClusterView:
+    """Ask one broker for all brokers, with the gate's own credentials.
+
+    Raises as above; SilentBrokerError if the broker closes the connection instead of answering.
+    """
+    async with _as_admin(upstream, tls, (address,), client_id) as (connection, versions):
         version = _version(MetadataRequest, versions, least=1)
-        answer: MetadataResponse = await connection.request(MetadataRequest(topics=[], api_version=version))
-        return [(broker.node_id, broker.host, broker.port) for broker in answer.brokers]
+        try:
+            answer: MetadataResponse = await connection.request(MetadataRequest(topics=[], api_version=version))
+        except DisconnectError as error:
+            if error.timed_out or foreign_protocol(error):
+                raise
+            raise SilentBrokerError(str(error)) from error
+        return ClusterView([(broker.node_id, broker.host, broker.port) for broker in answer.brokers], answer.cluster_id)
 
 
 @contextlib.asynccontextmanager
 async def _as_admin(
-    upstream: Upstream, tls: UpstreamContext | None
+    upstream: Upstream,
+    tls: UpstreamContext | None,
+    addresses: Sequence[BrokerAddress],
+    client_id: str = CLIENT_ID,
 ) -> AsyncIterator[tuple[Connection, dict[int, tuple[int, int]]]]:
-    """A connection to the bootstrap broker on which ``upstream.admin`` is known, and the versions that it speaks."""
-    options = ConnectionOptions(client_id="batchval-gate", ssl=tls.context if tls is not None else None)
-    async with asyncio.timeout(upstream.connect_timeout_ms / 1000):
-        connection = await Connection.open(*upstream.bootstrap, options)
+    """Open a connection on which ``upstream.admin`` is known, with the versions of the broker."""
+    options = ConnectionOptions(client_id=client_id, ssl=tls.context if tls is not None else None)
+    connection, versions = await _first_connected(upstream, options, addresses)
     try:
-        versions = await _versions(connection)
-        admin = upstream.admin
-        if admin is not None and admin.username is not None and admin.password is not None:
-            try:
-                password = admin.password.reveal()
-            except ValueError as error:
-                raise ConfigError([f"upstream.admin.password: {error}"]) from None
-            await authenticate(connection, admin.mechanism, admin.username, password)
         yield connection, versions
     finally:
         connection.close()
         await connection.wait_closed()
+
+
+async def _first_connected(
+    upstream: Upstream, options: ConnectionOptions, addresses: Sequence[BrokerAddress]
+) -> tuple[Connection, dict[int, tuple[int, int]]]:
+    """Connect to the first address that answers. A refused password is not tried elsewhere."""
+    failure: Exception = ConnectionError("no broker is known")
+    for address in addresses:
+        try:
+            return await _connected(upstream, options, address)
+        except AuthenticationError:
+            raise
+        except (NetworkError, OSError, ProtocolError) as error:
+            failure = error
+    raise failure
+
+
+async def _connected(
+    upstream: Upstream, options: ConnectionOptions, address: BrokerAddress
+) -> tuple[Connection, dict[int, tuple[int, int]]]:
+    """Connect to one address and authenticate there, within the settings' time to connect."""
+    async with asyncio.timeout(upstream.connect_timeout_ms / 1000):
+        connection = await Connection.open(*address, options)
+        try:
+            versions = await _versions(connection)
+            await _authenticate(upstream, connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection, versions
+
+
+async def _authenticate(upstream: Upstream, connection: Connection) -> None:
+    admin = upstream.admin
+    if admin is None or admin.username is None or admin.password is None:
+        return
+    if admin.mechanism == "PLAIN" and upstream.tls is None and not upstream.allow_plaintext:
+        peer = Address(*connection.transport.get_extra_info("peername")[:2])
+        if not peer.is_loopback:  # a broker that the bootstrap broker names
+            raise AuthenticationError(f"PLAIN would show the password on the connection to {peer}")
+    try:
+        password = admin.password.reveal()
+    except ValueError as error:
+        raise ConfigError([f"upstream.admin.password: {error}"]) from None
+    await authenticate(connection, admin.mechanism, admin.username, password)
 
 
 async def _versions(connection: Connection) -> dict[int, tuple[int, int]]:

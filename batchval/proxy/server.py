@@ -1,7 +1,7 @@
-"""The proxy as a whole: its listeners, its connections, what all of them together may hold, and its end.
+"""One configured listener: its ports, its sessions, and what it shares with the other listeners.
 
-One event loop (uvloop's, where the caller runs one) and a few threads for long decompression. Every client's
-connection has one of its own to the broker that the client meant.
+One event loop (uvloop's, where the caller runs one) and a few threads for long judging. Every
+client's connection has one of its own to the broker that the client meant.
 """
 
 from __future__ import annotations
@@ -9,73 +9,149 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Awaitable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
-from batchval.errors import BatchvalError
-from batchval.network.errors import AuthenticationError
+from batchval.core.crc32c import crc32c
 from batchval.protocol.addresses import WITH_ADDRESSES
-from batchval.protocol.api_versions import carried_versions
+from batchval.protocol.api_versions import carried_versions, intersect_api_versions
 from batchval.protocol.apis import APIS, ApiKey
-from batchval.proxy.cluster import Cluster, Listener, SilentBrokerError, ask_metadata, resolved
-from batchval.proxy.downstream import BUDGET, Downstream
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.request import Chunks
+from batchval.protocol.topic_ids import TopicsInMetadata
+from batchval.proxy.accepting import Acceptor
+from batchval.proxy.broker_connection import BrokerConnection
+from batchval.proxy.budget import Budget
+from batchval.proxy.client_connection import ClientConnection
+from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Gate
-from batchval.proxy.lane import Routes
+from batchval.proxy.handshakes import Handshakes
+from batchval.proxy.judging import JudgingQueue
+from batchval.proxy.listeners import Listener, Listeners
+from batchval.proxy.metadata_client import resolved
 from batchval.proxy.options import Counters, ProxyOptions
-from batchval.proxy.upstream import Upstream
+from batchval.proxy.session import Session
+from batchval.proxy.state_file import StateFile
+from batchval.proxy.topics import KnownTopics
 
-__all__ = ["Proxy"]
+__all__ = ["Proxy", "Shared"]
 
 log = logging.getLogger("batchval.proxy")
 
 _NEVER = 0x7FFF
-_MOST_SLACK = 128 << 10  # bytes: telling costs as much as passing on a small frame does
-_MOST_ASKED = 16  # of those that wait, at a time, whether leave would be of use to them
-_DISCOVERY_S = (0.2, 5.0)  # between attempts, doubled up to the second
-_SILENT_S = 60.0  # the second, for a cluster that does not want to answer
+_CHECKED_A_TURN = 250  # sessions whose time is checked in one turn of the loop
+_REMEMBERED_VERSIONS = 100  # answers to ApiVersions, which differ by broker and version only
 
+#: Bytes of a Metadata answer that is learnt only once, and how many of them are remembered.
+LARGE_METADATA: Final = 64 << 10
+REMEMBERED_METADATA: Final = 32
 
-def carried() -> dict[int, tuple[int, int]]:
-    """The versions that clients are offered. SaslHandshake 0 is not: what follows it are tokens without headers."""
-    versions = carried_versions()
-    versions[ApiKey.SASL_HANDSHAKE] = (1, versions[ApiKey.SASL_HANDSHAKE][1])
-    return versions
+#: The exchange has to be followed, so these never pass by the fast path.
+_FOLLOWED = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
 def _changed_from(key: int) -> int:
-    """The version of an API from which its answers may hold addresses."""
+    """Return the version of an API from which its answers may hold addresses."""
     version = APIS[key].addresses_from if key in WITH_ADDRESSES else None
     return _NEVER if version is None else version
 
 
+@dataclass(slots=True)
+class Shared:
+    """What all listeners of one gate have together."""
+
+    counters: Counters
+    budget: Budget
+    judging: JudgingQueue
+    topics: KnownTopics
+    discovery: Discovery
+    handshakes: Handshakes
+    users: int = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Bind to the loop. Each listener starts what it shares with the others, and stops it."""
+        self.users += 1
+        self.budget.start(loop)
+        self.judging.start(loop)
+
+    def stop(self) -> None:
+        """End the threads with the last listener."""
+        self.users -= 1
+        if not self.users:
+            self.judging.stop()
+            self.handshakes.close()
+
+    @classmethod
+    def made(
+        cls, options: ProxyOptions, counters: Counters | None = None, discovery: Discovery | None = None
+    ) -> Shared:
+        """Return what a gate with these options shares between its listeners."""
+        counters = Counters() if counters is None else counters
+        return cls(
+            counters,
+            Budget(options.limits, counters),
+            JudgingQueue(options.threads, counters),
+            KnownTopics(),
+            _discovery_of(options) if discovery is None else discovery,
+            Handshakes(counters),
+        )
+
+
+def _discovery_of(options: ProxyOptions) -> Discovery:
+    directory = options.state_directory
+    return Discovery(
+        DiscoveryOptions(
+            options.upstream,
+            tls=options.upstream_tls,
+            find_brokers=options.find_brokers,
+            authenticates=options.find_authenticates,
+            connect_s=options.limits.connect_s,
+            state=None if directory is None else StateFile(directory),
+        )
+    )
+
+
 class Proxy:
-    """A gate in front of one cluster. ``start`` and ``stop`` it on a running loop.
+    """One listener of a gate in front of one cluster. ``start`` and ``stop`` it on a running loop.
 
     ``listening``  broker id -> (host, port) of its listener;  ``bootstrap`` is where clients begin
-    ``ready``      whether the cluster could be reached when it was last tried
     """
 
-    def __init__(self, options: ProxyOptions, metrics: Counters | None = None) -> None:
+    def __init__(self, options: ProxyOptions, counters: Counters | None = None, shared: Shared | None = None) -> None:
         self.options = options
-        self.counters = Counters() if metrics is None else metrics
+        self.shared = Shared.made(options, counters) if shared is None else shared
+        self.counters = self.shared.counters
+        self.budget = self.shared.budget
+        self.judging = self.shared.judging
+        self.topics = self.shared.topics
         self.gate = Gate(options, self.counters)
-        self.cluster = Cluster(options, self._serve)
-        self.carried: Mapping[int, tuple[int, int]] = carried()
-        self.routes = {key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()}
-        self.lane_routes = Routes(self.routes)
-        self.ready = False
+        self.gate.topic_names = self.topics.name_of
+        self._has_own_discovery = shared is None
+        self.discovery = self.shared.discovery
+        self.cluster = Listeners(options, self.discovery, self._serve)
+        self.carried: Mapping[int, tuple[int, int]] = carried_versions()
+        self.routes: Mapping[int, tuple[int, int, int]] = {
+            key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()
+        }
+        self.fast_routes = Routes({**self.routes} | {key: (*self.carried[key], 0) for key in _FOLLOWED})
         self.now = 0.0
-        self.slack = 0
-        self.connections: dict[Downstream, None] = {}
+        self.connections: dict[Session, None] = {}
         self.loop: asyncio.AbstractEventLoop
-        self.pool: ThreadPoolExecutor
-        self._paused: dict[Downstream, None] = {}  # for the budget, in the order in which they were
-        self._granted: Downstream | None = None
-        self._whole = 0  # of the bytes held, those that no client has to add to
+        self._seen_metadata: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_METADATA)
+        self._versions: dict[tuple[bytes, int], bytes] = {}
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._last_error: tuple[str, float] = ("", 0.0)
+
+    @property
+    def ready(self) -> bool:
+        """Whether some broker could be reached when it was last tried."""
+        return self.discovery.ready
 
     @property
     def listening(self) -> dict[int, tuple[str, int]]:
@@ -88,16 +164,17 @@ class Proxy:
         first = self.cluster.bootstrap
         return self.options.listen if first is None else (first.host, first.port)
 
-    # ---- start and stop --------------------------------------------------------------------------------------------
+    # ---- start and stop --------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Listens. The cluster need not be there: it is looked for until it is. Raises OSError."""
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
-        self.pool = ThreadPoolExecutor(self.options.threads, thread_name_prefix="batchval-gate")
+        self.shared.start(self.loop)
         self.cluster.open_bootstrap()
         await asyncio.gather(*self._tasks)
-        self._spawn(self._discover())
+        if self._has_own_discovery:
+            await self.discovery.start()
         limits = self.options.limits
         self._tick_s = max(0.01, min(1.0, limits.handshake_s / 4, limits.idle_s / 4, limits.linger_s / 4))
         self._sweep = self.loop.call_later(self._tick_s, self._tick)
@@ -108,8 +185,10 @@ class Proxy:
         for task in self._tasks:
             task.cancel()
         self.cluster.close()
+        if self._has_own_discovery:
+            await self.discovery.stop()
         for connection in list(self.connections):
-            connection.end("drain")
+            connection.end_when_taken("drain")
         until = self.loop.time() + drain_s
         while self.connections and self.loop.time() < until:
             await asyncio.sleep(0.01)
@@ -121,7 +200,7 @@ class Proxy:
             await asyncio.sleep(0.01)
         if self._sweep is not None:
             self._sweep.cancel()
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.shared.stop()
 
     def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
         task = self.loop.create_task(coroutine)
@@ -132,121 +211,137 @@ class Proxy:
         self._spawn(self._open(listener))
 
     async def _open(self, listener: Listener) -> None:
-        tls = resolved(self.options.listen_tls)
-        listener.server = await self.loop.create_server(
-            lambda: Downstream(self, listener),
-            sock=listener.sock,
-            ssl=tls,
-            ssl_handshake_timeout=self.options.limits.handshake_s if tls else None,
+        listener.server = Acceptor(
+            listener.sock, lambda: Session(self, listener).client, free=self._free, refused=self._refused
         )
 
-    async def _discover(self) -> None:
-        """Learns the brokers, so that each has its listener before a client asks; again and again until it works.
+    def _free(self) -> int:
+        """Return how many more clients this listener may have; opening ones count as had."""
+        opening = sum(len(one.server.opening) for one in self.cluster.listeners if one.server is not None)
+        here = self.options.limits.max_listener_connections - len(self.connections)
+        return min(here, self.budget.free_connections()) - opening
 
-        A cluster that tells nobody its brokers without credentials is asked rarely, and no more once a client's answer
-        has named them.
+    def _refused(self) -> None:
+        """Count a client that was closed before it had a session."""
+        everywhere = self.budget.free_connections() <= 0
+        self.budget.refuse("max_connections" if everywhere else "max_listener_connections")
+
+    def secure(self, transport: asyncio.Transport, client: ClientConnection) -> Awaitable[asyncio.Transport] | None:
+        """Begin the TLS handshake with a client; return an awaitable of the secured transport.
+
+        None where the listener has no TLS. Awaiting it raises HandshakeError.
         """
-        wait_s = _DISCOVERY_S[0]
-        told = False
-        while not (told and self.cluster.brokers):
-            longest_s = _DISCOVERY_S[1]
-            for host, port in self.options.upstream:
-                try:
-                    brokers = await self._ask_brokers(host, port)
-                    for broker in brokers:
-                        self.cluster.listener_of(*broker)
-                except SilentBrokerError:
-                    longest_s = _SILENT_S
-                    if not told:
-                        told = True
-                        log.info(
-                            "%s:%d names its brokers to nobody without credentials (or wants TLS): they are learnt "
-                            "from its answers to clients",
-                            host,
-                            port,
-                        )
-                except (OSError, BatchvalError) as error:
-                    if isinstance(error, AuthenticationError):
-                        longest_s = _SILENT_S
-                    self.log_error(f"{host}:{port} did not say which brokers there are", error)
-                else:
-                    if brokers:
-                        self.ready = True
-                        return
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, longest_s)
+        context = resolved(self.options.listen_tls)
+        if context is None:
+            return None
+        return self.shared.handshakes.secure(transport, client, context, self.options.limits.handshake_s)
 
-    async def _ask_brokers(self, host: str, port: int) -> list[tuple[int, str, int]]:
-        if self.options.find_brokers is not None:
-            return await self.options.find_brokers()
-        return await ask_metadata(host, port, resolved(self.options.upstream_tls), self.options.limits.connect_s)
+    # ---- what sessions ask for -------------------------------------------------------------------
 
-    # ---- what connections ask for ----------------------------------------------------------------------------------
-
-    def admit(self, connection: Downstream) -> bool:
-        """Whether one more connection may be."""
-        limits = self.options.limits
-        if (
-            self._draining
-            or len(self.connections) >= limits.max_listener_connections
-            or self.counters.connections_open >= limits.max_connections
-        ):
+    def admit(self, session: Session) -> bool:
+        """Return whether one more client may connect."""
+        if self._draining:
             self.counters.connections_refused_total += 1
             return False
-        self.connections[connection] = None
-        self._set_slack()
-        self.counters.connections_total += 1
-        self.counters.connections_open += 1
+        here, most = len(self.connections), self.options.limits.max_listener_connections
+        if self.budget.admit(session.address, here, most) is not None:
+            return False
+        self.connections[session] = None
         return True
 
-    def forget(self, connection: Downstream) -> None:
-        """Both sides of it are gone."""
-        if connection in self.connections:
-            del self.connections[connection]
-            self._set_slack()
-            self.counters.connections_open -= 1
-        self._paused.pop(connection, None)
-        if connection is self._granted:
-            self._granted = None
-        self.counters.bytes_held -= connection.held
-        self._whole -= connection.whole
-        connection.held = connection.whole = 0
+    def forget(self, session: Session) -> None:
+        """Forget a session both of whose connections are gone."""
+        if session in self.connections:
+            del self.connections[session]
+            self.budget.release(session)
 
     def closed(self, why: str) -> None:
-        """A connection is ended from here."""
+        """Count a session that is ended from here."""
         reasons = self.counters.connections_closed
         reasons[why] = reasons.get(why, 0) + 1
 
-    def sender_of(self, transport: asyncio.BaseTransport) -> str:
-        """By what name claims are kept: the certificate's, else the listener's."""
-        name = None
-        if self.options.sender is not None:
-            name = self.options.sender(transport.get_extra_info("peercert"))
-        return f"listener {self.options.listener_name}" if name is None else f"certificate {name}"
+    def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]:
+        """Return the name of a client's claims, and the principal of its verified certificate."""
+        options = self.options
+        name = None if options.sender is None else options.sender(transport.get_extra_info("ssl_object"))
+        if name is None:
+            return f"listener {options.listener_name}", None
+        principal = None if options.principal is None else options.principal(transport.get_extra_info("peercert"))
+        return f"certificate {name}", principal
 
-    async def connect(self, listener: Listener, upstream: Upstream) -> None:
+    def answered_without_authentication(self) -> None:
+        """Note that a broker has answered a client which it had not authenticated."""
+        self.discovery.answered_without_authentication()
+
+    @property
+    def requires_authentication(self) -> bool | None:
+        """Return whether brokers authenticate clients; None while that is not known."""
+        return self.discovery.requires_authentication
+
+    def is_own_request(self, client_id: str) -> bool:
+        """Return whether a request is one of the gate's own: then its upstream is this gate."""
+        return self.discovery.is_own_request(client_id)
+
+    def listener_of(self, node_id: int, host: str, port: int) -> Listener:
+        """Return the listener of a broker that an answer names. Raises OSError."""
+        return self.cluster.listener_of(node_id, host, port)
+
+    def learn_topics(self, body: memoryview, version: int) -> None:
+        """Remember the topics of a Metadata answer: a part of it now, the rest in later turns of
+        the loop.
+
+        A large answer that has come before is not read again: clients ask for all topics every few
+        minutes.
+        """
+        if len(body) > LARGE_METADATA:
+            seen = len(body), version, crc32c(body[4:])
+            if seen in self._seen_metadata:
+                return
+            self._seen_metadata.append(seen)
+        self._learn(TopicsInMetadata(body, version))
+
+    def _learn(self, walk: TopicsInMetadata) -> None:
+        with contextlib.suppress(ProtocolError):
+            self.topics.learn(walk.next())
+            if not walk.done:
+                self.budget.take_turn(partial(self._learn, walk))
+
+    def intersected(self, body: memoryview, version: int, correlation_id: int) -> Chunks:
+        """Return the answer to ApiVersions for clients. Brokers repeat theirs, so it is kept."""
+        key = bytes(body[4:]), version
+        known = self._versions.get(key)
+        if known is None:
+            known = b"".join(intersect_api_versions(body, version, self.carried, correlation_id=0))
+            if len(self._versions) >= _REMEMBERED_VERSIONS:
+                self._versions.clear()
+            self._versions[key] = known
+        return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
+
+    async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
         """Connects it to the listener's broker. Raises OSError or TimeoutError."""
         tls = resolved(self.options.upstream_tls)
         error: OSError | TimeoutError = ConnectionError("no broker is known")
-        for host, port in listener.brokers:
+        addresses = self.discovery.addresses(listener.node_id)
+        for i, (host, port) in enumerate(addresses):
             try:
-                async with asyncio.timeout(self.options.limits.connect_s):
+                async with asyncio.timeout(self.discovery.connect_timeout_s(len(addresses) - 1 - i)):
                     await self.loop.create_connection(
-                        lambda: upstream, host, port, ssl=tls, server_hostname=host if tls else None
+                        lambda: broker, host, port, ssl=tls, server_hostname=host if tls else None
                     )
+            except UnicodeError:  # a host that cannot be a name (IDNA)
+                error = OSError(f"{host!r} is not a host name")
+                self.discovery.failed((host, port), error)
             except (OSError, TimeoutError) as failed:
                 error = failed
+                self.discovery.failed((host, port), failed)
             else:
-                self.ready = True
+                self.discovery.reached((host, port))
                 return
         raise error
 
-    def upstream_failed(self, listener: Listener, error: BaseException) -> None:
-        """A broker could not be reached."""
+    def upstream_failed(self) -> None:
+        """No broker could be reached; discovery has logged why."""
         self.counters.upstream_failures_total += 1
-        if listener.node_id is None:
-            self.ready = False
-        self.log_error(f"{listener.brokers[0][0]}:{listener.brokers[0][1]} cannot be reached", error)
 
     def log_error(self, text: str, error: BaseException | None) -> None:
         """One line; the same one at most once a second."""
@@ -256,69 +351,22 @@ class Proxy:
         self._last_error = (text, now)
         log.warning("%s%s", text, "" if error is None else f": {str(error) or type(error).__name__}")
 
-    # ---- bytes and time --------------------------------------------------------------------------------------------
-
-    def _set_slack(self) -> None:
-        """What each connection may hold untold: all of them together a quarter of the limit."""
-        self.slack = min(_MOST_SLACK, self.options.limits.max_bytes_held // 4 // max(len(self.connections), 1))
-
-    def account(self, connection: Downstream, held: int) -> None:
-        """What a connection holds now. Above the limit it is not read until others have let go.
-
-        One of those that wait has leave to go on all the same, until it has let go of something or its frame is whole:
-        else frames that are here in part could wait for each other.
-        """
-        if connection not in self.connections:
-            return
-        let_go = held < connection.held
-        total = self.counters.bytes_held + held - connection.held
-        self.counters.bytes_held = total
-        connection.held = held
-        whole = max(0, held - connection.splitter.buffered)
-        self._whole += whole - connection.whole
-        connection.whole = whole
-        if connection is self._granted and (let_go or held > connection.splitter.buffered):
-            self._granted = None
-        above = total > self.options.limits.max_bytes_held
-        if above and held and connection is not self._granted and connection not in self._paused:
-            self._paused[connection] = None
-            connection.hold(BUDGET)
-        if self._paused:
-            if total <= self.options.limits.max_bytes_held * 3 // 4:
-                self._resume_one()
-            elif self._granted is None:  # what is held may be frames in part, and nothing else
-                self._granted = self._grant()
-
-    def _grant(self) -> Downstream | None:
-        """Leave for one that holds nothing but a frame in part: the others wait for a peer, and would only hold more.
-
-        None where whole frames and answers alone are above the limit: peers have to take some of them first.
-        """
-        limits = self.options.limits
-        if self._whole > limits.max_bytes_held:
-            return None
-        for _ in range(min(len(self._paused), _MOST_ASKED)):
-            connection = next(iter(self._paused))
-            if connection.held <= connection.splitter.buffered:
-                return self._resume_one()
-            del self._paused[connection]  # to the end of the queue
-            self._paused[connection] = None
-        return None
-
-    def _resume_one(self) -> Downstream:
-        connection = next(iter(self._paused))
-        del self._paused[connection]
-        connection.release(BUDGET)
-        return connection
+    # ---- time ------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        self.now = now = self.loop.time()
-        for connection in list(self.connections):
-            connection.check_time(now)
-            if connection.held:
-                connection.account()
-        if self._paused:  # the leave goes round: who has it may be stuck
-            above = self.counters.bytes_held > self.options.limits.max_bytes_held
-            self._granted = self._grant() if above else self._resume_one()
-        with contextlib.suppress(RuntimeError):
-            self._sweep = self.loop.call_later(self._tick_s, self._tick)
+        """Look at all sessions, so many in one turn of the loop."""
+        self.now = self.loop.time()
+        self.budget.measure()
+        self._check(list(self.connections))
+        self._sweep = self.loop.call_later(self._tick_s, self._tick)
+
+    def _check(self, sessions: list[Session]) -> None:
+        for session in sessions[:_CHECKED_A_TURN]:
+            if session in self.connections:
+                try:
+                    session.check_time(self.now)
+                except Exception as error:  # one session's fault must not end the others' clock
+                    self.log_error("a session could not be looked at", error)
+                    session.abort("fault")
+        if len(sessions) > _CHECKED_A_TURN:
+            self.loop.call_soon(self._check, sessions[_CHECKED_A_TURN:])

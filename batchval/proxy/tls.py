@@ -1,21 +1,24 @@
-"""TLS on both sides: contexts from settings, certificates read anew on demand, and the name in a client's certificate.
+"""TLS on both sides: contexts from settings, and the names in a client's certificate.
 
-A listener keeps one context for as long as it lives. Each handshake is handed to the newest one behind it, so that new
-certificates, keys and authorities hold from the next connection on, and those that live are not touched.
+A client has two names. ``subject_of`` is the subject alone, as Kafka's principals have it.
+``identity_of`` is the subject and the subjects of the authorities that vouch for it, up to the one
+in ``client_ca``: what claims are kept under, since two authorities may issue the same subject.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ssl
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from batchval.proxy.config import ListenerTls, UpstreamTls
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.secret import Secret
 
-__all__ = ["ListenerContext", "UpstreamContext", "subject_of"]
+__all__ = ["ListenerContext", "UpstreamContext", "identity_of", "refusal_of", "subject_of"]
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -33,23 +36,24 @@ _SHORT = {
     "userId": "UID",
 }
 
+# x509_vfy.h: UNABLE_TO_GET_CRL, CRL_SIGNATURE_FAILURE, CRL_NOT_YET_VALID, CRL_HAS_EXPIRED
+_CRL_FAULTS = frozenset({3, 8, 11, 12})
+
 
 class ListenerContext:
-    """For one listener. ``context`` is what a server is started with. ConfigError where the files are not what they
-    should be; after a failed ``reload`` the old ones hold."""
+    """The server side of one listener. ``context`` is to be asked for at each connection.
+
+    ConfigError where the files are not what they should be; after a failed ``reload`` the old ones
+    hold.
+    """
 
     def __init__(self, settings: ListenerTls) -> None:
         self.settings = settings
-        self._newest = _server_context(settings)
         self.context = _server_context(settings)
-        self.context.sni_callback = self._hand_over
-
-    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
-        connection.context = self._newest
 
     def reload(self) -> None:
-        """Reads the files again."""
-        self._newest = _server_context(self.settings)
+        """Read certificates, keys, authorities and revocation lists again."""
+        self.context = _server_context(self.settings)
 
 
 class UpstreamContext:
@@ -70,9 +74,15 @@ def _server_context(settings: ListenerTls) -> ssl.SSLContext:
     # a resumed session would outlive the authority that vouched for it
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
+    # OpenSSL would also take ffdhe8192, which costs 120 ms of CPU for one ClientHello. Every TLS
+    # 1.3 client has to support this group (RFC 8446, 9.1), and ssl can name only one.
+    context.set_ecdh_curve("prime256v1")
     _load_chain(context, settings.certificate, settings.key, settings.key_password)
     if settings.client_ca is not None:
         _load_authorities(context, settings.client_ca)
+        _refuse_equal_names(context, settings.client_ca)
+    if settings.client_crl is not None:
+        _load_revoked(context, settings.client_crl)
     context.verify_mode = _CLIENT_AUTH[settings.client_certificates]
     return context
 
@@ -111,6 +121,28 @@ def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
         raise ConfigError([f"{path}: {_reason(error)}"]) from None
 
 
+def _refuse_equal_names(context: ssl.SSLContext, path: Path) -> None:
+    """Two authorities of one name could issue certificates that have one identity."""
+    names = Counter(_name(authority.get("subject", ())) for authority in context.get_ca_certs())
+    problems = [
+        f"{path}: {count} certificates have the subject {name!r}, expected one of each name (their "
+        "clients could not be distinguished; after a renewal with the same key keep the newest)"
+        for name, count in names.items()
+        if count > 1
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _load_revoked(context: ssl.SSLContext, path: Path) -> None:
+    """Check each certificate of a client's chain against these lists (as ssl_crl of nginx does)."""
+    _load_authorities(context, path)
+    if not context.cert_store_stats()["crl"]:
+        problem = "holds no certificate revocation list, expected PEM blocks named X509 CRL"
+        raise ConfigError([f"{path}: {problem}"])
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
+
+
 def _readable(path: Path) -> None:
     try:
         path.open("rb").close()
@@ -142,6 +174,37 @@ def subject_of(certificate: Mapping[str, Any] | None) -> str | None:
         return subject
     others = ",".join(f"{kind}:{_escaped(str(value))}" for kind, value in certificate.get("subjectAltName", ()))
     return others or f"serial {certificate.get('serialNumber')} of {_name(certificate.get('issuer', ()))}"
+
+
+def identity_of(connection: object) -> str | None:
+    """Return whose certificate a client has shown: its subject, and who vouches for it.
+
+    ``connection`` is the ``ssl_object`` of a transport. None without a certificate or without TLS.
+
+    ``CN=edge-1,O=Example; issuer CN=Clients``, with one more ``; issuer`` for each intermediate
+    authority. The names of authorities come from their own certificates in the verified chain.
+    Hence all identities that an authority can issue end with the name of its own root, which is
+    unique in ``client_ca``. A certificate that stands in ``client_ca`` itself gets its fingerprint.
+    """
+    if not isinstance(connection, ssl.SSLObject):
+        return None
+    subject = subject_of(connection.getpeercert())
+    if subject is None:
+        return None
+    # Python has this method since 3.10; the public one of 3.13 returns bytes without names
+    _, *authorities = cast(Any, connection)._sslobj.get_verified_chain()
+    if not authorities:
+        own = connection.getpeercert(binary_form=True) or b""
+        return f"{subject}; sha256 {hashlib.sha256(own).hexdigest()}"
+    return "; issuer ".join([subject, *(_name(one.get_info()["subject"]) for one in authorities)])
+
+
+def refusal_of(error: ssl.SSLCertVerificationError) -> str:
+    """Return why a client's certificate was refused, and what to do where the fault is a list's."""
+    if error.verify_code in _CRL_FAULTS:
+        what_to_do = "until client_crl holds a valid list of this authority"
+        return f"{error.verify_message}: its clients are refused {what_to_do}"
+    return error.verify_message
 
 
 def _name(parts: Any) -> str:

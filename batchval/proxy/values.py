@@ -1,6 +1,7 @@
 """Small values that settings are made of, each with its one way to be written.
 
 Address    127.0.0.1:9092   gate.example.com:9092   [::1]:9092   :9092 (every interface)
+brokers    a:9092,b:9092    or a list of addresses
 claims     ignore | verify | audit:0.01 | trust
 """
 
@@ -11,13 +12,13 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, InstanceOf, ValidationInfo
+from pydantic import BeforeValidator, Field, InstanceOf, ValidationInfo
 
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy
 from batchval.proxy.secret import Secret
 
-__all__ = ["Address", "AddressField", "ClaimsField", "PathField", "SecretField"]
+__all__ = ["STAND_IN", "Address", "AddressField", "BrokersField", "ClaimsField", "PathField", "SecretField"]
 
 _HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 
@@ -61,6 +62,11 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+#: Takes the place of an address that is wrong while other settings are checked; nothing connects to
+#: it.
+STAND_IN = Address("stand-in.invalid", 1)
+
+
 def _folder(info: ValidationInfo) -> Path:
     return Path((info.context or {}).get("folder", "."))
 
@@ -71,6 +77,35 @@ def _address(given: Any) -> Any:
     if not isinstance(given, str):
         raise ValueError("must be HOST:PORT")
     return Address.parse(given)
+
+
+def _broker(given: Any) -> Any:
+    address = _address(given)
+    if address.is_wildcard or not address.port:
+        raise ValueError("must be HOST:PORT of a broker")
+    return address
+
+
+def _brokers(given: Any) -> Any:
+    """Return the addresses of ``a:9092,b:9092``; the elements of a list are validated one by
+    one.
+    """
+    if isinstance(given, Address):
+        return (given,)
+    if isinstance(given, list | tuple):
+        return tuple(given)
+    if not isinstance(given, str):
+        raise ValueError("must be HOST:PORT, HOST:PORT,HOST:PORT or a list of them")
+    parts = [part.strip() for part in given.split(",")]
+    found, wrong = [], []
+    for number, part in enumerate(parts, 1):
+        try:
+            found.append(_broker(part))
+        except ValueError as error:
+            wrong.append(f"address {number} of {len(parts)}: {error}" if len(parts) > 1 else str(error))
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    return tuple(found)
 
 
 def _claims(given: Any) -> Any:
@@ -97,6 +132,8 @@ def _secret(given: Any, info: ValidationInfo) -> Any:
 
 
 AddressField = Annotated[InstanceOf[Address], BeforeValidator(_address)]
+BrokerField = Annotated[InstanceOf[Address], BeforeValidator(_broker)]
+BrokersField = Annotated[tuple[BrokerField, ...], Field(min_length=1), BeforeValidator(_brokers)]
 ClaimsField = Annotated[InstanceOf[ClaimsPolicy], BeforeValidator(_claims)]
 PathField = Annotated[InstanceOf[Path], BeforeValidator(_path)]
 SecretField = Annotated[InstanceOf[Secret], BeforeValidator(_secret)]

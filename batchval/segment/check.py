@@ -92,7 +92,7 @@ class Options:
             mode=self.mode,
             profile=profile,
             extras=self.extras,
-            max_decompressed_bytes=self.max_decompressed_bytes,
+            max_decompressed_bytes=None if self.mode == "kafka" else self.max_decompressed_bytes,
             kafka_version=self.kafka_version,
         )
 

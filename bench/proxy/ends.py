@@ -190,8 +190,12 @@ def pump(broker_port: int, place: Place) -> Process:
     return Process([str(native.built(BUILD / "pump", [HERE / "pump.c"], "-Wall")), str(broker_port)], place)
 
 
-def gate(way: str, broker_port: int, place: Place, tls: Certificate | None = None) -> Process:
-    return Process([sys.executable, str(HERE / "gate.py"), str(broker_port), way, *map(str, tls or ())], place)
+def gate(
+    way: str, broker_port: int, place: Place, tls: Certificate | None = None, *, root: Path = load.ROOT
+) -> Process:
+    """Start the gate of the checkout at ``root``."""
+    program = root / "bench" / "proxy" / "gate.py"
+    return Process([sys.executable, str(program), str(broker_port), way, *map(str, tls or ())], place)
 
 
 def kafka_proxy(

@@ -1,9 +1,9 @@
 """What a Metadata answer costs the gate: the answer (version 12, 28 kB for 600 partitions) with other addresses in it.
 
-The gate's own Downstream and Upstream stand between transports that drop what they are given. A request is put into
-the client's buffer, the broker's answer into the broker's, and the call that hands the answer on is timed: splitter,
-place in the queue, walk, new addresses, the write. No kernel is in it. Prints one line of JSON: microseconds, median
-and best of all calls.
+The gate's own session stands between transports that drop all bytes. A request is put
+into the client's buffer, the broker's answer into the broker's, and the call that hands the answer
+on is timed: splitter, place in the queue, walk, new addresses, the write. No kernel is in it.
+Prints one line of JSON: microseconds, median and best of all calls.
 
     python bench/proxy/metadata.py [--partitions 600] [--calls 2000]
 """
@@ -29,11 +29,12 @@ from batchval.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from batchval.proxy.cluster import Listener
-from batchval.proxy.downstream import Downstream
+from batchval.proxy.broker_connection import BrokerConnection
+from batchval.proxy.client_connection import ClientConnection
+from batchval.proxy.listeners import Listener
 from batchval.proxy.options import ProxyOptions
 from batchval.proxy.server import Proxy
-from batchval.proxy.upstream import Upstream
+from batchval.proxy.session import Session
 
 METADATA, VERSION = 3, 12
 BROKERS, IN_A_TOPIC, REPLICAS = 6, 30, 3
@@ -59,6 +60,12 @@ class Sink(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def pause_reading(self) -> None:
+        return None
+
+    def resume_reading(self) -> None:
+        return None
+
     def is_closing(self) -> bool:
         return False
 
@@ -66,11 +73,11 @@ class Sink(asyncio.Transport):
 class Unconnected(Proxy):
     """Its broker is this script."""
 
-    upstream: Upstream
+    broker: BrokerConnection
 
-    async def connect(self, listener: Listener, upstream: Upstream) -> None:
-        upstream.connection_made(Sink())
-        self.upstream = upstream
+    async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
+        broker.connection_made(Sink())
+        self.broker = broker
 
 
 def request() -> bytes:
@@ -102,7 +109,7 @@ def answer(partitions: int) -> bytes:
     return b"".join(response.encode(0, VERSION))
 
 
-def put(into: Downstream | Upstream, data: bytes) -> int:
+def put(into: ClientConnection | BrokerConnection, data: bytes) -> int:
     """As a transport does it: all but the last call to buffer_updated, whose size is returned."""
     view = memoryview(data)
     while True:
@@ -118,20 +125,23 @@ def put(into: Downstream | Upstream, data: bytes) -> int:
 async def measure(partitions: int, calls: int) -> dict[str, Any]:
     proxy = Unconnected(ProxyOptions(("127.0.0.1", 0), (("broker", 9092),), first_broker_port=0))
     proxy.loop = asyncio.get_running_loop()
-    downstream = Downstream(proxy, proxy.cluster.open_bootstrap())
-    client = Sink()
-    downstream.connection_made(client)
-    while downstream.upstream is None:
+    proxy.budget.start(proxy.loop)
+    session = Session(proxy, proxy.cluster.open_bootstrap())
+    connection, client = session.client, Sink()
+    connection.connection_made(client)
+    connection.buffer_updated(put(connection, request()))
+    while session.broker is None:
         await asyncio.sleep(0)
     asked, frame = request(), bytearray(answer(partitions))
     times = []
     for number in range(1, calls + 101):
-        downstream.buffer_updated(put(downstream, asked))
+        if number > 1:  # the first opened the connection to the broker
+            connection.buffer_updated(put(connection, asked))
         frame[4:HEAD] = number.to_bytes(4, "big")
-        size = put(proxy.upstream, bytes(frame))
+        size = put(proxy.broker, bytes(frame))
         client.last = []
         began = time.perf_counter_ns()
-        proxy.upstream.buffer_updated(size)
+        proxy.broker.buffer_updated(size)
         times.append(time.perf_counter_ns() - began)
         if number in (1, calls):
             check(b"".join(client.last), bytes(frame), {i: at.port for i, at in proxy.cluster.brokers.items()})

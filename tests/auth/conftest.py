@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.interop.kafka_broker import KafkaBroker, free_port
 from tests.support.fixtures import needs_kafka
+from tests.support.old_clients import installed
 
 LOGIN = "org.apache.kafka.common.security"
 USERS = {"ann": "s3cret-of-ann", "gate": "s3cret-of-gate", "bob": "s3cret-of-bob"}
@@ -87,6 +88,12 @@ class Guarded:
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def old_clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of client releases that run in processes of their own."""
+    return installed(tmp_path_factory.mktemp("old-clients"))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +17,15 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
+from batchval.network.sasl import ScramClient
 from batchval.policy import TopicPolicy
-from batchval.protocol.messages.api_versions import ApiVersionsRequest
-from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.proxy.config import Upstream
 from batchval.proxy.policies import read_brokers, read_topic_configs
+from batchval.proxy.session_states import State
 from tests.auth.conftest import USERS, Guarded
 from tests.auth.gates import RunningSettings
+from tests.support.old_clients import run_script
 from tests.support.proxy import (
     RunningProxy,
     batch,
@@ -207,7 +210,10 @@ def test_topic_configurations_and_brokers_are_read(guarded: Guarded, mechanism: 
     config = {"cleanup.policy": "compact", "max.message.bytes": "4321"}
     make_topic(guarded.plain, topic, **config)
     given = upstream(guarded.sasl, mechanism)
-    assert asyncio.run(read_brokers(given, None)) == [(1, "127.0.0.1", int(guarded.sasl.rpartition(":")[2]))]
+    (address,) = given.bootstrap
+    view = asyncio.run(read_brokers(given, None, address, "test"))
+    assert view.brokers == [(1, "127.0.0.1", address.port)]
+    assert view.cluster_id
     found = asyncio.run(read_topic_configs(given, None, None))
     assert found[topic] == TopicPolicy(cleanup_policy="compact", max_message_bytes=4321)
 
@@ -253,13 +259,13 @@ def test_without_credentials_nobody_is_warned_and_brokers_are_learnt_from_a_clie
 ) -> None:
     with caplog.at_level(logging.INFO, "batchval"), RunningSettings(guarded.sasl) as gate:
         proxy = gate.gate.proxies["default"]
-        eventually(lambda: "names its brokers to nobody" in caplog.text)
+        eventually(lambda: "brokers will be discovered from client traffic" in caplog.text)
         eventually(lambda: gate.gate.unready() is None)  # it is there all the same
         time.sleep(2.0)  # several attempts
         assert not proxy.listening
         assert there_and_back(gate.bootstrap, as_user("PLAIN"), fresh(), [b"x"]) == [b"x"]
         assert set(proxy.listening) == {1}
-    assert caplog.text.count("names its brokers to nobody") == 1
+    assert caplog.text.count("brokers will be discovered from client traffic") == 1
     assert warned(caplog) == []
 
 
@@ -280,26 +286,96 @@ def plain_token(user: str) -> bytes:
     return struct.pack(">i", len(token)) + token
 
 
-def test_raw_tokens_are_not_offered(guarded: Guarded) -> None:
-    """The broker still takes SaslHandshake 0, behind which tokens have no header; whoever asks the gate is told 1."""
-    host, port = guarded.sasl.rsplit(":", 1)
+def scram(user: str, mechanism: str) -> ScramClient:
+    return ScramClient(mechanism, user, USERS[user])
+
+
+def shake_hands(sock: socket.socket, mechanism: str) -> SaslHandshakeResponse:
+    request = SaslHandshakeRequest(mechanism, api_version=0)
+    sock.sendall(b"".join(request.encode(2, "test")))
+    return request.decode(memoryview(read_frame(sock)))
+
+
+def framed(token: bytes) -> bytes:
+    return struct.pack(">i", len(token)) + token
+
+
+def test_tokens_of_handshake_0_pass_and_what_follows_is_judged(guarded: Guarded) -> None:
+    """PLAIN has one token each way; the requests after it are the client's, as ann."""
+    with RunningProxy(guarded.sasl) as gate, socket.create_connection(gate.address, 10) as sock:
+        assert shake_hands(sock, "PLAIN").error_code == 0
+        sock.sendall(plain_token("ann"))
+        assert read_frame(sock) == b""  # the token of a server that has nothing to answer
+        (session,) = gate.proxy.connections
+        assert session.facts.principal == "User:ann"
+        assert session.state is State.OPEN
+        sock.sendall(produce_frame(3, (fresh(), 0, batch(b"x"))))
+        assert set(codes(read_frame(sock)).values()) <= {0, 3}
+        sock.sendall(produce_frame(4, ("t", 0, damaged(batch(b"x")))))
+        assert codes(read_frame(sock)) == {("t", 0): 2}
+        assert len(gate.refusals) == 1
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_has_two_tokens_after_handshake_0(guarded: Guarded, mechanism: str) -> None:
+    exchange = scram("ann", mechanism)
+    with RunningProxy(guarded.sasl) as gate, socket.create_connection(gate.address, 10) as sock:
+        assert shake_hands(sock, mechanism).error_code == 0
+        sock.sendall(framed(exchange.first()))
+        sock.sendall(framed(exchange.final(bytes(read_frame(sock)))))
+        exchange.verify(bytes(read_frame(sock)))
+        (session,) = gate.proxy.connections
+        assert session.facts.principal == "User:ann"
+        sock.sendall(produce_frame(4, ("t", 0, damaged(batch(b"x")))))
+        assert codes(read_frame(sock)) == {("t", 0): 2}
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", ""])
+def test_handshake_0_is_refused_where_nobody_knows_how_many_tokens_come(guarded: Guarded, mechanism: str) -> None:
+    with RunningProxy(guarded.sasl) as gate, socket.create_connection(gate.address, 10) as sock:
+        response = shake_hands(sock, mechanism)
+        assert response.error_code == 33  # UNSUPPORTED_SASL_MECHANISM
+        assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+        with pytest.raises(EOFError):
+            read_frame(sock)
+        assert gate.counters.connections_closed == {"sasl_mechanism": 1}
+
+
+def test_a_wrong_password_is_refused_by_the_broker(guarded: Guarded) -> None:
+    with RunningProxy(guarded.sasl) as gate, socket.create_connection(gate.address, 10) as sock:
+        assert shake_hands(sock, "PLAIN").error_code == 0
+        sock.sendall(framed(b"\0ann\0wrong"))
+        with pytest.raises(EOFError):
+            read_frame(sock)
+
+
+OLD_CLIENT = """
+    import sys
+    from kafka import KafkaConsumer, KafkaProducer
+    bootstrap, mechanism, password, topic = sys.argv[1:]
+    who = {"bootstrap_servers": bootstrap, "security_protocol": "SASL_PLAINTEXT",
+           "sasl_mechanism": mechanism,
+           "sasl_plain_username": "ann", "sasl_plain_password": password}
+    producer = KafkaProducer(acks="all", **who)
+    for n in range(100):
+        producer.send(topic, b"%d" % n).get(30)
+    producer.close()
+    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=10000, **who)
+    read = []
+    for record in consumer:
+        read.append(record.value)
+        if len(read) == 100:
+            break
+    print(read == [b"%d" % n for n in range(100)])
+"""
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_kafka_python_2_works(guarded: Guarded, old_clients: Path, mechanism: str) -> None:
+    """kafka-python 2.0.2 knows no other version of SaslHandshake than 0."""
+    topic = fresh("old")
+    make_topic(guarded.plain, topic)
     with RunningProxy(guarded.sasl) as gate:
-        offered = []
-        for address in ((host, int(port)), gate.address):
-            with socket.create_connection(address, 10) as sock:
-                request = ApiVersionsRequest(api_version=0)
-                sock.sendall(b"".join(request.encode(1, "test")))
-                answer = request.decode(read_frame(sock))
-                offered += [(api.min_version, api.max_version) for api in answer.api_keys if api.api_key == 17]
-                sock.sendall(b"".join(SaslHandshakeRequest("PLAIN", api_version=0).encode(2, "test")))
-                if address == gate.address:
-                    with pytest.raises(EOFError):
-                        read_frame(sock)
-                    break
-                read_frame(sock)
-                sock.sendall(plain_token("ann"))
-                assert read_frame(sock) == b""  # the token of a server that has nothing to say
-                sock.sendall(produce_frame(3, (fresh(), 0, batch(b"x"))))
-                assert set(codes(read_frame(sock)).values()) <= {0, 3}
-        assert offered == [(0, 1), (1, 1)]
-        assert gate.counters.connections_closed == {"request_version": 1}
+        arguments = (gate.bootstrap, mechanism, USERS["ann"], topic)
+        assert run_script(old_clients, OLD_CLIENT, *arguments) == "True\n"
+        assert gate.counters.produce_requests_total >= 100

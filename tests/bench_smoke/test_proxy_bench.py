@@ -128,7 +128,7 @@ def test_peers_are_saved_with_their_versions(tmp_path: Path) -> None:
 def test_a_metadata_answer_with_a_brokers_own_address_is_found_out() -> None:
     script = """
 import asyncio, metadata
-metadata.Downstream._replace = lambda self, node_id, host, port: (host, port)
+metadata.Session.replace = lambda self, node_id, host, port: (host, port)
 asyncio.run(metadata.measure(10, 1))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=BENCH)
@@ -162,3 +162,28 @@ finally:
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False, cwd=BENCH
     )
     assert "refused" in done.stdout, done.stdout + done.stderr
+
+
+def test_two_checkouts_take_turns(tmp_path: Path) -> None:
+    """This one against itself: what was asked for is there, and no verdict is asserted."""
+    out = tmp_path / "rows.json"
+    words = ("--rounds", 2, "--seconds", 0.05, "--codecs", "lz4", "--cells", "64 kB lz4, off", "--json", out)
+    done = run(BENCH / "before.py", ROOT, *words)
+    assert done.stderr == ""
+    rows = json.loads(out.read_text())
+    assert [row["cell"] for row in rows] == ["64 kB lz4, off"]
+    assert all(len(row["ratios"]) == 2 and row["low"] <= row["ratio"] <= row["high"] for row in rows)
+    assert "1 cells, " in done.stdout
+
+
+def test_an_interval_decides_only_where_it_is_on_one_side() -> None:
+    with on_path("proxy"):
+        import before
+    names = [cell.name for cell in before.cells(["lz4"])]
+    assert len(names) == len(set(names)) == 6 + 4 + 8
+    middle, low, high = before.interval([1.0 + i / 1000 for i in range(21)])
+    assert (middle, 1.0 <= low < middle < high <= 1.02) == (1.01, True)
+    assert before.verdict(low, high) == "met"
+    assert before.verdict(1.031, 1.05) == "missed"
+    assert before.verdict(1.02, 1.05) == "open"
+    assert list(before.in_turns(3)) == [("now", "before"), ("before", "now"), ("now", "before")]

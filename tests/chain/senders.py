@@ -1,24 +1,19 @@
-"""Producers that note what they were told, a reader of whole logs, and a run in which gate and broker are killed."""
+"""Producers that note each acknowledgement and each transaction, and a reader of whole logs."""
 
 from __future__ import annotations
 
-import random
-import signal
 import struct
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.interop.kafka_broker import KafkaBroker, java_command
-from tests.support.gate_process import GateProcess
-from tests.support.record_checker import Acked, Stored, payload, unpacked
+from tests.interop.kafka_broker import java_command
+from tests.support.record_checker import Acked, Stored, Transaction, payload, unpacked
 
 IDEMPOTENT = {
     "enable.idempotence": True,
@@ -78,6 +73,98 @@ class Sender:
         left = self.producer.flush(timeout)
         if left:
             self.errors.append(f"{left} records were not acknowledged in {timeout:g} s")
+
+
+#: An abort after every so many transactions.
+ABORTS = 7
+TRANSACTIONAL = IDEMPOTENT | {"message.timeout.ms": 300_000, "transaction.timeout.ms": 600_000}
+
+
+class TransactionalSender(Sender):
+    """A librdkafka producer whose records come in transactions of ``each``; every seventh aborts.
+
+    A record counts as acknowledged when its transaction has committed. A transaction that an error
+    ends is aborted, and the next one has new sequences. Where the producer itself is at its end
+    before the answer to a commit, its outcome is unknown, and another producer goes on.
+    """
+
+    def __init__(
+        self, number: int, bootstrap: str, topic: str, partitions: int, config: Mapping[str, Any], each: int = 50
+    ) -> None:
+        config = {"transactional.id": f"{topic}-{number}", **config}
+        super().__init__(number, bootstrap, topic, partitions, config)
+        self.config = {"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0, **config}
+        self.each = each
+        self.transactions: list[Transaction] = []
+        self.delivered: list[Acked] = []
+        self.failed: KafkaError | None = None
+        self._until_done(self.producer.init_transactions)
+
+    def _error(self, error: KafkaError) -> None:
+        """A fatal error ends this producer: `_replace` goes on with another."""
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        who = unpacked(message.value())
+        assert who is not None
+        if error is None:
+            offset = message.offset()
+            self.delivered.append(
+                Acked(who[0], who[1], message.topic(), message.partition(), -1 if offset is None else offset)
+            )
+
+    def transact(self) -> None:
+        """Send one transaction, and note its outcome."""
+        first, self.delivered = self.sent, []
+        aborts = (first // self.each) % ABORTS == ABORTS - 1
+        try:
+            self.producer.begin_transaction()
+            for _ in range(self.each):
+                self.send()
+            outcome = self._abort() if aborts else self._commit()
+        except KafkaException as error:
+            outcome = self._abort() if not error.args[0].fatal() else self._replace("aborted")
+        self.transactions.append(Transaction(self.number, first, self.sent, outcome))
+        if outcome == "committed":
+            self.acked += self.delivered
+            if len(self.delivered) != self.sent - first:
+                self.errors.append(f"{first}: committed, and {len(self.delivered)} records were acknowledged")
+
+    def _commit(self) -> str:
+        try:
+            self._until_done(self.producer.commit_transaction)
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                return self._abort()
+            return self._replace("unknown")
+        return "committed"
+
+    def _abort(self) -> str:
+        try:
+            self._until_done(self.producer.abort_transaction)
+        except KafkaException:
+            return self._replace("aborted")
+        return "aborted"
+
+    def _replace(self, outcome: str) -> str:
+        """Go on with a new producer of the same transactional id, which ends what is open."""
+        self.producer = Producer(self.config)
+        self._until_done(self.producer.init_transactions)
+        return outcome
+
+    @staticmethod
+    def _until_done(action: Any) -> None:
+        """Call until it succeeds. Raises KafkaException where another call is of no use."""
+        until = time.monotonic() + 300
+        while True:
+            try:
+                action(10.0)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > until:
+                    raise
+
+    def finish(self, timeout: float) -> None:
+        """Every transaction has an outcome already."""
 
 
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
@@ -150,15 +237,21 @@ def _log_end(consumer: Consumer, partition: TopicPartition, until: float) -> int
             time.sleep(0.2)
 
 
-def read_all(bootstrap: str, topic: str, partitions: int) -> list[Stored]:
-    """Every record there is, checksums checked."""
+def read_all(bootstrap: str, topic: str, partitions: int, *, committed: bool = False) -> list[Stored]:
+    """Return every record, or every one of a committed transaction; checksums are checked."""
+    return list(read(bootstrap, topic, partitions, committed=committed))
+
+
+def read(bootstrap: str, topic: str, partitions: int, *, committed: bool = False) -> Iterator[Stored]:
+    """Yield the same, partition by partition in the order of offsets."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "read-all",
             "enable.auto.commit": False,
             "check.crcs": True,
-            "isolation.level": "read_uncommitted",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "enable.partition.eof": True,
             "log_level": 0,
         }
     )
@@ -166,115 +259,20 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> list[Stored]:
         until = time.monotonic() + 120
         ends = {p: _log_end(consumer, TopicPartition(topic, p), until) for p in range(partitions)}
         consumer.assign([TopicPartition(topic, p, 0) for p in ends])
-        at = dict.fromkeys(ends, 0)
-        read: list[Stored] = []
-        while any(at[p] < end for p, end in ends.items()):
-            assert time.monotonic() < until, f"the log cannot be read: at {at} of {ends}"
+        left = {p for p, end in ends.items() if end}
+        while left:
+            # a committed reader also passes markers and aborted records, which it never shows
             for message in consumer.consume(10_000, 0.5):
-                assert message.error() is None, message.error()
-                offset, partition = message.offset(), message.partition()
-                assert offset is not None
+                error, partition, offset = message.error(), message.partition(), message.offset()
                 assert partition is not None
-                at[partition] = offset + 1
-                read.append(Stored(topic, partition, offset, message.value() or b""))
-        return read
+                assert offset is not None
+                if error is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    if offset >= ends[partition]:
+                        left.discard(partition)
+                    continue
+                until = time.monotonic() + 120
+                yield Stored(topic, partition, offset, message.value() or b"")
+            assert time.monotonic() < until, f"the log cannot be read: {left} of {ends} are left"
     finally:
         consumer.close()
-
-
-@dataclass
-class Chase:
-    """What came of a run."""
-
-    acked: list[Acked]
-    sent: dict[int, int]
-    errors: list[str]
-    gate_kills: int = 0
-    broker_kills: int = 0
-    seconds: float = 0.0
-
-
-def chase(
-    broker: KafkaBroker,
-    gate: GateProcess,
-    *,
-    topic: str,
-    partitions: int,
-    producers: int,
-    records: int,
-    kills: str,
-    pause_s: tuple[float, float],
-    seed: int,
-    java: int = 0,
-    say: Callable[[str], None] = lambda _: None,
-) -> Chase:
-    """Producers send until all ``kills`` have been and ``records`` are out; ``java`` more of them are Java's.
-
-    g: the gate is killed, b: the broker, x: both at once, s: the gate stops for a second
-    """
-    rng = random.Random(seed)
-    codecs = ["none", "zstd", "lz4", "snappy", "gzip"]
-    senders = [
-        Sender(n, gate.bootstrap, topic, partitions, {**IDEMPOTENT, "linger.ms": 2, "compression.type": codecs[n % 5]})
-        for n in range(producers)
-    ]
-    over = threading.Event()
-    share = -(-records // (producers + java))
-    expected_s = max(1.0, len(kills) * sum(pause_s) / 2)
-    # A broker that was killed knows of each producer its last batch alone (Kafka 4.4.0). One before it that comes again
-    # is out of order to it; Java's client then raises its epoch and sends all again, what was stored too.
-    in_flight = 1 if set(kills) & set("bx") else 5
-    virtual = [
-        JavaSender(producers + n, gate.bootstrap, topic, partitions, share, expected_s, codecs[(n + 1) % 5], in_flight)
-        for n in range(java)
-    ]
-
-    def send(sender: Sender) -> None:
-        started = time.monotonic()
-        while not (over.is_set() and sender.sent >= share):
-            for _ in range(50):
-                sender.send()
-            # spread over the run, so that every kill has something under way to hit
-            ahead = sender.sent / share * expected_s - (time.monotonic() - started)
-            if not over.is_set():
-                time.sleep(min(max(ahead, 0.001), 0.05))
-        sender.finish(180)
-
-    threads = [threading.Thread(target=send, args=(sender,), daemon=True) for sender in senders]
-    started = time.monotonic()
-    result = Chase([], {}, [])
-    for thread in threads:
-        thread.start()
-    for kill in kills:
-        time.sleep(rng.uniform(*pause_s))
-        before = sum(len(sender.acked) for sender in senders)
-        if kill in "gx":
-            gate.kill()
-            result.gate_kills += 1
-        if kill in "bx":
-            broker.kill()
-            broker.start()
-            result.broker_kills += 1
-        if kill in "gx":
-            gate.start()
-        elif kill == "s":
-            gate.signal(signal.SIGSTOP)
-            time.sleep(1.0)
-            gate.signal(signal.SIGCONT)
-        until = time.monotonic() + 60
-        while sum(len(sender.acked) for sender in senders) == before and time.monotonic() < until:
-            time.sleep(0.02)  # the next one hits a run that goes on
-        say(f"{kill}: {before} acknowledged after {time.monotonic() - started:.1f} s")
-    over.set()
-    for thread in threads:
-        thread.join(200)
-        if thread.is_alive():
-            result.errors.append("a producer did not end")
-    for one in virtual:
-        one.finish(200)
-    for sender in (*senders, *virtual):
-        result.acked += sender.acked
-        result.errors += sender.errors
-        result.sent[sender.number] = sender.sent
-    result.seconds = time.monotonic() - started
-    return result

@@ -6,7 +6,7 @@ client → edge (claims_out tag) → core (claims_in audit:0.001, a trusted list
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -19,8 +19,9 @@ from batchval.core.claims import compute, from_tag, to_tag
 from batchval.policy import ClaimsPolicy
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy import server
-from batchval.proxy.downstream import Downstream
+from batchval.proxy.observed import ObserveRules
 from batchval.proxy.server import Proxy
+from batchval.proxy.session import Session
 from tests.chain.conftest import POLICIES
 from tests.chain.senders import read_all
 from tests.interop.kafka_broker import KafkaBroker
@@ -71,7 +72,7 @@ def produce(bootstrap: str, topic: str, batches: int, codec: str = "zstd") -> No
     assert errors == []
 
 
-class Watched(Downstream):
+class Watched(Session):
     """Remembers the claims of all that comes, before the gate has looked at it."""
 
     claims: ClassVar[WeakKeyDictionary[Proxy, list[bytes | None]]] = WeakKeyDictionary()
@@ -87,7 +88,7 @@ class Watched(Downstream):
 
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "Downstream", Watched)
+    monkeypatch.setattr(server, "Session", Watched)
 
 
 def tags_seen(gate: RunningProxy) -> list[bytes | None]:
@@ -125,7 +126,7 @@ def test_tags_travel_and_are_believed_after_the_first_hundred(broker: KafkaBroke
 def test_a_third_gate_in_front_vouches_for_nobody(broker: KafkaBroker, claims_in: str) -> None:
     """What comes to the edge with claims, even false ones, goes on with the edge's own."""
     with chain(broker.bootstrap, claims_in) as (edge, core), RunningProxy(edge.bootstrap, claims_out="tag") as stranger:
-        stranger.proxy.gate._tag = lambda batch, result: lie(batch)  # type: ignore[method-assign]
+        change_tags(stranger, lambda batch, tag: lie(batch))
         came, went = tags_seen(edge), tags_seen(core)
         eventually(lambda: stranger.proxy.listening)
         produce(stranger.bootstrap, f"stranger-{claims_in}", 10)
@@ -134,6 +135,17 @@ def test_a_third_gate_in_front_vouches_for_nobody(broker: KafkaBroker, claims_in
         assert counts(core).lying == 0
         if claims_in == "verify":
             assert counts(edge).lying >= 1
+
+
+def change_tags(gate: RunningProxy, change: Callable[[memoryview, bytes | None], bytes | None]) -> None:
+    """Let a gate send other claims than those that it has computed."""
+    made = gate.proxy.gate._tags
+
+    def tags(request: ProduceRequestView, verdicts: Any) -> list[bytes | None]:
+        found = zip(range(len(request)), made(request, verdicts), strict=True)
+        return [change(request.records(i) or memoryview(b""), tag) for i, tag in found]
+
+    gate.proxy.gate._tags = tags  # type: ignore[method-assign]
 
 
 def lie(batch: Any) -> bytes | None:
@@ -150,15 +162,14 @@ def test_a_middle_hop_that_lies_is_caught_and_demoted(broker: KafkaBroker) -> No
     One in a hundred is drawn here: that none of 6,000 is has a probability of 6e-27.
     """
     with chain(broker.bootstrap, audit=ClaimsPolicy.parse("audit:0.01")) as (edge, core):
-        honest = edge.proxy.gate._tag
         tags = 0
 
-        def tag(batch: Any, result: Any) -> bytes | None:
+        def change(batch: memoryview, tag: bytes | None) -> bytes | None:
             nonlocal tags
             tags += 1
-            return honest(batch, result) if tags <= CHECKED_FIRST + 20 else lie(batch)
+            return tag if tags <= CHECKED_FIRST + 20 else lie(batch)
 
-        edge.proxy.gate._tag = tag  # type: ignore[method-assign]
+        change_tags(edge, change)
         ledger = core.proxy.gate.ledger
         assert ledger is not None
         produce(edge.bootstrap, "liar", CHECKED_FIRST + 20)
@@ -180,7 +191,7 @@ def test_a_middle_hop_that_lies_is_caught_and_demoted(broker: KafkaBroker) -> No
 
 def test_a_liar_from_the_start_is_caught_at_once(broker: KafkaBroker) -> None:
     with chain(broker.bootstrap) as (edge, core):
-        edge.proxy.gate._tag = lambda batch, result: lie(batch)  # type: ignore[method-assign]
+        change_tags(edge, lambda batch, tag: lie(batch))
         produce(edge.bootstrap, "liar-at-once", 120)
         assert counts(core).demotions == 1
         assert counts(core).lying == core.counters.produce_partitions_total  # it is checked on, and lies on
@@ -191,8 +202,9 @@ def test_on_a_compacted_topic_a_hop_cannot_lie_a_key_away(broker: KafkaBroker) -
     """Claims that settle nothing are decided by the records: refused here as ever, with the same answer."""
     producer_of = {"acks": "all", "compression_type": "gzip", "retries": 0}
     with chain(broker.bootstrap) as (edge, core):
-        edge.proxy.gate.enforce = False  # an edge that lets all through, and vouches that no key is null
-        edge.proxy.gate._tag = lambda batch, result: claimed_keyed(batch)  # type: ignore[method-assign]
+        # an edge that lets all through, and vouches that no key is null
+        edge.proxy.gate.observe = ObserveRules("observe")
+        change_tags(edge, lambda batch, tag: claimed_keyed(batch))
         producer = kafka.KafkaProducer(bootstrap_servers=edge.bootstrap, **producer_of)
         try:
             with pytest.raises(kafka.errors.InvalidRecordError):

@@ -12,10 +12,19 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 
 from batchval.protocol.messages.produce import ProduceRequest
 from batchval.proxy import server
-from batchval.proxy.downstream import Downstream
+from batchval.proxy.session import Session
 from tests.chain.senders import Sender, read_all
 from tests.support.proxy import RunningProxy
-from tests.support.record_checker import Acked, Findings, Stored, check, payload, unpacked
+from tests.support.record_checker import (
+    Acked,
+    Findings,
+    Stored,
+    Transaction,
+    check,
+    check_transactions,
+    payload,
+    unpacked,
+)
 
 MANY = 100_000
 PARTITIONS = 4
@@ -101,6 +110,26 @@ def test_one_fault_is_found(
     assert check(acked, stored, SENT).counts == kinds
 
 
+@pytest.mark.parametrize(
+    ("outcome", "seen", "kinds"),
+    [
+        ("committed", {10, 11, 12}, {}),
+        ("committed", {10, 12}, {"lost": 1}),
+        ("committed", set(), {"lost": 1}),
+        ("aborted", set(), {}),
+        ("aborted", {11}, {"aborted and there": 1}),
+        ("aborted", {10, 11, 12}, {"aborted and there": 1}),
+        ("unknown", set(), {}),
+        ("unknown", {10, 11, 12}, {}),
+        ("unknown", {10, 11}, {"torn": 1}),
+    ],
+)
+def test_the_outcome_of_a_transaction_is_compared(outcome: str, seen: set[int], kinds: dict[str, int]) -> None:
+    transactions = [Transaction(1, 0, 10, "committed"), Transaction(1, 10, 13, outcome)]
+    log = {(1, sequence) for sequence in (*range(10), *seen)} | {(2, sequence) for sequence in range(20)}
+    assert check_transactions(transactions, log).counts == kinds
+
+
 # ---- a proxy that is no good ---------------------------------------------------------------------------------------
 
 
@@ -126,11 +155,11 @@ def _swap(records: list[Any]) -> None:
     records[0], records[1] = records[1], records[0]
 
 
-def faulty(change: Callable[[list[Any]], None] | None, done: list[int]) -> type[Downstream]:
-    """A gate's connection that changes one batch, that of record 50,000."""
+def faulty(change: Callable[[list[Any]], None] | None, done: list[int]) -> type[Session]:
+    """A gate's session that changes one batch, that of record 50,000."""
     passed = 0
 
-    class Faulty(Downstream):
+    class Faulty(Session):
         def _take(self, frames: list[memoryview]) -> None:
             nonlocal passed
             for i, frame in enumerate(frames):
@@ -158,7 +187,7 @@ def test_a_proxy_that_harms_one_record_in_a_hundred_thousand_is_found(
     change: Callable[[list[Any]], None] | None, kind: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[int] = []
-    monkeypatch.setattr(server, "Downstream", faulty(change, done))
+    monkeypatch.setattr(server, "Session", faulty(change, done))
     cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored"})  # librdkafka's own
     (broker,) = cluster.list_topics(timeout=10).brokers.values()
     upstream = f"{broker.host}:{broker.port}"

@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from batchval.policy import TopicPolicy
+from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.proxy.options import TopicPolicies
-from batchval.proxy.server import carried
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import running_kafka
 from tests.support.proxy import (
@@ -63,7 +63,7 @@ def offered(address: tuple[str, int], version: int) -> tuple[int, dict[int, tupl
 def test_versions_are_those_of_both(older: KafkaBroker, gate: RunningProxy, version: int) -> None:
     code, theirs = offered((older.host, older.port), version)
     assert code == 0
-    own = carried()
+    own = carried_versions()
     both = {key: (max(low, own[key][0]), min(high, own[key][1])) for key, (low, high) in theirs.items() if key in own}
     assert offered(gate.address, version) == (0, {key: span for key, span in both.items() if span[0] <= span[1]})
     assert theirs[PRODUCE] == (0, 11)  # 3.9 it is: 4.0 ended at 12, and took the first three away

@@ -96,7 +96,7 @@ def test_the_page_describes_these_documents() -> None:
         ("claims attach", "summary"),
         ("conformance", "disagreement"), ("conformance", "summary"),
         ("perf produce", "result"), ("perf compare", "comparison"),
-        ("proxy", "listening"),
+        ("proxy", "listening"), ("proxy --report", "refusal"), ("proxy --report", "summary"),
     }  # fmt: skip
     for fields in tables().values():
         assert {kind for field in fields.values() for kind in field.types} <= _TYPES.keys()
@@ -227,7 +227,12 @@ def test_proxy(capsys: pytest.CaptureFixture[str], metrics: str | None) -> None:
 
     gate: Any = SimpleNamespace(addresses={"default": "127.0.0.1:9092"}, metrics_at=metrics)
     settings: Any = SimpleNamespace(
-        upstream=SimpleNamespace(bootstrap="kafka:9092"), log=SimpleNamespace(format="json"), mode="enforce"
+        upstream=SimpleNamespace(bootstrap=("kafka:9092",)), log=SimpleNamespace(format="json"), mode="enforce"
     )
     _announce(gate, settings)
     compared("proxy", lines(capsys.readouterr().out), "listening")
+
+
+def test_proxy_report(run: Run) -> None:
+    out = run("proxy", "--report", "--json", "--state-directory", ROOT / "fixtures" / "gate")[1]
+    compared("proxy --report", lines(out), "refusal", "summary")

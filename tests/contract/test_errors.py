@@ -21,6 +21,7 @@ from batchval.optional import MissingExtraError
 from batchval.producer.errors import ProducerFencedError
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, FrameSplitter
+from batchval.proxy.handshakes import HandshakeError
 from batchval.proxy.loading import ConfigError
 from tests.support.batches import NOW, batch
 
@@ -64,6 +65,7 @@ MADE: dict[type[BatchvalError], Callable[[], BatchvalError]] = {
     DisconnectError: lambda: DisconnectError("closed by the broker", timed_out=True),
     FrameError: lambda: raised_by(lambda: FrameSplitter().feed(b"\0\0\0\2hi\x16\x03\x01\0\0")),
     ConfigError: lambda: ConfigError(["a.yaml:3: no listener", "a.yaml:7: no upstream"]),
+    HandshakeError: lambda: HandshakeError("timeout", "no TLS handshake within 10 s"),
     MissingExtraError: lambda: MissingExtraError("batchval.audit", "pyarrow", "audit"),
     ProducerFencedError: lambda: ProducerFencedError(90, "InitProducerId: PRODUCER_FENCED"),
 }

@@ -8,7 +8,10 @@ from typing import Final
 
 __all__ = ["COVERED"]
 
-_PROTOCOL: Final = ("addresses", "frames", "primitives", "produce", "produce_answer", "splice", "views", "walks")
+_PROTOCOL: Final = (
+    *("addresses", "blocks", "fetch_tail", "frames", "primitives", "produce", "produce_answer"),
+    *("splice", "topic_ids", "views", "walks"),
+)
 _VALIDATION: Final = (
     *("append", "arguments", "chunked", "convert", "door", "judge", "legacy", "messages"),
     *("records", "replay", "result", "scratch", "validator", "verdict", "walks"),
@@ -40,17 +43,21 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "snappy": _core("snappy"),
     "files": _core("columns", "rows"),
     "wire": tuple(f"batchval.protocol.{name}" for name in _PROTOCOL),
-    "mutated_by_thread": (*_MUTATED, "batchval.proxy.lane", "batchval.ledger.credit"),
+    "mutated_by_thread": (*_MUTATED, "batchval.proxy.fast_path", "batchval.proxy.verdicts", "batchval.ledger.credit"),
     "mutated_by_process": _MUTATED,
     "freed_or_resized": (
         *_core("arrow", "batch", "block", "builder", "columns", "fields", "result", "rows", "validator"),
         "batchval.fetch.pieces",
         "batchval.perf.histogram",
+        "batchval.protocol.blocks",
+        "batchval.protocol.fetch_tail",
         "batchval.protocol.frames",
         "batchval.protocol.primitives",
         "batchval.protocol.produce",
     ),
-    "fast_path": ("batchval.proxy.lane", "batchval.ledger.credit", *_core("short")),
+    "fast_path": ("batchval.proxy.fast_path", "batchval.ledger.credit", *_core("short")),
+    "streams": tuple(f"batchval.protocol.{name}" for name in ("blocks", "fetch_tail", "frames")),
+    "verdicts": ("batchval.proxy.verdicts", "batchval.protocol.produce_answer", "batchval.ledger.credit"),
     "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
     "builder": ("batchval.core.builder", "batchval.producer.murmur2"),
     "histogram": ("batchval.perf.histogram",),

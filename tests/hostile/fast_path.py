@@ -21,13 +21,13 @@ from typing import Any
 from batchval.core.claims import BatchClaims, to_tag
 from batchval.core.validator import LogValidator
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate
-from batchval.proxy.lane import Lane, Routes
 from batchval.proxy.options import Counters, ProxyOptions, TopicPolicies
-from batchval.proxy.server import carried
 from tests.hostile.marked import Case, cases
 from tests.hostile.mutator import crc32c
 from tests.hostile.seeds import NOW
@@ -43,7 +43,7 @@ _GLOBS = {
 }
 _TOPICS = ("topic", "compact", "small", "append")
 _WORDS = ("ignore", "verify", "trust", "audit:0.5")
-_ROUTES = Routes({key: (first, last, 1 << 30) for key, (first, last) in carried().items()})
+_ROUTES = Routes({key: (first, last, 1 << 30) for key, (first, last) in carried_versions().items()})
 
 
 @cache
@@ -144,7 +144,7 @@ def _sent_wrongly(came: bytes, sent: bytes, wire_id: int, gate: Gate, trusts: bo
     return []
 
 
-def _answers(rng: random.Random, path: Lane, waiting: deque[Any], sent: dict[int, bytes]) -> list[str]:
+def _answers(rng: random.Random, path: FastPath, waiting: deque[Any], sent: dict[int, bytes]) -> list[str]:
     """Answer what was sent, as far as the path takes it; return what is wrong."""
     while waiting:
         wire_id = (path.received + 1) & 0x7FFFFFFF
@@ -180,7 +180,7 @@ def fast_path_case(seed: int) -> list[str]:
     word = rng.choice(_WORDS)
     gate = _gate(word, rng.random() < 0.3)
     waiting: deque[Any] = deque()
-    path = Lane(_ROUTES, gate, gate.counters, waiting)
+    path = FastPath(_ROUTES, gate, gate.counters, waiting, {})
     path.name("CN=x")
     frames = _split(rng, b"".join(_request(rng, 1000 + i) for i in range(rng.randrange(1, 8))))
     came = [bytes(frame) for frame in frames]

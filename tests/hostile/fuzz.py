@@ -2,7 +2,8 @@
 
 Each target runs in a process of its own, so that a signal is a finding too. Inputs that break a promise are JSON lines
 in ``--out``, each file with the command that judges it again (``--replay FILE``). ``--corpus`` adds seeds (files in the
-form of the conformance corpus). ``--everything`` goes on to bombs.py and sanitizers.py.
+form of the conformance corpus). ``--everything`` goes on to bombs.py, sanitizers.py and
+tests/hostile_gate.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/hostile"), help="folder for reproducers")
     parser.add_argument("--corpus", type=Path, action="append", default=[])
     parser.add_argument("--replay", type=Path, action="append", default=[])
-    parser.add_argument("--everything", action="store_true", help="bombs and sanitizers too")
+    parser.add_argument("--everything", action="store_true", help="bombs, sanitizers and hostile clients of a gate too")
     arguments = parser.parse_args()
     if arguments.replay:
         return _replay(arguments.replay)
@@ -222,14 +223,17 @@ def main() -> int:
         arguments.table.write_text(_table(ended, arguments.seed), encoding="utf-8")
         print(arguments.table.read_text("utf-8"))
     if arguments.everything:
-        findings += sum(_ended_badly(name) for name in ("bombs.py", "sanitizers.py"))
+        here = Path(__file__).parent
+        programs = ([str(here / "bombs.py")], [str(here / "sanitizers.py")], ["-m", "tests.hostile_gate"])
+        findings += sum(map(_ended_badly, programs))
         print(f"make hostile: {'all is well' if not findings else 'something was found'}")
     return 1 if findings else 0
 
 
-def _ended_badly(name: str) -> bool:
+def _ended_badly(program: list[str]) -> bool:
     print(flush=True)
-    return bool(subprocess.run([sys.executable, str(Path(__file__).with_name(name))], check=False).returncode)
+    root = Path(__file__).resolve().parents[2]
+    return bool(subprocess.run([sys.executable, *program], cwd=root, check=False).returncode)
 
 
 if __name__ == "__main__":

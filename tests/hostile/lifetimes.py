@@ -31,6 +31,7 @@ from batchval.errors import BatchvalError
 from batchval.fetch.pieces import FetchPieces, FetchSplitter
 from batchval.perf.histogram import Histogram
 from batchval.policy import TopicPolicy
+from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.primitives import Reader
 from batchval.protocol.produce import ProduceRequestView
@@ -292,6 +293,52 @@ def _pieces(of: _Buffer, rng: random.Random) -> _Steps:
     yield []
 
 
+def _streamed(of: _Buffer, rng: random.Random) -> _Steps:
+    """Stream a frame; all that was read into or handed out is kept, and written to later."""
+    splitter = FrameSplitter(1 << 24, whole=True)
+    data = of.case.data * 3
+    kept: list[memoryview] = []
+    at = 0
+    while at < len(data):
+        target = splitter.get_buffer()
+        size = min(len(target), len(data) - at, rng.choice((1, 20, 100, 5000)))
+        target[:size] = data[at : at + size]
+        kept.append(target)
+        at += size
+        kept += splitter.buffer_updated(size)
+        partial = splitter.partial
+        if partial is not None and rng.random() < 0.3:
+            kept.append(splitter.stream_partial())
+        elif rng.random() < 0.1:
+            target = rng.choice(kept)[:8]
+            target[:] = b"\0\0\0\x20\0\0\0\1"[: len(target)]
+        yield []
+    del splitter
+    for part in kept:
+        bytes(part[:100])
+    yield []
+
+
+def _tail(of: _Buffer, rng: random.Random) -> _Steps:
+    walk, at, before = FetchTail(1, of.case.version), 0, 0
+    body = memoryview(of.memory)
+    while at < len(body) and walk.tail_size < 0:
+        piece = body[at : at + rng.choice((1, 100, 5000))]
+        at += len(piece)
+        before += max(walk.feed(piece), 0)
+        del piece
+        yield []
+
+    def replace(*_: Any) -> tuple[str, int]:
+        if of.memory is not None:
+            of.overwrite(rng)
+        return rng.choice(("g", "gate", "gate.example.com")), 9
+
+    tail = body[before:]
+    out = rewrite_tail(tail, 1, of.case.version, replace)
+    yield [] if len(out) == len(tail) else [f"a tail of {len(tail)} bytes has {len(out)} afterwards"]
+
+
 def _builder(of: _Buffer, rng: random.Random) -> _Steps:
     part = memoryview(of.memory)[:600]
     made = BatchBuilder(1 << 14, rng.randrange(5))
@@ -380,7 +427,8 @@ _USERS: dict[str, tuple[Callable[[_Buffer, random.Random], _Steps], ...]] = {
     "legacy": (_records, _batches, _at_rest, _stage),
     "set": (_batches, _ranges, _at_rest, _records),
     "produce": (_request, _reader),
-    "fetch": (_pieces, _reader),
+    "fetch": (_pieces, _streamed, _reader),
+    "tail": (_tail, _streamed, _reader),
 }
 
 

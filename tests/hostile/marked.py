@@ -23,7 +23,7 @@ from functools import cache
 import numpy as np
 
 from batchval.core.claims import attach, compute, to_tag
-from batchval.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from batchval.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, NodeEndpoint, PartitionData
 from batchval.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from tests.hostile.mutator import xxh32
 from tests.hostile.seeds import NOW, batch, compress, legacy, record, wrapper
@@ -307,6 +307,15 @@ def _frames() -> Iterator[Case]:
         response = FetchResponse(0, responses=[FetchableTopicResponse("topic", partitions=parts)])
         data = b"".join(response.encode(1, version))[4:]
         yield Case(f"fetch-{version}", "fetch", data, _ends(data, one), version=version)
+    for version in (16, 18):
+        one = _batch(_SHAPES["some"], 0, 50)
+        parts = [PartitionData(i, 0, 10, 10, records=one * (i + 1)) for i in range(3)]
+        response = FetchResponse(
+            responses=[FetchableTopicResponse(partitions=parts)],
+            node_endpoints=[NodeEndpoint(i, f"broker-{i}", 9092) for i in range(3)],
+        )
+        data = b"".join(response.encode(1, version))
+        yield Case(f"tail-{version}", "tail", data, _ends(data, one), version=version)
 
 
 def _ends(data: bytes, contents: bytes) -> tuple[tuple[int, int], ...]:

@@ -39,16 +39,19 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.producer.murmur2 import murmur2, partition_of
 from batchval.protocol import messages
 from batchval.protocol.addresses import addresses, rewrite_addresses
+from batchval.protocol.api_versions import carried_versions
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
+from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate
-from batchval.proxy.lane import Lane, Routes
 from batchval.proxy.options import Counters, ProxyOptions
-from batchval.proxy.server import carried
 from batchval.segment.reader import Damage, InMemory, SegmentReader
 from tests.hostile.marked import has_poison
 from tests.hostile.seeds import NOW
+from tests.hostile.verdicts import FACTS
 from tests.hostile.writers import Scene
 
 __all__ = ["DOCUMENTED", "OPERATIONS", "Operation", "Values", "output_of"]
@@ -567,6 +570,20 @@ def _rewriting_addresses(scene: Scene) -> list[str]:
     return []
 
 
+@_operation("tail")
+def _fetch_tail(scene: Scene) -> list[str]:
+    walk, body = FetchTail(1, scene.case.version), memoryview(scene.buffer)
+    cut = scene.turn * 37 % len(body)
+    before = walk.feed(body[:cut])
+    if before == cut:
+        before += walk.feed(body[cut:])
+    size = walk.tail_size
+    if size < 0 or not 0 <= before <= len(body):
+        return [] if size < 0 else [f"{before} bytes before a tail of {size}"]
+    out = rewrite_tail(body[before:], 1, scene.case.version, lambda *_: ("gate", 9))
+    return [] if len(out) == len(body) - before else [f"{len(out)} bytes for {len(body) - before}"]
+
+
 @_operation("fetch")
 def _fetch_pieces(scene: Scene) -> list[str]:
     seen: list[Any] = []
@@ -612,12 +629,12 @@ def _gates() -> tuple[Gate, ...]:
 
 @cache
 def _routes() -> Routes:
-    return Routes({key: (first, last, 1 << 30) for key, (first, last) in carried().items()})
+    return Routes({key: (first, last, 1 << 30) for key, (first, last) in carried_versions().items()})
 
 
-def _fast_path(turn: int) -> tuple[Lane, deque[Any]]:
+def _fast_path(turn: int) -> tuple[FastPath, deque[Any]]:
     gate, answers = _gates()[turn % 3], deque()  # type: ignore[var-annotated]
-    path = Lane(_routes(), gate, gate.counters, answers)
+    path = FastPath(_routes(), gate, gate.counters, answers, {})
     path.name("CN=x")
     return path, answers
 
@@ -634,6 +651,31 @@ def _fast_requests(scene: Scene) -> list[str]:
     del out
     scene.restore()
     return found
+
+
+@_operation("frames")
+def _verdicts(scene: Scene) -> list[str]:
+    """Judge a request while its bytes change, and write what follows."""
+    gate = _gates()[scene.turn % 3]
+    half = len(scene.case.data) // 2
+    try:
+        request = ProduceRequestView(scene.buffer[4:half])
+        judgement = gate.judge(request, "CN=x")
+        while not judgement.done:
+            gate.work(request, judgement, heavy=True, budget_s=1.0)
+        gate.settle(request, judgement, FACTS)
+        if not judgement.any_left:
+            judgement.answer(request)
+        elif not judgement.untouched:
+            judgement.forwarded(request, 7)
+    except ProtocolError:
+        return []
+    verdicts = judgement.verdicts
+    assert verdicts is not None
+    for i in range(len(verdicts)):
+        if verdicts.ok(i) != (verdicts.error_code(i) == 0):
+            return ["a verdict without an error, or the other way round"]
+    return []
 
 
 @_operation("answer", own_memory=True)

@@ -43,6 +43,8 @@ from tests.hostile.lifetimes import lifetime_case
 from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
 from tests.hostile.mutator import LARGEST_CASE, Mutator
 from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
+from tests.hostile.streams import stream_case
+from tests.hostile.verdicts import verdicts_case
 from tests.hostile.wire import Frames, judge
 from tests.reference.kafka_model.java import JavaError
 from tests.reference.kafka_model.snappy_stream import decode_block
@@ -452,7 +454,9 @@ def _seeded(target: str) -> Callable[[Run], None]:
 SEEDED: dict[str, Callable[[int], list[str]]] = {
     "freed_or_resized": lifetime_case,
     "fast_path": fast_path_case,
+    "verdicts": verdicts_case,
     "fetch_answers": fetch_case,
+    "streams": stream_case,
     "builder": builder_case,
     "histogram": histogram_case,
 }

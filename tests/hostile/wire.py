@@ -11,13 +11,15 @@ import random
 from typing import Any
 
 from batchval.protocol import messages
-from batchval.protocol.addresses import WITH_ADDRESSES, addresses, rewrite_addresses
+from batchval.protocol.addresses import WITH_ADDRESSES, addresses, may_hold_addresses, rewrite_addresses
 from batchval.protocol.api_versions import carried_versions, intersect_api_versions
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.message import Request
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
+from batchval.protocol.topic_ids import topics_in_metadata
 from tests.hostile.buffers import buffer_of
 from tests.protocol.values import VERSIONS, frame, invented, read_frame, refusal
 
@@ -98,6 +100,52 @@ def _pieces(data: bytes) -> list[str]:
     return [] if found == [data, b"", data[:7]] else ["the splitter gives other frames"]
 
 
+def _tail(data: memoryview, key: int, version: int) -> list[str]:
+    """Walk a response in pieces up to its tail; the walk of the whole frame must agree."""
+    whole = refusal(lambda: addresses(data, key, version))
+    walk = FetchTail(key, version)
+    rng = random.Random(len(data))
+    before = walk.feed(len(data).to_bytes(4, "big")) - 4
+    at = 0
+    while at < len(data) and before >= 0 and walk.tail_size < 0:
+        piece = data[at : at + rng.choice((1, 3, 50, 1000))]
+        at += len(piece)
+        passed = walk.feed(piece)
+        before = -1 if passed < 0 else before + passed
+    if before < 0 or walk.tail_size < 0:
+        return [] if whole else [f"tail: {before} bytes before it, and the whole frame is read"]
+    if walk.tail_size != len(data) - before:
+        return [f"tail: {walk.tail_size} bytes at {before} of {len(data)}"]
+    tail = data[before:]
+    wrong = refusal(lambda: rewrite_tail(tail, key, version, lambda *_: ("gate", 9)))
+    if wrong is not None:
+        # the walk of a whole ShareFetch response ends before the tagged fields
+        return [] if whole or key == messages.ShareFetchResponse.api_key else [f"tail: {wrong}"]
+    if whole is not None:
+        return [f"tail: read, and of the whole frame: {whole}"]
+    out = rewrite_tail(tail, key, version, lambda *_: ("gate", 9))
+    if len(out) != len(tail):
+        return [f"tail: {len(out)} bytes for {len(tail)}"]
+    named = {(host, port) for _, host, port in addresses(bytes(data[:before]) + out, key, version) if host}
+    return [] if named <= {("gate", 9)} else [f"tail: still names {named}"]
+
+
+def _topics(held: Any, version: int) -> list[str]:
+    """Topics as the walk gives them, and as the plain reader does."""
+    try:
+        answer = messages.MetadataResponse.decode(held, version)
+    except ProtocolError:
+        refusal(lambda: topics_in_metadata(held, version))
+        return []
+    plain = [
+        (topic.topic_id if any(topic.topic_id) else b"", topic.name)
+        for topic in answer.topics
+        if not topic.error_code and topic.name
+    ]
+    # the plain reader refuses text that is not UTF-8
+    return [] if topics_in_metadata(held, version) == plain else ["Metadata response: other topics"]
+
+
 def judge(number: int, data: bytes) -> list[str]:
     """What is wrong with the answers to these bytes."""
     kind, version = VERSIONS[number]
@@ -114,8 +162,12 @@ def judge(number: int, data: bytes) -> list[str]:
     elif not issubclass(kind, Request) and kind.api_key in WITH_ADDRESSES:
         if refusal(lambda: addresses(held, kind.api_key, version)) is None:
             refusal(lambda: rewrite_addresses(held, kind.api_key, version, lambda *_: ("gate", 9)))
+        if kind.api_key in WITH_TAIL and may_hold_addresses(kind.api_key, version):
+            found += _tail(memoryview(held), kind.api_key, version)
         if kind is messages.ProduceResponse:
             refusal(lambda: ProduceResponseView(held, version))
+        elif kind is messages.MetadataResponse:
+            found += _topics(held, version)
     elif kind is messages.ApiVersionsResponse:
         refusal(lambda: intersect_api_versions(held, version, _CARRIED))
     return found

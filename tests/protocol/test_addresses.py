@@ -100,7 +100,7 @@ def test_what_the_callback_says() -> None:
     with pytest.raises(KeyError):
         rewrite_addresses(data, 3, 12, lambda *_: {}["unknown"])
     for wrong in (("h" * 40_000, 1), ("h", 65536), ("h", -2)):
-        with pytest.raises(ProtocolError, match="is no address"):
+        with pytest.raises(ProtocolError, match="cannot be an address"):
             rewrite_addresses(data, 3, 12, lambda *_, w=wrong: w)  # type: ignore[misc]
     with pytest.raises(ProtocolError, match="not known to hold addresses"):
         addresses(data, 2, 1)
@@ -114,7 +114,7 @@ def test_no_version_that_is_carried_names_an_address_that_is_not_rewritten() -> 
         first = APIS[key].addresses_from
         assert first is None or last < first or key in WITH_ADDRESSES | CLIENTS_OWN_HOSTS
         assert "broker" in APIS[key].listeners
-    assert carried[0] == (0, 12)
+    assert carried[0] == (0, 13)
     assert carried[55][1] == 1  # DescribeQuorum names the controllers' hosts from version 2 on
     assert set(WITH_ADDRESSES) <= carried.keys()
 
@@ -132,7 +132,7 @@ def test_api_versions_are_intersected(version: int) -> None:
         ApiVersion(2, 12, 13),
     ]
     out = b"".join(intersect_api_versions(frame(broker, version)[4:], version, carried_versions(), correlation_id=3))
-    broker.api_keys = [ApiVersion(0, 0, 12), ApiVersion(3, 0, 13), ApiVersion(1, 4, 18), ApiVersion(18, 0, 5)]
+    broker.api_keys = [ApiVersion(0, 0, 13), ApiVersion(3, 0, 13), ApiVersion(1, 4, 18), ApiVersion(18, 0, 5)]
     assert out == frame(broker, version, 3)
 
 

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.kafka_broker import KafkaBroker
+from tests.support import coroutines
+from tests.support.coroutines import loop_kind, on_both_loops  # noqa: F401
 from tests.support.fixtures import poisoned, running_kafka  # noqa: F401
+
+pytest_generate_tests = on_both_loops
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    return coroutines.run(pyfuncitem, 20)
 
 
 @pytest.fixture(scope="session")

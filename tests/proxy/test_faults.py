@@ -118,9 +118,9 @@ def test_an_answer_cut_at_every_byte_ends_the_connection():
         (struct.pack(">i", 0), "request_header"),
         (other_frame(1, key=999), "request_version"),
         (other_frame(1, key=-1), "request_version"),
-        (other_frame(1, key=0, version=13), "request_version"),
+        (other_frame(1, key=0, version=14), "request_version"),
         (other_frame(1, key=3, version=-1), "request_version"),
-        (other_frame(1, key=17, version=0), "request_version"),
+        (other_frame(1, key=17, version=0), "request_malformed"),
         (other_frame(1, key=7, version=0), "request_version"),  # ControlledShutdown, a broker's
         (other_frame(1, key=0, version=9), "produce_malformed"),
         (
@@ -247,6 +247,7 @@ def test_no_more_connections_than_allowed():
 
 def test_no_broker_no_connection():
     with RunningProxy(f"127.0.0.1:{closed_port()}") as proxy, connected(proxy) as sock:
+        sock.sendall(other_frame(1))
         assert ended(sock) == b""
         assert proxy.counters.connections_closed == {"upstream_unreachable": 1}
         assert proxy.counters.upstream_failures_total == 1

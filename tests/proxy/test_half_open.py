@@ -45,10 +45,10 @@ def test_what_the_kernel_is_told(limits, idle, interval, timeout_ms):
         sock.sendall(other_frame(1))
         read_frame(sock)
         (connection,) = proxy.proxy.connections
-        assert connection.upstream is not None
+        assert connection.broker is not None
         both = {"TCP_KEEPIDLE": idle, "TCP_KEEPINTVL": interval, "TCP_KEEPCNT": 6, "TCP_NODELAY": 1, "SO_KEEPALIVE": 1}
-        assert options_of(connection.upstream.transport) == both | {"TCP_USER_TIMEOUT": timeout_ms}
-        assert options_of(connection.transport) == both | {"TCP_USER_TIMEOUT": 0}
+        assert options_of(connection.broker.transport) == both | {"TCP_USER_TIMEOUT": timeout_ms}
+        assert options_of(connection.client.transport) == both | {"TCP_USER_TIMEOUT": 0}
 
 
 def gone(sock: socket.socket, timeout: float) -> float:

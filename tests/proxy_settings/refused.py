@@ -1,4 +1,4 @@
-"""A refusal, as the data path tells one."""
+"""A refusal, as the data path reports one."""
 
 from __future__ import annotations
 
@@ -16,3 +16,5 @@ class Refused(NamedTuple):
     reason: str = "why"
     enforced: bool = True
     reported: tuple[str, ...] = ()
+    principal: str = "User:ANONYMOUS"
+    batches: int = 1

@@ -21,10 +21,13 @@ import pytest
 import trustme
 import yaml
 
-from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from tests.support.network import closed_port
 from tests.support.proxy import (
     ScriptedBroker,
+    answered,
     batch,
     damaged,
     eventually,
@@ -35,6 +38,7 @@ from tests.support.proxy import (
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "batchval", "proxy"]
 SECRET = "pl4nted-s3cret"
+CLOSED = "127.0.0.1:999"  # nothing listens there
 
 
 class Gate:
@@ -120,7 +124,8 @@ def test_it_refuses_counts_and_logs_and_ends_when_told() -> None:
             sock.sendall(produce_frame(1, ("orders", 0, batch(b"good")), ("orders", 1, damaged(batch(b"bad")))))
             read_frame(sock)
         text = running.get("/metrics")[1]
-        assert 'batchval_gate_refusals_total{rule="crc-mismatch",topic="orders"} 1.0' in text
+        # the scripted broker confirms no topic: the name has no label
+        assert 'batchval_gate_refusals_total{rule="crc-mismatch",topic="(other)"} 1.0' in text
         assert 'batchval_gate_requests_by_api_total{api="Produce"} 1.0' in text
         assert "batchval_gate_produce_partitions_total 2.0" in text
         assert running.end() == 0
@@ -150,8 +155,6 @@ def test_what_is_under_way_is_delivered_before_the_end() -> None:
         eventually(lambda: running.get("/readyz") == (503, "draining\n"))
         assert running.process.poll() is None
         assert broker.talking is not None
-        from tests.support.proxy import answered
-
         broker.talking.sendall(answered(broker.frames[0]) or b"")
         assert read_frame(sock)[:4] == struct.pack(">i", 1)
         running.process.communicate(timeout=20)
@@ -180,7 +183,8 @@ def test_a_cluster_that_is_not_there_yet() -> None:
     gone.address = f"127.0.0.1:{closed_port()}"
     gone.listener.close()
     with gate(gone) as running:
-        assert running.get("/readyz") == (503, f"{gone.address} cannot be reached\n")
+        why = f"no broker can be reached: {gone.address} (Connection refused)\n"
+        eventually(lambda: running.get("/readyz") == (503, why))
         assert running.get("/livez")[0] == 200
         assert running.end() == 0
 
@@ -190,6 +194,7 @@ def test_certificates_are_read_again_on_sighup(tmp_path: Path) -> None:
         leaf = authority.issue_cert("127.0.0.1")
         (tmp_path / "gate.pem").write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
         leaf.private_key_pem.write_to_path(tmp_path / "gate.key")
+        (tmp_path / "gate.key").chmod(0o600)
         context = ssl.create_default_context()
         authority.configure_trust(context)
         return context
@@ -239,7 +244,7 @@ USAGE = [
     (["--listen", ":1"], "--upstream (HOST:PORT) or"),
     (["--listen", ":1", "--upstream", "a"], "upstream.bootstrap: must be HOST:PORT"),
     (["--listen", ":1", "--upstream", "a:1", "--mode", "both"], "mode: must be enforce or observe"),
-    (["--listen", ":1", "--upstream", "a:1", "--claims-in", "trust"], "claims_in trust needs a sender"),
+    (["--listen", ":1", "--upstream", "a:1", "--claims-in", "trust"], "claims_in: trust needs a sender"),
     (["--listen", ":1", "--upstream", "a:1", "--claims-out", "all"], "claims_out: must be none or tag"),
     (["--nothing"], "unknown option"),
 ]
@@ -265,21 +270,27 @@ def test_check_config(tmp_path: Path) -> None:
     admin = {"username": "u", "password": {"env": "BATCHVAL_TEST_NOTHING"}}
     values: dict[str, Any] = {
         "listeners": [{"address": "127.0.0.1:1", "tls": tls}],
-        "upstream": {"bootstrap": "127.0.0.1:2", "admin": admin},
+        "upstream": {"bootstrap": CLOSED, "admin": admin},
     }
     path.write_text(yaml.safe_dump(values))
     code, out, err = ran("--check-config", "--config", path)
     assert (code, out) == (2, "")
+    place = f"batchval proxy: {path}"
+    warning = f"upstream.bootstrap: {CLOSED} cannot be reached: Connection refused"
+    missing = "No such file or directory"
+    unset = "the environment has no BATCHVAL_TEST_NOTHING, or it is empty"
     assert err == [
-        f"batchval proxy: listeners[0].tls: {tmp_path}/none.pem: No such file or directory",
-        "batchval proxy: upstream.admin.password: the environment has no BATCHVAL_TEST_NOTHING, or it is empty",
+        f"batchval proxy: warning: {path}:11: {warning}",
+        f"{place}:4: listeners[0].tls.certificate: {tmp_path}/none.pem: {missing}",
+        f"{place}:5: listeners[0].tls.key: {tmp_path}/none.key: {missing}",
+        f"{place}:8: upstream.admin.password: {unset}",
     ]
     del values["listeners"][0]["tls"]
     path.write_text(yaml.safe_dump(values))
     assert ran("--check-config", "--config", path, env={"BATCHVAL_TEST_NOTHING": "a"}) == (
         0,
         "the settings are sound\n",
-        [],
+        [f"batchval proxy: warning: {path}:8: {warning}"],
     )
 
 
@@ -293,9 +304,25 @@ def test_without_the_extra(tmp_path: Path) -> None:
 # ---- secrets -------------------------------------------------------------------------------------------------------
 
 
+def of_admin(frame: bytes) -> bytes | None:
+    """Answer the gate's own requests as a broker does that accepts every password."""
+    key, version, correlation_id = struct.unpack_from(">hhi", frame)
+    answer: ApiVersionsResponse | SaslHandshakeResponse | SaslAuthenticateResponse
+    if key == 18:
+        spoken = [ApiVersion(api_key=one, min_version=0, max_version=1) for one in (3, 17, 36)]
+        answer = ApiVersionsResponse(api_keys=spoken)
+    elif key == 17:
+        answer = SaslHandshakeResponse(0, ["PLAIN"])
+    elif key == 36:
+        answer = SaslAuthenticateResponse(0, None, b"")
+    else:
+        return answered(frame)
+    return b"".join(bytes(piece) for piece in answer.encode(correlation_id, version))
+
+
 def test_planted_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
     """In records, keys, SASL bytes, settings, the environment: nothing that the gate writes has them."""
-    with ScriptedBroker() as broker:
+    with ScriptedBroker(of_admin) as broker:
         path = tmp_path / "gate.yaml"
         (tmp_path / "password").write_text(SECRET)
         values: dict[str, Any] = {
@@ -308,6 +335,7 @@ def test_planted_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
             "metrics": {"address": "127.0.0.1:0"},
         }
         path.write_text(yaml.safe_dump(values))
+        path.chmod(0o600)
         _, printed, err = ran("--print-config", "--check-config", "--config", path)
         assert "(hidden)" in printed
         shown = [printed, *err]

@@ -50,7 +50,7 @@ def test_the_example_has_every_key_and_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "gate.yaml"
     path.write_text(yaml.safe_dump(EXAMPLE))
     settings = load(path)
-    assert settings.mode == "observe"
+    assert settings.mode == "enforce"
     in_example = {key.replace("|", ".") for key, _ in values(EXAMPLE)}
     wanted = set(keys(Settings))
     assert len(wanted) > 60
@@ -63,7 +63,8 @@ def test_what_is_printed_is_what_was_given_and_can_be_given_again(tmp_path: Path
     first = shown(load(path))
     printed = dict(values(yaml.safe_load(first)))
     for key, value in values(EXAMPLE):
-        given = str(tmp_path / value) if str(value).startswith("tls/") else value
+        is_path = str(value).startswith("tls/") or key == "state_directory"
+        given = str(tmp_path / value) if is_path else value
         if not isinstance(value, dict | list):
             assert printed[key] == given, key
     path.write_text(first)
@@ -71,14 +72,16 @@ def test_what_is_printed_is_what_was_given_and_can_be_given_again(tmp_path: Path
 
 
 def test_the_example_differs_from_the_defaults() -> None:
-    """Or it would not show that a key does anything."""
+    """Only where another value would not go with the rest of the example does a default stand."""
     least = {"listeners": [{"address": "127.0.0.1:1"}], "upstream": {"bootstrap": "127.0.0.1:2"}}
     plain = Settings.model_validate(overridden(least, {}))
     by_default = dict(values(yaml.safe_load(shown(plain))))
     same = [
         key for key, value in values(EXAMPLE) if not isinstance(value, dict | list) and by_default.get(key) == value
     ]
-    assert same == ["validation|rules"]  # with kafka there would be no extras to show
+    # mode observe goes without observe, allow_plaintext without tls, kafka without extras,
+    # and tag without audit
+    assert same == ["mode", "upstream|allow_plaintext", "validation|rules", "claims_out"]
 
 
 def test_the_metrics_that_it_names_exist() -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.ledger import ClaimsLedger
-from batchval.policy import ClaimsPolicy
-from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
-from batchval.proxy.metrics import OTHER, GateMetrics
+from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.assemble import RunningGate
+from batchval.proxy.health import MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, HealthServer
+from batchval.proxy.loading import settings_from
+from batchval.proxy.metrics import OTHER, GateMetrics, TopicCounts
+from batchval.proxy.options import Counters, Refusal
 from batchval.rules import Rule
 from tests.proxy_settings.refused import Refused
 
@@ -90,11 +97,94 @@ def test_labels_are_bounded_whatever_topics_are_called() -> None:
     assert sum(labels) == 5_000
 
 
-def test_a_topic_cannot_break_the_page() -> None:
+@pytest.mark.parametrize("topic", ['a"} 1\nevil 1\n\\', "", "..", "x" * 250, "x" * 32_767, "\x1b[2J", None])
+def test_what_is_not_a_topic_name_has_no_label(topic: str | None) -> None:
     metrics = GateMetrics(Counts(), mode="enforce", version="1")
-    name = 'a"} 1\nevil 1\n\\'
-    metrics.topics(Refused(topic=name))
-    assert values(metrics)["batchval_gate_refusals_total", "crc-mismatch", name] == 1
+    metrics.topics(Refused(topic=topic))
+    metrics.topics(Refused(topic="orders"))
+    labels = {name[2] for name in values(metrics) if name[0] == "batchval_gate_refusals_total"}
+    assert labels == {OTHER, "orders"}
+    assert len(metrics.text()) < 40_000
+
+
+def test_only_topics_that_exist_have_a_label() -> None:
+    """Names that clients invent take none of the labels, however many come first."""
+    known = {f"real-{n}" for n in range(5)}
+    topics = TopicCounts(5, known.__contains__)
+    for n in range(1_000):
+        topics(Refused(topic=f"invented-{n}"))
+    for topic in sorted(known):
+        topics(Refused(topic=topic, batches=3))
+    assert dict(topics.items()) == {(OTHER, "crc-mismatch"): 1_000} | {(topic, "crc-mismatch"): 3 for topic in known}
+    known.add("new")
+    topics(Refused(topic="new"))  # all labels are taken
+    assert dict(topics.items())[OTHER, "crc-mismatch"] == 1_001
+
+
+def test_a_topic_that_becomes_known_gets_its_label() -> None:
+    known: set[str] = set()
+    topics = TopicCounts(5, known.__contains__)
+    topics(Refused())
+    known.add("orders")
+    topics(Refused())
+    assert dict(topics.items()) == {(OTHER, "crc-mismatch"): 1, ("orders", "crc-mismatch"): 1}
+
+
+def test_pairs_of_topic_and_rule_are_bounded() -> None:
+    topics = TopicCounts(10_000, lambda _: True)
+    for n in range(60_000):
+        topics(Refused(topic=f"t-{n % 10_000}", rule=f"rule-{n // 10_000}"))
+    found = topics.items()
+    assert len(found) <= TopicCounts.MOST_PAIRS + 6
+    assert sum(count for _, count in found) == 60_000
+
+
+def test_the_cluster_and_the_settings_know_topics() -> None:
+    """A glob names no topic: clients could invent names that it matches."""
+    policies = [{"match": match, "max.message.bytes": 1_000} for match in ("small", "keyed-*")]
+    gate = RunningGate(
+        settings_from(
+            {
+                "listeners": [{"address": "127.0.0.1:0"}],
+                "upstream": {"bootstrap": "127.0.0.1:2", "admin": {"mechanism": "NONE"}},
+                "topics": {"policies": policies},
+            }
+        )
+    )
+    assert gate.cluster_topics is not None
+    gate.cluster_topics._known = {"configured": TopicPolicy()}
+    for topic in ("small", "keyed-1", "configured", "invented"):
+        gate._refused(Refusal("", "", None, topic, 0, "crc-mismatch", "", "", True))
+    labels = {name[2] for name in values(gate.metrics) if name[0] == "batchval_gate_refusals_total"}
+    assert labels == {"small", "configured", OTHER}
+
+
+@pytest.mark.alone
+def test_taking_the_values_is_quick() -> None:
+    """It happens on the event loop; the text is made elsewhere."""
+    metrics = GateMetrics(Counters(), mode="enforce", version="1", topics=10_000)
+    for n in range(40_000):
+        metrics.topics(Refused(topic=f"topic-{n % 10_000}", rule=f"rule-{n // 10_000}"))
+    used = []
+    for _ in range(5):
+        begun = time.thread_time()
+        page = metrics.page()
+        used.append(time.thread_time() - begun)
+    assert min(used) < 0.005
+    assert len(page()) > 1_000_000
+
+
+def test_the_text_has_the_values_of_the_moment_when_they_were_taken() -> None:
+    counts = Counts(requests_total=1, partitions_refused={"crc-mismatch": 1})
+    metrics = GateMetrics(counts, mode="enforce", version="1")
+    page = metrics.page()
+    counts.requests_total = 2
+    counts.partitions_refused["crc-mismatch"] = 2
+    metrics.topics(Refused())
+    text = page().decode()
+    assert "batchval_gate_requests_total 1.0" in text
+    assert 'batchval_gate_partitions_refused_total{rule="crc-mismatch"} 1.0' in text
+    assert "topic=" not in text
 
 
 # ---- the port ------------------------------------------------------------------------------------------------------
@@ -103,7 +193,7 @@ def test_a_topic_cannot_break_the_page() -> None:
 async def ask(address: tuple[str, int], request: bytes) -> tuple[int, bytes]:
     reader, writer = await asyncio.open_connection(*address)
     writer.write(request)
-    answer = await reader.read()
+    answer = await _read(reader)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     return (int(head.split()[1]) if head else 0), body
@@ -111,7 +201,7 @@ async def ask(address: tuple[str, int], request: bytes) -> tuple[int, bytes]:
 
 async def test_metrics_livez_readyz() -> None:
     why: list[str | None] = ["draining"]
-    server = HealthServer(lambda: b"counts 1\n", lambda: why[0])
+    server = HealthServer(lambda: lambda: b"counts 1\n", lambda: why[0])
     address = await server.start("127.0.0.1", 0)
     assert await ask(address, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n") == (200, b"counts 1\n")
     assert await ask(address, b"GET /metrics?a=b HTTP/1.0\r\n\r\n") == (200, b"counts 1\n")
@@ -127,20 +217,151 @@ async def test_metrics_livez_readyz() -> None:
     await server.stop()
 
 
-async def test_whoever_is_slow_or_many_is_hung_up_on() -> None:
-    server = HealthServer(lambda: b"", lambda: None, timeout_s=0.3)
+async def test_a_slow_connection_is_closed() -> None:
+    server = HealthServer(lambda: lambda: b"", lambda: None, timeout_s=0.3)
     address = await server.start("127.0.0.1", 0)
-    idle = [await asyncio.open_connection(*address) for _ in range(MOST_CONNECTIONS)]
-    await asyncio.sleep(0.05)
     reader, writer = await asyncio.open_connection(*address)
-    assert await _read(reader) == b""  # one too many
+    writer.write(b"GET /livez HTTP/1.1\r\n")
+    assert await _read(reader) == b""
     writer.close()
-    for reader, writer in idle:
-        assert await _read(reader) == b""  # too slow
-        writer.close()
-    assert (await ask(address, b"GET /livez HTTP/1.1\r\n\r\n"))[0] == 200
     assert not server.connections
     await server.stop()
+
+
+async def test_many_connections_of_one_address_shut_nobody_out() -> None:
+    """The oldest makes way: a probe that asks at once is answered, from the same address too."""
+    server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None)
+    address = await server.start("127.0.0.1", 0)
+    idle = [await asyncio.open_connection(*address) for _ in range(3 * MOST_CONNECTIONS)]
+    for path, body in ((b"/livez", b"ok\n"), (b"/readyz", b"ok\n"), (b"/metrics", b"counts 1\n")):
+        assert await ask(address, b"GET " + path + b" HTTP/1.1\r\n\r\n") == (200, body)
+    assert len(server.connections) <= MOST_OF_ONE_ADDRESS
+    for reader, writer in idle[:-MOST_OF_ONE_ADDRESS]:
+        assert await _read(reader) == b""
+        writer.close()
+    await server.stop()
+    for _, writer in idle:
+        writer.close()
+
+
+async def test_many_addresses_shut_nobody_out() -> None:
+    server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None)
+    address = await server.start("127.0.0.1", 0)
+    idle = []
+    for n in range(3 * MOST_CONNECTIONS):
+        idle.append(await asyncio.open_connection(*address, local_addr=(f"127.0.0.{2 + n % 50}", 0)))
+        await asyncio.sleep(0)
+    assert await ask(address, b"GET /readyz HTTP/1.1\r\n\r\n") == (200, b"ok\n")
+    assert len(server.connections) <= MOST_CONNECTIONS
+    await server.stop()
+    for _, writer in idle:
+        writer.close()
+
+
+async def test_one_scraper_does_not_close_the_connection_of_another() -> None:
+    """A text takes long, and another address opens more than all connections meanwhile."""
+    slow = threading.Event()
+    server = HealthServer(lambda: lambda: b"%d\n" % slow.wait(10), lambda: None)
+    address = await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0))
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    idle = [await asyncio.open_connection(*address) for _ in range(2 * MOST_CONNECTIONS)]
+    assert await ask(address, b"GET /livez HTTP/1.1\r\n\r\n") == (200, b"ok\n")
+    slow.set()
+    assert (await _read(reader)).endswith(b"\r\n\r\n1\n")
+    await server.stop()
+    for _, one in [(reader, writer), *idle]:
+        one.close()
+
+
+async def test_health_is_answered_while_metrics_take_long() -> None:
+    slow = threading.Event()
+    server = HealthServer(lambda: lambda: b"%d\n" % slow.wait(10), lambda: None)
+    address = await server.start("127.0.0.1", 0)
+    asked = [asyncio.create_task(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    assert await ask(address, b"GET /livez HTTP/1.1\r\n\r\n") == (200, b"ok\n")
+    assert await ask(address, b"GET /readyz HTTP/1.1\r\n\r\n") == (200, b"ok\n")
+    assert not any(task.done() for task in asked)
+    slow.set()
+    assert await asyncio.gather(*asked) == [(200, b"1\n")] * 3
+    await server.stop()
+
+
+async def test_those_who_ask_at_once_share_a_text_that_is_not_old() -> None:
+    taken: list[int] = []
+    slow = threading.Event()
+
+    def metrics() -> Callable[[], bytes]:
+        taken.append(len(taken))
+        number = taken[-1]
+        return lambda: b"%d" % (number if slow.wait(10) else -1)
+
+    server = HealthServer(metrics, lambda: None)
+    address = await server.start("127.0.0.1", 0)
+    first = asyncio.create_task(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n"))
+    while not taken:
+        await asyncio.sleep(0.001)
+    later = [asyncio.create_task(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")) for _ in range(5)]
+    await asyncio.sleep(0.1)
+    slow.set()
+    assert await first == (200, b"0")
+    # their values were taken after they had asked, once for all of them
+    assert await asyncio.gather(*later) == [(200, b"1")] * 5
+    await server.stop()
+
+
+async def test_errors_are_answered_and_health_stays_right() -> None:
+    broken = True
+
+    def metrics() -> Callable[[], bytes]:
+        if broken:
+            raise RuntimeError("dictionary changed size")
+        return lambda: b"counts 1\n" if not late else b"%d" % (1 // 0)
+
+    late = False
+    server = HealthServer(metrics, lambda: None)
+    address = await server.start("127.0.0.1", 0)
+    assert await ask(address, b"GET /metrics HTTP/1.1\r\n\r\n") == (500, b"")
+    assert await ask(address, b"GET /livez HTTP/1.1\r\n\r\n") == (200, b"ok\n")
+    broken, late = False, True
+    assert await ask(address, b"GET /metrics HTTP/1.1\r\n\r\n") == (500, b"")
+    late = False
+    assert await ask(address, b"GET /metrics HTTP/1.1\r\n\r\n") == (200, b"counts 1\n")
+    server.unready = lambda: str(1 // 0)
+    assert await ask(address, b"GET /readyz HTTP/1.1\r\n\r\n") == (500, b"")
+    await server.stop()
+
+
+async def test_one_request_is_answered_once() -> None:
+    server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None)
+    address = await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*address)
+    for _ in range(3):
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(0.001)
+    answer = await _read(reader)
+    assert answer.count(b"HTTP/1.1 200") <= 1
+    writer.close()
+    # a client that leaves while the text is made
+    for _ in range(20):
+        _, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        writer.transport.abort()
+    assert await ask(address, b"GET /livez HTTP/1.1\r\n\r\n") == (200, b"ok\n")
+    await server.stop()
+    assert not server.connections
+
+
+async def test_a_stop_while_a_text_is_made_leaves_nothing() -> None:
+    slow = threading.Event()
+    server = HealthServer(lambda: lambda: b"%d" % slow.wait(10), lambda: None)
+    address = await server.start("127.0.0.1", 0)
+    asked = [asyncio.create_task(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    await server.stop()
+    slow.set()
+    assert [status for status, _ in await asyncio.gather(*asked, return_exceptions=False)] == [0, 0]
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

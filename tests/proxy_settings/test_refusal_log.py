@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from batchval.core.validator import LogValidator
+from batchval.proxy.audit_log import RefusalLog, set_up
 from batchval.proxy.config import Log
-from batchval.proxy.refusals import RefusalLog, set_up
 from tests.proxy_settings.refused import Refused
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
@@ -39,8 +39,8 @@ def test_text() -> None:
     (line,) = lines("text", Refused(reason="stored 1, computed 2", client_id="my client"))
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING refused listener=default client=127\.0\.0\.1:1 "
-        r'client_id="my client" topic=orders partition=0 rule=crc-mismatch error=CORRUPT_MESSAGE '
-        r'reason="stored 1, computed 2"',
+        r'client_id="my client" principal=User:ANONYMOUS topic=orders partition=0 '
+        r'rule=crc-mismatch error=CORRUPT_MESSAGE reason="stored 1, computed 2"',
         line,
     )
 
@@ -55,6 +55,7 @@ def test_json() -> None:
         "listener": "default",
         "client": "127.0.0.1:1",
         "client_id": "c",
+        "principal": "User:ANONYMOUS",
         "topic": "orders",
         "partition": 0,
         "rule": "crc-mismatch",
@@ -70,11 +71,27 @@ NASTY = 'x\n2026-01-01T00:00:00.000Z WARNING refused client=other\r\x1b[2J\u2028
 
 @pytest.mark.parametrize("kind", ["text", "json"])
 def test_what_a_client_chose_is_no_line_of_its_own(kind: str) -> None:
-    (line,) = lines(kind, Refused(client_id=NASTY, topic=NASTY, reason=NASTY))
+    (line,) = lines(kind, Refused(client_id=NASTY, topic=NASTY, reason=NASTY, principal=NASTY))
     assert line.isprintable()
     assert line.isascii()
-    (line,) = lines(kind, Refused(client_id="y" * 5000, topic="z" * 5000, reason="w" * 5000))
-    assert len(line) < 1500
+    (line,) = lines(kind, Refused(client_id="y" * 5000, topic="z" * 5000, reason="w" * 5000, principal="p" * 5000))
+    assert len(line) < 1750
+
+
+def test_a_line_may_stand_for_several_batches() -> None:
+    several = Refused(topic=None, principal="User:CN=edge,O=Example", batches=900)
+    (line,) = lines("json", several)
+    row = json.loads(line)
+    assert (row["batches"], row["principal"]) == (900, "User:CN=edge,O=Example")
+    assert "topic" not in row
+    stream = io.StringIO()
+    set_up(Log(), stream)
+    log = RefusalLog(1, Clock())
+    for _ in range(3):
+        log(several)
+    log.flush()
+    assert log.suppressed_total == 1_800
+    assert "count=1800" in stream.getvalue().splitlines()[-1]
 
 
 def test_a_flood_is_bounded_and_counted() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import ssl
 from pathlib import Path
@@ -15,6 +14,7 @@ from batchval.proxy.config import ListenerTls, UpstreamTls
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.secret import Secret
 from batchval.proxy.tls import ListenerContext, UpstreamContext, subject_of
+from tests.support.secured import SecuredServer
 
 
 class Files:
@@ -55,35 +55,15 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-class Server:
+class Server(SecuredServer):
     """Tells each client the name that it has shown."""
 
     def __init__(self, context: ListenerContext) -> None:
-        self.context = context
-
-    async def __aenter__(self) -> Server:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.context.context)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await asyncio.sleep(0.01)
-
-    async def _serve(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(f"{subject_of(writer.get_extra_info('peercert'))}\n".encode())
-        writer.close()
+        super().__init__(lambda: context.context, lambda tls: subject_of(tls.getpeercert()))
+        self.settings = context
 
     async def ask(self, client: UpstreamContext | ssl.SSLContext) -> str:
-        context = client if isinstance(client, ssl.SSLContext) else client.context
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname="localhost")
-        try:
-            line = await reader.readline()
-            if not line:
-                raise ConnectionResetError
-            return line.decode().strip()
-        finally:
-            writer.close()
+        return await super().ask(client if isinstance(client, ssl.SSLContext) else client.context)
 
 
 async def test_the_sender_is_the_subject_of_the_certificate(files: Files) -> None:
@@ -117,7 +97,7 @@ async def test_new_certificates_hold_from_the_next_connection_on(files: Files) -
         second = files.client()
         with pytest.raises(ssl.SSLError):
             await server.ask(second)
-        server.context.reload()
+        server.settings.reload()
         assert (await server.ask(second)).startswith("CN=edge-1")
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await server.ask(first)  # neither side believes the other any more
@@ -126,7 +106,7 @@ async def test_new_certificates_hold_from_the_next_connection_on(files: Files) -
         files.clients = trustme.CA()
         files.renew()
         assert (await server.ask(half)).startswith("CN=edge-1")
-        server.context.reload()
+        server.settings.reload()
         half_trusting = UpstreamContext(half.settings)
         half_trusting.context = half.context
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -140,10 +120,10 @@ async def test_after_a_failed_reload_the_old_ones_hold(files: Files) -> None:
             kept = (files.folder / name).read_bytes()
             (files.folder / name).write_text("no certificate")
             with pytest.raises(ConfigError, match=name):
-                server.context.reload()
+                server.settings.reload()
             assert (await server.ask(client)).startswith("CN=edge-1")
             (files.folder / name).write_bytes(kept)
-        server.context.reload()
+        server.settings.reload()
         assert (await server.ask(client)).startswith("CN=edge-1")
 
 
@@ -165,7 +145,7 @@ async def test_brokers_are_verified(files: Files) -> None:
         client = files.client()
         assert await server.ask(client) == "None"
         files.put("server", files.servers.issue_cert("elsewhere"))
-        server.context.reload()
+        server.settings.reload()
         with pytest.raises(ssl.SSLCertVerificationError):
             await server.ask(client)
 

@@ -34,6 +34,7 @@ from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import running_kafka
+from tests.support.network import closed_port
 
 USER, PASSWORD = "ga,te=", "pl4nted-s3cret"
 REQUESTS = [ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest, MetadataRequest, DescribeConfigsRequest]
@@ -154,6 +155,27 @@ async def test_topic_configurations_are_read(mechanism: str) -> None:
         given = upstream(broker, mechanism)
         assert await read_topic_configs(given, None, None) == POLICIES
         assert await read_topic_configs(given, None, ["logs", "none"]) == {"logs": POLICIES["logs"]}
+
+
+async def test_any_broker_serves_for_asking() -> None:
+    async with Broker(CONFIGS) as broker, Broker(CONFIGS) as other:
+        gone = Address("127.0.0.1", closed_port())
+        found = await read_topic_configs(upstream(broker), None, ["orders"], [gone, other.address])
+        assert set(found) == {"orders"}
+        assert (broker.asked, other.asked) == ([], [["orders"]])
+        with pytest.raises(OSError, match=r"refused|failed"):
+            await read_topic_configs(upstream(broker), None, ["orders"], [gone, gone])
+
+
+async def test_plain_shows_no_remote_broker_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Broker(CONFIGS, "PLAIN") as broker:
+        settings = upstream(broker, "PLAIN")
+        assert await read_topic_configs(settings, None, ["orders"])
+        monkeypatch.setattr(Address, "is_loopback", False)
+        with pytest.raises(AuthenticationError, match="PLAIN would show the password"):
+            await read_topic_configs(settings, None, ["orders"], [broker.address])
+        allowed = settings.model_copy(update={"allow_plaintext": True})
+        assert await read_topic_configs(allowed, None, ["orders"], [broker.address])
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

@@ -29,6 +29,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class GateProcess:
     """Ports stay through kill and start.
 
+    ``upstream``  brokers to bootstrap from: HOST:PORT, or several with commas between them
     ``policies``  glob -> topic configuration, by Kafka's keys;  ``limits``  of options.Limits
     ``poison``    memory that is let go is overwritten: who reads it late passes on rubbish, and is found out
     ``receive_buffer``  the kernel's buffer of each client's connection, which bounds a read of it
@@ -134,16 +135,17 @@ def free_ports(count: int) -> int:
 
 def set_congestion(name: str) -> None:
     """Set the TCP congestion control of every connection that the gate makes from now on."""
-    from batchval.proxy import upstream
+    from batchval.proxy import broker_connection, session
 
-    keep_alive = upstream.keep_alive
+    keep_alive = session.keep_alive
 
     def with_congestion(transport: Any, *arguments: Any, **options: Any) -> None:
         keep_alive(transport, *arguments, **options)
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
 
-    upstream.keep_alive = with_congestion
+    broker_connection.keep_alive = with_congestion  # type: ignore[attr-defined]
+    session.keep_alive = with_congestion  # type: ignore[attr-defined]
 
 
 async def serve(settings: dict[str, Any]) -> None:
@@ -155,11 +157,11 @@ async def serve(settings: dict[str, Any]) -> None:
     from batchval.proxy.options import Limits, ProxyOptions, TopicPolicies
     from batchval.proxy.server import Proxy
 
-    host, _, port = settings["upstream"].rpartition(":")
+    upstream = [address.rpartition(":") for address in settings["upstream"].split(",")]
     policies = {glob: TopicPolicy.from_kafka_config(given) for glob, given in settings["policies"].items()}
     options = ProxyOptions(
         (LOOPBACK, settings["port"]),
-        ((host, int(port)),),
+        tuple((host, int(port)) for host, _, port in upstream),
         topics=TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1), policies),
         claims_in=ClaimsPolicy.parse(settings["claims_in"]),
         claims_out=settings["claims_out"],

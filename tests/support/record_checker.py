@@ -12,10 +12,20 @@ import functools
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
-__all__ = ["Acked", "Findings", "Stored", "check", "lane_of", "payload", "unpacked"]
+__all__ = [
+    "Acked",
+    "Findings",
+    "Stored",
+    "Transaction",
+    "check",
+    "check_transactions",
+    "lane_of",
+    "payload",
+    "unpacked",
+]
 
 _HEAD = struct.Struct(">HIQ")
 _DIGEST = 8
@@ -39,6 +49,18 @@ class Stored(NamedTuple):
     partition: int
     offset: int
     value: bytes
+
+
+class Transaction(NamedTuple):
+    """A producer's records ``first`` to ``end`` - 1, and how their transaction ended.
+
+    ``outcome``  committed, aborted, or unknown: the producer was at its end before the answer
+    """
+
+    producer: int
+    first: int
+    end: int
+    outcome: str
 
 
 class Findings:
@@ -88,7 +110,7 @@ def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, i
     """Compares. ``stored`` comes in the order of offsets in each partition; ``sent``: how many each producer sent."""
     found = Findings()
     told = {(ack.producer, ack.sequence): ack for ack in acked}
-    places: dict[tuple[int, int], Stored] = {}
+    places: set[tuple[int, int]] = set()
     last: dict[tuple[str, int, int], int] = {}
     for record in stored:
         where = f"{record.topic}-{record.partition}@{record.offset}"
@@ -105,7 +127,7 @@ def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, i
         if who in places:
             found.add("doubled", f"{name} at {where}")
             continue
-        places[who] = record
+        places.add(who)
         ack = told.get(who)
         here = (record.topic, record.partition)
         if ack is not None and (here != (ack.topic, ack.partition) or ack.offset not in (-1, record.offset)):
@@ -118,6 +140,25 @@ def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, i
             found.add("reordered", f"{name} at {where} after {before}")
         else:
             last[lane] = sequence
-    for producer, sequence in told.keys() - places.keys():
+    for producer, sequence in told.keys() - places:
         found.add("lost", f"{producer}/{sequence}")
+    return found
+
+
+def check_transactions(transactions: Iterable[Transaction], seen: Set[tuple[int, int]]) -> Findings:
+    """Compare outcomes with what a reader of committed records has seen: (producer, sequence).
+
+    All of a committed transaction has to be there, nothing of an aborted one, and of one whose
+    outcome is unknown all or nothing.
+    """
+    found = Findings()
+    for one in transactions:
+        here = sum((one.producer, sequence) in seen for sequence in range(one.first, one.end))
+        name = f"{one.producer}/{one.first} to {one.end - 1}: {here} of {one.end - one.first}"
+        if one.outcome == "committed" and here < one.end - one.first:
+            found.add("lost", name)
+        elif one.outcome == "aborted" and here:
+            found.add("aborted and there", name)
+        elif 0 < here < one.end - one.first:
+            found.add("torn", name)
     return found

@@ -1,4 +1,4 @@
-"""The short way of one connection."""
+"""The fast path of one session."""
 
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -29,22 +29,26 @@ cdef struct Run:  # frames that lie one behind the other and go on together
 
 
 @cython.final
-cdef class Lane:
+cdef class FastPath:
     cdef Routes routes
-    cdef object gate, ledger, counters, answers, append, popleft, validators_of
+    cdef object gate, ledger, counters, answers, append, popleft, validators_of, topic_names
     cdef LogValidator quick, whole
     cdef str sender
     cdef bint judges, tags, only_one
-    cdef Py_ssize_t inline_compressed
+    cdef Py_ssize_t inline_compressed, inline_uncompressed
+    cdef int64_t inline_work
     cdef Credit credit
     cdef Tables t
     cdef public int32_t sent, received
     cdef readonly str decision
+    cdef readonly bint spent, tried
+    cdef int64_t work     # of the call: bytes that were walked
     # of the call
     cdef const uint8_t *base  # of the request, behind its length
     cdef int64_t now_ms
     cdef Run run
     cdef object run_first
+    cdef object named     # the topic of a request with topic ids
     cdef int64_t taken, taken_bytes, produced, partitions, dropped
     cdef int key          # of the requests counted last
     cdef int64_t of_key
@@ -58,6 +62,7 @@ cdef class Lane:
             list out) except -1
     cdef int judge(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1
+    cdef bytes topic_id(self)
     cdef object topic(self)
     cdef bint names_nobody(self, const uint8_t *p, Py_ssize_t size, int version)
     cdef int count_key(self, int following_one) except -1

@@ -3,8 +3,9 @@
     text   2026-01-31T12:00:00.123Z WARNING refused listener=edge client=10.0.0.7:51324 topic=orders partition=3 rule=…
     json   {"time": "…", "level": "WARNING", "event": "refused", "listener": "edge", …}
 
-Who, where, which rule and why; never a byte of a record, of a password, or of what SASL carried. What a client chose
-(its id, a topic's name) is shortened and escaped: it cannot begin a line of its own.
+Who, where, which rule and why; never a byte of a record, of a password, or of what SASL carried.
+What a client chose (its id, its principal, a topic's name) is shortened and escaped: it cannot
+begin a line of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 class AnyRefusal(Protocol):
-    """What is told of one refused partition; the data path's ``Refusal`` is one."""
+    """A refused partition, as the log describes it; ``options.Refusal`` is one."""
 
     @property
     def listener(self) -> str: ...
@@ -50,10 +51,17 @@ class AnyRefusal(Protocol):
     def enforced(self) -> bool: ...
     @property
     def reported(self) -> tuple[str, ...]: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def batches(self) -> int: ...
 
 
 class RefusalLog:
-    """Called with each refusal. At most ``per_second`` lines a second, a second's worth at once; others are counted."""
+    """Writes a line for each refusal: at most ``per_second`` a second, and counts the others.
+
+    As many as one second allows may come at once.
+    """
 
     def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_second = per_second
@@ -68,8 +76,8 @@ class RefusalLog:
         self._tokens = min(self._tokens + (now - self._at) * self.per_second, float(self.per_second))
         self._at = now
         if self._tokens < 1:
-            self._left_out += 1
-            self.suppressed_total += 1
+            self._left_out += refusal.batches
+            self.suppressed_total += refusal.batches
             return
         self._tokens -= 1
         if self._left_out:
@@ -81,12 +89,14 @@ class RefusalLog:
             "listener": refusal.listener,
             "client": refusal.client,
             "client_id": None if refusal.client_id is None else _short(refusal.client_id),
+            "principal": _short(refusal.principal) or None,
             "topic": None if refusal.topic is None else _short(refusal.topic),
             "partition": refusal.partition,
             "rule": refusal.rule or None,
             "error": refusal.error or None,
             "reason": _short(refusal.reason, _LONGEST_REASON) or None,
             "reported": ",".join(refusal.reported) or None,
+            "batches": refusal.batches if refusal.batches > 1 else None,
         }
         log.warning(event, extra={"facts": {key: fact for key, fact in facts.items() if fact is not None}})
 

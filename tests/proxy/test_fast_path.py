@@ -1,6 +1,7 @@
-"""The short way and the long one do the same: the same bytes on both sides, the same counts, the same end.
+"""The fast path and the full one do the same: bytes on both sides, counts and ends are equal.
 
-Each case goes through two connections without sockets: one as it is, one whose lane knows no API and takes nothing.
+Each case goes through two sessions without sockets: one as it is, one whose fast path knows no API
+and takes nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import asyncio
 import random
 import struct
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -20,17 +20,21 @@ from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import ProduceRequestView
-from batchval.proxy.downstream import Downstream
+from batchval.proxy.broker_connection import BrokerConnection
+from batchval.proxy.client_connection import ClientConnection
+from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import INLINE_COMPRESSED
-from batchval.proxy.lane import Routes
 from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from batchval.proxy.server import Proxy
-from batchval.proxy.upstream import Upstream
+from batchval.proxy.session import Session
+from batchval.proxy.session_states import State
 from tests.support.proxy import answered, batch, damaged, other_frame, produce_frame
 
 ZSTD, LZ4, GZIP = 4, 3, 1
 NOW_NS = time.time_ns()
 SECRET = bytes(range(32))
+#: Counters that depend on the time that a path takes.
+TIMED = {"bytes_held", "judging_cpu_seconds_total", "reading_paused_total"}
 
 
 class Wire:
@@ -66,6 +70,7 @@ class Wire:
 
 
 class Place:
+    broker_name = "broker:9092"
     brokers = (("broker", 9092),)
     node_id, port = 1, 19092
 
@@ -81,24 +86,27 @@ class Side:
             self.counters,
         )
         if not short:
-            self.proxy.lane_routes = Routes({})
+            self.proxy.fast_routes = Routes({})
         if self.proxy.gate.ledger is not None:
             self.proxy.gate.ledger = ClaimsLedger(self.proxy.gate.ledger.policy, secret=SECRET, first_checked=3)
         self.proxy.loop = asyncio.get_running_loop()
-        self.proxy.pool = ThreadPoolExecutor(1)
-        self.down = Downstream(self.proxy, Place())  # type: ignore[arg-type]
-        self.proxy.connections[self.down] = None
+        self.proxy.budget.start(self.proxy.loop)
+        self.proxy.judging.start(self.proxy.loop)
+        self.session = Session(self.proxy, Place())  # type: ignore[arg-type]
+        self.proxy.connections[self.session] = None
         self.client, self.broker = Wire(), Wire()
-        self.down.transport = self.client  # type: ignore[assignment]
-        self.down.sender = "listener x"
-        self.down.lane.name("listener x")
-        self.up = Upstream(self.down, 1 << 30, 1 << 18)
+        self.session.client.transport = self.client  # type: ignore[assignment]
+        self.session.sender = "listener x"
+        self.session.facts = self.session.facts._replace(sender="listener x")
+        self.session.fast_path.name("listener x")
+        self.up = BrokerConnection(self.session, self.session.limits)
         self.up.transport = self.broker  # type: ignore[assignment]
-        self.down.upstream = self.up
-        self.down.unsent = None
+        self.session.broker = self.up
+        self.session.unsent = None
+        self.session.state = State.OPEN
         self.answered = 0
 
-    def read(self, of: Downstream | Upstream, data: bytes) -> None:
+    def read(self, of: ClientConnection | BrokerConnection, data: bytes) -> None:
         at = 0
         while at < len(data):
             room = of.get_buffer(-1)
@@ -124,11 +132,11 @@ class Side:
         return {
             "broker": bytes(self.broker.data),
             "client": bytes(self.client.data),
-            "ending": self.down.ending,
-            "counters": asdict(self.counters),
+            "ending": self.session.ending,
+            "counters": {name: count for name, count in asdict(self.counters).items() if name not in TIMED},
             "refusals": self.refusals,
             "ledger": None if ledger is None else ledger.counts("listener x"),
-            "left": len(self.down.answers),
+            "left": len(self.session.answers),
         }
 
 
@@ -196,13 +204,13 @@ async def both_ways(rng: random.Random) -> None:
         data, split = b"".join(frames), rng.randrange(0, 400)
         cut = rng.randrange(len(data))
         for side in sides:
-            if side.down.ending is None:
-                side.read(side.down, data[:cut])
-            if side.down.ending is None:
-                side.read(side.down, data[cut:])
+            if side.session.ending is None:
+                side.read(side.session.client, data[:cut])
+            if side.session.ending is None:
+                side.read(side.session.client, data[cut:])
         for side in sides:  # what threads judge is settled before the broker answers
             for _ in range(2000):
-                if not side.down.outbox:
+                if not side.session.outbox and not side.session.untaken:
                     break
                 await asyncio.sleep(0.001)
             side.answer(split)
@@ -211,7 +219,7 @@ async def both_ways(rng: random.Random) -> None:
         if short["ending"] is not None:
             break
     for side in sides:
-        side.proxy.pool.shutdown()
+        side.proxy.judging.stop()
 
 
 def test_the_short_way_is_taken() -> None:
@@ -224,8 +232,8 @@ async def the_short_way() -> None:
     frames = [claimed(produce_frame(n, ("t", 0, SMALL[LZ4])), [tag_of(SMALL[LZ4])]) for n in range(8)]
     frames += [produce_frame(n, ("t", 0, PLAIN)) for n in range(8, 12)]
     taken: list[memoryview] = []
-    side.down._take_one = lambda *args: taken.append(args[0])  # type: ignore[method-assign]
-    side.read(side.down, b"".join(frames))
+    side.session._take_one = lambda *args: taken.append(args[0])  # type: ignore[method-assign]
+    side.read(side.session.client, b"".join(frames))
     assert taken == []
     assert side.counters.batches_by_path["claims"] == 5  # 3 are checked first
     assert side.counters.claims_tags_dropped_total == 8
@@ -239,7 +247,7 @@ async def the_short_way() -> None:
         codes.append(answer.responses[0].partition_responses[0].error_code)
         at += 4 + size
     assert codes == [0] * 12
-    side.proxy.pool.shutdown()
+    side.proxy.judging.stop()
 
 
 @pytest.mark.parametrize("short", [True, False])
@@ -274,17 +282,18 @@ async def only_the_whole_limit(short: bool, word: str) -> None:
         assert refused > 10
         assert (counts.demotions, counts.unjudged) == (1, 0)
         assert {refusal.rule for refusal in side.refusals} == {"decompressed-too-large"}
-    side.proxy.pool.shutdown()
+    side.proxy.judging.stop()
 
 
 async def judged(side: Side, frames: list[bytes]) -> None:
     """Read the frames, and wait for what is judged in a thread."""
-    side.read(side.down, b"".join(frames))
+    side.read(side.session.client, b"".join(frames))
     for _ in range(10_000):
-        if not side.down.outbox:
+        if not side.session.outbox and not side.session.untaken:
             break
         await asyncio.sleep(0.001)
-    assert not side.down.outbox
+    assert not side.session.outbox
+    assert not side.session.untaken
     side.answer(0)
 
 
@@ -293,10 +302,10 @@ def test_frames_are_what_a_splitter_gives() -> None:
         side = Side(short=True)
         for frames in ([b"x" * 20], [None], [bytearray(20)]):
             with pytest.raises(TypeError, match="memoryviews"):
-                side.down.lane.take(frames, 0, 0, [])  # type: ignore[arg-type]
-            side.down.answers.append(1)
+                side.session.fast_path.take(frames, 0, 0, [])  # type: ignore[arg-type]
+            side.session.answers.append(1)
             with pytest.raises(TypeError, match="memoryviews"):
-                side.down.lane.give(frames, 0, [])  # type: ignore[arg-type]
-        side.proxy.pool.shutdown()
+                side.session.fast_path.give(frames, 0, [])  # type: ignore[arg-type]
+        side.proxy.judging.stop()
 
     asyncio.run(wrong())

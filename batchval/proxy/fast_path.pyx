@@ -1,11 +1,11 @@
-"""The short way of one connection: frames that need no more than another correlation id.
+"""The fast path of one session: frames that need no more than another correlation id.
 
     request   length:4 api_key:2 api_version:2 correlation_id:4 …     gets the id by which the broker is asked
     answer    length:4 correlation_id:4 …                             gets the client's own back
 
-Most Produce requests hold one batch, and there is nothing to say of it; its claims, if it has any, are a tag that is
-cut out where it stands. Requests and answers that need more are not touched: ``take`` and ``give`` say how far they
-came, and the caller looks after the next one.
+Most Produce requests hold one batch that is accepted; its claims, if it has any, are a tag that is
+cut out where it stands. Requests and answers that need more are not touched: ``take`` and ``give``
+return how far they came, and a handler takes the next one.
 
 In the queue of answers an int stands for one that is passed on: the client's correlation id, with the version above
 its 32 bits if it is a Produce answer or, marked by bit 48, a Fetch answer: both say how long the client is to wait.
@@ -29,14 +29,15 @@ from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int32, read_int16, skip, skip_tags,
 )
 from batchval.protocol.frames cimport Block
-from batchval.protocol.produce cimport CLAIMS_FIELD
+from batchval.protocol.produce cimport CLAIMS_FIELD, walk_bounded_request
 from batchval.protocol.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.tags cimport TaggedField, find_tag
+from batchval.proxy.verdicts cimport announced_work
 from batchval.protocol.walks cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_RECORDS,
     PRODUCE_REQUEST_PARTITION_RECORDS_SIZE, PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
     PRODUCE_REQUEST_ROOT_COLUMNS, PRODUCE_REQUEST_TOPIC_COLUMNS, PRODUCE_REQUEST_TOPIC_NAME,
-    PRODUCE_REQUEST_TOPIC_NAME_SIZE, walk_produce_request, walk_produce_response,
+    PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT, walk_produce_response,
 )
 
 from batchval.core import result
@@ -50,10 +51,14 @@ cdef enum:
     FETCH_BIT = 48
     FLEXIBLE_FROM = 9
     NODE_ENDPOINTS_FROM = 10
+    TOPIC_IDS_FROM = 13
+    TOPIC_ID_SIZE = 16
     NODES = 3  # the table of the answer's walk
     REQUEST_HEADER = 12
     ANSWER_HEADER = 8
     SMALLEST_WITH_CODEC = ATTRIBUTES + 2
+    MOST_WORK = 256 << 10  # bytes walked in one call, before others have their turn
+    EACH_COMPRESSED = 4 << 10  # what a decoder costs before its first byte, in bytes walked
 
 
 cdef inline int32_t following(int32_t wire_id) noexcept nogil:
@@ -101,9 +106,14 @@ cdef class Routes:
 
 
 @cython.final
-cdef class Lane:
-    """One connection's. ``answers`` is its queue (a deque), shared with whoever takes the longer way.
+cdef class FastPath:
+    """Of one session. ``answers`` is its queue (a deque), which the session shares.
 
+    ``topic_names``         {topic id: name} of the topics that brokers have confirmed
+    ``spent``               ``take`` has stopped because judging in this turn of the loop took
+                            enough
+    ``tried``               the batch at which ``take`` stopped decompresses to much: judge it in a
+                            thread
     ``sent``, ``received``  correlation ids towards the broker: of the last request, of the last answer
     ``decision``            what the ledger decided for the claims of the request at which ``take`` stopped, or None
     """
@@ -114,7 +124,7 @@ cdef class Lane:
     def __dealloc__(self):
         close_tables(&self.t)
 
-    def __init__(self, Routes routes, gate, counters, answers):
+    def __init__(self, Routes routes, gate, counters, answers, topic_names):
         self.routes = routes
         self.gate = gate
         self.ledger = gate.ledger
@@ -128,6 +138,9 @@ cdef class Lane:
         self.judges = gate.judges
         self.tags = gate.tags
         self.inline_compressed = gate.inline_compressed
+        self.topic_names = topic_names
+        self.inline_uncompressed = gate.inline_uncompressed
+        self.inline_work = gate.inline_work
         self.sender = ""
 
     def name(self, str sender):
@@ -151,8 +164,13 @@ cdef class Lane:
         self.only_one = self.gate.topics.only_one
         self.decision = None
         self.credit = None
+        self.spent = self.tried = False
+        self.work = 0
         try:
             while i < len(frames):
+                if self.work > MOST_WORK:
+                    self.spent = True
+                    break
                 frame = a_view(frames[i])
                 p = <uint8_t *>PyMemoryView_GET_BUFFER(frame).buf
                 size = PyMemoryView_GET_BUFFER(frame).len
@@ -216,11 +234,15 @@ cdef class Lane:
         skip(&c, max(client_id_size, 0))
         c.flexible = version >= FLEXIBLE_FROM
         forget_rows(&self.t)
-        skip_tags(&c)
-        walk_produce_request(&c, version, &self.t)
+        # a second partition ends the walk: no table grows here
+        walk_bounded_request(&c, version, &self.t, 1)
         if c.wrong or self.t.tables[2].count != 1 or self.t.tables[1].count != 1:
             return False
         row = row_of(&self.t.tables[2], 0, PRODUCE_REQUEST_PARTITION_COLUMNS)
+        if version >= TOPIC_IDS_FROM:
+            self.named = self.topic_names.get(self.topic_id())
+            if self.named is None:
+                return False  # the broker has to be asked
         batch_size = row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE]
         tag.found = 0
         tag.content = tag.size = 0
@@ -262,10 +284,16 @@ cdef class Lane:
         cdef LogValidator quick = self.quick, whole = self.whole
         cdef bint is_compressed = batch[ATTRIBUTES + 1] & CODEC_MASK
         cdef int path, answer = NO_CLAIMS
+        cdef int64_t work = 0
         if batch[MAGIC] < 2 or (is_compressed and self.tags):
             return 0
+        if announced_work(batch, size) > self.inline_work:
+            return 0
+        if not is_compressed and size > self.inline_uncompressed:
+            return 0
         if not self.only_one:
-            quick, whole = self.validators_of(self.topic())
+            quick, whole = self.validators_of(
+                    self.topic() if version < TOPIC_IDS_FROM else self.named)
         call.policy = IGNORE_CLAIMS
         call.tagged = False
         if tag is not NULL and self.ledger is not None:
@@ -284,15 +312,22 @@ cdef class Lane:
             self.decision = "trust" if call.policy == TRUST_CLAIMS else "verify"
         if is_compressed and size > self.inline_compressed:
             return 0
-        path = accepts(quick, batch, size, self.now_ms, version, &call, &answer)
+        path = accepts(quick, batch, size, self.now_ms, version, &call, &answer, &work)
+        self.work += work + (EACH_COMPRESSED if is_compressed else 0)
+        self.tried = not path and work > MOST_WORK
         if path:
             self.decision = None
             if answer != NO_CLAIMS:
                 self.credit.note(TRUSTED + answer - CLAIMS_TRUSTED, 1, self.now_ms)  # both in the same order
         return path
 
+    cdef bytes topic_id(self):
+        """The first topic's id."""
+        cdef const int32_t *row = row_of(&self.t.tables[1], 0, PRODUCE_REQUEST_TOPIC_COLUMNS)
+        return (<char *>self.base + row[PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT])[:TOPIC_ID_SIZE]
+
     cdef object topic(self):
-        """The first topic's name; None from version 13 on, which has ids."""
+        """The first topic's name."""
         cdef const int32_t *row = row_of(&self.t.tables[1], 0, PRODUCE_REQUEST_TOPIC_COLUMNS)
         if row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] < 0:
             return None
@@ -364,7 +399,9 @@ cdef class Lane:
 
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1:
         """Frames that lie one behind the other go on as one slice."""
-        if self.run.frames and start == self.run.end:
+        # blocks of their own may be next to each other in memory, too
+        if (self.run.frames and start == self.run.end
+                and PyMemoryView_GET_BASE(frame) == PyMemoryView_GET_BASE(self.run_first)):
             self.run.end = end
             self.run.frames += 1
             return 0

@@ -1,0 +1,21 @@
+"""Blocks of memory that own themselves."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+
+cdef enum:
+    BLOCK = 256 << 10         # the largest read block
+    TRUST = (1 << 20) + 4096  # allocated at most because of a stated length
+    ALWAYS_TRUSTED = 16 << 10  # the same, where memory is short
+
+cdef int large_for(int64_t size) noexcept
+cdef int64_t trusted() noexcept
+
+
+@cython.final
+cdef class Block:
+    cdef uint8_t *memory
+    cdef Py_ssize_t size
+    cdef int kind
+
+    cdef bint grow(self, Py_ssize_t size) noexcept

@@ -1,0 +1,279 @@
+"""Memory of frames: blocks that own themselves, their count, and what is kept of released ones.
+
+    read block  4, 16, 64 or 256 KiB; released ones are kept, at most 32 of a size
+    large       above 256 KiB, in whole pages; released ones are kept, 13 MiB in all
+    exact       as asked for; never kept
+
+The sizes of new read blocks follow the memory in use and a limit, see ``limit_memory``. Kept memory
+is at most 23.6 MiB.
+
+Memory of 256 KiB and more is mapped, so that the system has it back as soon as it is released.
+malloc would keep it: the first large block that is freed raises glibc's threshold for mappings, and
+the next ones come from a heap that only shrinks at its end.
+"""
+
+cimport cython
+from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from batchval.protocol.errors import ProtocolError
+
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <sys/mman.h>
+
+    static unsigned char *map_memory(size_t size) {
+        void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return memory == MAP_FAILED ? NULL : memory;
+    }
+
+    /* Linux refuses to cut a mapping in two where the process has 65,530: its pages go back. */
+    static void unmap_memory(unsigned char *memory, size_t size) {
+        if (munmap(memory, size))
+            (void)madvise(memory, size, MADV_DONTNEED);
+    }
+
+    /* The pages themselves move. NULL: not on this system, or not enough address space. */
+    static unsigned char *remap_memory(unsigned char *memory, size_t size, size_t new_size) {
+    #ifdef __linux__
+        void *moved = mremap(memory, size, new_size, MREMAP_MAYMOVE);
+        return moved == MAP_FAILED ? NULL : moved;
+    #else
+        (void)memory, (void)size, (void)new_size;
+        return NULL;
+    #endif
+    }
+    """
+    uint8_t *map_memory(size_t size) noexcept
+    void unmap_memory(uint8_t *memory, size_t size) noexcept
+    uint8_t *remap_memory(uint8_t *memory, size_t size, size_t new_size) noexcept
+
+cdef enum:
+    SMALLEST = 4 << 10        # read block; each next kind has four times the size
+    PAGE = 4096
+    KEPT = 32                 # read blocks of each size: 10.6 MiB
+    LARGE_KEPT = 12           # and large blocks, because each page of fresh memory costs a fault
+    MOST_LARGE = 13 << 20
+
+cdef enum:
+    UNLIMITED = 0x7fffffffffffffff
+
+cdef enum:  # kinds of blocks
+    READ_4K
+    READ_16K
+    READ_64K
+    READ_256K
+    LARGE
+    EXACT
+
+cdef uint8_t *kept_read[LARGE][KEPT]
+cdef int kept_count[LARGE]
+cdef uint8_t *large[LARGE_KEPT]
+cdef Py_ssize_t large_sizes[LARGE_KEPT]
+cdef Py_ssize_t large_total = 0
+cdef int large_count = 0
+cdef bint poisoning = False
+# changed with the GIL held, as all of this
+cdef int64_t in_use = 0
+cdef int64_t steps[3]  # bytes in use from which read blocks are smaller
+steps[0] = steps[1] = steps[2] = UNLIMITED
+
+
+def poison_released(bint on):
+    """Overwrite released memory, so that tests find late readers. Returns the setting before."""
+    global poisoning
+    before = poisoning
+    poisoning = on
+    return bool(before)
+
+
+def allocated():
+    """Return the bytes of all Blocks that are alive, without those kept for the next Blocks.
+
+    A large block is counted whole from the start; the system provides its pages as they are filled.
+    """
+    return in_use
+
+
+def kept():
+    """Return the bytes of released Blocks that are kept for the next ones, at most 24 MiB."""
+    cdef int kind
+    cdef int64_t total = large_total
+    for kind in range(LARGE):
+        total += <int64_t>kept_count[kind] * (SMALLEST << 2 * kind)
+    return total
+
+
+def limit_memory(int64_t limit):
+    """Make new read blocks smaller as ``allocated()`` nears ``limit`` bytes; 0: no limit.
+
+    A read block has 256 KiB below a quarter of the limit, 64 KiB below a half, 16 KiB below three
+    quarters, and 4 KiB above. From a quarter on, a stated length allocates at most four read blocks
+    ahead of the bytes that have come. Nothing is refused at the limit itself. Raises ProtocolError
+    for a negative limit.
+    """
+    cdef int n
+    if limit < 0:
+        raise ProtocolError(f"the limit must be 0 (none) or a number of bytes, not {limit}")
+    for n in range(3):
+        steps[n] = limit // 4 * (n + 1) + limit % 4 * (n + 1) // 4 if limit else UNLIMITED
+
+
+cdef inline int read_kind() noexcept:
+    """The kind of new read blocks."""
+    if in_use < steps[0]:
+        return READ_256K
+    if in_use < steps[1]:
+        return READ_64K
+    return READ_16K if in_use < steps[2] else READ_4K
+
+
+cdef int64_t trusted() noexcept:
+    """How many bytes a stated length may allocate ahead of those that have come."""
+    cdef int kind = read_kind()
+    return TRUST if kind == READ_256K else ALWAYS_TRUSTED << 2 * kind
+
+
+cdef int kind_for(Py_ssize_t size) noexcept:
+    """The kind of a block for ``size`` bytes."""
+    cdef int kind = read_kind()
+    if size > BLOCK:
+        return LARGE
+    while size > SMALLEST << 2 * kind:
+        kind += 1
+    return kind
+
+
+cdef uint8_t *acquire(Py_ssize_t size) noexcept:
+    return map_memory(size) if size >= BLOCK else <uint8_t *>malloc(size)
+
+
+cdef void release(uint8_t *memory, Py_ssize_t size) noexcept:
+    if size >= BLOCK:
+        unmap_memory(memory, size)
+    else:
+        free(memory)
+
+
+cdef int large_for(int64_t size) noexcept:
+    """The smallest kept large block that holds as much; -1: none does. Near the limit one of more
+    than twice the size is left alone, because all of it would count as in use.
+    """
+    cdef int i, best = -1
+    for i in range(large_count):
+        if large_sizes[i] >= size and (best < 0 or large_sizes[i] < large_sizes[best]):
+            best = i
+    if best >= 0 and in_use >= steps[0] and large_sizes[best] > 2 * size:
+        return -1
+    return best
+
+
+cdef uint8_t *take_large(int i, Py_ssize_t *size) noexcept:
+    global large_count, large_total
+    cdef uint8_t *memory = large[i]
+    size[0] = large_sizes[i]
+    large_total -= size[0]
+    large_count -= 1
+    large[i] = large[large_count]
+    large_sizes[i] = large_sizes[large_count]
+    return memory
+
+
+cdef bint keep_large(uint8_t *memory, Py_ssize_t size) noexcept:
+    """Keep a large block, if there is room for it: the larger ones stay, because they also serve
+    where a smaller one would.
+    """
+    global large_count, large_total
+    cdef Py_ssize_t freed = 0
+    cdef uint8_t *other
+    cdef int i, smallest
+    if size > MOST_LARGE:
+        return False
+    while large_count == LARGE_KEPT or large_total + size > MOST_LARGE:
+        smallest = 0
+        for i in range(1, large_count):
+            if large_sizes[i] < large_sizes[smallest]:
+                smallest = i
+        if large_sizes[smallest] >= size:
+            return False
+        other = take_large(smallest, &freed)
+        release(other, freed)
+    large[large_count] = memory
+    large_sizes[large_count] = size
+    large_total += size
+    large_count += 1
+    return True
+
+
+cdef inline Py_ssize_t whole_pages(Py_ssize_t size) noexcept:
+    return (size + PAGE - 1) // PAGE * PAGE
+
+
+@cython.final
+cdef class Block:
+    """Memory that is released (or kept for the next Block) when the last slice of it is gone.
+
+    ``size``: bytes wanted at least. ``exact``: no more than that. Raises MemoryError.
+    """
+
+    def __cinit__(self, Py_ssize_t size, bint exact=False):
+        global in_use
+        cdef int kept_one = -1
+        if size > <Py_ssize_t>(UNLIMITED - PAGE):
+            raise MemoryError()
+        self.kind = EXACT if exact else kind_for(size)
+        self.size = size
+        if self.kind == LARGE:
+            self.size = whole_pages(size)
+            kept_one = large_for(self.size)
+            if kept_one >= 0:
+                self.memory = take_large(kept_one, &self.size)
+        elif self.kind < LARGE:
+            self.size = SMALLEST << 2 * self.kind
+            if kept_count[self.kind]:
+                kept_count[self.kind] -= 1
+                self.memory = kept_read[self.kind][kept_count[self.kind]]
+        if self.memory is NULL:
+            self.memory = acquire(self.size)
+            if self.memory is NULL:
+                raise MemoryError()
+        in_use += self.size
+
+    def __dealloc__(self):
+        global in_use
+        if self.memory is NULL:
+            return
+        in_use -= self.size
+        if poisoning:
+            memset(self.memory, 0xdb, self.size)
+        if in_use >= steps[0] and self.kind != EXACT:  # memory is short
+            release(self.memory, self.size)
+        elif self.kind < LARGE and kept_count[self.kind] < KEPT:
+            kept_read[self.kind][kept_count[self.kind]] = self.memory
+            kept_count[self.kind] += 1
+        elif self.kind != LARGE or not keep_large(self.memory, self.size):
+            release(self.memory, self.size)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.memory, self.size, False, flags)
+
+    cdef bint grow(self, Py_ssize_t size) noexcept:
+        """Give a large block ``size`` bytes without a copy. Its memory may move, so nothing else
+        may refer to the block. False: not possible, nothing has changed.
+        """
+        global in_use
+        cdef uint8_t *memory
+        if self.kind != LARGE or size > <Py_ssize_t>(UNLIMITED - PAGE):
+            return False
+        size = whole_pages(size)
+        memory = remap_memory(self.memory, self.size, size)
+        if memory is NULL:
+            return False
+        in_use += size - self.size
+        self.memory = memory
+        self.size = size
+        return True

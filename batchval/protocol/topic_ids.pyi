@@ -1,0 +1,16 @@
+from typing import final
+
+from typing_extensions import Buffer
+
+from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.views import FrameView
+
+@final
+class TopicsInMetadata(FrameView):
+    def __init__(self, frame: Buffer, api_version: int) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    def next(self) -> list[tuple[bytes, str]]: ...
+
+def topics_in_metadata(frame: Buffer, api_version: int) -> list[tuple[bytes, str]]: ...
+def ids_in_produce(request: ProduceRequestView) -> list[bytes]: ...

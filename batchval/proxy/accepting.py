@@ -1,0 +1,122 @@
+"""Accept connections on a listening socket, a few at a time, and only while there may be more.
+
+asyncio and uvloop accept all that waits in the backlog before the first of these connections is
+seen by anybody: a burst takes all descriptors of the process, and the loop leaves every listener
+alone for a second or hangs up on those that wait. Here a connection above the limit is closed
+before anything is made for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from batchval.proxy.open_files import SpareFiles
+
+__all__ = ["Acceptor"]
+
+#: At a time: the loop looks after its other connections in between.
+MOST_AT_ONCE: Final = 16
+PAUSE_S: Final = 0.1
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+log = logging.getLogger("batchval.proxy")
+
+
+class Acceptor:
+    """Accepts for one listening socket, which it owns, until ``close``.
+
+    ``factory``  makes the protocol of a connection
+    ``free``     how many connections more there may be; one that is beyond is closed at once, which
+                 ``refused`` counts
+    ``spare``    descriptors that connections may take when the process has no others
+    ``opening``  connections that have been accepted and have no protocol yet
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        free: Callable[[], int] = lambda: MOST_AT_ONCE,
+        refused: Callable[[], None] = lambda: None,
+        spare: SpareFiles | None = None,
+        tls: ssl.SSLContext | None = None,
+        handshake_s: float | None = None,
+    ) -> None:
+        self.sock = sock
+        self.opening: set[asyncio.Task[None]] = set()
+        self._factory = factory
+        self._free = free
+        self._refused = refused
+        self._spare = spare
+        self._tls = tls
+        self._handshake_s = handshake_s
+        self._loop = asyncio.get_running_loop()
+        self._paused: asyncio.TimerHandle | None = None
+        sock.setblocking(False)
+        self._loop.add_reader(sock.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop listening. Connections are not touched, but for those that are in a handshake."""
+        if self._paused is not None:
+            self._paused.cancel()
+        if self.sock.fileno() >= 0:
+            self._loop.remove_reader(self.sock.fileno())
+            self.sock.close()
+        for task in self.opening:
+            task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(MOST_AT_ONCE):
+            try:
+                connection = self._accepted()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._pause(error)
+                return
+            if self._free() <= 0:
+                connection.close()
+                self._refused()
+                continue
+            connection.setblocking(False)
+            task = self._loop.create_task(self._open(connection))
+            self.opening.add(task)
+            task.add_done_callback(self.opening.discard)
+
+    def _accepted(self) -> socket.socket:
+        try:
+            return self.sock.accept()[0]
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._spare:
+                raise
+        self._spare.take()
+        return self.sock.accept()[0]
+
+    async def _open(self, connection: socket.socket) -> None:
+        handshake_s = self._handshake_s if self._tls is not None else None
+        try:
+            await self._loop.connect_accepted_socket(
+                self._factory, connection, ssl=self._tls, ssl_handshake_timeout=handshake_s
+            )
+        except OSError:  # the client has left, or its handshake has failed
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+
+    def _pause(self, error: OSError) -> None:
+        log.warning("no connection can be accepted: %s", error.strerror)
+        self._loop.remove_reader(self.sock.fileno())
+        self._paused = self._loop.call_later(PAUSE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        self._loop.add_reader(self.sock.fileno(), self._accept)

@@ -1,0 +1,86 @@
+"""A client's connection: bytes become frames for its session, and the session's bytes go out.
+
+It decides nothing: what a frame means, and when the connection ends, is the session's matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, cast
+
+from batchval.protocol.frames import FrameError, FrameSplitter
+
+__all__ = ["ClientConnection", "ClientSide"]
+
+
+class ClientSide(Protocol):
+    """What a session is asked to do by its client's connection."""
+
+    def client_accepted(self) -> None: ...
+    def client_frames(self, frames: list[memoryview]) -> None: ...
+    def client_frame_error(self, error: FrameError) -> None: ...
+    def client_full(self) -> None: ...
+    def client_drained(self) -> None: ...
+    def client_lost(self) -> None: ...
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """Frames in and out on the client's side of one session."""
+
+    __slots__ = ("get_buffer", "session", "splitter", "transport")
+
+    def __init__(self, session: ClientSide, max_frame_bytes: int) -> None:
+        self.session = session
+        self.splitter = FrameSplitter(max_frame_bytes, whole=True)
+        self.get_buffer = self.splitter.get_buffer  # type: ignore[assignment,method-assign]  # a call less
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.session.client_accepted()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            frames = self.splitter.buffer_updated(nbytes)
+        except FrameError as error:
+            self.session.client_frames(error.frames)
+            self.session.client_frame_error(error)
+            return
+        self.session.client_frames(frames)
+
+    def pause_writing(self) -> None:
+        self.session.client_full()
+
+    def resume_writing(self) -> None:
+        self.session.client_drained()
+
+    def eof_received(self) -> bool:
+        return False  # the transport closes itself
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self.session.client_lost()
+
+    def write(self, pieces: list[bytes | memoryview]) -> None:
+        """Write pieces in their order; nothing once the connection closes."""
+        transport = self.transport
+        if not pieces or transport is None or transport.is_closing():
+            return
+        if len(pieces) == 1:
+            transport.write(pieces[0])
+        else:
+            transport.writelines(pieces)
+
+    def pause(self) -> None:
+        """Stop reading."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def unwritten(self) -> int:
+        """Return the bytes that the client has not taken."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()

@@ -1,0 +1,86 @@
+"""What the gate knows of each address of the cluster: whether it serves, and why it does not.
+
+UNTRIED      nobody has connected to it yet
+SERVING      it was reached
+UNREACHABLE  no connection; the next connection that succeeds makes it SERVING
+STALLED      it accepts connections and does not answer; the next answer makes it SERVING
+WRONG        it is not a broker of this cluster; nothing is sent to it until it answers as one
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Final
+
+from batchval.proxy.metadata_client import BrokerAddress
+
+__all__ = ["Endpoint", "EndpointState", "address_text", "listed"]
+
+MAX_LISTED: Final = 20
+
+
+class EndpointState(enum.Enum):
+    """The states of an address."""
+
+    UNTRIED = "untried"
+    SERVING = "serving"
+    UNREACHABLE = "unreachable"
+    STALLED = "stalled"
+    WRONG = "wrong"
+
+
+_PROBLEMS: Final = (EndpointState.UNREACHABLE, EndpointState.STALLED, EndpointState.WRONG)
+
+
+class Endpoint:
+    """One address. ``problem`` says why it does not serve: "Connection refused", "speaks HTTP".
+
+    ``is_logged``  whether the log has the problem, so that it gets the end of it, too
+    """
+
+    __slots__ = ("address", "is_logged", "problem", "state")
+
+    def __init__(self, address: BrokerAddress) -> None:
+        self.address = address
+        self.state = EndpointState.UNTRIED
+        self.problem = ""
+        self.is_logged = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not serve when it was last tried."""
+        return self.state in _PROBLEMS
+
+    @property
+    def predicate(self) -> str:
+        """The problem as the rest of a sentence whose subject is the address."""
+        return self.problem if self.state is EndpointState.WRONG else f"cannot be reached: {self.problem}"
+
+    def connected(self) -> None:
+        """Note a connection. It disproves that the address is unreachable, and nothing else."""
+        if self.state in (EndpointState.UNTRIED, EndpointState.UNREACHABLE):
+            self.answered()
+
+    def answered(self) -> None:
+        """Note an answer."""
+        self.state = EndpointState.SERVING
+        self.problem = ""
+
+    def fail(self, state: EndpointState, problem: str) -> None:
+        """Note why it does not serve."""
+        self.state = state
+        self.problem = problem
+
+
+def address_text(address: BrokerAddress) -> str:
+    """Return HOST:PORT, with an IPv6 address in brackets."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listed(endpoints: Iterable[Endpoint]) -> str:
+    """Return all addresses and their problems, for one sentence."""
+    found = [f"{address_text(one.address)} ({one.problem or 'not tried yet'})" for one in endpoints]
+    more = len(found) - MAX_LISTED
+    return ", ".join(found[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

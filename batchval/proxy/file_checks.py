@@ -1,0 +1,145 @@
+"""The files and the environment that settings name: whether they can be read, by whom, and whether
+they fit.
+
+A password or a private key that other users of the machine can read is refused. Members of a file's
+group may read a secret in a file of its own (Kubernetes mounts secrets like that), but not the
+settings themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from batchval.proxy.config import ListenerTls, Settings, UpstreamTls
+from batchval.proxy.faults import Fault, Loc
+from batchval.proxy.loading import ConfigError
+from batchval.proxy.secret import Secret
+from batchval.proxy.tls import ListenerContext, UpstreamContext
+
+__all__ = ["file_faults"]
+
+_OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
+_GROUP: Final = stat.S_IRGRP | stat.S_IWGRP
+_FILES: Final = ("certificate", "key", "ca", "client_ca", "client_crl")
+_LARGEST_KEY: Final = 1 << 20
+
+
+def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
+    """Find files that cannot be used and secrets that others can read. ``source`` is the settings
+    file.
+    """
+    for loc, secret in _secrets(settings):
+        yield from _secret(loc, secret, source)
+    for i, listener in enumerate(settings.listeners):
+        if listener.tls is not None:
+            yield from _tls(("listeners", i, "tls"), listener.tls, partial(ListenerContext, listener.tls))
+    if settings.upstream.tls is not None:
+        tls = settings.upstream.tls
+        yield from _tls(("upstream", "tls"), tls, partial(UpstreamContext, tls))
+    if settings.state_folder is not None:
+        yield from _folder(settings.state_folder)
+
+
+def _secrets(settings: Settings) -> Iterator[tuple[Loc, Secret]]:
+    upstream = settings.upstream
+    if upstream.admin is not None and upstream.admin.password is not None:
+        yield ("upstream", "admin", "password"), upstream.admin.password
+    if upstream.tls is not None and upstream.tls.key_password is not None:
+        yield ("upstream", "tls", "key_password"), upstream.tls.key_password
+    for i, listener in enumerate(settings.listeners):
+        if listener.tls is not None and listener.tls.key_password is not None:
+            yield ("listeners", i, "tls", "key_password"), listener.tls.key_password
+
+
+def _secret(loc: Loc, secret: Secret, source: Path | None) -> Iterator[Fault]:
+    try:
+        secret.reveal()
+    except ValueError as error:
+        yield Fault(loc, str(error), (loc,))
+        return
+    if secret.file is not None:
+        yield from _readable_by_others(loc, secret.file)
+    elif secret.env is None and source is not None:
+        mode = _mode(source)
+        if mode & (_OTHERS | _GROUP):
+            text = (
+                f"stands in a file of mode {mode:04o}, which other users can read or change: "
+                f"chmod 600 {shlex.quote(str(source))}, or write {{file: PATH}} or {{env: NAME}}"
+            )
+            yield Fault(loc, text, (loc,))
+
+
+def _readable_by_others(loc: Loc, path: Path) -> Iterator[Fault]:
+    mode = _mode(path)
+    if mode & _OTHERS:
+        text = f"{path}: mode {mode:04o} lets every user read or change it: chmod o-rw {shlex.quote(str(path))}"
+        yield Fault(loc, text, (loc,))
+
+
+def _mode(path: Path) -> int:
+    """Return the permissions of a regular file; 0 for pipes and what cannot be found, which is
+    another fault.
+    """
+    try:
+        found = path.stat().st_mode
+    except OSError:
+        return 0
+    return stat.S_IMODE(found) if stat.S_ISREG(found) else 0
+
+
+def _tls(at: Loc, tls: ListenerTls | UpstreamTls, context: Callable[[], object]) -> Iterator[Fault]:
+    paths = {key: path for key in _FILES if (path := getattr(tls, key, None)) is not None}
+    faults = [Fault((*at, key), text, ((*at, key),)) for key, path in paths.items() if (text := _unreadable(path))]
+    yield from faults
+    if "key" in paths:
+        yield from _readable_by_others((*at, "key"), paths["key"])
+    password, loc = tls.key_password, (*at, "key_password")
+    if password is not None and "key" in paths and _is_open(paths["key"]):
+        yield Fault(loc, f"has no effect: {paths['key']} is not encrypted", (loc, (*at, "key")))
+    if faults or (password is not None and not _is_known(password)):
+        return
+    try:
+        context()
+    except ConfigError as error:
+        for line in error.problems:
+            yield Fault(at, line, tuple((*at, key) for key in (*_FILES, "key_password")))
+
+
+def _unreadable(path: Path) -> str:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""
+
+
+def _is_open(key: Path) -> bool:
+    """Whether a private key in PEM form needs no password."""
+    try:
+        with key.open("rb") as file:
+            text = file.read(_LARGEST_KEY)
+    except OSError:
+        return False
+    return b"PRIVATE KEY-----" in text and b"ENCRYPTED" not in text
+
+
+def _is_known(secret: Secret) -> bool:
+    try:
+        secret.reveal()
+    except ValueError:
+        return False
+    return True
+
+
+def _folder(path: Path) -> Iterator[Fault]:
+    loc: Loc = ("state_directory",)
+    if not path.is_dir():
+        yield Fault(loc, f"{path}: is not a directory", (loc,))
+    elif not os.access(path, os.W_OK | os.X_OK):
+        yield Fault(loc, f"{path}: this user may not write there", (loc,))

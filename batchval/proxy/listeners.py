@@ -1,0 +1,151 @@
+"""The listening ports of one configured listener: one to bootstrap from, and one for each broker.
+
+Clients get no other address. ``Discovery`` calls ``Listeners`` for each broker that becomes known,
+so a port is bound before the answer that names it is sent on. Connections that come before it is
+served wait in its backlog.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from batchval.proxy.accepting import Acceptor
+from batchval.proxy.discovery import Discovery
+from batchval.proxy.options import ProxyOptions
+
+__all__ = ["Listener", "Listeners", "bound"]
+
+log = logging.getLogger("batchval.proxy")
+
+BACKLOG = 1024
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """One listening port. ``node_id`` is None for the one that clients bootstrap from."""
+
+    node_id: int | None
+    sock: socket.socket
+    host: str
+    port: int
+    server: Acceptor | None = None
+
+
+class Listeners:
+    """The listening ports, and the mapping from a broker's id to its own.
+
+    ``serve`` is called once for each port, after it is bound.
+    """
+
+    def __init__(self, options: ProxyOptions, discovery: Discovery, serve: Callable[[Listener], None]) -> None:
+        self.options = options
+        self.discovery = discovery
+        self._serve = serve
+        self.bootstrap: Listener | None = None
+        self.brokers: dict[int, Listener] = {}
+        self._closed = False
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """All of them, the one to bootstrap from first."""
+        first = [] if self.bootstrap is None else [self.bootstrap]
+        return first + list(self.brokers.values())
+
+    def open_bootstrap(self) -> Listener:
+        """Bind the port of the configuration, and those of all brokers known. Raises OSError."""
+        host, port = self.options.listen
+        sock = bound(host, port)
+        self.bootstrap = Listener(None, sock, host, sock.getsockname()[1])
+        self._serve(self.bootstrap)
+        self.discovery.subscribe(self._learned)
+        return self.bootstrap
+
+    def listener_of(self, node_id: int, host: str, port: int) -> Listener:
+        """Return the port of a broker that an answer names; binds it if it is new. Raises OSError.
+
+        An answer that names a broker of an unknown id or without an address, as FindCoordinator
+        does with an error, gets the bootstrap port.
+        """
+        assert self.bootstrap is not None
+        self.discovery.learn(node_id, host, port)
+        if node_id not in self.discovery.brokers:
+            return self.bootstrap
+        return self.brokers.get(node_id) or self._open(node_id)
+
+    def _learned(self, node_id: int, host: str, port: int) -> None:
+        if node_id in self.brokers or self._closed:
+            return
+        try:
+            listener = self._open(node_id)
+        except OSError as error:
+            log.warning("no port for broker %d (%s:%d): %s", node_id, host, port, error.strerror)
+        else:
+            log.info("broker %d (%s:%d) is at port %d", node_id, host, port, listener.port)
+
+    def _open(self, node_id: int) -> Listener:
+        sock = self._bind_for(node_id)
+        listener = Listener(node_id, sock, self.options.listen[0], sock.getsockname()[1])
+        self.brokers[node_id] = listener
+        self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
+        self._serve(listener)
+        return listener
+
+    def _bind_for(self, node_id: int) -> socket.socket:
+        """Bind the same port for the same broker after a restart, if it is free.
+
+        The port of the configuration comes first, then the one of the state file, then any.
+        """
+        host = self.options.listen[0]
+        kept = self.discovery.kept_port(self.options.listener_name, node_id)
+        wanted = self._wanted(node_id)
+        if wanted > 0xFFFF:
+            log.warning("broker %d would be at port %d: it gets another", node_id, wanted)
+            wanted = 0
+        for port in dict.fromkeys((wanted, kept)):
+            if not port:
+                continue
+            try:
+                return bound(host, port)
+            except OSError as error:
+                if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                    raise
+                log.warning("port %d for broker %d cannot be had (%s): it gets another", port, node_id, error.strerror)
+        return bound(host, 0)
+
+    def _wanted(self, node_id: int) -> int:
+        """Return the port of the configuration; 0 if any will do."""
+        asked = self.options.listen[1]
+        first = self.options.first_broker_port
+        if first is None:
+            first = asked + 1 if asked else 0
+        return first + node_id if first else 0
+
+    def close(self) -> None:
+        """Stop listening. Connections are not touched."""
+        self._closed = True
+        self.discovery.unsubscribe(self._learned)
+        for listener in self.listeners:
+            if listener.server is not None:
+                listener.server.close()
+            listener.sock.close()
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises OSError."""
+    family, kind, number, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, number)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,160 @@
+"""What a session has under way: places in its queue of answers, and requests that cannot go on yet.
+
+In the queue, an answer that is only passed on is an int (see fast_path.pyx), any other an Answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.produce_answer import ProduceResponseView
+from batchval.protocol.request import Chunks
+from batchval.proxy.gate import Gate, Judgement
+from batchval.proxy.options import Counters, Limits
+from batchval.proxy.sasl import SaslExchange
+from batchval.proxy.topics import KnownTopics
+
+__all__ = ["Answer", "Facts", "Item", "Queue", "Respond", "facts_of", "throttle_ms"]
+
+_FETCH_BIT: Final = 48
+
+#: Makes of a broker's frame (with its length) what goes to the client; None: nothing does.
+Respond = Callable[["Queue", "Answer", memoryview], "Chunks | None"]
+
+
+class Facts(NamedTuple):
+    """Who has sent a request.
+
+    ``sender``     the name that its claims are kept under
+    ``client``     host and port
+    ``principal``  in Kafka's form
+    ``listener``   the name of the listener where it came in
+    """
+
+    sender: str
+    client: str
+    principal: str
+    listener: str
+
+
+class Surroundings(Protocol):
+    """What all sessions of a listener have together, as far as handlers need it."""
+
+    topics: KnownTopics
+    loop: asyncio.AbstractEventLoop
+    carried: Mapping[int, tuple[int, int]]
+
+    def answered_without_authentication(self) -> None: ...
+    def is_own_request(self, client_id: str) -> bool: ...
+    def learn_topics(self, body: memoryview, version: int) -> None: ...
+    def intersected(self, body: memoryview, version: int, correlation_id: int) -> Chunks: ...
+
+
+class Queue(Protocol):
+    """What handlers need of a session."""
+
+    gate: Gate
+    limits: Limits
+    counters: Counters
+    sasl: SaslExchange
+    facts: Facts
+    sender: str
+    authenticated: bool
+    waiting: int
+    answers: deque[Answer | int]
+    outbox: deque[Item]
+
+    @property
+    def proxy(self) -> Surroundings: ...
+    def next_id(self) -> int: ...
+    def forward(self, frame: memoryview, answer: Answer | int, out: list[bytes | memoryview]) -> None: ...
+    def put(self, item: Item) -> None: ...
+    def judge(self, item: Item, request: ProduceRequestView, judgement: Judgement) -> None: ...
+    def send_waiting(self) -> None: ...
+    def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None: ...
+    def authenticate(self) -> None: ...
+    def authenticated_as(self, principal: str) -> None: ...
+    def wait_for_handshake(self) -> None: ...
+    def handshake_answered(self) -> None: ...
+    def replace(self, node_id: int, host: str, port: int) -> tuple[str, int]: ...
+    def abort(self, why: str) -> None: ...
+    def end(self, why: str) -> None: ...
+
+
+class Answer:
+    """A place in the queue of answers.
+
+    ``respond``  what is done with the broker's answer; None for an answer that is made here
+    ``ready``    an answer that is made here, once it is known
+    ``held``     bytes that the session holds until this place is left
+    """
+
+    __slots__ = ("correlation_id", "facts", "held", "key", "ready", "respond", "version")
+
+    def __init__(self, correlation_id: int, key: int, version: int, respond: Respond | None) -> None:
+        self.correlation_id = correlation_id
+        self.key = key
+        self.version = version
+        self.respond = respond
+        self.ready: Chunks | None = None
+        self.held = 0
+        self.facts: Any = None  # what respond needs besides
+
+    @property
+    def has_id(self) -> bool:
+        """Whether the broker's frame starts with a correlation id; a SASL token has none."""
+        return self.key >= 0
+
+
+def facts_of(first: Answer | int) -> tuple[int, int, int]:
+    """Return (correlation id, API key, version) of a place in the queue; key -1: not known."""
+    if isinstance(first, Answer):
+        return first.correlation_id, first.key, first.version
+    correlation_id = (first + 0x80000000 & 0xFFFFFFFF) - 0x80000000
+    if first <= 0x7FFFFFFF:
+        return correlation_id, -1, 0
+    return correlation_id, ApiKey.FETCH if first >> _FETCH_BIT else ApiKey.PRODUCE, first >> 32 & 0xFFFF
+
+
+def throttle_ms(key: int, version: int, body: memoryview) -> int:
+    """Return the throttle time in ms of a Produce or Fetch answer without its length; else 0."""
+    if key == ApiKey.FETCH:
+        at = 4 if version < 12 else 5
+    elif key == ApiKey.PRODUCE and version >= 10:
+        return ProduceResponseView(body, version).throttle_time_ms
+    elif key == ApiKey.PRODUCE:
+        at = len(body) - (4 if version < 9 else 5)
+    else:
+        return 0
+    return int.from_bytes(body[at : at + 4], "big", signed=True)
+
+
+class Item:
+    """A request that cannot go on yet: its own verdict is awaited, or that of a request before it.
+
+    ``frame``      as it came;  ``answer``  its place, None where no answer comes (acks=0)
+    ``request``, ``judgement``  of a Produce request
+    ``waits``      True until its verdict is known
+    """
+
+    __slots__ = ("answer", "frame", "judgement", "request", "waits")
+
+    def __init__(
+        self,
+        frame: memoryview,
+        answer: Answer | None = None,
+        request: ProduceRequestView | None = None,
+        judgement: Judgement | None = None,
+        *,
+        waits: bool = False,
+    ) -> None:
+        self.frame = frame
+        self.answer = answer
+        self.request = request
+        self.judgement = judgement
+        self.waits = waits

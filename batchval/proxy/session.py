@@ -1,0 +1,734 @@
+"""One client's session: its requests and their answers, in the same order.
+
+    int32 length, int16 api_key, int16 api_version, int32 correlation_id, …
+
+Each request takes its place among the answers as it comes. Towards the broker it has another
+correlation id, counted from 1, so that an answer out of turn is found whatever the client chose;
+then both connections end, since nobody can tell whose answer it was. Frames that are only passed on
+are sent as they were received: a slice of the buffer that they were read into, which lives until
+they are written. ``handlers`` has what is done with the requests and answers of an API;
+``session_states`` has the states.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from typing import Final, Protocol
+
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.frames import FrameError, allocated
+from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.request import Chunks
+from batchval.proxy import handlers
+from batchval.proxy.answering import Answering
+from batchval.proxy.broker_connection import BrokerConnection
+from batchval.proxy.budget import TURN_S, Budget
+from batchval.proxy.client_connection import ClientConnection
+from batchval.proxy.fast_path import FastPath, Routes
+from batchval.proxy.gate import Gate, Judgement
+from batchval.proxy.handshakes import HandshakeError
+from batchval.proxy.judging import JudgingQueue
+from batchval.proxy.listeners import Listener
+from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions
+from batchval.proxy.pending import Answer, Facts, Item
+from batchval.proxy.sasl import SaslExchange
+from batchval.proxy.session_clock import SessionClock
+from batchval.proxy.session_states import TRANSITIONS, Event, State
+from batchval.proxy.sockets import address_of, keep_alive, unread
+from batchval.proxy.topics import KnownTopics
+
+__all__ = ["Owner", "Session"]
+
+# Why a client is not read. BUDGET holds the broker as well.
+BROKER: Final = 1  # the broker does not take what is there
+JUDGING: Final = 2  # enough waits for its verdict, or for its place
+ANSWERS: Final = 4  # the client does not take its answers; the broker is not read either
+BUDGET: Final = 8  # all sessions together hold too much
+ENDING: Final = 16
+TURN: Final = 32  # requests that have been read wait for their turn on the loop
+SASL: Final = 64  # the broker's answer decides how the next bytes are read
+
+#: Bytes of requests and answers that one session may hold before its client is not read.
+MOST_HELD: Final = 8 << 20
+#: Bytes that may wait for a client however many clients there are.
+LEAST_WRITE_BUFFER: Final = 16 << 10
+#: Seconds that the requests of one session may take at a time on the loop.
+SLICE_S: Final = 0.001
+
+_HEADER = struct.Struct(">hhi")
+_unpack_header = _HEADER.unpack_from
+_pack_int = struct.Struct(">i").pack_into
+
+
+class Owner(Protocol):
+    """What a session needs of the listener that it came in by, and of what all listeners share."""
+
+    options: ProxyOptions
+    counters: Counters
+    budget: Budget
+    judging: JudgingQueue
+    gate: Gate
+    topics: KnownTopics
+    loop: asyncio.AbstractEventLoop
+    now: float
+    carried: Mapping[int, tuple[int, int]]
+    routes: Mapping[int, tuple[int, int, int]]
+    fast_routes: Routes
+
+    @property
+    def requires_authentication(self) -> bool | None: ...
+    def admit(self, session: Session) -> bool: ...
+    def forget(self, session: Session) -> None: ...
+    def closed(self, why: str) -> None: ...
+    def log_error(self, text: str, error: BaseException | None) -> None: ...
+    def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]: ...
+    def secure(self, transport: asyncio.Transport, client: ClientConnection) -> Awaitable[asyncio.Transport] | None: ...
+    async def connect(self, listener: Listener, broker: BrokerConnection) -> None: ...
+    def upstream_failed(self) -> None: ...
+    def is_own_request(self, client_id: str) -> bool: ...
+    def learn_topics(self, body: memoryview, version: int) -> None: ...
+    def answered_without_authentication(self) -> None: ...
+    def listener_of(self, node_id: int, host: str, port: int) -> Listener: ...
+    def intersected(self, body: memoryview, version: int, correlation_id: int) -> Chunks: ...
+
+
+class Session:
+    """The queue between a client's connection and a broker's, and the state that both are in."""
+
+    def __init__(self, proxy: Owner, listener: Listener) -> None:
+        self.proxy = proxy
+        self.listener = listener
+        self.limits = proxy.options.limits
+        self.counters = proxy.counters
+        self.budget = proxy.budget
+        self.gate = proxy.gate
+        self.state = State.CONNECTING
+        self.authenticated = not proxy.requires_authentication
+        most = self.limits.max_frame_bytes
+        if not self.authenticated:
+            most = min(most, self.limits.max_unauthenticated_frame_bytes)
+        self.client = ClientConnection(self, most)
+        self.broker: BrokerConnection | None = None
+        # an int: the answer is passed on, see fast_path.pyx
+        self.answers: deque[Answer | int] = deque()
+        self.outbox: deque[Item] = deque()
+        self.unsent: list[bytes | memoryview] | None = []  # until the broker is connected
+        self.untaken: list[memoryview] = []  # requests that wait for their turn
+        self.sasl = SaslExchange()
+        self.fast_path = FastPath(proxy.fast_routes, self.gate, self.counters, self.answers, proxy.topics.by_id)
+        self.answering = Answering(self, self.answers)
+        self._answer = self.answering.take
+        # bytes of requests in the outbox and unsent, and of requests whose answers are merged
+        self.waiting = 0
+        self.counted = 0  # what the budget has noted for this session
+        self.judging_s = 0.0  # CPU seconds that judging has taken in threads
+        self.holds = 0
+        self.ending: str | None = None  # why the session ends, once it does
+        self.ends_after: str | None = None  # why it ends once ``untaken`` is done
+        self.deadline: float | None = None
+        self.address, self.name = "unknown", "unknown:0"
+        self.sender = self.advertised = ""
+        self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
+        self.seen = proxy.now
+        self.spoke = False
+        self.clock = SessionClock(self, proxy.now)
+        # the TLS handshake, or the connection to the broker
+        self._task: asyncio.Task[None] | None = None
+        self.is_large = False  # its unfinished request
+        self._connects = False  # or has connected to the broker
+        self._write_buffer = 0
+
+    def move(self, event: Event) -> bool:
+        """Change the state; return whether it has changed."""
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            return False
+        self.state = state
+        return True
+
+    # ---- the client ------------------------------------------------------------------------------
+
+    def client_accepted(self) -> None:
+        """Admit the client, or close its connection."""
+        transport = self.client.transport
+        assert transport is not None
+        self.address, port = address_of(transport)
+        self.name = f"{self.address}:{port}"
+        if not self.proxy.admit(self):
+            self.ending = "refused"
+            self.state = State.CLOSED
+            transport.abort()
+        elif (secured := self.proxy.secure(transport, self.client)) is None:
+            self._client_ready()
+        else:
+            self._task = self.proxy.loop.create_task(self._secure(secured))
+
+    async def _secure(self, secured: Awaitable[asyncio.Transport]) -> None:
+        """Wait for the TLS handshake with the client."""
+        try:
+            transport = await secured
+        except (HandshakeError, asyncio.CancelledError) as error:
+            self._task = None
+            self.client.transport = None
+            if self.ending is None:
+                self.ending = f"handshake_{getattr(error, 'reason', 'ended')}"
+                self.proxy.closed(self.ending)
+            self._close_broker()
+            return
+        self._task = None
+        self.client.transport = transport
+        self._client_ready()
+
+    def _client_ready(self) -> None:
+        transport = self.client.transport
+        assert transport is not None
+        self.bound_writes()
+        # no bound on what it has not acknowledged: consumers may go minutes without reading; see check_time
+        keep_alive(transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
+        self.sender, principal = self.proxy.names_of(transport)
+        self.fast_path.name(self.sender)
+        self.facts = Facts(self.sender, self.name, ANONYMOUS, self.proxy.options.listener_name)
+        if principal is not None:
+            self.authenticated_as(principal)
+        own = transport.get_extra_info("sockname")
+        self.advertised = self.proxy.options.advertised_host or (own[0] if isinstance(own, tuple) else "localhost")
+
+    def client_frames(self, frames: list[memoryview]) -> None:
+        """Take the requests that have come."""
+        if self.ending is not None:
+            return
+        if not frames:
+            size = self.client.splitter.partial_size
+            if size > self.budget.large:
+                self.is_large = True
+                self.budget.begin_large(self, size)
+        else:
+            if self.is_large:
+                self.is_large = False
+                self.budget.end_large(self)
+            self.spoke = True
+            self.clock.frame_s = 0.0
+            self.seen = self.proxy.now
+            if self.untaken or self.holds & SASL:
+                self.untaken += frames
+            elif self.budget.spent_s > TURN_S:
+                self._put_off(frames)
+            else:
+                self._take(frames)
+        if allocated() > self.budget.blocks_limit:
+            self._look()
+
+    def client_frame_error(self, error: FrameError) -> None:
+        """End the session: nobody can find the next frame."""
+        if error.peer:
+            why = f"frame_{error.peer.lower()}"
+        elif error.stated > error.limit and not self.authenticated:
+            why = "frame_unauthenticated"
+        else:
+            why = "frame_size"
+        self.end_when_taken(why)
+
+    def client_full(self) -> None:
+        """Read neither side: the client does not take its answers."""
+        self.hold(ANSWERS)
+        if self.broker is not None:
+            self.broker.hold(ANSWERS)
+        self._look()
+
+    def client_drained(self) -> None:
+        """Read both sides again."""
+        self.release(ANSWERS)
+        if self.broker is not None:
+            self.broker.release(ANSWERS)
+        self._look()
+
+    def client_lost(self) -> None:
+        """End the session. The broker still gets what was taken, as if the client had sent it
+        directly.
+        """
+        self.client.transport = None
+        if self.ending is None:
+            self.ending = "client"
+        self.move(Event.END)
+        self._drop_unjudged()
+        if not self._is_busy():
+            self.answering.clear()
+        elif self.broker is not None:  # its answers may decide on what waits
+            self.broker.release(ANSWERS)
+        self._close_broker()
+
+    def _drop_unjudged(self) -> None:
+        """Drop what is being judged for a client that is gone, unless nobody waits for the answer
+        anyway (acks=0).
+        """
+        for n, item in enumerate(self.outbox):
+            if item.waits and item.answer is not None:
+                self._drop_outbox(n)
+                return
+
+    # ---- requests --------------------------------------------------------------------------------
+
+    def _take(self, frames: list[memoryview]) -> None:
+        """Send requests on by the fast path; a handler takes each that cannot go by it."""
+        out: list[bytes | memoryview] = []
+        now_ms = time.time_ns() // 1_000_000
+        began = 0.0
+        fast_path = self.fast_path
+        i, end = 0, len(frames)
+        while i < end:
+            decision = None
+            inline = True
+            if not self.outbox and self.authenticated:
+                i = fast_path.take(frames, i, now_ms, out)
+                if i == end:
+                    break
+                if fast_path.spent:
+                    self.budget.note_work(SLICE_S)
+                    self._put_off(frames[i:])
+                    break
+                decision = fast_path.decision
+                inline = not fast_path.tried
+            if not began:
+                began = time.perf_counter()
+            self._take_one(frames[i], decision, inline, out)
+            i += 1
+            if self.ending is not None and self.ending != "client":
+                break
+            if i < end and (self.holds & SASL or time.perf_counter() - began > SLICE_S):
+                self._put_off(frames[i:])
+                break
+        if began:
+            self.budget.note_work(time.perf_counter() - began)
+        if out:
+            self._send(out)
+        if len(self.answers) > self.limits.max_waiting:
+            self.hold(JUDGING)
+
+    def _put_off(self, frames: list[memoryview]) -> None:
+        """Take the rest in a later turn of the loop, after others had theirs."""
+        self.untaken = frames
+        self.hold(TURN)
+        if not self.holds & SASL:
+            self.budget.take_turn(self._take_rest)
+
+    def _take_rest(self) -> None:
+        frames, self.untaken = self.untaken, []
+        if not frames or (self.state is State.CLOSED and self.broker is None):
+            return
+        try:
+            self._take(frames)
+        except Exception as error:  # outside of a transport's callback nobody would end the session
+            self.proxy.log_error("a request could not be taken", error)
+            self.abort("fault")
+            return
+        if not self.untaken:
+            self.release(TURN)
+            if self.ends_after is not None:
+                self.end(self.ends_after)
+            self._close_if_done()
+
+    def _take_one(self, frame: memoryview, decision: str | None, inline: bool, out: list[bytes | memoryview]) -> None:
+        counters = self.counters
+        counters.requests_total += 1
+        counters.request_bytes_total += len(frame)
+        if self.sasl.tokens_left:
+            handlers.token(self, frame, out)
+            return
+        try:
+            key, version, correlation_id = _unpack_header(frame, 4)
+        except struct.error:
+            self.end("request_header")
+            return
+        route = self.proxy.routes.get(key)
+        if route is None or not route[0] <= version <= route[1]:
+            if key == ApiKey.API_VERSIONS and version > 0:
+                handlers.answer_versions(self, correlation_id)
+            else:
+                self.end("request_version")
+            return
+        counters.requests_by_api[key] = counters.requests_by_api.get(key, 0) + 1
+        try:
+            if key == ApiKey.PRODUCE:
+                handlers.produce(self, frame, version, correlation_id, decision, inline, out)
+            else:
+                handlers.of(key, version, route[2])(self, frame, key, version, correlation_id, out)
+        except ProtocolError:
+            self.end("produce_malformed" if key == ApiKey.PRODUCE else "request_malformed")
+
+    def next_id(self) -> int:
+        """Return the correlation id of the next request to the broker."""
+        wire_id = self.fast_path.sent = self.fast_path.sent + 1 & 0x7FFFFFFF
+        return wire_id
+
+    def forward(self, frame: memoryview, answer: Answer | int, out: list[bytes | memoryview]) -> None:
+        """Send a request on in its order; ``answer`` is its place."""
+        self.answers.append(answer)
+        if self.outbox:
+            self.put(Item(frame, answer if isinstance(answer, Answer) else None))
+        else:
+            _pack_int(frame, 8, self.next_id())
+            out.append(frame)
+
+    def put(self, item: Item) -> None:
+        """Let a request wait for its turn to be sent."""
+        self.outbox.append(item)
+        self.waiting += len(item.frame)
+        if self.waiting + self.answering.made > MOST_HELD:
+            self.hold(JUDGING)
+
+    def judge(self, item: Item, request: ProduceRequestView, judgement: Judgement) -> None:
+        """Judge a request that waits, in a thread."""
+        self.proxy.judging.submit(self, item, request, judgement)
+
+    def judged(self, item: object, error: BaseException | None) -> None:
+        """Send on what the item held up, up to the next that waits."""
+        if error is not None:
+            if self.state is not State.CLOSED:
+                self.proxy.log_error("a request could not be judged", error)
+                self.abort("judging")
+            return
+        if isinstance(item, Item) and item.judgement is not None and item.judgement.done:
+            item.waits = False
+            self.send_waiting()
+
+    def send_waiting(self) -> None:
+        """Send the requests on that wait for nothing any more."""
+        out: list[bytes | memoryview] = []
+        while self.outbox and not self.outbox[0].waits:
+            item = self.outbox.popleft()
+            self.waiting -= len(item.frame)
+            if item.request is not None and item.judgement is not None:
+                handlers.forward_judged(self, item.frame, item.answer, item.request, item.judgement, out)
+                if self.ending == "acks_0_refused":
+                    self._drop_outbox()
+            elif item.answer is not None and not item.answer.has_id:
+                out.append(item.frame)
+            else:
+                _pack_int(item.frame, 8, self.next_id())
+                out.append(item.frame)
+        if out:
+            self._send(out)
+        self.answering.write_ready()
+        self._release_judging()
+        self._look()
+        self._close_if_done()
+
+    def _drop_outbox(self, n: int = 0) -> None:
+        """Drop the outbox from its n-th request on, their places, and all that came after."""
+        first = None
+        while len(self.outbox) > n:
+            item = self.outbox.pop()
+            self.waiting -= len(item.frame)
+            if item.judgement is not None:
+                item.judgement.cancelled = True
+            first = item.answer or first
+        if first is not None:
+            self.answering.drop_from(first)
+        self.untaken.clear()
+        self.proxy.judging.drop(self)
+
+    def _release_judging(self) -> None:
+        if (
+            self.holds & JUDGING
+            and self.waiting + self.answering.made <= MOST_HELD
+            and len(self.answers) <= self.limits.max_waiting
+        ):
+            self.release(JUDGING)
+
+    def _send(self, out: list[bytes | memoryview]) -> None:
+        if self.unsent is not None:
+            self.unsent.extend(out)
+            self.waiting += sum(map(len, out))
+            self.hold(BROKER)
+            if not self._connects and self.broker is None:
+                self._connects = True
+                self.budget.take_turn(self._start_connecting)
+        elif self.broker is not None:
+            self.broker.write(out)
+
+    def _start_connecting(self) -> None:
+        """Connect to the broker; one session in each turn of the loop does."""
+        if self.state is State.CLOSED and not self.unsent:
+            self._connects = False
+            self._forget_if_gone()
+        else:
+            self._task = self.proxy.loop.create_task(self._connect())
+
+    # ---- the broker ------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        """Open the connection to the broker, and send what has come meanwhile."""
+        proxy = self.proxy
+        broker = BrokerConnection(self, self.limits)
+        try:
+            await proxy.connect(self.listener, broker)
+        except (OSError, TimeoutError):
+            proxy.upstream_failed()
+            self._task = None
+            self.abort("upstream_unreachable")
+            return
+        except asyncio.CancelledError:
+            if broker.transport is not None:
+                broker.transport.abort()
+            raise
+        finally:
+            self._task = None
+        self.broker = broker
+        self.move(Event.CONNECTED)
+        if self.authenticated:
+            self.move(Event.AUTHENTICATED)
+        unsent, self.unsent = self.unsent, None
+        self.release(BROKER)  # the broker may be full again at once
+        if unsent:
+            self.waiting -= sum(map(len, unsent))
+            broker.write(unsent)
+        self._release_judging()
+        if self.ending is not None:
+            if self.client.transport is None:
+                self._close_broker()
+            else:
+                self._close_if_done()
+        if self.holds & ANSWERS:
+            broker.hold(ANSWERS)
+        if self.holds & BUDGET:
+            broker.hold(BUDGET)
+
+    def authenticate(self) -> None:
+        """Lift the limits of a client that nobody knows: it has shown who it is, or nobody asks it
+        to.
+        """
+        self.authenticated = True
+        self.client.splitter.max_frame_bytes = self.limits.max_frame_bytes
+        self.move(Event.AUTHENTICATED)
+
+    def authenticated_as(self, principal: str) -> None:
+        """Note whom the broker has authenticated; "" where only the broker knows."""
+        if principal:
+            self.facts = self.facts._replace(principal=principal)
+        self.authenticate()
+
+    def wait_for_handshake(self) -> None:
+        """Take no more requests until the broker has answered SaslHandshake 0: tokens may come
+        next.
+        """
+        self.hold(SASL)
+
+    def handshake_answered(self) -> None:
+        """Take what has come meanwhile."""
+        self.release(SASL)
+        if self.untaken:
+            self.budget.take_turn(self._take_rest)
+
+    def broker_full(self) -> None:
+        """Do not read the client: the broker does not take its requests."""
+        self.hold(BROKER)
+        self._look()
+
+    def broker_drained(self) -> None:
+        """Read the client again."""
+        self.release(BROKER)
+        self._look()
+
+    def broker_lost(self) -> None:
+        """Close the session; the client still gets what the broker has answered."""
+        if self.broker is not None:
+            self.broker.splitter.clear()
+        self.broker = None
+        self._drop_outbox()
+        self.answering.clear()
+        self.waiting = 0
+        self._close("upstream_lost")
+        self._forget_if_gone()
+
+    def broker_frames(self, frames: list[memoryview]) -> None:
+        """Pass on the broker's answers; the first may be pieces, see ``Answering.take``."""
+        self.seen = self.proxy.now
+        if self.client.transport is None and not self._is_busy():
+            return
+        self._answer(frames)
+        if self.holds & JUDGING:
+            self._release_judging()
+        if allocated() > self.budget.blocks_limit:
+            self._look()
+        if self.ending is not None:
+            self._close_if_done()
+
+    def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None:
+        """Answer a request that no broker sees, in its place."""
+        self.answering.answer_here(answer, ready)
+        if self.answering.made:
+            self._look()
+            if self.waiting + self.answering.made > MOST_HELD:
+                self.hold(JUDGING)
+
+    def fault(self, what: str, error: BaseException | None) -> None:
+        """Log what is wrong with the broker's answers; ``what`` names the broker as {}."""
+        node_id = self.listener.node_id
+        broker = "a broker" if node_id is None else f"broker {node_id}"
+        self.proxy.log_error(what.format(broker), error)
+
+    def replace(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        """Return where clients find a broker: the listener of its own."""
+        return self.advertised, self.proxy.listener_of(node_id, host, port).port
+
+    # ---- how fast it may go ----------------------------------------------------------------------
+
+    def hold(self, why: int) -> None:
+        """Stop reading the client, as long as any reason for it stands."""
+        if not self.holds:
+            self.client.pause()
+            self.counters.reading_paused_total += 1
+        self.holds |= why
+
+    def release(self, why: int) -> None:
+        """Take one reason away."""
+        if self.holds & why:
+            self.holds &= ~why
+            if not self.holds:
+                self.client.resume()
+
+    def pause(self) -> None:
+        """Read neither side: all sessions together hold too much."""
+        self.hold(BUDGET)
+        if self.broker is not None:
+            self.broker.hold(BUDGET)
+
+    def go_on(self) -> None:
+        """Read both sides again."""
+        self.release(BUDGET)
+        if self.broker is not None:
+            self.broker.release(BUDGET)
+
+    def _look(self) -> None:
+        self.budget.count(self, self.answering.made)
+        if self.ending is None or self.state is State.DRAINING:
+            self.budget.look(self)
+
+    def held(self) -> int:
+        """Return the bytes that this session holds, about: the memory of frames in part, and what
+        waits.
+        """
+        held = self.client.splitter.held_bytes + self.client.unwritten() + self.waiting + self.answering.made
+        if self.broker is not None:
+            held += self.broker.splitter.held_bytes + self.broker.unwritten()
+        return held
+
+    def is_read(self) -> bool:
+        """Return whether only the budget or the client keeps its request from growing."""
+        return not self.holds & ~(BUDGET | ANSWERS)
+
+    def partial_bytes(self) -> int:
+        """Return what has come of the client's unfinished request."""
+        return self.client.splitter.buffered
+
+    def unread(self) -> int:
+        """Return what the client has sent and nobody has read; -1 where that is not known."""
+        return unread(self.client.transport)
+
+    def partial_held(self) -> int:
+        """Return the memory that the client's unfinished request takes."""
+        return self.client.splitter.held_bytes
+
+    def partial_size(self) -> int:
+        """Return the size that the client's unfinished request states; 0: not known yet."""
+        return self.client.splitter.partial_size
+
+    def bound_writes(self) -> None:
+        """Bound what waits for the client: less, the more clients there are."""
+        limit = max(LEAST_WRITE_BUFFER, self.budget.limit // 16 // max(1, self.counters.connections_open))
+        limit = min(self.limits.write_buffer, limit)
+        if limit != self._write_buffer and self.client.transport is not None:
+            self._write_buffer = limit
+            self.client.transport.set_write_buffer_limits(limit)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def end(self, why: str) -> None:
+        """Take no more requests; close once what is under way is delivered."""
+        if self.ending is not None:
+            return
+        self.ending = why
+        self.move(Event.END)
+        self.deadline = self.proxy.loop.time() + self.limits.linger_s
+        self.proxy.closed(why)
+        self.hold(ENDING)
+        self.proxy.loop.call_soon(self._close_if_done)
+
+    def end_when_taken(self, why: str) -> None:
+        """Take the requests that have been read, and then no more."""
+        if self.untaken:
+            self.ends_after = self.ends_after or why
+        else:
+            self.end(why)
+
+    def _is_busy(self) -> bool:
+        return bool(self.outbox or self.unsent or self.untaken)
+
+    def _close_if_done(self) -> None:
+        if self.ending is None or self._is_busy():
+            return
+        if not self.answering or self.client.transport is None:
+            self._close(self.ending)
+
+    def _close(self, why: str) -> None:
+        """Close both sides once what is written to them is gone."""
+        if self.ending is None:
+            self.ending = why
+            self.proxy.closed(why)
+        self.move(Event.CLOSE)
+        if self.deadline is None:
+            self.deadline = self.proxy.loop.time() + self.limits.linger_s
+        if self.client.transport is not None:
+            self.client.transport.close()
+        self._close_broker()
+
+    def _close_broker(self) -> None:
+        """Close the broker's side: the client is gone, or will be. The broker still gets what was
+        taken.
+        """
+        if self.deadline is None:
+            self.deadline = self.proxy.loop.time() + self.limits.linger_s
+        if self._is_busy():
+            return
+        self.move(Event.CLOSE)
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self.broker is not None and self.broker.transport is not None:
+            self.broker.release(ANSWERS | BUDGET)  # a transport that is not read never sees its end
+            self.broker.close()
+        self._forget_if_gone()
+
+    def _forget_if_gone(self) -> None:
+        if self.client.transport is None and self.broker is None and self._task is None:
+            self.state = State.CLOSED
+            self.client.splitter.clear()  # the cycle collector may come much later
+            self.proxy.forget(self)
+
+    def abort(self, why: str) -> None:
+        """End both sides at once."""
+        if self.ending is None:
+            self.ending = why
+            self.proxy.closed(why)
+        self.move(Event.CLOSE)
+        self._drop_outbox()
+        self.answering.clear()
+        self.unsent = None
+        self.waiting = 0
+        if self.client.transport is not None:
+            self.client.transport.abort()
+        if self.broker is not None and self.broker.transport is not None:
+            self.broker.transport.abort()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._forget_if_gone()
+
+    def check_time(self, now: float) -> None:
+        """End what has waited too long. Called now and then."""
+        self.clock.check(now)

@@ -1,0 +1,89 @@
+"""What the kernel knows of a TCP connection, and how long it waits for a peer that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import socket
+import struct
+import sys
+import termios
+
+__all__ = ["TCP_CLOSE", "TCP_CLOSE_WAIT", "address_of", "keep_alive", "silent_s", "tcp_state", "unread"]
+
+#: Of Linux' tcp_states.h: reset, and ended by the peer.
+TCP_CLOSE = 7
+TCP_CLOSE_WAIT = 8
+
+#: Of Linux' struct tcp_info: retransmits, probes (both 0 once the peer acknowledges), and
+#: last_ack_recv in ms.
+_TCP_INFO = struct.Struct("=2xBB52xI")
+_PROBES = 6
+
+
+def address_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
+    """Return the peer's host and port; ("unknown", 0) for a transport without one."""
+    peer = transport.get_extra_info("peername")
+    return (peer[0], peer[1]) if isinstance(peer, tuple) else ("unknown", 0)
+
+
+def keep_alive(transport: asyncio.Transport, timeout_s: float, *, bound_unacknowledged: bool) -> None:
+    """Find a peer that is gone without a word, and send small writes at once.
+
+    Keepalive covers a connection on which nothing is under way. The kernel repeats what is under
+    way for a quarter of an hour: ``bound_unacknowledged`` bounds that, too (TCP_USER_TIMEOUT). It
+    also ends a peer that acknowledges and does not read.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", max(1, int(timeout_s / 2))),
+        ("TCP_KEEPINTVL", max(1, int(timeout_s / 2 / _PROBES))),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", int(timeout_s * 1000) if bound_unacknowledged else 0),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def silent_s(transport: asyncio.Transport | None) -> float:
+    """Return for how many seconds the peer has acknowledged nothing although the kernel asks it to.
+
+    0 where the kernel asks nothing. A peer that only does not read answers the kernel's probes of
+    its window, and is not silent.
+    """
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return 0.0
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        retransmits, probes, last_ack_ms = _TCP_INFO.unpack(info)
+    except (OSError, struct.error):
+        return 0.0
+    return float(last_ack_ms) / 1000 if retransmits or probes else 0.0
+
+
+def unread(transport: asyncio.Transport | None) -> int:
+    """Return the bytes that the kernel has and nobody has read; -1 where it cannot tell."""
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None:
+        return -1
+    try:
+        found = fcntl.ioctl(sock.fileno(), termios.FIONREAD, b"\0\0\0\0")
+    except OSError:
+        return -1
+    return int.from_bytes(found, sys.byteorder)
+
+
+def tcp_state(transport: asyncio.Transport | None) -> int:
+    """Return the connection's state (tcp_states.h), 0 where the kernel has none."""
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return 0
+    try:
+        return int(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0])
+    except OSError:
+        return 0

@@ -1,0 +1,50 @@
+"""Files of the state directory: replaced as a whole, so that a reader never finds half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["replace_file", "set_aside"]
+
+
+def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write the pieces to a new file of mode 0600, sync it and rename it to ``path``.
+
+    The folder is made with mode 0700 where it does not exist yet. Raises OSError.
+    """
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    new = path.with_name(f"{path.name}.new")
+    with contextlib.suppress(FileNotFoundError):
+        new.unlink()  # of a process that was killed
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file that cannot be read to ``NAME.corrupt`` and return that. Raises OSError."""
+    aside = path.with_name(f"{path.name}.corrupt")
+    os.replace(path, aside)
+    return aside
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a power failure, where the file system can."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)

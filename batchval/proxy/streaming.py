@@ -1,0 +1,71 @@
+"""A large answer that is passed on while it comes.
+
+    length:4 correlation_id:4 … records … tail
+
+Nothing changes in it but the correlation id and, in a Fetch or ShareFetch answer that may name
+brokers, the tail: what comes after the last topic. Only the tail is held. Written again it has the
+same length, since the answer's length has been written long before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
+from batchval.proxy.handlers import is_passed_on, is_rewritten
+from batchval.proxy.pending import Answer, facts_of
+
+__all__ = ["AnswerStream", "stream_of"]
+
+#: A longer tail is none: brokers are few.
+LONGEST_TAIL: Final = 1 << 20
+
+Replace = Callable[[int, str, int], tuple[str, int]]
+
+
+class AnswerStream:
+    """One answer on its way. ``left``: bytes of it that have not come yet."""
+
+    __slots__ = ("_held", "_tail", "correlation_id", "key", "left", "version")
+
+    def __init__(self, correlation_id: int, key: int, version: int, size: int, tail: FetchTail | None) -> None:
+        self.correlation_id = correlation_id
+        self.key = key
+        self.version = version
+        self.left = size
+        self._tail = tail
+        self._held = bytearray()
+
+    def feed(self, piece: memoryview, replace: Replace) -> list[bytes | memoryview]:
+        """Return what goes to the client now. ProtocolError if this is not such an answer."""
+        self.left -= len(piece)
+        if self._tail is None:
+            return [piece]
+        out: list[bytes | memoryview] = []
+        count = self._tail.feed(piece)
+        if count < 0:
+            raise ProtocolError("its fields do not fit its length")
+        if count:
+            out.append(piece[:count])
+        self._held += piece[count:]
+        if len(self._held) > LONGEST_TAIL:
+            raise ProtocolError(f"its fields after the last topic take more than {LONGEST_TAIL} bytes")
+        if not self.left:
+            out.append(rewrite_tail(bytes(self._held), self.key, self.version, replace))
+        return out
+
+
+def stream_of(first: Answer | int, size: int) -> AnswerStream | None:
+    """Return the stream for the answer at the head of the queue; None where it is handled whole."""
+    correlation_id, key, version = facts_of(first)
+    if key == ApiKey.PRODUCE:
+        # it may hold addresses, and says at its end how long to wait; such answers are small
+        return None
+    if isinstance(first, int) or is_passed_on(first):
+        return AnswerStream(correlation_id, key, version, size, None)
+    if key in (ApiKey.FETCH, ApiKey.SHARE_FETCH) and is_rewritten(first):
+        return AnswerStream(correlation_id, key, version, size, FetchTail(key, version))
+    return None

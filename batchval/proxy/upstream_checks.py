@@ -1,0 +1,64 @@
+"""Ask the upstream brokers what they speak, before the gate starts."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from batchval.proxy.config import Settings
+from batchval.proxy.faults import Fault, Loc
+from batchval.proxy.hosts import addresses_of
+from batchval.proxy.loading import ConfigError
+from batchval.proxy.probe import Kind, Probe, probe
+from batchval.proxy.tls import UpstreamContext
+from batchval.proxy.values import STAND_IN, Address
+
+__all__ = ["upstream_faults"]
+
+PROBE_S: Final = 3.0
+
+_BOOTSTRAP: Final[Loc] = ("upstream", "bootstrap")
+_TLS: Final[Loc] = ("upstream", "tls")
+
+#: What is wrong with an upstream of each kind. The others are reported as warnings: the cluster may
+#: be down.
+_WRONG: Final[dict[Kind, str]] = {
+    "http": "{} speaks HTTP, not Kafka: set the address of a broker",
+    "tls": "{} speaks TLS: set upstream.tls (with ca, or {{}} for the authorities of the system)",
+    "plaintext": "{} speaks Kafka without TLS, and upstream.tls is set: set the broker's port with TLS",
+    "untrusted": "the TLS handshake with {} fails: {}",
+    "other": "{} does not speak Kafka: it answers {}",
+}
+_WARNING: Final[dict[Kind, str]] = {
+    "unreachable": "{} cannot be reached: {}",
+    "silent": "{} does not answer: {}",
+}
+
+
+def upstream_faults(settings: Settings) -> tuple[list[Fault], list[Fault]]:
+    """Return what is wrong with the upstreams, and warnings. Takes at most two times PROBE_S."""
+    try:
+        tls = None if settings.upstream.tls is None else UpstreamContext(settings.upstream.tls).context
+    except ConfigError:
+        return [], []  # reported with the files
+    wrong, warnings = [], []
+    addresses = [address for address in dict.fromkeys(settings.upstream.bootstrap) if address != STAND_IN]
+    for address, found in zip(addresses, asyncio.run(_probed(addresses, tls)), strict=True):
+        if found.kind in _WRONG:
+            loc = _TLS if found.kind == "untrusted" else _BOOTSTRAP
+            wrong.append(Fault(loc, _WRONG[found.kind].format(address, found.reason), (_BOOTSTRAP, _TLS)))
+        elif found.kind in _WARNING:
+            warnings.append(Fault(_BOOTSTRAP, _WARNING[found.kind].format(address, found.reason), (_BOOTSTRAP, _TLS)))
+    return wrong, warnings
+
+
+async def _probed(addresses: list[Address], tls: ssl.SSLContext | None) -> list[Probe]:
+    return await asyncio.gather(*(_probe(address, tls) for address in addresses))
+
+
+async def _probe(address: Address, tls: ssl.SSLContext | None) -> Probe:
+    # a look-up in a thread of the loop's could not be left when it takes too long
+    if not await asyncio.to_thread(addresses_of, address.host):
+        return Probe("unreachable", "its name cannot be resolved")
+    return await probe(address, tls, PROBE_S)

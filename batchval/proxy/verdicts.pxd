@@ -1,0 +1,79 @@
+"""Verdicts on the partitions of one Produce request, a row each, and what a batch will cost."""
+
+cimport cython
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t
+
+from batchval.core.bytes cimport be32
+from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC, RECORDS, RECORDS_COUNT
+from batchval.core.scratch cimport RecordError
+from batchval.core.validator cimport LogValidator
+from batchval.core.verdict cimport Verdict
+from batchval.protocol.produce cimport ProduceRequestView
+
+cdef enum:
+    BATCH_WORK = 64   # what a partition costs whatever it holds
+    RECORD_WORK = 6   # what a record costs whatever it holds
+    SMALLEST_RECORD = 7  # bytes
+
+cdef struct Row:
+    int64_t a, b             # of the reason
+    int64_t min_timestamp    # these three are the claims that are true of the batch
+    int32_t records
+    int8_t null_keys
+    bint has_claims
+    int32_t record
+    int32_t errors_at, errors_count  # in Verdicts.errors
+    int32_t errors_seen
+    int16_t error_code
+    int16_t rule             # 0: accepted
+    int16_t reason
+    uint16_t reports         # bit n: extra Sn
+    uint8_t path
+    uint8_t claims           # what became of the claims that came
+    uint8_t decision         # IGNORE_CLAIMS, VERIFY_CLAIMS or TRUST_CLAIMS
+    bint tagged              # one claims tag came, and is to be read
+    bint done
+
+
+@cython.final
+cdef class Verdicts:
+    cdef ProduceRequestView request
+    cdef Row *rows
+    cdef RecordError *errors
+    cdef int32_t errors_count
+    cdef Py_ssize_t next_row
+    cdef Py_ssize_t failed_at
+    cdef int64_t now_ms
+    cdef list validators
+
+    cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size)
+    cdef LogValidator validator_at(self, Py_ssize_t i, LogValidator one)
+    cdef Py_ssize_t topic_at(self, Py_ssize_t i)
+    cdef int read_call(self, Py_ssize_t i, void *call) except -1
+    cdef int fail_all(self, Py_ssize_t index) except -1
+    cdef int put(self, Row *row, const Verdict *v) except -1
+    cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
+            int32_t seen) except -1
+    cdef Row *row_at(self, Py_ssize_t i) except NULL
+    cdef bint same_refusal(self, Py_ssize_t before, Py_ssize_t i)
+    cdef tuple refusal(self, Py_ssize_t i, bint has_text)
+
+
+cdef inline bint is_compressed(const uint8_t *p, Py_ssize_t n) noexcept nogil:
+    """Whether a batch may be compressed, by its header. Nothing is known of messages before magic
+    2, of which there may be many.
+    """
+    return n > ATTRIBUTES + 1 and (p[MAGIC] < 2 or p[ATTRIBUTES + 1] & CODEC_MASK != 0)
+
+
+cdef inline int64_t announced_work(const uint8_t *p, Py_ssize_t n) noexcept nogil:
+    """The work that a batch announces by its size and its header, in bytes that are walked. One
+    costs about 4 ns. What a compressed batch decompresses to is bounded in other ways.
+    """
+    cdef int64_t records
+    if n < RECORDS or p[MAGIC] < 2:
+        return BATCH_WORK + n
+    records = max(be32(p + RECORDS_COUNT), 0)
+    if not p[ATTRIBUTES + 1] & CODEC_MASK:
+        records = min(records, n // SMALLEST_RECORD)
+    return BATCH_WORK + (n >> 3) + RECORD_WORK * records

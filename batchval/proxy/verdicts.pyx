@@ -1,0 +1,578 @@
+"""The partitions of one Produce request, judged: about 90 bytes each until it is settled.
+
+    resolve   each topic's validator; version 13 has ids, which need names
+    scan      what fails the whole request
+    decide    what to do with claims, and the partitions that claims alone let in
+    judge     one partition after the other, as far as the caller allows
+    then      counts, refusals, the texts of a partition
+
+A request may hold thousands of partitions of 6 bytes: what is done for each costs less than a
+microsecond, and others may have the GIL between every 256. What is long releases it by itself
+(batchval.core.scratch).
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from batchval.core.bytes cimport be32, put_be32
+from batchval.core.claims cimport (
+    AGAINST_CLAIMS, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, IGNORE_CLAIMS, TAG_SIZE, TAG_VERSION,
+    TRUST_CLAIMS, VERIFY_CLAIMS, Claims, ClaimsCall, put_claims, strongest_null_keys,
+)
+from batchval.core.door cimport Call, fill_call, judge_row
+from batchval.core.header cimport BatchHeader
+from batchval.core.judge cimport judge_first_batch, judge_request
+from batchval.core.layout cimport (
+    ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS, S8, UNKNOWN_SERVER_ERROR,
+)
+from batchval.core cimport reasons
+from batchval.core.arguments cimport is_long
+from batchval.core.scratch cimport (
+    ERRORS_KEPT, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work, give_back,
+)
+from batchval.core.short cimport rests
+from batchval.core.validator cimport LogValidator
+from batchval.core.verdict cimport Door, Verdict, clear, conclude
+from batchval.ledger.credit cimport COUNTS, TRUSTED, Credit
+from batchval.protocol.produce cimport ProduceRequestView
+from batchval.protocol.tables cimport row_of
+from batchval.protocol.tags cimport TaggedField
+from batchval.protocol.walks cimport (
+    PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_PARENT,
+    PRODUCE_REQUEST_PARTITION_RECORDS, PRODUCE_REQUEST_PARTITION_RECORDS_SIZE,
+    PRODUCE_REQUEST_TOPIC_NAME, PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT,
+)
+
+from batchval.core.reasons import sentence
+from batchval.core import result
+from batchval.errors import ErrorCode
+from batchval.rules import by_number
+
+cdef enum:
+    BREATH = 256  # partitions between which others may have the GIL
+    RELEASED_WORK = 1 << 20  # what a batch counts as that was judged without the GIL
+    UNKNOWN_ID = -1  # the rule of a topic id without a name
+    RULES = 80
+    LARGEST_NAME = 249  # of a topic, bytes
+    MOST_TEXT = 512 << 10  # bytes of reasons in the answer to one request
+
+#: ``Verdicts.judge``: all partitions are judged; some are left; the next one is heavy.
+JUDGED, LEFT, HEAVY = 0, 1, 2
+#: The rule's name of a partition whose topic id has no name.
+UNKNOWN_TOPIC_ID = "unknown-topic-id"
+#: Kafka's sentence for it (org.apache.kafka.common.protocol.Errors).
+UNKNOWN_ID_TEXT = "This server does not host this topic ID."
+
+_DECISIONS = {"ignore": IGNORE_CLAIMS, "verify": VERIFY_CLAIMS, "trust": TRUST_CLAIMS}
+_CODES = {int(code): code.name for code in ErrorCode}
+
+
+cdef inline void breathe(Py_ssize_t i):
+    """Let others have the GIL now and then."""
+    if i % BREATH == BREATH - 1:
+        with nogil:
+            pass
+
+
+cdef str slug_of(int rule):
+    """A rule's name, for counters and log lines."""
+    if rule == UNKNOWN_ID:
+        return UNKNOWN_TOPIC_ID
+    found = by_number(rule)
+    return "unknown" if found is None else found.slug
+
+
+cdef list slugs_of(int reports):
+    """The names of extras that are only reported."""
+    return [by_number(50 + n).slug for n in range(1, 11) if reports & (1 << n)]
+
+
+@cython.final
+cdef class Verdicts:
+    """Verdicts on the partitions of one Produce request, in its order."""
+
+    def __cinit__(self, *args):
+        self.rows = NULL
+        self.errors = NULL
+
+    def __dealloc__(self):
+        free(self.rows)
+        free(self.errors)
+
+    def __init__(self, ProduceRequestView request not None, int64_t now_ms):
+        if self.rows is not NULL:
+            raise TypeError("verdicts are made once")
+        self.request = request
+        self.now_ms = now_ms
+        self.failed_at = -1
+        self.rows = <Row *>calloc(request.count + 1, sizeof(Row))
+        if self.rows is NULL:
+            raise MemoryError()
+
+    def __len__(self):
+        return self.request.count
+
+    cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size):
+        """The records of a partition; null has no bytes."""
+        cdef const int32_t *row = row_of(
+            &self.request.t.tables[2], i, PRODUCE_REQUEST_PARTITION_COLUMNS)
+        size[0] = max(row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE], 0)
+        return self.request.base() + row[PRODUCE_REQUEST_PARTITION_RECORDS]
+
+    cdef Py_ssize_t topic_at(self, Py_ssize_t i):
+        return row_of(&self.request.t.tables[2], i, PRODUCE_REQUEST_PARTITION_COLUMNS)[
+            PRODUCE_REQUEST_PARTITION_PARENT]
+
+    cdef LogValidator validator_at(self, Py_ssize_t i, LogValidator one):
+        """The validator of a partition's topic; None for an id without a name."""
+        return one if self.validators is None else self.validators[self.topic_at(i)]
+
+    cdef Row *row_at(self, Py_ssize_t i) except NULL:
+        if i < 0 or i >= self.request.count:
+            raise IndexError(f"partition {i} of {self.request.count}")
+        return &self.rows[i]
+
+    # ---- before records are looked at --------------------------------------------------------
+
+    def resolve(self, LogValidator one, bint only_one, validators_of, topic_names):
+        """Find each topic's validator. ``validators_of(name)`` gives a pair, the second with the
+        whole limit; ``topic_names(id)`` gives a name or None. With ``only_one`` no name matters.
+        """
+        cdef Py_ssize_t t
+        cdef const int32_t *row
+        cdef int32_t size, id_at
+        cdef const uint8_t *base = self.request.base()
+        if only_one and self.request.api_version < 13:
+            return
+        found = []
+        for t in range(self.request.t.tables[1].count):
+            breathe(t)
+            row = self.request.topic_row(t)
+            id_at = row[PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT]
+            size = row[PRODUCE_REQUEST_TOPIC_NAME_SIZE]
+            name = None
+            if id_at >= 0:
+                name = topic_names(PyBytes_FromStringAndSize(<const char *>base + id_at, 16))
+                if name is None:
+                    found.append(None)
+                    continue
+            elif 0 <= size <= LARGEST_NAME:
+                name = PyUnicode_DecodeUTF8(
+                    <const char *>base + row[PRODUCE_REQUEST_TOPIC_NAME], size, "replace")
+            found.append(one if only_one else validators_of(name)[1])
+        self.validators = found
+
+    def scan(self, LogValidator one not None):
+        """Whether one partition fails the whole request: all are refused with its code then. See
+        LogValidator.scan_produce_request.
+        """
+        cdef Door d = one.door
+        cdef Verdict v
+        cdef bint transactional, passes = True, own, seen = False
+        cdef Py_ssize_t i, n
+        cdef const uint8_t *p
+        d.produce_version = <int16_t>self.request.api_version
+        if self.request.count < 2:
+            return False
+        for own in (False, True):
+            for i in range(self.request.count):
+                if seen and not own:
+                    break
+                breathe(i)
+                p = self.batch(i, &n)
+                clear(&v)
+                if not own:
+                    passes = judge_first_batch(p, n, False, &v, &transactional)
+                    seen = transactional
+                elif self.validators is not None and self.validators[self.topic_at(i)] is None:
+                    continue
+                elif n <= MAGIC or p[MAGIC] != CLAIMS_MAGIC:
+                    passes = judge_request(p, n, &d, &v) or v.error_code != UNKNOWN_SERVER_ERROR
+                if not passes:
+                    conclude(&d, &v)
+                    self.put(&self.rows[i], &v)
+                    self.fail_all(i)
+                    return True
+        return False
+
+    cdef int fail_all(self, Py_ssize_t index) except -1:
+        """Every partition gets the verdict on this one."""
+        cdef Py_ssize_t i
+        self.failed_at = index
+        for i in range(self.request.count):
+            self.rows[i] = self.rows[index]
+        self.next_row = self.request.count
+        return 0
+
+    def decide(self, LogValidator one not None, ledger, str sender, decision=None):
+        """Decide what to do with each partition's claims, and accept what claims alone let in.
+
+        ``decision`` is what the ledger has decided already of the one partition there is.
+        """
+        cdef Credit credit = None
+        cdef TaggedField field
+        cdef ClaimsCall call
+        cdef Py_ssize_t i, n
+        cdef const uint8_t *p
+        cdef Row *row
+        cdef LogValidator validator
+        for i in range(self.request.count):
+            breathe(i)
+            if self.request.find_claims(self.request.partition_row(i), &field) != 1:
+                continue
+            p = self.batch(i, &n)
+            validator = self.validator_at(i, one)
+            if n <= ATTRIBUTES + 1 or validator is None:
+                continue
+            row = &self.rows[i]
+            row.tagged = True
+            if decision is not None:
+                row.decision = _DECISIONS[decision]
+            else:
+                if credit is None:
+                    credit = ledger.credit_of(sender, self.now_ms)
+                row.decision = credit.decide(<uint32_t>be32(p + CRC), self.now_ms)
+            if row.decision != TRUST_CLAIMS or not p[ATTRIBUTES + 1] & CODEC_MASK or p[MAGIC] < 2:
+                continue
+            self.read_call(i, &call)
+            if rests(validator, p, n, self.now_ms, self.request.api_version, &call):
+                row.done = True
+                row.path = PATH_CLAIMS
+                row.claims = CLAIMS_TRUSTED
+
+    cdef int read_call(self, Py_ssize_t i, void *to) except -1:
+        """The claims of a partition, as the core reads them."""
+        cdef ClaimsCall *call = <ClaimsCall *>to
+        cdef TaggedField field
+        cdef Row *row = &self.rows[i]
+        call.policy = row.decision
+        call.tagged = row.tagged
+        if row.tagged:
+            self.request.find_claims(self.request.partition_row(i), &field)
+            call.tag_size = field.size
+            if field.size == TAG_SIZE:
+                memcpy(call.tag, self.request.base() + field.content, TAG_SIZE)
+        return 0
+
+    def announced(self):
+        """Return (compressed bytes, other bytes, work) of the partitions not judged yet."""
+        cdef Py_ssize_t i, n
+        cdef int64_t compressed = 0, other = 0, work = 0
+        cdef const uint8_t *p
+        for i in range(self.request.count):
+            if self.rows[i].done:
+                continue
+            p = self.batch(i, &n)
+            work += announced_work(p, n)
+            if is_compressed(p, n):
+                compressed += n
+            else:
+                other += n
+        return compressed, other, work
+
+    # ---- the records -------------------------------------------------------------------------
+
+    def judge(self, LogValidator one not None, int64_t least_limit, int64_t times,
+            int64_t batch_work, int64_t work):
+        """Judge partitions until all are done (JUDGED), ``work`` is used up (LEFT) or one is HEAVY.
+
+        A batch is heavy if it decompresses to more than the larger of ``least_limit`` and ``times``
+        its own size, or announces more than ``batch_work``. With ``least_limit`` 0 none is.
+        """
+        cdef Door d
+        cdef Call c
+        cdef ClaimsCall call
+        cdef BatchHeader h
+        cdef Verdict v
+        cdef Scratch *scratch
+        cdef LogValidator validator
+        cdef Row *row
+        cdef const uint8_t *p
+        cdef Py_ssize_t i, n
+        cdef int path
+        cdef int64_t spent, announced
+        for i in range(self.next_row, self.request.count):
+            breathe(i)
+            row = &self.rows[i]
+            self.next_row = i
+            if row.done:
+                continue
+            if work <= 0:
+                return LEFT
+            validator = self.validator_at(i, one)
+            if validator is None:
+                row.rule = UNKNOWN_ID
+                row.error_code = <int16_t>ErrorCode.UNKNOWN_TOPIC_ID
+                row.done = True
+                work -= BATCH_WORK
+                continue
+            p = self.batch(i, &n)
+            announced = announced_work(p, n)
+            d = validator.door
+            d.now = self.now_ms
+            d.produce_version = <int16_t>self.request.api_version
+            if least_limit:
+                if announced > batch_work:
+                    return HEAVY
+                d.limit = min(d.limit, <uint64_t>max(least_limit, times * n))
+            self.read_call(i, &call)
+            scratch = borrow()
+            fill_call(&c, &d, &validator.compiled, &call, scratch)
+            begin_work(scratch, is_long(p, n))
+            path = judge_row(p, n, &c, &v, &h)
+            spent = WORK_WITH_GIL - scratch.work_left
+            if scratch.thread_state is not NULL:
+                spent = RELEASED_WORK
+            end_work(scratch)
+            try:
+                if path:
+                    row.path = path
+                    row.claims = CLAIMS_TRUSTED if path == PATH_CLAIMS else 0
+                elif v.out_of_memory:
+                    raise MemoryError()
+                elif v.rule == S8 and d.limit < validator.door.limit:
+                    return HEAVY
+                else:
+                    self.put(row, &v)
+                    if v.reason == reasons.RECORDS_REFUSED:
+                        self.keep_errors(row, scratch.errors, scratch.errors_count,
+                                         scratch.errors_seen)
+            finally:
+                give_back(scratch)
+            row.done = True
+            work -= spent + announced
+        self.next_row = self.request.count
+        return JUDGED
+
+    cdef int put(self, Row *row, const Verdict *v) except -1:
+        """What of a verdict is asked for later."""
+        row.error_code = v.error_code
+        row.rule = v.rule
+        row.reason = v.reason
+        row.record = v.record
+        row.a = v.a
+        row.b = v.b
+        row.reports = <int>v.reports
+        row.path = v.path
+        row.claims = v.claims
+        row.done = True
+        # as ValidationResult.batch_claims
+        row.has_claims = (v.rule == 0 and v.walked == 1 and v.walked_records > 0
+                          and not v.walked_found & AGAINST_CLAIMS
+                          and v.walked_max_timestamp == v.stated_max_timestamp)
+        row.min_timestamp = v.walked_min_timestamp
+        row.records = v.walked_records
+        row.null_keys = strongest_null_keys(v.walked_null_keys, v.walked_records)
+        return 0
+
+    cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
+            int32_t seen) except -1:
+        """The record errors of a partition: all are counted, and 1,000 of a request are kept."""
+        row.errors_seen = seen
+        count = min(count, ERRORS_KEPT - self.errors_count)
+        if count <= 0:
+            return 0
+        if self.errors is NULL:
+            self.errors = <RecordError *>malloc(ERRORS_KEPT * sizeof(RecordError))
+            if self.errors is NULL:
+                raise MemoryError()
+        memcpy(self.errors + self.errors_count, errors, count * sizeof(RecordError))
+        row.errors_at = self.errors_count
+        row.errors_count = count
+        self.errors_count += count
+        return 0
+
+    # ---- what follows ------------------------------------------------------------------------
+
+    @property
+    def done(self):
+        """Whether every partition has its verdict."""
+        return self.next_row == self.request.count
+
+    def counts(self):
+        """Return (refused by rule, reported by extra, accepted by path, claims by outcome): dicts
+        of names to numbers, the last by the position in ClaimsCounts.
+        """
+        cdef int64_t rules[RULES]
+        cdef int64_t extras[11]
+        cdef int64_t paths[5]
+        cdef int64_t outcomes[COUNTS]
+        cdef int64_t unknown = 0
+        cdef Py_ssize_t i
+        cdef int n
+        cdef const Row *row
+        for n in range(RULES):
+            rules[n] = 0
+        for n in range(11):
+            extras[n] = 0
+        for n in range(5):
+            paths[n] = 0
+        for n in range(COUNTS):
+            outcomes[n] = 0
+        for i in range(self.request.count):
+            row = &self.rows[i]
+            if row.rule == UNKNOWN_ID:
+                unknown += 1
+            elif row.rule:
+                rules[row.rule % RULES] += 1
+            else:
+                paths[row.path] += 1
+            for n in range(1, 11):
+                if row.reports >> n & 1:
+                    extras[n] += 1
+            if row.claims:
+                outcomes[TRUSTED + row.claims - CLAIMS_TRUSTED] += 1  # both in the same order
+        refused = {slug_of(n): rules[n] for n in range(RULES) if rules[n]}
+        if unknown:
+            refused[UNKNOWN_TOPIC_ID] = unknown
+        return (
+            refused,
+            {by_number(50 + n).slug: extras[n] for n in range(1, 11) if extras[n]},
+            {result.PATHS[n] or "none": paths[n] for n in range(5) if paths[n]},
+            {n: outcomes[n] for n in range(COUNTS) if outcomes[n]},
+        )
+
+    def noted(self, Py_ssize_t most):
+        """The first ``most`` partitions that were refused or reported, and how many there are."""
+        cdef Py_ssize_t i, count = 0
+        found = []
+        for i in range(self.request.count):
+            if self.rows[i].rule or self.rows[i].reports:
+                count += 1
+                if count <= most:
+                    found.append(i)
+        return found, count
+
+    def ok(self, Py_ssize_t i):
+        """Whether a partition's records may enter."""
+        return self.row_at(i).rule == 0
+
+    def error_code(self, Py_ssize_t i):
+        """Kafka's error; 0 where records may enter."""
+        return self.row_at(i).error_code
+
+    def error(self, Py_ssize_t i):
+        """The name of Kafka's error; empty where records may enter."""
+        return "" if self.row_at(i).rule == 0 else _CODES[self.row_at(i).error_code]
+
+    def rule(self, Py_ssize_t i):
+        """The name of the rule that refused; empty where none did."""
+        cdef int rule = self.row_at(i).rule
+        return "" if rule == 0 else slug_of(rule)
+
+    def path(self, Py_ssize_t i):
+        """How records were looked at, as ``ValidationResult.path``."""
+        return result.PATHS[self.row_at(i).path]
+
+    def reports(self, Py_ssize_t i):
+        """The names of extras that are only reported."""
+        return tuple(slugs_of(self.row_at(i).reports))
+
+    def reason(self, Py_ssize_t i):
+        """What is wrong, as one line; empty where nothing is."""
+        cdef Row *row = self.row_at(i)
+        if row.rule == 0:
+            return ""
+        if row.rule == UNKNOWN_ID:
+            return UNKNOWN_ID_TEXT
+        text = sentence(row.reason, row.record, row.a, row.b) or by_number(row.rule).summary
+        if self.failed_at >= 0 and i != self.failed_at:
+            return f"partition {self.failed_at} fails the whole request: {text}"
+        return text
+
+    def record_errors(self, Py_ssize_t i):
+        """[(batch_index, message)] of a partition: the first 1,000 of the request are kept."""
+        cdef Row *row = self.row_at(i)
+        cdef int32_t n
+        cdef RecordError *e = self.errors
+        return [(e[n].index, result.message_of(e[n].rule, True, e[n].timestamp))
+                for n in range(row.errors_at, row.errors_at + row.errors_count)]
+
+    def keep(self, goes_on=None):
+        """For each partition whether it goes on. ``goes_on(i)`` may let a refused one pass."""
+        cdef Py_ssize_t i
+        found = []
+        for i in range(self.request.count):
+            breathe(i)
+            found.append(self.rows[i].rule == 0 or (goes_on is not None and bool(goes_on(i))))
+        return found
+
+    def refusals(self, list keep not None):
+        """For each partition that does not go on (error code, record errors, reason), else None:
+        see produce_answer.refuse. Reasons of more than 512 KiB in all are left out.
+        """
+        cdef Py_ssize_t i, before = -1
+        cdef int64_t left = MOST_TEXT
+        cdef Py_ssize_t size = 0
+        cdef tuple refusal = None
+        if len(keep) != self.request.count:
+            raise ValueError(f"{len(keep)} answers for {self.request.count} partitions")
+        found = []
+        for i in range(self.request.count):
+            breathe(i)
+            if keep[i]:
+                found.append(None)
+                continue
+            # most refusals of a large request are the same
+            if before < 0 or (size and left <= 0) or not self.same_refusal(before, i):
+                refusal = self.refusal(i, left > 0)
+                size = 0 if refusal[2] is None else len(refusal[2])
+                before = i
+            left -= size
+            found.append(refusal)
+        return found
+
+    cdef bint same_refusal(self, Py_ssize_t before, Py_ssize_t i):
+        """Whether both partitions are answered in the same words."""
+        cdef Row *one = &self.rows[before]
+        cdef Row *other = &self.rows[i]
+        if one.errors_seen or other.errors_seen or before == self.failed_at:
+            return False
+        if one.rule != other.rule or one.reason != other.reason or i == self.failed_at:
+            return False
+        return (one.error_code == other.error_code and one.record == other.record
+                and one.a == other.a and one.b == other.b)
+
+    cdef tuple refusal(self, Py_ssize_t i, bint has_text):
+        """The answer to one partition."""
+        cdef Row *row = &self.rows[i]
+        text = None
+        if has_text:
+            text = self.reason(i)
+            if row.errors_seen > row.errors_count:
+                more = row.errors_seen - row.errors_count
+                text = f"{text}; {more} more of the record errors are not listed"
+        return row.error_code, self.record_errors(i) if row.errors_count else (), text
+
+    def tags(self):
+        """For each partition the claims tag of the compressed batch that was walked and accepted,
+        or None.
+        """
+        cdef Py_ssize_t i, n
+        cdef const uint8_t *p
+        cdef uint8_t *to
+        cdef Row *row
+        cdef Claims claims
+        found = []
+        for i in range(self.request.count):
+            breathe(i)
+            row = &self.rows[i]
+            p = self.batch(i, &n)
+            if (row.rule or not row.has_claims or n <= ATTRIBUTES + 1
+                    or not p[ATTRIBUTES + 1] & CODEC_MASK):
+                found.append(None)
+                continue
+            claims.batch_min_timestamp = row.min_timestamp
+            claims.records_number = row.records
+            claims.null_keys = row.null_keys
+            tag = PyBytes_FromStringAndSize(NULL, TAG_SIZE)
+            to = <uint8_t *>PyBytes_AS_STRING(tag)
+            to[0] = TAG_VERSION
+            put_claims(to + 1, &claims)
+            put_be32(to + 1 + CLAIMS_SIZE, be32(p + CRC))
+            found.append(tag)
+        return found

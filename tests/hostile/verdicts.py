@@ -1,0 +1,169 @@
+"""The target ``verdicts``: whole Produce requests through the gate, judged by the plain validator.
+
+A request of one to six partitions, with good and damaged batches, claims of every sort, topics with
+policies of their own, names that cannot be topics and ids that nobody knows. Held against
+LogValidator: every partition's verdict, the counters, and what is forwarded or answered.
+"""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any, Final
+
+from batchval.core.result import ValidationResult
+from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.protocol import messages
+from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
+from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.proxy.gate import Gate, Judgement
+from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
+from tests.hostile.fast_path import _GLOBS, _TOPICS, _records
+
+__all__ = ["FACTS", "verdicts_case"]
+
+#: What the gate reads of a session.
+FACTS: Final = SimpleNamespace(sender="CN=x", client="127.0.0.1:1", principal="User:x", listener="default")
+
+_MOST_ERRORS = 1000
+_INVENTED = ("a b", "", "x" * 300, "..")
+
+
+def _gate(rng: random.Random, refusals: list[Refusal]) -> Gate:
+    kafka = rng.random() < 0.2
+    word = "ignore" if kafka else rng.choice(("ignore", "verify", "trust"))
+    options = ProxyOptions(
+        listen=("127.0.0.1", 0),
+        upstream=(("127.0.0.1", 1),),
+        topics=TopicPolicies(TopicPolicy(), _GLOBS if rng.random() < 0.5 else None),
+        claims_in=ClaimsPolicy.parse(word),
+        claims_out="tag" if word in ("ignore", "verify") and rng.random() < 0.5 else "none",
+        mode=rng.choice(("enforce", "observe")),
+        validator={"mode": "kafka"} if kafka else {},
+        on_refusal=refusals.append,
+    )
+    gate = Gate(options, Counters())
+    gate.topic_names = {bytes([n + 1]) * 16: name for n, name in enumerate(_TOPICS)}.get
+    return gate
+
+
+def _request(rng: random.Random) -> bytes:
+    """Return a frame without its length."""
+    version = rng.choice((3, 7, 8, 9, 9, 10, 11, 12, 13, 13))
+    made = messages.ProduceRequest(api_version=version, acks=rng.choice((1, -1, 0)), timeout_ms=5)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        number = rng.randrange(len(_TOPICS) + 2)
+        name = _TOPICS[number] if number < len(_TOPICS) else rng.choice(_INVENTED)
+        topic = TopicProduceData(name, bytes(16)) if version < 13 else TopicProduceData("", bytes([number + 1]) * 16)
+        for index in range(rng.choice((1, 1, 2))):
+            records, tag = _records(rng)
+            fields = () if tag is None or version < 9 else ((CLAIMS_TAG, tag),)
+            if version >= 9 and rng.random() < 0.1:
+                fields += ((30000, b"other"),)
+            data: bytes | None = records if rng.random() < 0.95 else rng.choice((None, b""))
+            topic.partition_data.append(PartitionProduceData(index, data, unknown_tagged_fields=fields))
+        made.topic_data.append(topic)
+    return b"".join(made.encode(7, "test"))[4:]
+
+
+def _expected(gate: Gate, request: ProduceRequestView, now_ms: int) -> list[list[ValidationResult | None]]:
+    """What the plain validator says of each partition; None of a topic id without a name.
+
+    Kafka looks at the first header of every partition, and at the rest of those whose id it knows.
+    The plain validator cannot do one without the other: where both differ, both are answers.
+    """
+    count, version = len(request), request.api_version
+    names = [request.topic(i) if version < 13 else gate.topic_names(request.topic_id(i) or b"") for i in range(count)]
+    known = [version < 13 or name is not None for name in names]
+    if count > 1:
+        every: list[Any] = [request.records(i) for i in range(count)]
+        some = [records if known[i] else None for i, records in enumerate(every)]
+        failed = [gate.validator.scan_produce_request(one, produce_version=version) for one in (every, some)]
+        possible: list[list[ValidationResult | None]] = [[*one] for one in failed if one is not None]
+        if None not in failed:
+            return possible
+    else:
+        possible = []
+    found: list[ValidationResult | None] = []
+    for i in range(count):
+        if not known[i]:
+            found.append(None)
+            continue
+        tag = request.claims(i)
+        records = request.records(i) or b""
+        word: Any = "ignore" if gate.ledger is None else gate.ledger.policy.word
+        claims = None if tag is None or len(records) <= 22 or word == "ignore" else (tag, word)
+        validator = gate.validators_of(names[i])[1]
+        found.append(validator.check(records, now_ms=now_ms, produce_version=version, claims=claims))
+    return [*possible, found]
+
+
+def _compared(judgement: Judgement, expected: list[ValidationResult | None]) -> list[str]:
+    verdicts = judgement.verdicts
+    assert verdicts is not None
+    left = _MOST_ERRORS
+    for i, result in enumerate(expected):
+        if result is None:
+            if verdicts.rule(i) != "unknown-topic-id" or verdicts.error(i) != "UNKNOWN_TOPIC_ID":
+                return [f"partition {i} has no known topic, and the verdict {verdicts.rule(i)}"]
+            continue
+        errors = [] if result.ok else result.record_errors[:left]
+        left -= len(errors)
+        ours = (verdicts.ok(i), verdicts.rule(i), verdicts.reason(i), verdicts.path(i), verdicts.record_errors(i))
+        rule = "" if result.ok or result.rule is None else result.rule.slug
+        theirs = (result.ok, rule, result.reason, result.path, errors)
+        if ours != theirs or verdicts.reports(i) != tuple(extra.slug for extra in result.reports):
+            return [f"partition {i}: {ours}, but the validator says {theirs}"]
+        if verdicts.error_code(i) != int(result.error_code):
+            return [f"partition {i}: error {verdicts.error_code(i)}, not {int(result.error_code)}"]
+    return []
+
+
+def _followed(gate: Gate, request: ProduceRequestView, judgement: Judgement, refusals: list[Refusal]) -> list[str]:
+    """What is wrong with what is forwarded, counted and logged."""
+    verdicts = judgement.verdicts
+    assert verdicts is not None
+    refused = [i for i in range(len(request)) if not verdicts.ok(i)]
+    if sum(gate.counters.partitions_refused.values()) != len(refused):
+        return ["the counters have another number of refused partitions"]
+    if [r.rule for r in refusals if r.rule] != [verdicts.rule(i) for i in refused]:
+        return ["the log lines are about other partitions"]
+    goes_on = [i for i in range(len(request)) if gate.observe.everything or verdicts.ok(i)]
+    if judgement.any_left != bool(goes_on):
+        return ["any_left is wrong"]
+    if not goes_on:
+        judgement.answer(request)
+        return []
+    if judgement.untouched:
+        return [] if len(goes_on) == len(request) and not request.has_claims else ["it goes on as it came"]
+    chunks = judgement.forwarded(request, 99)
+    sent = ProduceRequestView(b"".join(chunks)[4:])
+    parts = [(request.topic_id(i) or request.topic(i), request.partition(i), request.records(i)) for i in goes_on]
+    if sent.correlation_id != 99 or parts != [
+        (sent.topic_id(i) or sent.topic(i), sent.partition(i), sent.records(i)) for i in range(len(sent))
+    ]:
+        return ["other partitions go on"]
+    return ["claims go on that came"] if not gate.tags and sent.has_claims else []
+
+
+def verdicts_case(seed: int) -> list[str]:
+    """Return what is wrong with the request that follows from this number."""
+    rng = random.Random(seed)
+    refusals: list[Refusal] = []
+    gate = _gate(rng, refusals)
+    request = ProduceRequestView(_request(rng), max_partitions=rng.choice((0, 6, 100)))
+    if rng.random() < 0.3:
+        gate.inline_work = gate.inline_compressed = 0
+    judgement = gate.judge(request, FACTS.sender)
+    heavy = rng.random() < 0.5
+    while not judgement.done:
+        heavy = gate.work(request, judgement, heavy=heavy, budget_s=0.0) == "heavy"
+    found = []
+    for expected in _expected(gate, request, judgement.now_ms):
+        found = _compared(judgement, expected)
+        if not found:
+            break
+    if not found:
+        gate.settle(request, judgement, FACTS)
+        found = _followed(gate, request, judgement, refusals)
+    return found

@@ -1,0 +1,158 @@
+"""The queue of what is judged in threads: which goes first, and what is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from batchval.proxy.judging import JudgingQueue
+from batchval.proxy.options import Counters
+
+
+class Verdict:
+    cancelled = False
+
+
+class Gate:
+    """Judges by a script: ``words`` of each request, which wait for ``open``."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.open: dict[str, threading.Event] = {}
+        self.words: dict[str, list[str]] = {}
+        self.heavy: list[tuple[str, bool]] = []
+
+    def work(self, request: str, judgement: Verdict, *, heavy: bool, budget_s: float) -> str:
+        self.order.append(request)
+        self.heavy.append((request, heavy))
+        if request in self.open:
+            assert self.open[request].wait(30)
+        left = self.words.get(request, [])
+        return left.pop(0) if left else "done"
+
+
+class One:
+    def __init__(self, gate: Gate, used_s: float = 0.0) -> None:
+        self.gate: Any = gate
+        self.judging_s = used_s
+        self.done: list[object] = []
+        self.errors: list[BaseException] = []
+
+    def judged(self, item: object, error: BaseException | None) -> None:
+        self.done.append(item)
+        if error is not None:
+            self.errors.append(error)
+
+
+def run(threads: int, test: Callable[[JudgingQueue, Gate], Coroutine[Any, Any, None]]) -> Counters:
+    counters = Counters()
+
+    async def started() -> None:
+        queue = JudgingQueue(threads, counters)
+        queue.start(asyncio.get_running_loop())
+        gate = Gate()
+        try:
+            await test(queue, gate)
+        finally:
+            for event in gate.open.values():
+                event.set()
+            queue.stop()
+
+    asyncio.run(started())
+    return counters
+
+
+def submit(queue: JudgingQueue, one: One, name: str) -> Verdict:
+    verdict = Verdict()
+    queue.submit(one, name, name, verdict)  # type: ignore[arg-type]
+    return verdict
+
+
+async def until(what: Callable[[], Any]) -> None:
+    async with asyncio.timeout(30):
+        while not what():
+            await asyncio.sleep(0.002)
+
+
+def test_who_has_used_least_goes_first() -> None:
+    async def test(queue: JudgingQueue, gate: Gate) -> None:
+        gate.open["first"] = threading.Event()
+        greedy, modest = One(gate, 5.0), One(gate)
+        submit(queue, greedy, "first")
+        for n in range(3):
+            submit(queue, greedy, f"greedy {n}")
+        submit(queue, modest, "modest")
+        gate.open["first"].set()
+        await until(lambda: len(greedy.done) == 4)
+        assert gate.order == ["first", "modest", "greedy 0", "greedy 1", "greedy 2"]
+        assert modest.done == ["modest"]
+
+    counters = run(1, test)
+    assert counters.judged_in_threads_total == 5
+    assert counters.judging_cpu_seconds_total > 0
+
+
+def test_jobs_of_one_session_keep_their_order() -> None:
+    async def test(queue: JudgingQueue, gate: Gate) -> None:
+        gate.words["0"] = ["more", "more", "heavy", "more"]
+        one = One(gate)
+        for n in range(4):
+            submit(queue, one, str(n))
+        await until(lambda: len(one.done) == 4)
+        assert gate.order[:3] == ["0", "0", "0"]
+
+    run(1, test)
+
+
+def test_heavy_jobs_leave_a_thread_free() -> None:
+    async def test(queue: JudgingQueue, gate: Gate) -> None:
+        heavy = [One(gate) for _ in range(4)]
+        for n, one in enumerate(heavy):
+            gate.words[f"heavy {n}"] = ["heavy"]
+            submit(queue, one, f"heavy {n}")
+        await until(lambda: any(is_heavy for _, is_heavy in gate.heavy))
+        for n in range(4):
+            gate.open[f"heavy {n}"] = threading.Event()
+        modest = One(gate)
+        submit(queue, modest, "modest")
+        await until(lambda: modest.done)
+        for event in gate.open.values():
+            event.set()
+        await until(lambda: all(one.done for one in heavy))
+
+    run(2, test)
+
+
+def test_what_waits_for_a_client_that_has_left_is_dropped() -> None:
+    async def test(queue: JudgingQueue, gate: Gate) -> None:
+        gate.open["first"] = threading.Event()
+        gone, other = One(gate), One(gate)
+        submit(queue, gone, "first").cancelled = True
+        submit(queue, gone, "second").cancelled = True
+        submit(queue, other, "third")
+        submit(queue, gone, "kept")
+        gate.words["first"] = ["more"]
+        queue.drop(gone)
+        assert len(queue) == 2
+        gate.open["first"].set()
+        await until(lambda: other.done and gone.done)
+        assert gate.order[0] == "first"
+        assert sorted(gate.order[1:]) == ["kept", "third"]
+        assert gone.done == ["kept"]
+        assert len(queue) == 0
+
+    run(1, test)
+
+
+def test_an_error_is_the_session_s() -> None:
+    async def test(queue: JudgingQueue, gate: Gate) -> None:
+        one = One(gate)
+        gate.words["bad"] = [None]  # type: ignore[list-item]
+        gate.work = lambda *args, **kwargs: 1 / 0  # type: ignore[method-assign,assignment]
+        submit(queue, one, "bad")
+        await until(lambda: one.done)
+        assert isinstance(one.errors[0], ZeroDivisionError)
+
+    run(1, test)

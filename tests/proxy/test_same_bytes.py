@@ -1,0 +1,155 @@
+"""The fast path and the full path send the same bytes to the broker, and count the same.
+
+Every frame goes through both: a fixed corpus, and requests that follow from a number, good and
+damaged. What the fast path does not take is judged by the full path alone.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections import deque
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from batchval.core.claims import compute, to_tag
+from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.frames import FrameSplitter
+from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.proxy.fast_path import FastPath, Routes
+from batchval.proxy.gate import Gate
+from batchval.proxy.options import Counters, ProxyOptions, TopicPolicies
+from tests.hostile.fast_path import _request
+from tests.support.proxy import BAD, COMPRESSED, GOOD, batch, produce_frame
+
+FACTS = SimpleNamespace(sender="CN=x", client="c:1", principal="User:x", listener="l")
+ROUTES = Routes({0: (3, 13, 1 << 30)})
+WORDS = ("ignore", "verify", "trust")
+TRUE_CLAIMS = compute(COMPRESSED)
+assert TRUE_CLAIMS is not None
+CLAIMS = to_tag(TRUE_CLAIMS, int.from_bytes(COMPRESSED[17:21], "big"))
+GLOBS = {"compact*": TopicPolicy(cleanup_policy="compact"), "small*": TopicPolicy(max_message_bytes=80)}
+
+CORPUS = {
+    f"{name}, version {version}, acks {acks}": produce_frame(
+        5, *[(topic, i, records) for i, (topic, records) in enumerate(parts)], version=version, acks=acks, tags=tags
+    )
+    for name, parts, tags in (
+        ("good", [("t", GOOD)], ()),
+        ("bad", [("t", BAD)], ()),
+        ("compressed", [("t", COMPRESSED)], ()),
+        ("claims", [("t", COMPRESSED)], ((CLAIMS_TAG, CLAIMS),)),
+        ("claims of another batch", [("t", COMPRESSED)], ((CLAIMS_TAG, CLAIMS[:-1] + b"\0"),)),
+        ("claims and others", [("t", COMPRESSED)], ((CLAIMS_TAG, CLAIMS), (30000, b"x"))),
+        ("two", [("t", GOOD), ("u", COMPRESSED)], ()),
+        ("compacted", [("compact-a", batch(b"v", key=None))], ()),
+        ("too large", [("small-a", GOOD)], ()),
+        ("large", [("t", batch(b"v" * 500_000))], ()),
+        ("very large", [("t", batch(b"v" * 2_000_000))], ()),
+        ("many records", [("t", batch(*[b""] * 50_000))], ()),
+        ("no records", [("t", b"")], ()),
+        ("a name that cannot be", [("a b", GOOD)], ()),
+    )
+    for version in (3, 8, 9, 12)
+    for acks in (1, 0)
+    if version >= 9 or not tags
+}
+
+
+def gate_of(word: str) -> Gate:
+    options = ProxyOptions(
+        ("127.0.0.1", 0),
+        (("127.0.0.1", 1),),
+        topics=TopicPolicies(TopicPolicy(), GLOBS),
+        claims_in=ClaimsPolicy.parse(word),
+    )
+    return Gate(options, Counters())
+
+
+def _received(frame: bytes) -> memoryview:
+    """The frame as a connection receives it."""
+    splitter, at = FrameSplitter(8 << 20, whole=True), 0
+    found: list[memoryview] = []
+    while at < len(frame):
+        target = splitter.get_buffer()
+        size = min(len(target), len(frame) - at)
+        target[:size] = frame[at : at + size]
+        at += size
+        found += splitter.buffer_updated(size)
+    (view,) = found
+    return view
+
+
+def by_fast_path(gate: Gate, frame: bytes) -> bytes | None:
+    """What goes to the broker; None where the fast path does not take the frame."""
+    answers: deque[Any] = deque()
+    path = FastPath(ROUTES, gate, gate.counters, answers, {})
+    path.name(FACTS.sender)
+    out: list[Any] = []
+    view = _received(frame)
+    taken = path.take([view], 0, time.time_ns() // 1_000_000, out)
+    assert bool(out) == bool(taken)
+    return b"".join(out) if taken else None
+
+
+def by_full_path(gate: Gate, frame: bytes) -> bytes | None:
+    """What goes to the broker; None where nothing does."""
+    request = ProduceRequestView(frame[4:])
+    wire_id = 1 if request.expects_response else 0
+    judgement = gate.judge(request, FACTS.sender)
+    while not judgement.done:
+        gate.work(request, judgement, heavy=True, budget_s=1.0)
+    gate.settle(request, judgement, FACTS)
+    if not judgement.any_left:
+        return None
+    if judgement.untouched:
+        return frame[:8] + struct.pack(">i", wire_id) + frame[12:]
+    return b"".join(judgement.forwarded(request, wire_id))
+
+
+def compared(word: str, frame: bytes) -> bool:
+    """Whether the fast path took the frame."""
+    fast, full = gate_of(word), gate_of(word)
+    sent = by_fast_path(fast, frame)
+    if sent is None:
+        return False
+    assert sent == by_full_path(full, frame)
+    ours, theirs = asdict(fast.counters), asdict(full.counters)
+    for name in ("batches_by_path", "produce_partitions_total", "claims_tags_dropped_total", "partitions_refused"):
+        assert ours[name] == theirs[name], name
+    if fast.ledger is not None and full.ledger is not None:
+        assert fast.ledger.counts() == full.ledger.counts()
+    return True
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("name", CORPUS)
+def test_the_corpus(name: str, word: str) -> None:
+    took = compared(word, CORPUS[name])
+    if name.startswith(("good", "a name", "large")):
+        assert took
+    if name.startswith("compressed"):  # zstd came with version 7
+        assert took == ("version 3" not in name)
+    if name.startswith(("bad", "two", "very large", "many records", "too large", "compacted", "no records")):
+        assert not took
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_requests_that_follow_from_a_number(word: str) -> None:
+    rng = random.Random(20)
+    took = 0
+    for n in range(1500):
+        frame = _request(rng, n)
+        try:
+            ProduceRequestView(frame[4:])
+        except ProtocolError:
+            if frame[4:6] == b"\0\0":
+                assert by_fast_path(gate_of(word), frame) is None
+            continue
+        took += compared(word, frame)
+    assert took > 150

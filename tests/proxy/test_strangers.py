@@ -1,0 +1,255 @@
+"""What a client may use that nobody has authenticated, and what it costs the others."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+
+import pytest
+
+from batchval.protocol.messages.api_versions import ApiVersionsRequest
+from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from batchval.proxy.options import Limits
+from batchval.proxy.session_states import State
+from tests.support.proxy import (
+    BAD,
+    GOOD,
+    RunningProxy,
+    ScriptedBroker,
+    answered,
+    codes,
+    connected,
+    eventually,
+    other_frame,
+    produce_frame,
+    read_frame,
+)
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+LIMIT = 512 << 10
+
+
+def version_of(frame: bytes) -> int:
+    return int.from_bytes(frame[2:4], "big")
+
+
+def guarded(frame: bytes) -> bytes | None:
+    """Answer as a broker does that takes PLAIN, whatever the password; it answers others, too."""
+    key, correlation_id = frame[:2], int.from_bytes(frame[4:8], "big")
+    if key == struct.pack(">h", SASL_HANDSHAKE):
+        return b"".join(SaslHandshakeResponse(0, ["PLAIN"]).encode(correlation_id, version_of(frame)))
+    if key == struct.pack(">h", SASL_AUTHENTICATE):
+        return b"".join(SaslAuthenticateResponse(0, None, b"").encode(correlation_id, version_of(frame)))
+    return answered(frame)
+
+
+def asked(correlation_id: int, key: int, body: bytes, version: int) -> bytes:
+    frame = struct.pack(">hhih", key, version, correlation_id, 4) + b"test" + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def handshake(correlation_id: int, version: int = 1) -> bytes:
+    return asked(correlation_id, SASL_HANDSHAKE, struct.pack(">h", 5) + b"PLAIN", version)
+
+
+def authenticate(correlation_id: int, user: bytes = b"ann") -> bytes:
+    token = b"\0" + user + b"\0secret"
+    return asked(correlation_id, SASL_AUTHENTICATE, struct.pack(">i", len(token)) + token, 1)
+
+
+def requiring(proxy: RunningProxy) -> None:
+    """What the gate learns where brokers hang up on clients that they do not know."""
+    eventually(lambda: proxy.proxy.ready)
+    proxy.proxy.discovery._requires = True
+
+
+def ended(sock: socket.socket) -> bytes:
+    got = bytearray()
+    with contextlib.suppress(ConnectionResetError):
+        while piece := sock.recv(65536):
+            got += piece
+    return bytes(got)
+
+
+def test_no_broker_is_connected_to_before_the_first_whole_request():
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, contextlib.ExitStack() as open_:
+        eventually(lambda: proxy.proxy.ready)
+        before = len(broker.connections)
+        socks = [open_.enter_context(connected(proxy)) for _ in range(50)]
+        for sock in socks:
+            sock.sendall(other_frame(1)[:-1])
+        eventually(lambda: proxy.counters.connections_open == 50)
+        time.sleep(0.2)
+        assert len(broker.connections) == before
+        socks[7].sendall(other_frame(1)[-1:])
+        read_frame(socks[7])
+        assert len(broker.connections) == before + 1
+
+
+def test_a_request_that_is_refused_here_needs_no_broker():
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        eventually(lambda: proxy.proxy.ready)
+        before = len(broker.connections)
+        sock.sendall(produce_frame(1, ("t", 0, BAD)))
+        assert codes(read_frame(sock)) == {("t", 0): 2}
+        assert len(broker.connections) == before
+
+
+def test_frames_are_small_until_the_broker_has_authenticated_the_client():
+    with ScriptedBroker(guarded) as broker, RunningProxy(broker.address) as proxy:
+        requiring(proxy)
+        with connected(proxy) as sock:
+            sock.sendall(struct.pack(">i", LIMIT + 1))
+            assert ended(sock) == b""
+        assert proxy.counters.connections_closed == {"frame_unauthenticated": 1}
+        large = produce_frame(3, ("t", 0, GOOD), ("u", 0, GOOD))
+        with connected(proxy) as sock:
+            sock.sendall(handshake(1) + authenticate(2))
+            assert [len(read_frame(sock)) for _ in range(2)] == [4 + 2 + 4 + 2 + 5, 4 + 2 + 2 + 4 + 8]
+            (session,) = proxy.proxy.connections
+            eventually(lambda: session.state is State.OPEN)
+            assert session.facts.principal == "User:ann"
+            sock.sendall(large)
+            assert set(codes(read_frame(sock)).values()) == {0}
+            sock.sendall(struct.pack(">i", LIMIT + 1))
+            time.sleep(0.1)
+            assert session.ending is None
+
+
+def test_a_broker_that_answers_shows_that_it_asks_nobody():
+    """The gate may have taken a broker that was just stopping for one that wants credentials."""
+    with ScriptedBroker(guarded) as broker, RunningProxy(broker.address) as proxy:
+        requiring(proxy)
+        with connected(proxy) as sock:
+            sock.sendall(produce_frame(1, ("t", 0, GOOD)) + produce_frame(2, ("t", 0, BAD)))
+            assert codes(read_frame(sock)) == {("t", 0): 0}
+            assert codes(read_frame(sock)) == {("t", 0): 2}
+            session = next(one for one in proxy.proxy.connections if one.spoke)
+            assert session.state is State.OPEN
+        assert not proxy.proxy.requires_authentication
+
+
+def test_nothing_is_judged_for_a_client_that_nobody_knows():
+    """The broker is asked first; it hangs up, and the batch is not looked at."""
+
+    def hangs_up(frame: bytes) -> bytes | None:
+        if frame[:2] == struct.pack(">h", 3):
+            broker.talking.shutdown(socket.SHUT_RDWR)
+            return None
+        return guarded(frame)
+
+    with ScriptedBroker(hangs_up) as broker, RunningProxy(broker.address) as proxy:
+        requiring(proxy)
+        with connected(proxy) as sock:
+            sock.sendall(produce_frame(1, ("t", 0, BAD)))
+            assert ended(sock) == b""
+        assert proxy.counters.produce_partitions_total == 0
+        assert proxy.refusals == []
+
+
+@pytest.mark.alone
+def test_a_request_must_come_in_time():
+    limits = Limits(frame_s=0.5, idle_s=60.0, handshake_s=2.0)
+    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
+        with connected(proxy) as sock:
+            sock.sendall(other_frame(1))
+            read_frame(sock)
+            began = time.monotonic()
+            sock.sendall(other_frame(2)[:-1])
+            assert ended(sock) == b""
+            assert time.monotonic() - began >= 0.4
+        eventually(lambda: proxy.counters.connections_closed == {"frame_timeout": 1})
+
+
+@pytest.mark.alone
+def test_a_request_that_drips_is_ended_too():
+    limits = Limits(frame_s=0.5, idle_s=60.0, handshake_s=2.0)
+    frame = other_frame(2)
+    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
+        with connected(proxy) as sock:
+            sock.sendall(other_frame(1))
+            read_frame(sock)
+            began = time.monotonic()
+            with contextlib.suppress(OSError):
+                for n in range(len(frame) - 1):
+                    sock.sendall(frame[n : n + 1])
+                    time.sleep(0.2)
+            assert time.monotonic() - began < 10.0
+        assert proxy.counters.connections_closed == {"frame_timeout": 1}
+
+
+def test_a_slow_request_that_waits_for_the_gate_is_not_ended():
+    """While the gate does not read the client, the time of its request stands still."""
+    limits = Limits(frame_s=0.3, idle_s=60.0, handshake_s=1.0)
+    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
+        sock.sendall(other_frame(1))
+        read_frame(sock)
+        (session,) = proxy.proxy.connections
+        sock.sendall(other_frame(2)[:-1])
+        eventually(lambda: session.client.splitter.buffered)
+        proxy.loop.call_soon_threadsafe(session.hold, 8)
+        time.sleep(1.0)
+        assert session.ending is None
+        proxy.loop.call_soon_threadsafe(session.release, 8)
+        sock.sendall(other_frame(2)[-1:])
+        read_frame(sock)
+
+
+def test_one_address_has_its_share_of_connections():
+    limits = Limits(max_address_connections=3)
+    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
+        with contextlib.ExitStack() as open_:
+            socks = [open_.enter_context(connected(proxy)) for _ in range(4)]
+            assert ended(socks[3]) == b""
+            for sock in socks[:3]:
+                sock.sendall(other_frame(1))
+                read_frame(sock)
+        eventually(lambda: proxy.counters.connections_open == 0)
+        assert proxy.counters.connections_refused_by == {"max_connections_per_address": 1}
+        with connected(proxy) as sock:
+            sock.sendall(other_frame(1))
+            read_frame(sock)
+
+
+def test_many_requests_of_one_client_take_turns_with_the_others():
+    """One write of thousands of requests is taken in slices, other clients' requests in between."""
+    many = b"".join(produce_frame(n, ("t", 0, BAD)) for n in range(3000))
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as greedy:
+        greedy.settimeout(60)
+        sent = [0]
+        turns = []
+        take_turn = proxy.proxy.budget.take_turn
+
+        def watched(work):
+            turns.append(work)
+            take_turn(work)
+
+        proxy.proxy.budget.take_turn = watched
+        greedy.sendall(many)
+        while sent[0] < 3000:
+            assert codes(read_frame(greedy)) == {("t", 0): 2}
+            sent[0] += 1
+        assert len(turns) >= 10
+
+
+def test_api_versions_are_remembered_by_what_the_broker_answers():
+    with ScriptedBroker(versions) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        request = ApiVersionsRequest(api_version=0)
+        answers = []
+        for n in range(3):
+            sock.sendall(b"".join(request.encode(n + 5, "test")))
+            answers.append(read_frame(sock))
+        assert [int.from_bytes(one[:4], "big") for one in answers] == [5, 6, 7]
+        assert len({one[4:] for one in answers}) == 1
+        offered = request.decode(memoryview(answers[2]))
+        assert [(api.api_key, api.max_version) for api in offered.api_keys] == [(0, 7)]
+
+
+def versions(frame: bytes) -> bytes | None:
+    if frame[:2] != struct.pack(">h", 18):
+        return answered(frame)
+    body = frame[4:8] + struct.pack(">hi", 0, 2) + struct.pack(">hhh", 0, 0, 7) + struct.pack(">hhh", 999, 0, 1)
+    return struct.pack(">i", len(body)) + body
