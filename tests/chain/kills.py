@@ -1,0 +1,276 @@
+"""Producers write through a gate while gate and brokers are killed; then the logs are checked.
+
+    python -m tests.chain.kills --records 10000000 --kills 400 [--brokers 2]
+
+Idempotent producers (librdkafka, one with the Java client) write to topic "kills", transactional
+ones to topic "kills-transactions", each through the same gate. Every kill is ``kill -9``: of the
+gate, of a broker, or of both at once; some are a stop of the gate for a second instead. Afterwards
+every record must be there that was acknowledged, once, in order and at the acknowledged offset, and
+nothing of an aborted transaction. Exits with 1 on any finding, 2 where a producer had an error.
+
+Producers send their part for each kill, and then a little, so that each has requests to hit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tests.chain.senders import IDEMPOTENT, TRANSACTIONAL, JavaSender, Sender, TransactionalSender, read
+from tests.interop.kafka_broker import KafkaBroker, two_brokers
+from tests.support.gate_process import GateProcess
+from tests.support.record_checker import Acked, Findings, Stored, Transaction, check, check_transactions, unpacked
+
+PARTITIONS = 4
+TOPIC = "kills"
+CODECS = ("none", "zstd", "lz4", "snappy", "gzip")
+#: g: the gate, b: a broker, x: both at once, s: the gate stops for a second
+PATTERN = "gggbggxgsg"
+FINISH_S = 240.0
+EACH = 50  # records at a time
+KILL_S = 2.0  # a kill with its pause and restart, about: Java's producer paces itself by it
+
+
+@dataclass
+class Plan:
+    """What a run consists of. ``kills``: one letter of `PATTERN` for each."""
+
+    records: int
+    kills: str
+    idempotent: int = 3
+    transactional: int = 2
+    java: int = 1
+    pause_s: tuple[float, float] = (0.2, 0.6)
+    seed: int = 1
+    topic: str = TOPIC
+
+
+@dataclass
+class Run:
+    """What came of it."""
+
+    acked: list[Acked] = field(default_factory=list)
+    committed: list[Acked] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    sent: dict[int, int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    gate_kills: int = 0
+    broker_kills: int = 0
+    stops: int = 0
+    seconds: float = 0.0
+
+    @property
+    def kills(self) -> int:
+        return self.gate_kills + self.broker_kills
+
+    def outcomes(self) -> dict[str, int]:
+        """Return how many transactions ended how."""
+        ends = [one.outcome for one in self.transactions]
+        return {outcome: ends.count(outcome) for outcome in sorted(set(ends))}
+
+
+def pattern(kills: int) -> str:
+    """Return letters for so many kills. A stop is none, and ``x`` is two."""
+    letters, count = "", 0
+    while count < kills:
+        letter = PATTERN[len(letters) % len(PATTERN)]
+        if letter == "x" and count + 2 > kills:
+            letter = "g"
+        letters += letter
+        count += {"s": 0, "x": 2}.get(letter, 1)
+    return letters
+
+
+class _Producers:
+    """All producers of a run, each in a thread."""
+
+    def __init__(self, plan: Plan, bootstrap: str, expected_s: float) -> None:
+        self.over = threading.Event()
+        self.progress = 0.0  # the share of kills up to the next one
+        self.share = -(-plan.records // (plan.idempotent + plan.transactional + plan.java))
+        self.idempotent = [
+            Sender(n, bootstrap, plan.topic, PARTITIONS, _tuned(IDEMPOTENT, n)) for n in range(plan.idempotent)
+        ]
+        # A broker that was killed knows of each producer its last batch alone (Kafka 4.4.0). One
+        # before it that comes again is out of order to it; Java's client then raises its epoch and
+        # sends all again, what was stored too.
+        in_flight = 1 if set(plan.kills) & set("bx") else 5
+        first = plan.idempotent
+        self.java = [
+            JavaSender(first + n, bootstrap, plan.topic, PARTITIONS, self.share, expected_s, CODECS[n + 1], in_flight)
+            for n in range(plan.java)
+        ]
+        first += plan.java
+        name = f"{plan.topic}-transactions"
+        self.transactional = [
+            TransactionalSender(first + n, bootstrap, name, PARTITIONS, _tuned(TRANSACTIONAL, n))
+            for n in range(plan.transactional)
+        ]
+        self.threads = [threading.Thread(target=self._send, args=(one,), daemon=True) for one in self.idempotent]
+        self.threads += [
+            threading.Thread(target=self._transact, args=(one,), daemon=True) for one in self.transactional
+        ]
+
+    def _pace(self, sent: int) -> None:
+        """Wait a little; longer where this producer has sent its part for the next kill."""
+        if not self.over.is_set():
+            time.sleep(0.1 if sent >= self.share * self.progress else 0.001)
+
+    def _send(self, sender: Sender) -> None:
+        while not (self.over.is_set() and sender.sent >= self.share):
+            for _ in range(EACH):
+                sender.send()
+            self._pace(sender.sent)
+        sender.finish(FINISH_S)
+
+    def _transact(self, sender: TransactionalSender) -> None:
+        while not (self.over.is_set() and sender.sent >= self.share):
+            sender.transact()
+            self._pace(sender.sent)
+
+    def acked(self) -> int:
+        return sum(len(one.acked) for one in (*self.idempotent, *self.transactional))
+
+    def finish(self, run: Run) -> None:
+        """Let each send its share, and collect what it has noted."""
+        self.over.set()
+        until = time.monotonic() + 2 * FINISH_S
+        for thread in self.threads:
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                run.errors.append("a producer did not end")
+        for java in self.java:
+            java.finish(FINISH_S)
+        for one in (*self.idempotent, *self.java):
+            run.acked += one.acked
+        for sender in self.transactional:
+            run.committed += sender.acked
+            run.transactions += sender.transactions
+        for one in (*self.idempotent, *self.java, *self.transactional):
+            run.sent[one.number] = one.sent
+            run.errors += one.errors
+
+
+def _tuned(config: dict[str, object], number: int) -> dict[str, object]:
+    return {**config, "linger.ms": 2, "compression.type": CODECS[number % len(CODECS)]}
+
+
+def kill_and_write(
+    brokers: Sequence[KafkaBroker], gate: GateProcess, plan: Plan, say: Callable[[str], None] = lambda _: None
+) -> Run:
+    """Write all records and kill as planned; return when every record has its answer."""
+    rng = random.Random(plan.seed)
+    run, started = Run(), time.monotonic()
+    producers = _Producers(plan, gate.bootstrap, len(plan.kills) * KILL_S)
+    for thread in producers.threads:
+        thread.start()
+    for number, kill in enumerate(plan.kills, 1):
+        producers.progress = number / len(plan.kills)
+        time.sleep(rng.uniform(*plan.pause_s))
+        before = producers.acked()
+        _kill(kill, rng.choice(brokers), gate, run)
+        until = time.monotonic() + 60
+        while producers.acked() == before and time.monotonic() < until:
+            time.sleep(0.02)  # the next one hits a run that goes on
+        say(f"{kill}: {before} acknowledged after {time.monotonic() - started:.1f} s")
+    producers.finish(run)
+    run.seconds = time.monotonic() - started
+    return run
+
+
+def _kill(kill: str, broker: KafkaBroker, gate: GateProcess, run: Run) -> None:
+    if kill in "gx":
+        gate.kill()
+        run.gate_kills += 1
+    if kill in "bx":
+        broker.kill()
+        broker.start()
+        run.broker_kills += 1
+    if kill in "gx":
+        gate.start()
+    elif kill == "s":
+        gate.signal(signal.SIGSTOP)
+        time.sleep(1.0)
+        gate.signal(signal.SIGCONT)
+        run.stops += 1
+
+
+def checked(run: Run, bootstrap: str, topic: str = TOPIC) -> Findings:
+    """Read both logs and compare."""
+    found = check(run.acked, read(bootstrap, topic, PARTITIONS), run.sent)
+    if run.transactions:
+        seen: set[tuple[int, int]] = set()
+
+        def noted(records: Iterator[Stored]) -> Iterator[Stored]:
+            for record in records:
+                who = unpacked(record.value)
+                if who is not None:
+                    seen.add(who[:2])
+                yield record
+
+        log = noted(read(bootstrap, f"{topic}-transactions", PARTITIONS, committed=True))
+        for part in (check(run.committed, log, run.sent), check_transactions(run.transactions, seen)):
+            for kind, count in part.counts.items():
+                found.counts[kind] = found.counts.get(kind, 0) + count
+                found.named.setdefault(kind, []).extend(part.named[kind])
+    return found
+
+
+def summary(run: Run, found: Findings) -> str:
+    """Return a line for a person."""
+    wrong = sum(count for kind, count in found.counts.items() if kind not in ("lost", "doubled", "reordered"))
+    counts = [f"{found.counts.get(kind, 0)} {kind}" for kind in ("lost", "doubled", "reordered")]
+    written = len(run.acked) + len(run.committed)
+    kills = f"{run.gate_kills} kills of the gate, {run.broker_kills} of brokers, {run.stops} stops"
+    parts = (
+        f"{written:,} records acknowledged of {sum(run.sent.values()):,} sent",
+        f"transactions {run.outcomes()}",
+        f"{kills}, {run.seconds:.0f} s: {', '.join(counts)}",
+        f"{wrong + len(run.errors)} answered wrongly",
+    )
+    return ", ".join(parts)
+
+
+@contextlib.contextmanager
+def cluster(brokers: int) -> Iterator[Sequence[KafkaBroker]]:
+    """Start one or two brokers, with room for so many kills' recovery."""
+    options = {"config": {"num.partitions": PARTITIONS}, "heap": "512m"}
+    with contextlib.ExitStack() as running:
+        if brokers == 1:
+            yield (running.enter_context(KafkaBroker(**options)),)
+        else:
+            yield running.enter_context(two_brokers(**options))
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--brokers", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--java", type=int, default=1, help="producers with the Java client")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quiet", action="store_true", help="the last line alone")
+    options = parser.parse_args(argv)
+    plan = Plan(options.records, pattern(options.kills), java=options.java, seed=options.seed)
+    say: Callable[[str], None] = (lambda _: None) if options.quiet else (lambda line: print(line, flush=True))
+    with (
+        cluster(options.brokers) as brokers,
+        GateProcess(",".join(one.bootstrap for one in brokers), poison=True) as gate,
+    ):
+        run = kill_and_write(brokers, gate, plan, say)
+        found = checked(run, brokers[0].bootstrap)
+    print(summary(run, found))
+    for line in (*run.errors[:20], *([str(found)] if found else [])):
+        print(line)
+    return 1 if found else 2 if run.errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""What a gate may cost under attack: figures of one attack against their ceilings.
+
+    cpu       CPU of the gate's process by byte that it receives or decompresses: at most 100 times
+              that of an ordinary byte, measured in the same run (120 kB of zstd that is passed on).
+              By request, where an attack is many small whole ones: at most 3 small Produce
+              requests. By connection, where it sends almost nothing: at most 3 ms. Always
+              beyond the first 20 ms.
+    memory    peak RSS over idle: at most max_bytes_held + 64 MiB
+    latency   p99 of an innocent client beyond its p99 before the attack: at most 50 ms
+    callback  CPU of the loop's thread in its longest callback: at most 5 ms
+    answer    a response that the gate makes itself: at most 1 MiB, or twice its request
+    metrics   the text of /metrics afterwards: at most 1 MB
+    alive     the gate runs, and the innocent client has had the broker's answers only
+
+CPU is a count of CPU time and holds on a busy machine. Latency is wall time: it is the best of some
+tries, since other work on the machine only makes a try worse.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MIB = 1 << 20
+CPU_RATIO, REQUEST_RATIO, CONNECTION_S = 100.0, 3.0, 0.003
+MEMORY_SLACK = 64 * MIB
+LATENCY_S, CALLBACK_S = 0.050, 0.005
+ANSWER_BYTES, METRICS_BYTES = MIB, 1_000_000
+HELD_SHARE = 0.10
+#: CPU that counts as none: the innocent client's share is subtracted, and is not quite steady
+CPU_NOISE_S = 0.02
+
+
+def p99(latencies: list[float]) -> float:
+    """Return the 99th percentile; 0 where there are none."""
+    ordered = sorted(latencies)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0.0
+
+
+def cpu_share(found: dict[str, Any]) -> float:
+    """Return CPU over its ceiling, in the attack's own unit."""
+    sent, unit = found["sent"], found["unit"]
+    cpu = max(0.0, found["cpu_s"] - CPU_NOISE_S)
+    if unit == "request":
+        return cpu / max(1, sent["requests"]) / found["ordinary_request_s"] / REQUEST_RATIO
+    if unit == "connection":
+        return cpu / max(1, sent["connections"] + sent["closed"]) / CONNECTION_S
+    count = sent["sent"] + (sent["answered"] if unit == "answer" else sent["plain"])
+    return cpu / max(1, count) / found["ordinary_byte_s"] / CPU_RATIO
+
+
+def shares(found: dict[str, Any]) -> dict[str, float]:
+    """Return each figure over its ceiling: above 1 it is broken."""
+    allowed = found["max_bytes_held"] + MEMORY_SLACK
+    result = {
+        "cpu": cpu_share(found),
+        "memory": found["memory_bytes"] / allowed,
+        "latency": max(0.0, found["p99_s"] - found["quiet_p99_s"]) / LATENCY_S,
+        "callback": found["callback_s"] / CALLBACK_S,
+        "metrics": found["metrics_bytes"] / METRICS_BYTES,
+        "alive": 2.0 if found["wrong"] else 0.0,
+    }
+    if found["unit"] == "byte":  # else answers are the broker's, or those of TLS
+        sent = found["sent"]
+        most = max(ANSWER_BYTES, 2 * sent["sent"] // max(1, sent["requests"]))
+        result["answer"] = sent["largest_answer"] / most
+    if "held_share" in found:
+        result["held"] = abs(found["held_share"] - 1) / HELD_SHARE
+        result["healthy"] = 2.0 if found["unserved"] else 0.0
+    return result
+
+
+def broken(found: dict[str, Any]) -> dict[str, float]:
+    """Return the figures that are above their ceilings, as multiples of them."""
+    return {name: share for name, share in shares(found).items() if share > 1}
