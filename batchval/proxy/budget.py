@@ -220,6 +220,15 @@ class Budget:
         self._set_blocks_limit()
         session.pause()
 
+    def _unpause(self, session: Holder) -> None:
+        del self._paused[session]
+        self._set_blocks_limit()
+
+    def _evict(self, session: Holder) -> None:
+        """Close a session whose request grows slowest."""
+        self.counters.frames_evicted_total += 1
+        session.abort("frame_slow")
+
     # ---- large requests --------------------------------------------------------------------------
 
     def begin_large(self, session: Holder, size: int) -> None:
@@ -263,8 +272,7 @@ class Budget:
             elif session in self._paused:
                 one.since = now  # it cannot grow
             elif now - one.since > GRANT_S and session.is_read() and session.unread() == 0:
-                self.counters.frames_evicted_total += 1
-                session.abort("frame_slow")
+                self._evict(session)
 
     def _start_timer(self) -> None:
         if self._timer is None and self._loop is not None:
@@ -294,8 +302,7 @@ class Budget:
             if room <= 0:
                 return
             room -= max(session.held(), SMALL // 8)
-            del self._paused[session]
-            self._set_blocks_limit()
+            self._unpause(session)
             if session not in self._waiting:
                 session.go_on()
 
@@ -319,7 +326,7 @@ class Budget:
             size = session.partial_size()
             if size > SMALL and any(other.partial_size() > SMALL for other in self._granted):
                 continue  # one large request at a time
-            del self._paused[session]
+            self._unpause(session)
             self._granted[session] = (now + GRANT_S, session.partial_bytes())
             session.go_on()
 
@@ -335,8 +342,7 @@ class Budget:
             if own <= LEAST_CLOSED or since >= before:
                 continue
             if session.is_read() and session.unread() == 0:
-                self.counters.frames_evicted_total += 1
-                session.abort("frame_slow")
+                self._evict(session)
                 held -= own
                 if held <= self.threshold:
                     break
@@ -365,8 +371,7 @@ class Budget:
             self._pause(session)
             stands_still = own > LEAST_CLOSED and own == before and session.is_read()
             if stands_still and self.held > self.threshold:
-                self.counters.frames_evicted_total += 1
-                session.abort("frame_slow")
+                self._evict(session)
 
     # ---- turns -----------------------------------------------------------------------------------
 
