@@ -125,6 +125,21 @@ def quiet(gate: GateUnderTest, prober: Child) -> Quiet:
     return calm
 
 
+def limits_and_times(gate: GateUnderTest, calm: Quiet, harmed: dict[str, Any]) -> Found:
+    """Return the gate's limit, the latencies of the innocent client and the longest callback."""
+    latencies = harmed["small"] + harmed["large"]
+    longest = gate.longest()
+    return {
+        "max_bytes_held": gate.max_bytes_held,
+        "quiet_p99_s": calm.p99_s,
+        "p99_s": p99(latencies),
+        "worst_s": max(latencies, default=0.0),
+        "callback_s": longest.callback_s,
+        "turn_s": longest.turn_s,
+        "callback": longest.name,
+    }
+
+
 def attacked(gate: GateUnderTest, prober: Child, attack: Attack) -> Found:
     """Run one attack against this gate; the figures, without those of `ordinary`."""
     attacker = Child(*("-m", "tests.hostile_gate.attacker", attack.name, *gate.address), nice=ATTACKER_NICE)
@@ -143,8 +158,8 @@ def attacked(gate: GateUnderTest, prober: Child, attack: Attack) -> Found:
     end = time.monotonic()
     time.sleep(0.2)  # for the answers to what was due last
     cpu = gate.cpu_s() - cpu_start - calm.cpu_share * (time.monotonic() - start)
-    longest = gate.longest()
     harmed = prober.ask(f"{start} {end}")
+    times = limits_and_times(gate, calm, harmed)  # before /metrics is asked for
     wrong = list(harmed["wrong"])
     if not gate.is_alive:
         wrong.append("the gate has ended")
@@ -157,13 +172,7 @@ def attacked(gate: GateUnderTest, prober: Child, attack: Attack) -> Found:
         "cpu_s": max(0.0, cpu),
         "memory_bytes": gate.peak_bytes() - idle if gate.is_alive else 0,
         "idle_bytes": idle,
-        "max_bytes_held": gate.max_bytes_held,
-        "quiet_p99_s": calm.p99_s,
-        "p99_s": p99(harmed["small"] + harmed["large"]),
-        "worst_s": max(harmed["small"] + harmed["large"], default=0.0),
-        "callback_s": longest.callback_s,
-        "turn_s": longest.turn_s,
-        "callback": longest.name,
+        **times,
         "metrics_bytes": len(metrics),
         "metrics_s": time.monotonic() - metrics_began,
         "seconds": end - start,

@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 from tests.hostile_gate import requests as kafka
-from tests.hostile_gate.ceilings import p99
 from tests.hostile_gate.crowd import Crowd, Plan
 from tests.hostile_gate.gate_under_test import ROOT
-from tests.hostile_gate.measure import Found, gate_for, ordinary, probing, quiet
+from tests.hostile_gate.measure import Found, gate_for, limits_and_times, ordinary, probing, quiet
 
 NAME = "answers: 40 unread of 50 MB, 20 healthy consumers"
 SETTINGS = {"limits": {"max_bytes_held": 512 << 20}}
@@ -37,8 +36,8 @@ def measured(checkout: Path = ROOT) -> Found:
         healthy.drive(SERVE_S)
         end = time.monotonic()
         sent, served = stalled.sent(), healthy.sent()
-        longest = gate.longest()
         harmed = prober.ask(f"{start} {end}")
+        times = limits_and_times(gate, calm, harmed)  # before the clients leave
         peak = gate.peak_bytes()
         stalled.close()
         healthy.close()
@@ -51,13 +50,7 @@ def measured(checkout: Path = ROOT) -> Found:
             "cpu_s": gate.cpu_s() - cpu_start - calm.cpu_share * (end - start),
             "memory_bytes": peak - idle,
             "idle_bytes": idle,
-            "max_bytes_held": gate.max_bytes_held,
-            "quiet_p99_s": calm.p99_s,
-            "p99_s": p99(harmed["small"] + harmed["large"]),
-            "worst_s": max(harmed["small"] + harmed["large"], default=0.0),
-            "callback_s": longest.callback_s,
-            "turn_s": longest.turn_s,
-            "callback": longest.name,
+            **times,
             "metrics_bytes": len(gate.metrics()),
             "seconds": end - start,
             "is_settled": True,
