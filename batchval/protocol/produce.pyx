@@ -100,6 +100,15 @@ cdef class ProduceRequestView(FrameView):
         """Bytes of the frame, without its length."""
         return self.view.len
 
+    @property
+    def size_without_records(self):
+        """Bytes of the frame that belong to no record batch: names, numbers and tagged fields."""
+        cdef Py_ssize_t i
+        cdef int64_t records = 0
+        for i in range(self.count):
+            records += max(self.partition_row(i)[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE], 0)
+        return self.view.len - records
+
     cdef const int32_t *partition_row(self, Py_ssize_t i) except NULL:
         if i < 0 or i >= self.count:
             raise IndexError(f"partition {i} of {self.count}")
@@ -132,15 +141,21 @@ cdef class ProduceRequestView(FrameView):
     def expects_response(self):
         return self.root()[PRODUCE_REQUEST_ROOT_ACKS] != 0
 
-    def topic(self, Py_ssize_t i):
-        """The topic's name of partition ``i``; None from version 13 on, which has ids."""
+    def topic(self, Py_ssize_t i, Py_ssize_t longest=-1):
+        """The topic's name of partition ``i``, ``longest`` bytes of it at most (-1: all of it).
+
+        None from version 13 on, which has ids.
+        """
         cdef int32_t number = self.partition_row(i)[PRODUCE_REQUEST_PARTITION_PARENT]
         cdef const int32_t *row = self.topic_row(number)
-        if row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] < 0:
+        cdef int32_t size = row[PRODUCE_REQUEST_TOPIC_NAME_SIZE]
+        if size < 0:
             return None
+        if 0 <= longest < size:
+            return self.text(row[PRODUCE_REQUEST_TOPIC_NAME], longest)
         name = self.names.get(number)
         if name is None:
-            name = self.text(row[PRODUCE_REQUEST_TOPIC_NAME], row[PRODUCE_REQUEST_TOPIC_NAME_SIZE])
+            name = self.text(row[PRODUCE_REQUEST_TOPIC_NAME], size)
             self.names[number] = name
         return name
 

@@ -32,7 +32,7 @@ from batchval.protocol.frames cimport Block
 from batchval.protocol.produce cimport CLAIMS_FIELD, walk_bounded_request
 from batchval.protocol.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.tags cimport TaggedField, find_tag
-from batchval.proxy.verdicts cimport announced_work
+from batchval.proxy.verdicts cimport LARGEST_NAME, announced_work
 from batchval.protocol.walks cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_RECORDS,
     PRODUCE_REQUEST_PARTITION_RECORDS_SIZE, PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
@@ -327,9 +327,9 @@ cdef class FastPath:
         return (<char *>self.base + row[PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT])[:TOPIC_ID_SIZE]
 
     cdef object topic(self):
-        """The first topic's name."""
+        """The first topic's name; None for one that no topic can have."""
         cdef const int32_t *row = row_of(&self.t.tables[1], 0, PRODUCE_REQUEST_TOPIC_COLUMNS)
-        if row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] < 0:
+        if not 0 <= row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] <= LARGEST_NAME:
             return None
         return PyUnicode_DecodeUTF8(<char *>self.base + row[PRODUCE_REQUEST_TOPIC_NAME],
                                     row[PRODUCE_REQUEST_TOPIC_NAME_SIZE], "replace")

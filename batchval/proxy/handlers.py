@@ -57,6 +57,10 @@ _TOPIC_IDS_FROM: Final = 13  # of Produce
 _CLIENT_ID: Final = "batchval-gate"
 _CORRELATION_ID: Final = 8  # where it stands in a request's frame, after the length
 
+#: Bytes besides the batches of a request of which a part goes on: the answer repeats them, on the
+#: loop. As many as 10,000 partitions need whose topics have the longest names, each with claims.
+MOST_MERGED: Final = 4 << 20
+
 _pack_int = struct.Struct(">i").pack_into
 
 #: Answers of these do not show that the broker has authenticated the client.
@@ -331,6 +335,9 @@ def forward_judged(
     session.gate.settle(request, judgement, session.facts)
     if not judgement.any_left:
         _answer_here(session, answer, request, judgement)
+        return
+    if judgement.refusals is not None and request.size > MOST_MERGED and request.size_without_records > MOST_MERGED:
+        session.abort("request_names")  # no topic has names that long
         return
     wire_id = 0 if answer is None else session.next_id()
     if judgement.untouched:

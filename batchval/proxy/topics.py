@@ -11,7 +11,10 @@ __all__ = ["KnownTopics", "is_topic_name"]
 #: Topics that are remembered.
 MOST_TOPICS: Final = 100_000
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+#: Characters of a topic's name.
+LONGEST_NAME: Final = 249
+
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 
 
 def is_topic_name(name: str) -> bool:

@@ -14,6 +14,7 @@ cdef enum:
     BATCH_WORK = 64   # what a partition costs whatever it holds
     RECORD_WORK = 6   # what a record costs whatever it holds
     SMALLEST_RECORD = 7  # bytes
+    LARGEST_NAME = 249  # bytes of a topic's name; topics.py has the same
 
 cdef struct Row:
     int64_t a, b             # of the reason

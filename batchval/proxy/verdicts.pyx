@@ -57,7 +57,6 @@ cdef enum:
     RELEASED_WORK = 1 << 20  # what a batch counts as that was judged without the GIL
     UNKNOWN_ID = -1  # the rule of a topic id without a name
     RULES = 80
-    LARGEST_NAME = 249  # of a topic, bytes
     MOST_TEXT = 512 << 10  # bytes of reasons in the answer to one request
 
 #: ``Verdicts.judge``: all partitions are judged; some are left; the next one is heavy.

@@ -87,8 +87,9 @@ def test_ordinary_requests_are_judged_at_once() -> None:
         [("t", 0, many_records(100_000, codec=1))],
         [("t", i, many_records(9_000, codec=1)) for i in range(20)],
         [("t", 0, batch(b"\0" * (4 << 20), codec=1))],
+        [(f"{i}" + "n" * 32_000, 0, GOOD) for i in range(3)],
     ],
-    ids=["partitions", "bytes", "records", "compressed records", "compressed in all", "decompressed"],
+    ids=["partitions", "bytes", "records", "compressed records", "compressed in all", "decompressed", "names"],
 )
 def test_what_may_take_long_goes_to_a_thread(parts: list[tuple[str, int, bytes | None]]) -> None:
     gate = gate_of()
@@ -272,6 +273,23 @@ def test_an_id_that_nobody_knows_is_never_forwarded() -> None:
         assert gate.counters.partitions_refused == {"unknown-topic-id": 1}
 
 
+# ---- long names ----------------------------------------------------------------------------------
+
+
+def test_long_names_are_answered_whole_and_logged_in_part() -> None:
+    """The answer repeats a name of 32 kB; nobody decodes all of it."""
+    lines: list[Refusal] = []
+    names = [f"{i}" + "\N{GRINNING FACE}" * 8_000 for i in range(3)]
+    request = view_of(*[(name, 0, BAD) for name in names])
+    assert request.topic(1, 5) == "1\N{GRINNING FACE}"
+    assert request.size_without_records == request.size - 3 * len(BAD) > 3 * 32_000
+    judgement = finished(gate_of(lines), request)
+    assert [line.topic for line in lines] == [name[:1] + name[1:250] + "\ufffd" for name in names]
+    answer = b"".join(map(bytes, judgement.answer(request)))
+    view = ProduceResponseView(memoryview(bytearray(answer))[4:], 9)
+    assert [view.topic(i) for i in range(3)] == names
+
+
 # ---- what it costs -------------------------------------------------------------------------------
 
 
@@ -286,6 +304,7 @@ def test_the_loop_spends_a_millisecond_or_two_on_any_request() -> None:
         "1 MiB": view_of(("t", 0, batch(*[b"x" * 1000] * 1000))),
         "records": view_of(("t", 0, many_records(40_000))),
         "compressed records": view_of(("t", 0, many_records(40_000, codec=1))),
+        "names": view_of(*[(f"{i}" + "\N{SNOWMAN}" * 10_000, 0, BAD) for i in range(100)]),
         "bombs": view_of(*[("t", i, batch(b"\0" * (1 << 20), codec=1)) for i in range(40)]),
     }
     for name, request in worst.items():

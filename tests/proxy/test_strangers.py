@@ -214,6 +214,18 @@ def test_one_address_has_its_share_of_connections():
             read_frame(sock)
 
 
+def test_no_answer_is_merged_from_megabytes_of_names():
+    """No topic has such a name, and the loop would copy all of them."""
+    names = [f"{i}" + "n" * 32_000 for i in range(150)]
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, *((name, 0, BAD) for name in names)))
+        assert set(codes(read_frame(sock)).values()) == {2}  # written in a thread
+        sock.sendall(produce_frame(2, *((name, 0, BAD if name < "1" else GOOD) for name in names)))
+        assert ended(sock) == b""
+        assert broker.frames == []
+        assert proxy.counters.connections_closed == {"request_names": 1}
+
+
 def test_many_requests_of_one_client_take_turns_with_the_others():
     """One write of thousands of requests is taken in slices, other clients' requests in between."""
     many = b"".join(produce_frame(n, ("t", 0, BAD)) for n in range(3000))

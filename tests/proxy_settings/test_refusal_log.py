@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from batchval.core.validator import LogValidator
-from batchval.proxy.audit_log import RefusalLog, set_up
+from batchval.proxy.audit_log import MOST_AT_ONCE, RefusalLog, set_up
 from batchval.proxy.config import Log
 from tests.proxy_settings.refused import Refused
 
@@ -111,6 +111,22 @@ def test_a_flood_is_bounded_and_counted() -> None:
     log.flush()
     assert "count=15" in stream.getvalue().splitlines()[-1]
     assert log.suppressed_total == 1_005
+
+
+def test_few_lines_come_at_once() -> None:
+    """The event loop writes them: 20 now, and the rest of a hundred in the course of a second."""
+    stream, clock = io.StringIO(), Clock()
+    set_up(Log(), stream)
+    log = RefusalLog(100, clock)
+    for _ in range(300):
+        log(Refused(partition=1))
+        clock.now += 0.0001
+    # 2 more in that time, each after a count of those left out
+    assert len(stream.getvalue().splitlines()) == MOST_AT_ONCE + 2 * 2
+    for _ in range(97):
+        clock.now += 0.01
+        log(Refused())
+    assert stream.getvalue().count("partition=0") == 97
 
 
 def test_the_level_is_kept() -> None:
