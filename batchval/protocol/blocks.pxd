@@ -10,6 +10,7 @@ cdef enum:
 
 cdef int large_for(int64_t size) noexcept
 cdef int64_t trusted() noexcept
+cdef Py_ssize_t kind_size() noexcept
 
 
 @cython.final
@@ -17,5 +18,7 @@ cdef class Block:
     cdef uint8_t *memory
     cdef Py_ssize_t size
     cdef int kind
+    cdef bint counted  # among those in use
 
+    cdef void count(self, bint is_used) noexcept
     cdef bint grow(self, Py_ssize_t size) noexcept

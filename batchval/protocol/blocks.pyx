@@ -92,7 +92,7 @@ def poison_released(bint on):
 
 
 def allocated():
-    """Return the bytes of all Blocks that are alive, without those kept for the next Blocks.
+    """Return the bytes of all Blocks that are alive, without those kept for the next reads.
 
     A large block is counted whole from the start; the system provides its pages as they are filled.
     """
@@ -132,6 +132,11 @@ cdef inline int read_kind() noexcept:
     return READ_16K if in_use < steps[2] else READ_4K
 
 
+cdef Py_ssize_t kind_size() noexcept:
+    """The bytes of new read blocks."""
+    return SMALLEST << 2 * read_kind()
+
+
 cdef int64_t trusted() noexcept:
     """How many bytes a stated length may allocate ahead of those that have come."""
     cdef int kind = read_kind()
@@ -139,12 +144,14 @@ cdef int64_t trusted() noexcept:
 
 
 cdef int kind_for(Py_ssize_t size) noexcept:
-    """The kind of a block for ``size`` bytes."""
+    """The kind of a block for ``size`` bytes. Near the limit one that a read block cannot hold has
+    no byte more than it needs.
+    """
     cdef int kind = read_kind()
     if size > BLOCK:
         return LARGE
-    while size > SMALLEST << 2 * kind:
-        kind += 1
+    if kind < READ_256K and size > SMALLEST << 2 * kind:
+        return EXACT
     return kind
 
 
@@ -221,7 +228,6 @@ cdef class Block:
     """
 
     def __cinit__(self, Py_ssize_t size, bint exact=False):
-        global in_use
         cdef int kept_one = -1
         if size > <Py_ssize_t>(UNLIMITED - PAGE):
             raise MemoryError()
@@ -241,13 +247,12 @@ cdef class Block:
             self.memory = acquire(self.size)
             if self.memory is NULL:
                 raise MemoryError()
-        in_use += self.size
+        self.count(True)
 
     def __dealloc__(self):
-        global in_use
         if self.memory is NULL:
             return
-        in_use -= self.size
+        self.count(False)
         if poisoning:
             memset(self.memory, 0xdb, self.size)
         if in_use >= steps[0] and self.kind != EXACT:  # memory is short
@@ -260,6 +265,13 @@ cdef class Block:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.memory, self.size, False, flags)
+
+    cdef void count(self, bint is_used) noexcept:
+        """Count the block as in use, or as kept for the next who needs one."""
+        global in_use
+        if is_used != self.counted:
+            in_use += self.size if is_used else -self.size
+            self.counted = is_used
 
     cdef bint grow(self, Py_ssize_t size) noexcept:
         """Give a large block ``size`` bytes without a copy. Its memory may move, so nothing else

@@ -10,6 +10,12 @@ cdef enum:
 
 
 @cython.final
+cdef class SpareBlock:
+    cdef Block block  # None: a splitter has taken it
+    cdef object view  # of the block
+
+
+@cython.final
 cdef class FrameSplitter:
     cdef Py_ssize_t limit  # max_frame_bytes
     cdef int64_t begun     # the stated size of the unfinished frame, which may go on; 0: unknown
@@ -21,6 +27,8 @@ cdef class FrameSplitter:
     cdef Py_ssize_t stashed
     cdef uint8_t stash[STASH]
     cdef object failed
+    cdef SpareBlock spare
+    cdef bint offered     # get_buffer gave the spare block; the stash stays until bytes have come
 
     cdef bint grow(self, Py_ssize_t filled, Py_ssize_t size) except -1
     cdef bint is_copied(self, Py_ssize_t size)
@@ -28,6 +36,8 @@ cdef class FrameSplitter:
     cdef int make_room(self, Py_ssize_t wanted) except -1
     cdef Py_ssize_t carve(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, list frames) except -1
     cdef int carve_block(self, list frames) except -1
+    cdef object offer(self)
+    cdef int take_offered(self) except -1
     cdef int64_t lacking(self)
     cdef int reserve(self) except -1
     cdef int settle(self) except -1

@@ -21,10 +21,16 @@ class FrameError(ProtocolError):
     ) -> None: ...
 
 @final
+class SpareBlock:
+    def __new__(cls) -> Self: ...
+
+@final
 class FrameSplitter:
     max_frame_bytes: int
     whole: bool
-    def __new__(cls, max_frame_bytes: int = 104857600, *, whole: bool = False) -> Self: ...
+    def __new__(
+        cls, max_frame_bytes: int = 104857600, *, whole: bool = False, spare: SpareBlock | None = None
+    ) -> Self: ...
     @property
     def buffered(self) -> int: ...
     @property

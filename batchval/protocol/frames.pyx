@@ -20,7 +20,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memmove
 
-from batchval.protocol.blocks cimport ALWAYS_TRUSTED, BLOCK, TRUST, Block, large_for, trusted
+from batchval.protocol.blocks cimport (
+    ALWAYS_TRUSTED, BLOCK, TRUST, Block, kind_size, large_for, trusted,
+)
 from batchval.protocol.cursor cimport bswap32
 from batchval.protocol.primitives cimport take_buffer
 
@@ -75,6 +77,17 @@ cdef object guessed(const uint8_t *data, Py_ssize_t size):
 
 
 @cython.final
+cdef class SpareBlock:
+    """A read block that splitters of one event loop share for reads that may bring nothing.
+
+    A transport whose buffer was filled asks for the next one, and often nothing comes. The splitter
+    owns that block only from the first byte on, so that a connection that waits holds none. Only
+    for transports that read into a buffer as soon as they have it (asyncio's selector loop and
+    uvloop do), all of them on one thread.
+    """
+
+
+@cython.final
 cdef class FrameSplitter:
     """Cuts one direction of one connection into frames.
 
@@ -82,6 +95,7 @@ cdef class FrameSplitter:
                          100 MiB). It may be set at any time and holds for the frames whose length
                          is read from then on: one that has begun may go on
     ``whole``            frames start with their four bytes of length, to be forwarded as they are
+    ``spare``            a SpareBlock for ``get_buffer``, or None
 
     A bad length raises FrameError from ``feed`` and ``buffer_updated``, and again at every later call: the stream
     cannot be read on.
@@ -92,7 +106,8 @@ cdef class FrameSplitter:
     frames. No memory is allocated for the rest of the frame: its pieces are slices of read blocks.
     """
 
-    def __cinit__(self, Py_ssize_t max_frame_bytes=MAX_FRAME_BYTES, *, bint whole=False):
+    def __cinit__(self, Py_ssize_t max_frame_bytes=MAX_FRAME_BYTES, *, bint whole=False,
+            SpareBlock spare=None):
         self.max_frame_bytes = max_frame_bytes
         self.whole = whole
         self.begun = self.coming = 0
@@ -100,6 +115,8 @@ cdef class FrameSplitter:
         self.view = None
         self.start = self.end = self.stashed = 0
         self.failed = None
+        self.spare = spare
+        self.offered = False
 
     @property
     def max_frame_bytes(self):
@@ -325,6 +342,42 @@ cdef class FrameSplitter:
             self.start = self.carve(PyMemoryView_FromObject(copy), copy.memory, 0, size, frames)
             if self.start == size:
                 self.start = self.end = 0  # nothing refers to the block: read there again
+                if self.spare is not None and self.spare.block is None:
+                    self.block.count(False)
+                    self.spare.block = self.block
+                    self.spare.view = self.view
+                    self.block = self.view = None
+        return 0
+
+    cdef object offer(self):
+        """What get_buffer gives of the spare block, after a copy of the stash; None where the
+        unfinished frame needs a larger one.
+        """
+        cdef SpareBlock spare = self.spare
+        cdef Py_ssize_t wanted = kind_size()
+        if self.stashed and self.stashed + self.lacking() > wanted:
+            return None
+        if spare.block is None or spare.block.size != wanted:
+            spare.view = None
+            spare.block = Block(wanted)
+            spare.block.count(False)
+            spare.view = PyMemoryView_FromObject(spare.block)
+        memcpy(spare.block.memory, self.stash, self.stashed)
+        self.offered = True
+        return spare.view[self.stashed:]
+
+    cdef int take_offered(self) except -1:
+        """Own the block that was offered: bytes have come."""
+        self.offered = False
+        if self.block is not None or self.spare.block is None:
+            return 0  # not what get_buffer gave: buffer_updated refuses it
+        self.block = self.spare.block
+        self.block.count(True)
+        self.view = self.spare.view
+        self.spare.block = self.spare.view = None
+        self.start = 0
+        self.end = self.stashed
+        self.stashed = 0
         return 0
 
     cdef bint is_copied(self, Py_ssize_t size):
@@ -340,11 +393,17 @@ cdef class FrameSplitter:
         self.block = self.view = None
         self.start = self.end = self.stashed = 0
         self.begun = self.coming = 0
+        self.offered = False
 
     def get_buffer(self, Py_ssize_t size_hint=-1):
         """Where the next bytes go: a writable memoryview, never empty."""
         if self.failed is not None:
             return PyMemoryView_FromObject(Block(1))  # of no use
+        if self.spare is not None and self.block is None:
+            buffer = self.offer()
+            if buffer is not None:
+                return buffer
+        self.offered = False
         self.reserve()
         return self.view[self.end:]
 
@@ -353,6 +412,8 @@ cdef class FrameSplitter:
         cdef list frames = []
         if self.failed is not None:
             raise FrameError(*self.failed, frames)
+        if self.offered and count > 0:
+            self.take_offered()
         if self.block is None or count < 0 or count > self.block.size - self.end:
             raise ProtocolError(f"{count} bytes do not fit what get_buffer gave")
         self.end += count
@@ -368,6 +429,7 @@ cdef class FrameSplitter:
         cdef Py_ssize_t at = 0, piece
         if self.failed is not None:
             raise FrameError(*self.failed, frames)
+        self.offered = False
         take_buffer(data, &source)
         bytes_ = <const uint8_t *>source.buf
         try:

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import Final, Protocol, cast
 
-from batchval.protocol.frames import FrameError, FrameSplitter
+from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
 from batchval.proxy.options import Limits
 from batchval.proxy.sockets import keep_alive
 
@@ -36,10 +36,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     __slots__ = ("ends", "get_buffer", "holds", "is_full", "limits", "parts", "session", "splitter", "transport")
 
-    def __init__(self, session: BrokerSide, limits: Limits) -> None:
+    def __init__(self, session: BrokerSide, limits: Limits, spare: SpareBlock) -> None:
         self.session = session
         self.limits = limits
-        self.splitter = FrameSplitter(limits.max_answer_bytes, whole=True)
+        self.splitter = FrameSplitter(limits.max_answer_bytes, whole=True, spare=spare)
         self.get_buffer = self.splitter.get_buffer  # type: ignore[assignment,method-assign]  # a call less
         self.transport: asyncio.Transport | None = None
         self.is_full = self.ends = False

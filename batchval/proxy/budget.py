@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from batchval.protocol.frames import allocated, limit_memory
+from batchval.protocol.frames import SpareBlock, allocated, limit_memory
 from batchval.proxy.options import Counters, Limits
 
 __all__ = ["Budget", "Holder"]
@@ -94,6 +94,7 @@ class Budget:
         self.counters = counters
         #: above so many bytes in blocks, a session that has read something is looked at
         self.blocks_limit = self.threshold
+        self.spare = SpareBlock()  # of all connections
         self.other = 0  # bytes that sessions hold outside of the blocks that frames are read into
         self._by_address: dict[str, int] = {}
         self._paused: dict[Holder, float] = {}  # since when, in that order

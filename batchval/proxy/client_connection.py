@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
-from batchval.protocol.frames import FrameError, FrameSplitter
+from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
 
 __all__ = ["ClientConnection", "ClientSide"]
 
@@ -29,9 +29,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     __slots__ = ("get_buffer", "session", "splitter", "transport")
 
-    def __init__(self, session: ClientSide, max_frame_bytes: int) -> None:
+    def __init__(self, session: ClientSide, max_frame_bytes: int, spare: SpareBlock) -> None:
         self.session = session
-        self.splitter = FrameSplitter(max_frame_bytes, whole=True)
+        self.splitter = FrameSplitter(max_frame_bytes, whole=True, spare=spare)
         self.get_buffer = self.splitter.get_buffer  # type: ignore[assignment,method-assign]  # a call less
         self.transport: asyncio.Transport | None = None
 

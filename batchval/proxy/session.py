@@ -112,7 +112,7 @@ class Session:
         most = self.limits.max_frame_bytes
         if not self.authenticated:
             most = min(most, self.limits.max_unauthenticated_frame_bytes)
-        self.client = ClientConnection(self, most)
+        self.client = ClientConnection(self, most, self.budget.spare)
         self.broker: BrokerConnection | None = None
         # an int: the answer is passed on, see fast_path.pyx
         self.answers: deque[Answer | int] = deque()
@@ -464,7 +464,7 @@ class Session:
     async def _connect(self) -> None:
         """Open the connection to the broker, and send what has come meanwhile."""
         proxy = self.proxy
-        broker = BrokerConnection(self, self.limits)
+        broker = BrokerConnection(self, self.limits, self.budget.spare)
         try:
             await proxy.connect(self.listener, broker)
         except (OSError, TimeoutError):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from batchval import BatchvalError
-from batchval.protocol.frames import MAX_FRAME_BYTES, FrameError, FrameSplitter
+from batchval.protocol.frames import MAX_FRAME_BYTES, FrameError, FrameSplitter, SpareBlock, allocated
 from batchval.protocol.request import Chunks
 from tests.support.fixtures import poisoned  # noqa: F401
 
@@ -152,6 +152,51 @@ def test_a_connection_that_waits_holds_no_block(way: str) -> None:
     WAYS[way](splitter, iter([framed(b"a" * 5000) + framed(b"b" * 5000)[:512]]))
     assert (splitter.held_bytes, splitter.buffered) == (0, 512)
     assert WAYS[way](splitter, iter([framed(b"b" * 5000)[512:]])) == [b"b" * 5000]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_splitters_share_a_spare_block(sizes: str) -> None:
+    """Reads in turn, and reads that bring nothing: each stream's frames come whole."""
+    spare = SpareBlock()
+    rng = random.Random(sizes)
+    expected = [bodies(seed, 20) for seed in range(5)]
+    splitters = [FrameSplitter(spare=spare) for _ in expected]
+    found: list[list[memoryview]] = [[] for _ in expected]
+    left = {n: pieces(b"".join(map(framed, one)), n, SIZES[sizes]) for n, one in enumerate(expected)}
+    while left:
+        n = rng.choice(list(left))
+        rng.choice(splitters).get_buffer()  # a read that brings nothing
+        piece = next(left[n], None)
+        if piece is None:
+            del left[n]
+        elif rng.random() < 0.2:
+            found[n] += splitters[n].feed(piece)
+        else:
+            found[n] += through_buffer(splitters[n], iter([piece]))
+    assert [[bytes(frame) for frame in one] for one in found] == expected
+
+
+def test_a_read_that_brings_nothing_takes_no_memory() -> None:
+    spare = SpareBlock()
+    splitters = [FrameSplitter(spare=spare) for _ in range(100)]
+    for stashed in (0, 300):
+        gc.collect()
+        before = allocated()
+        for splitter in splitters:
+            through_buffer(splitter, iter([framed(b"a" * 400)[:stashed]] if stashed else []))
+            splitter.get_buffer()
+        assert allocated() == before
+        assert {(splitter.held_bytes, splitter.buffered) for splitter in splitters} == {(0, stashed)}
+    assert through_buffer(splitters[0], iter([framed(b"a" * 400)[300:]])) == [b"a" * 400]
+    assert allocated() == before
+
+
+def test_a_count_without_a_spare_block_is_refused() -> None:
+    first, second = FrameSplitter(spare=(spare := SpareBlock())), FrameSplitter(spare=spare)
+    first.get_buffer()
+    through_buffer(second, iter([framed(bytes(1000))[:900]]))  # takes the block
+    with pytest.raises(BatchvalError, match="1 bytes do not fit what get_buffer gave"):
+        first.buffer_updated(1)
 
 
 def test_a_large_frame_is_copied_a_bounded_number_of_times() -> None:

@@ -18,6 +18,7 @@ import pytest
 from batchval.core.claims import compute, to_tag
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.protocol.frames import SpareBlock
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.broker_connection import BrokerConnection
@@ -99,7 +100,7 @@ class Side:
         self.session.sender = "listener x"
         self.session.facts = self.session.facts._replace(sender="listener x")
         self.session.fast_path.name("listener x")
-        self.up = BrokerConnection(self.session, self.session.limits)
+        self.up = BrokerConnection(self.session, self.session.limits, SpareBlock())
         self.up.transport = self.broker  # type: ignore[assignment]
         self.session.broker = self.up
         self.session.unsent = None

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from batchval.protocol.frames import SpareBlock
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.session import BROKER, JUDGING, MOST_HELD, SASL, Session
 from batchval.proxy.session_states import State
@@ -64,7 +65,7 @@ class Rig(Side):
     def connect(self) -> None:
         session = self.session
         session.client.transport = self.client  # type: ignore[assignment]
-        self.up = BrokerConnection(session, session.limits)
+        self.up = BrokerConnection(session, session.limits, SpareBlock())
         self.up.transport = self.broker  # type: ignore[assignment]
         session.broker = self.up
         session.unsent = None
