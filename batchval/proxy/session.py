@@ -52,6 +52,7 @@ BUDGET: Final = 8  # all sessions together hold too much
 ENDING: Final = 16
 TURN: Final = 32  # requests that have been read wait for their turn on the loop
 SASL: Final = 64  # the broker's answer decides how the next bytes are read
+UNKNOWN: Final = 128  # nobody knows yet whether brokers authenticate, and the request is large
 
 #: Bytes of requests and answers that one session may hold before its client is not read.
 MOST_HELD: Final = 8 << 20
@@ -108,9 +109,11 @@ class Session:
         self.budget = proxy.budget
         self.gate = proxy.gate
         self.state = State.CONNECTING
-        self.authenticated = not proxy.requires_authentication
+        requires = proxy.requires_authentication
+        self.authenticated = not requires
+        self.is_unknown = requires is None  # then large requests wait until that is known
         most = self.limits.max_frame_bytes
-        if not self.authenticated:
+        if requires:
             most = min(most, self.limits.max_unauthenticated_frame_bytes)
         self.client = ClientConnection(self, most, self.budget.spare)
         self.broker: BrokerConnection | None = None
@@ -202,6 +205,8 @@ class Session:
         """Take the requests that have come."""
         if self.ending is not None:
             return
+        if self.is_unknown:
+            self._look_for_authentication()
         if not frames:
             size = self.client.splitter.partial_size
             if size > self.budget.large:
@@ -498,11 +503,32 @@ class Session:
         if self.holds & BUDGET:
             broker.hold(BUDGET)
 
+    def _look_for_authentication(self) -> None:
+        """Decide about a client that came before the gate knew whether brokers authenticate: its
+        requests are limited from now on, or not, or a large one waits.
+        """
+        requires = self.proxy.requires_authentication
+        most = self.limits.max_unauthenticated_frame_bytes
+        is_large = self.client.splitter.partial_size > most
+        if requires is False:
+            self.authenticate()
+        elif requires is None:
+            if is_large:
+                self.hold(UNKNOWN)
+        else:
+            self.authenticated = self.is_unknown = False
+            self.client.splitter.max_frame_bytes = min(most, self.limits.max_frame_bytes)
+            self.release(UNKNOWN)
+            if is_large:
+                self.end_when_taken("frame_unauthenticated")
+
     def authenticate(self) -> None:
         """Lift the limits of a client that nobody knows: it has shown who it is, or nobody asks it
         to.
         """
         self.authenticated = True
+        self.is_unknown = False
+        self.release(UNKNOWN)
         self.client.splitter.max_frame_bytes = self.limits.max_frame_bytes
         self.move(Event.AUTHENTICATED)
 
@@ -731,4 +757,8 @@ class Session:
 
     def check_time(self, now: float) -> None:
         """End what has waited too long. Called now and then."""
+        if self.holds & UNKNOWN:
+            self._look_for_authentication()
+        if self.holds & UNKNOWN and now - self.seen > self.limits.frame_s:
+            self.end("upstream_unreachable")  # no broker has shown it
         self.clock.check(now)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import struct
+import threading
 import time
 
 import pytest
@@ -13,6 +15,7 @@ from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from batchval.proxy.options import Limits
+from batchval.proxy.session import UNKNOWN
 from batchval.proxy.session_states import State
 from tests.support.proxy import (
     BAD,
@@ -20,6 +23,7 @@ from tests.support.proxy import (
     RunningProxy,
     ScriptedBroker,
     answered,
+    batch,
     codes,
     connected,
     eventually,
@@ -64,6 +68,11 @@ def requiring(proxy: RunningProxy) -> None:
     """What the gate learns where brokers hang up on clients that they do not know."""
     eventually(lambda: proxy.proxy.ready)
     proxy.proxy.discovery._requires = True
+
+
+def send(sock: socket.socket, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # the gate may close the connection meanwhile
+        sock.sendall(data)
 
 
 def ended(sock: socket.socket) -> bytes:
@@ -117,6 +126,40 @@ def test_frames_are_small_until_the_broker_has_authenticated_the_client():
             sock.sendall(struct.pack(">i", LIMIT + 1))
             time.sleep(0.1)
             assert session.ending is None
+
+
+@pytest.mark.parametrize("requires", [True, False])
+def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(requires: bool):
+    large = produce_frame(1, ("t", 0, batch(random.Random(1).randbytes(LIMIT * 3 // 2))))
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        eventually(lambda: proxy.proxy.ready)
+        proxy.proxy.discovery._requires = None
+        sock.sendall(produce_frame(0, ("t", 0, GOOD)))
+        assert codes(read_frame(sock)) == {("t", 0): 0}
+        (session,) = proxy.proxy.connections
+        session.is_unknown = True  # it came before the gate knew
+        sender = threading.Thread(target=send, args=(sock, large))
+        sender.start()
+        eventually(lambda: session.holds & UNKNOWN)
+        assert session.client.splitter.buffered < len(large)
+        proxy.proxy.discovery._requires = requires
+        if requires:
+            assert ended(sock) == b""
+            assert proxy.counters.connections_closed == {"frame_unauthenticated": 1}
+        else:
+            assert codes(read_frame(sock)) == {("t", 0): 0}
+            assert not session.is_unknown
+        sender.join()
+
+
+def test_a_large_request_does_not_wait_for_ever():
+    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=Limits(frame_s=0.2)) as proxy:
+        eventually(lambda: proxy.proxy.ready)
+        proxy.proxy.discovery._requires = None
+        with connected(proxy) as sock:
+            sock.sendall(struct.pack(">i", LIMIT + 1) + bytes(100))
+            assert ended(sock) == b""
+        assert proxy.counters.connections_closed == {"upstream_unreachable": 1}
 
 
 def test_a_broker_that_answers_shows_that_it_asks_nobody():
