@@ -55,7 +55,8 @@ LIGHT_TIMES: Final = 12
 LIGHT_WORK: Final = 4 << 20
 #: Work of a thread between two looks at the clock: about 2 ms.
 SLICE_WORK: Final = 512 << 10
-#: Partitions of one request that get a log line each; one more line counts the rest.
+#: Partitions of one request that get a log line each. The rest has a line for each rule and
+#: outcome, with a count.
 MOST_LINES: Final = 100
 #: Policies that are remembered with their validators.
 MOST_POLICIES: Final = 1000

@@ -97,13 +97,16 @@ class Listeners:
     def _bind_for(self, node_id: int) -> socket.socket:
         """Bind the same port for the same broker after a restart, if it is free.
 
-        The port of the configuration comes first, then the one of the state file, then any.
+        The port of the configuration comes first, if it is one of ``broker_ports``, then the one of
+        the state file, then any.
         """
         host = self.options.listen[0]
         kept = self.discovery.kept_port(self.options.listener_name, node_id)
         wanted = self._wanted(node_id)
-        if wanted > 0xFFFF:
-            log.warning("broker %d would be at port %d: it gets another", node_id, wanted)
+        last = min(self._wanted(self.options.broker_ports - 1), 0xFFFF)
+        if wanted > last:
+            text = "broker %d would be at port %d, and broker_ports ends at %d: it gets another"
+            log.warning(text, node_id, wanted, last)
             wanted = 0
         for port in dict.fromkeys((wanted, kept)):
             if not port:

@@ -560,6 +560,15 @@ class Session:
         self.release(BROKER)
         self._look()
 
+    def broker_frame_error(self) -> None:
+        """Leave the broker, whose next frame nobody can find; the client still gets what came."""
+        if self.ending is None:
+            self.ending = "upstream_frame"
+            self.proxy.closed(self.ending)
+            self.hold(ENDING)
+        if self.broker is not None and self.broker.transport is not None:
+            self.broker.transport.abort()
+
     def broker_lost(self) -> None:
         """Close the session; the client still gets what the broker has answered."""
         if self.broker is not None:

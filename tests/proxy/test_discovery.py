@@ -28,6 +28,7 @@ from batchval.proxy.options import Limits
 from batchval.proxy.state_file import State, StateFile
 from tests.auth.gates import RunningSettings
 from tests.interop.kafka_broker import free_port
+from tests.support.gate_process import free_ports
 from tests.support.network import closed_port
 from tests.support.proxy import (
     LOOPBACK,
@@ -491,6 +492,19 @@ def test_a_broker_that_advertises_the_gates_address(caplog: pytest.LogCaptureFix
             with connected(proxy) as sock:
                 sock.sendall(other_frame(2))
                 assert read_frame(sock) == struct.pack(">i", 2)
+
+
+def test_broker_ports_end_where_the_settings_say(caplog: pytest.LogCaptureFixture) -> None:
+    """The ports after them may be another listener's."""
+    first = free_ports(2)
+    with NamingBroker() as broker:
+        broker.named = {0: broker.at, 1: broker.at, 2: broker.at}
+        with RunningProxy(broker.address, first_broker_port=first, broker_ports=2) as proxy:
+            eventually(lambda: len(proxy.proxy.listening) == 3)
+            ports = {node_id: proxy.proxy.listening[node_id][1] for node_id in (0, 1, 2)}
+    assert (ports[0], ports[1]) == (first, first + 1)
+    assert ports[2] != first + 2
+    assert lines(caplog, f"broker 2 would be at port {first + 2}, and broker_ports ends at {first + 1}")
 
 
 @on_a_loop
