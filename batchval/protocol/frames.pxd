@@ -13,6 +13,7 @@ cdef enum:
 cdef class SpareBlock:
     cdef Block block  # None: a splitter has taken it
     cdef object view  # of the block
+    cdef readonly bint is_short
 
 
 @cython.final

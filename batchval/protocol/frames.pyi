@@ -22,7 +22,9 @@ class FrameError(ProtocolError):
 
 @final
 class SpareBlock:
+    is_short: bool
     def __new__(cls) -> Self: ...
+    def shorten(self, on: bool) -> None: ...
 
 @final
 class FrameSplitter:

@@ -38,6 +38,7 @@ cdef extern from *:
 MAX_FRAME_BYTES = 100 << 20
 
 cdef enum:
+    SHORT_READ = 4 << 10      # see SpareBlock.shorten
     SHORT_STEP = 4 << 10      # by which a frame grows where memory is almost used up
     ENOUGH = 16 << 10         # less room than this in a block is not worth a read
     SMALL = 32 << 10          # a read of no more is copied, so that it holds no whole block
@@ -84,7 +85,18 @@ cdef class SpareBlock:
     owns that block only from the first byte on, so that a connection that waits holds none. Only
     for transports that read into a buffer as soon as they have it (asyncio's selector loop and
     uvloop do), all of them on one thread.
+
+    ``is_short``  reads of these splitters bring 4 KiB at most, see ``shorten``
     """
+
+    def __cinit__(self):
+        self.is_short = False
+
+    def shorten(self, bint on):
+        """Let reads bring 4 KiB at most, for example as long as other work is due."""
+        if on != self.is_short:
+            self.is_short = on
+            self.view = self.block = None
 
 
 @cython.final
@@ -354,12 +366,12 @@ cdef class FrameSplitter:
         unfinished frame needs a larger one.
         """
         cdef SpareBlock spare = self.spare
-        cdef Py_ssize_t wanted = kind_size()
+        cdef Py_ssize_t wanted = SHORT_READ if spare.is_short else kind_size()
         if self.stashed and self.stashed + self.lacking() > wanted:
             return None
         if spare.block is None or spare.block.size != wanted:
             spare.view = None
-            spare.block = Block(wanted)
+            spare.block = Block(wanted, spare.is_short)
             spare.block.count(False)
             spare.view = PyMemoryView_FromObject(spare.block)
         memcpy(spare.block.memory, self.stash, self.stashed)
@@ -405,6 +417,8 @@ cdef class FrameSplitter:
                 return buffer
         self.offered = False
         self.reserve()
+        if self.spare is not None and self.spare.is_short:
+            return self.view[self.end:self.end + SHORT_READ]
         return self.view[self.end:]
 
     def buffer_updated(self, Py_ssize_t count):

@@ -212,6 +212,9 @@ class Session:
             if size > self.budget.large:
                 self.is_large = True
                 self.budget.begin_large(self, size)
+            if self.budget.is_turn_long() and not self.holds & TURN:
+                self.hold(TURN)
+                self.budget.take_turn(self._read_on)
         else:
             if self.is_large:
                 self.is_large = False
@@ -320,6 +323,11 @@ class Session:
         self.hold(TURN)
         if not self.holds & SASL:
             self.budget.take_turn(self._take_rest)
+
+    def _read_on(self) -> None:
+        """Read the rest of a request that is not whole."""
+        if not self.untaken:
+            self.release(TURN)
 
     def _take_rest(self) -> None:
         frames, self.untaken = self.untaken, []

@@ -202,7 +202,7 @@ def test_paused_frames_that_do_not_grow_are_closed_together(total: Callable[[int
         total(100 * MB)
         for one in (*silent, *sending):
             budget.look(one)
-        await asyncio.sleep(GRANT_S + 4 * LOOK_S)
+        await asyncio.sleep(GRANT_S + 8 * LOOK_S)
         ended = sum(one.ended == "frame_slow" for one in silent)
         assert ended >= (100 * MB - budget.threshold) // MB
         assert budget.counters.frames_evicted_total >= ended
