@@ -35,7 +35,7 @@ cdef enum:
     TOPIC_IDS_FROM = 10
     NO_NAME_FROM = 12  # a topic that was asked for by an id that nobody knows
     ID_SIZE = 16
-    MOST_BYTES = 256 << 10  # that one call walks, up to the end of a topic: below 1 ms
+    MOST_BYTES = 64 << 10  # that one call walks, up to the end of a topic: below 1 ms
 
 
 cdef void skip_int32s(Cursor *c) noexcept nogil:
@@ -85,7 +85,7 @@ cdef void skip_partitions(Cursor *c, int version) noexcept nogil:
 cdef class TopicsInMetadata(FrameView):
     """The topics of a Metadata response's frame (without its length) that have no error.
 
-    ``next()`` gives those of the next 256 KiB as (topic id, name); ``done`` says whether there are
+    ``next()`` gives those of the next 64 KiB as (topic id, name); ``done`` says whether there are
     more. The id is b"" where the response has none. Raises ProtocolError.
     """
 

@@ -568,6 +568,16 @@ class Session:
         self.release(BROKER)
         self._look()
 
+    def _read_broker_later(self) -> None:
+        """Read the rest of a large answer in a later turn of the loop."""
+        if self.broker is not None and not self.broker.holds & TURN:
+            self.broker.hold(TURN)
+            self.budget.take_turn(self._read_broker_on)
+
+    def _read_broker_on(self) -> None:
+        if self.broker is not None:
+            self.broker.release(TURN)
+
     def broker_frame_error(self) -> None:
         """Leave the broker, whose next frame nobody can find; the client still gets what came."""
         if self.ending is None:
@@ -594,6 +604,8 @@ class Session:
         if self.client.transport is None and not self._is_busy():
             return
         self._answer(frames)
+        if self.answering.stream is not None and self.budget.is_turn_long():
+            self._read_broker_later()
         if self.holds & JUDGING:
             self._release_judging()
         if allocated() > self.budget.blocks_limit:
@@ -743,7 +755,8 @@ class Session:
             self._task.cancel()
             self._task = None
         if self.broker is not None and self.broker.transport is not None:
-            self.broker.release(ANSWERS | BUDGET)  # a transport that is not read never sees its end
+            # a transport that is not read never sees its end
+            self.broker.release(ANSWERS | BUDGET | TURN)
             self.broker.close()
         self._forget_if_gone()
 

@@ -221,7 +221,7 @@ def errors_without_answers(address: Address) -> Running:
     return driven(address, [Plan(refused(made, acks=0) * 50, 50, stays=True)], 50 * made.plain, 3.0)
 
 
-@attack("refusals: 20,000 bad batches, each with its log line")
+@attack("refusals: 20,000 bad batches, each with its log line", unit="request")
 def refusals(address: Address) -> Running:
     bad = refused(batches.damaged(batches.small()))
     yield

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from batchval.proxy import budget as module
-from batchval.proxy.budget import GRANT_S, GRANTS, LEAST_ADDRESS_CONNECTIONS, LOOK_S, SMALL, STILL_S, Budget
+from batchval.proxy.budget import (
+    GRANT_S,
+    GRANTS,
+    LEAST_ADDRESS_CONNECTIONS,
+    LONG_TURN_S,
+    LOOK_S,
+    SMALL,
+    STILL_S,
+    Budget,
+)
 from batchval.proxy.options import Counters, Limits
 
 MB = 1 << 20
@@ -207,6 +217,20 @@ def test_paused_frames_that_do_not_grow_are_closed_together(total: Callable[[int
         assert ended >= (100 * MB - budget.threshold) // MB
         assert budget.counters.frames_evicted_total >= ended
         assert not any(one.ended for one in sending if not one.reading)
+
+    run(test)
+
+
+def test_reads_of_a_long_turn_bring_little() -> None:
+    async def test(budget: Budget) -> None:
+        assert not budget.is_turn_long()
+        assert not budget.spare.is_short
+        time.sleep(1.2 * LONG_TURN_S)
+        assert budget.is_turn_long()
+        assert budget.spare.is_short
+        await asyncio.sleep(0)
+        assert not budget.spare.is_short
+        assert not budget.is_turn_long()
 
     run(test)
 

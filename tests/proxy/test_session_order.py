@@ -16,7 +16,7 @@ import pytest
 
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.broker_connection import BrokerConnection
-from batchval.proxy.session import BROKER, JUDGING, MOST_HELD, SASL, Session
+from batchval.proxy.session import BROKER, JUDGING, MOST_HELD, SASL, TURN, Session
 from batchval.proxy.session_states import State
 from tests.proxy.test_fast_path import Place, Side, Wire
 from tests.proxy.test_topic_ids import ORDERS, Broker
@@ -550,3 +550,30 @@ async def in_turn(rng: random.Random) -> None:
     assert list(rig.session.answers) == []
     assert (rig.session.waiting, rig.session.answering.made) == (0, 0)
     rig.proxy.judging.stop()
+
+
+# ---- long turns of the loop ----------------------------------------------------------------------
+
+
+def test_large_requests_and_answers_are_read_on_in_later_turns() -> None:
+    async def test() -> None:
+        rig = Rig(in_threads=False)
+        rig.keep_turns()
+        budget: Any = rig.proxy.budget
+        budget.is_turn_long = lambda: True
+        request = other_frame(1, body=bytes(300_000))
+        rig.send(request[:200_000])
+        assert rig.session.holds == TURN
+        rig.turns.pop()()
+        assert rig.session.holds == 0
+        rig.send(request[200_000:])
+        assert rig.asked() == [request[4:]]
+        answer = struct.pack(">ii", 9_000_000, 1) + bytes(9_000_000 - 4)
+        rig.read(rig.up, answer[:200_000])
+        assert rig.up.holds == TURN
+        rig.turns.pop()()
+        assert rig.up.holds == 0
+        rig.session.broker_lost()
+        rig.session._read_broker_on()  # nothing is left to read
+
+    run(test)
