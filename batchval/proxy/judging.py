@@ -9,12 +9,12 @@ has left is dropped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final, Protocol
 
 from batchval.protocol.produce import ProduceRequestView
@@ -25,6 +25,11 @@ __all__ = ["Job", "Judged", "JudgingQueue"]
 
 #: Seconds of a thread's time that a job uses before others may go on.
 SLICE_S: Final = 0.005
+#: Jobs that wait for a thread in its own queue, so that it need not sleep until the event loop has
+#: seen what came of the last one: that took a third more CPU for batches of 64 kB.
+AHEAD: Final = 4
+#: Bytes of a request that may wait there.
+MOST_AHEAD: Final = 128 << 10
 
 
 class Judged(Protocol):
@@ -109,6 +114,9 @@ class JudgingQueue:
         self._running = self._running_heavy = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ThreadPoolExecutor | None = None
+        # of slices that have ended, from threads: what came of them
+        self._outcomes: deque[tuple[Job, str, float, BaseException | None]] = deque()
+        self._is_woken = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bind to the loop."""
@@ -147,31 +155,45 @@ class JudgingQueue:
     def _start_as_many_as_can(self) -> None:
         if self._pool is None or self._loop is None:
             return
-        while self._running < self.threads:
+        while self._running < self.threads + AHEAD:
             job = self._light.take()
+            if job is not None and self._running >= self.threads and job.request.size > MOST_AHEAD:
+                self._light.put(job, first=True)
+                return
             if job is None and self._running_heavy < self.heavy_threads:
                 job = self._heavy.take()
             if job is None:
                 return
             self._running += 1
             self._running_heavy += job.heavy
-            future = self._loop.run_in_executor(self._pool, job.work)
-            future.add_done_callback(partial(self._worked, job))
+            self._pool.submit(self._work, job)
 
-    def _worked(self, job: Job, future: asyncio.Future[tuple[str, float]]) -> None:
+    def _work(self, job: Job) -> None:
+        """Do one slice of a job, in a thread. The loop is woken once for all that have come."""
+        word, used_s, error = "done", 0.0, None
+        try:
+            word, used_s = job.work()
+        except BaseException as caught:
+            error = caught
+        self._outcomes.append((job, word, used_s, error))
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._collect)  # type: ignore[union-attr]
+
+    def _collect(self) -> None:
+        self._is_woken = False  # before the last look: what comes after that wakes the loop again
+        while self._outcomes:
+            self._worked(*self._outcomes.popleft())
+        self._start_some()
+
+    def _worked(self, job: Job, word: str, used_s: float, error: BaseException | None) -> None:
         self._running -= 1
         self._running_heavy -= job.heavy
-        error: BaseException | None = None
-        word = "done"
-        if future.cancelled():
-            error = asyncio.CancelledError()
-        elif (error := future.exception()) is None:
-            word, used_s = future.result()
-            job.session.judging_s += used_s
-            self.counters.judging_cpu_seconds_total += used_s
+        job.session.judging_s += used_s
+        self.counters.judging_cpu_seconds_total += used_s
         if word == "done" or error is not None:
             job.session.judged(job.item, error)
         elif not job.judgement.cancelled:
             job.heavy = word == "heavy" or job.heavy
             (self._heavy if job.heavy else self._light).put(job, first=True)
-        self._start_some()

@@ -46,8 +46,8 @@ _NEVER = 0x7FFF
 _CHECKED_A_TURN = 250  # sessions whose time is checked in one turn of the loop
 _REMEMBERED_VERSIONS = 100  # answers to ApiVersions, which differ by broker and version only
 
-#: Bytes of a Metadata answer that is learnt only once, and how many of them are remembered.
-LARGE_METADATA: Final = 64 << 10
+#: Bytes of a Metadata answer above which it is learnt only once, and how many are remembered.
+SMALL_METADATA: Final = 1 << 10
 REMEMBERED_METADATA: Final = 32
 
 #: The exchange has to be followed, so these never pass by the fast path.
@@ -290,10 +290,10 @@ class Proxy:
         """Remember the topics of a Metadata answer: a part of it now, the rest in later turns of
         the loop.
 
-        A large answer that has come before is not read again: clients ask for all topics every few
+        An answer that has come before is not read again: clients ask for their topics every few
         minutes.
         """
-        if len(body) > LARGE_METADATA:
+        if len(body) > SMALL_METADATA:
             seen = len(body), version, crc32c(body[4:])
             if seen in self._seen_metadata:
                 return

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from batchval.proxy.judging import JudgingQueue
+from batchval.proxy.judging import AHEAD, MOST_AHEAD, JudgingQueue
 from batchval.proxy.options import Counters
 
 
@@ -31,6 +31,12 @@ class Gate:
             assert self.open[request].wait(30)
         left = self.words.get(request, [])
         return left.pop(0) if left else "done"
+
+
+class Request(str):
+    """A request, as the queue and the script know it. One that is large waits for a thread."""
+
+    size = MOST_AHEAD + 1
 
 
 class One:
@@ -64,9 +70,11 @@ def run(threads: int, test: Callable[[JudgingQueue, Gate], Coroutine[Any, Any, N
     return counters
 
 
-def submit(queue: JudgingQueue, one: One, name: str) -> Verdict:
+def submit(queue: JudgingQueue, one: One, name: str, size: int = MOST_AHEAD + 1) -> Verdict:
     verdict = Verdict()
-    queue.submit(one, name, name, verdict)  # type: ignore[arg-type]
+    request = Request(name)
+    request.size = size
+    queue.submit(one, name, request, verdict)  # type: ignore[arg-type]
     return verdict
 
 
@@ -154,5 +162,26 @@ def test_an_error_is_the_session_s() -> None:
         submit(queue, one, "bad")
         await until(lambda: one.done)
         assert isinstance(one.errors[0], ZeroDivisionError)
+
+    run(1, test)
+
+
+def test_a_few_small_jobs_are_with_the_threads_already() -> None:
+    """A thread that has done one need not wait for the loop; the others go by what was used."""
+
+    async def test(queue: JudgingQueue, gate: Gate) -> None:
+        gate.open["first"] = threading.Event()
+        busy, idle = One(gate), One(gate)
+        submit(queue, busy, "first")
+        await until(lambda: gate.order == ["first"])
+        for n in range(AHEAD + 2):
+            submit(queue, busy, f"small {n}", MOST_AHEAD)
+        assert len(queue) == 2
+        submit(queue, idle, "large")
+        gate.open["first"].set()
+        await until(lambda: len(busy.done) == AHEAD + 3 and idle.done)
+        ahead = [f"small {n}" for n in range(AHEAD)]
+        assert gate.order[: AHEAD + 1] == ["first", *ahead]
+        assert sorted(gate.order[AHEAD + 1 :]) == ["large", f"small {AHEAD}", f"small {AHEAD + 1}"]
 
     run(1, test)
