@@ -28,6 +28,8 @@ SLICE_S: Final = 0.005
 #: Jobs that wait for a thread in its own queue, so that it need not sleep until the event loop has
 #: seen what came of the last one: that took a third more CPU for batches of 64 kB.
 AHEAD: Final = 4
+#: Seconds that sessions may take in one turn of the loop for what was judged.
+COLLECT_S: Final = 0.001
 #: Bytes of a request that may wait there.
 MOST_AHEAD: Final = 128 << 10
 
@@ -182,10 +184,20 @@ class JudgingQueue:
                 self._loop.call_soon_threadsafe(self._collect)  # type: ignore[union-attr]
 
     def _collect(self) -> None:
+        """Tell the sessions what came of their jobs, for COLLECT_S in one turn of the loop."""
+        assert self._loop is not None
         self._is_woken = False  # before the last look: what comes after that wakes the loop again
-        while self._outcomes:
-            self._worked(*self._outcomes.popleft())
-        self._start_some()
+        end = time.perf_counter() + COLLECT_S
+        try:
+            while self._outcomes:
+                self._worked(*self._outcomes.popleft())
+                if time.perf_counter() > end:
+                    break
+        finally:
+            if self._outcomes and not self._is_woken:
+                self._is_woken = True
+                self._loop.call_soon(self._collect)
+            self._start_some()
 
     def _worked(self, job: Job, word: str, used_s: float, error: BaseException | None) -> None:
         self._running -= 1

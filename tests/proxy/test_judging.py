@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from batchval.proxy.judging import AHEAD, MOST_AHEAD, JudgingQueue
 from batchval.proxy.options import Counters
 
@@ -183,5 +185,32 @@ def test_a_few_small_jobs_are_with_the_threads_already() -> None:
         ahead = [f"small {n}" for n in range(AHEAD)]
         assert gate.order[: AHEAD + 1] == ["first", *ahead]
         assert sorted(gate.order[AHEAD + 1 :]) == ["large", f"small {AHEAD}", f"small {AHEAD + 1}"]
+
+    run(1, test)
+
+
+def test_a_turn_takes_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One outcome that takes long ends the turn, and one that raises does not keep the others."""
+    monkeypatch.setattr("batchval.proxy.judging.COLLECT_S", 0.0)
+
+    async def test(queue: JudgingQueue, gate: Gate) -> None:
+        loop = asyncio.get_running_loop()
+        raised: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: raised.append(context))
+        queue._is_woken = True  # nobody collects while the jobs are done
+        one = One(gate)
+        for n in range(4):
+            submit(queue, one, f"{n}", MOST_AHEAD)
+        await until(lambda: len(queue._outcomes) == 4)
+        judged: Any = one.judged
+        one.judged = lambda item, error: judged(item, error) or 1 // int(str(item))  # type: ignore
+        seen = []
+        queue._is_woken = False
+        loop.call_soon(queue._collect)
+        while len(one.done) < 4:
+            await asyncio.sleep(0)
+            seen.append(len(one.done))
+        assert sorted(set(seen) - {0}) == [1, 2, 3, 4]
+        assert [type(context["exception"]) for context in raised] == [ZeroDivisionError]
 
     run(1, test)
