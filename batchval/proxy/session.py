@@ -178,9 +178,7 @@ class Session:
         except (HandshakeError, asyncio.CancelledError) as error:
             self._task = None
             self.client.transport = None
-            if self.ending is None:
-                self.ending = f"handshake_{getattr(error, 'reason', 'ended')}"
-                self.proxy.closed(self.ending)
+            self._note_ending(f"handshake_{getattr(error, 'reason', 'ended')}")
             self._close_broker()
             return
         self._task = None
@@ -581,8 +579,7 @@ class Session:
     def broker_frame_error(self) -> None:
         """Leave the broker, whose next frame nobody can find; the client still gets what came."""
         if self.ending is None:
-            self.ending = "upstream_frame"
-            self.proxy.closed(self.ending)
+            self._note_ending("upstream_frame")
             self.hold(ENDING)
         if self.broker is not None and self.broker.transport is not None:
             self.broker.transport.abort()
@@ -703,14 +700,19 @@ class Session:
 
     # ---- the end ---------------------------------------------------------------------------------
 
+    def _note_ending(self, why: str) -> None:
+        """Note and count why the session ends; the first reason counts."""
+        if self.ending is None:
+            self.ending = why
+            self.proxy.closed(why)
+
     def end(self, why: str) -> None:
         """Take no more requests; close once what is under way is delivered."""
         if self.ending is not None:
             return
-        self.ending = why
+        self._note_ending(why)
         self.move(Event.END)
         self.deadline = self.proxy.loop.time() + self.limits.linger_s
-        self.proxy.closed(why)
         self.hold(ENDING)
         self.proxy.loop.call_soon(self._close_if_done)
 
@@ -732,9 +734,7 @@ class Session:
 
     def _close(self, why: str) -> None:
         """Close both sides once what is written to them is gone."""
-        if self.ending is None:
-            self.ending = why
-            self.proxy.closed(why)
+        self._note_ending(why)
         self.move(Event.CLOSE)
         if self.deadline is None:
             self.deadline = self.proxy.loop.time() + self.limits.linger_s
@@ -768,9 +768,7 @@ class Session:
 
     def abort(self, why: str) -> None:
         """End both sides at once."""
-        if self.ending is None:
-            self.ending = why
-            self.proxy.closed(why)
+        self._note_ending(why)
         self.move(Event.CLOSE)
         self._drop_outbox()
         self.answering.clear()
