@@ -35,7 +35,8 @@ class Acceptor:
     ``free``     how many connections more there may be; one that is beyond is closed at once, which
                  ``refused`` counts
     ``spare``    descriptors that connections may take when the process has no others
-    ``opening``  connections that have been accepted and have no protocol yet
+    ``opening``  protocols of accepted connections that their owner does not count yet: until
+                 ``opened``, or until the connection has failed
     """
 
     def __init__(
@@ -50,7 +51,8 @@ class Acceptor:
         handshake_s: float | None = None,
     ) -> None:
         self.sock = sock
-        self.opening: set[asyncio.Task[None]] = set()
+        self.opening: set[asyncio.BaseProtocol] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._factory = factory
         self._free = free
         self._refused = refused
@@ -69,8 +71,16 @@ class Acceptor:
         if self.sock.fileno() >= 0:
             self._loop.remove_reader(self.sock.fileno())
             self.sock.close()
-        for task in self.opening:
+        for task in self._tasks:
             task.cancel()
+
+    def opened(self, protocol: asyncio.BaseProtocol) -> None:
+        """Count a connection no longer, because its owner counts it from now on.
+
+        asyncio ends the task of a connection some turns after ``connection_made``; a connection
+        that counted twice in between would take the place of another.
+        """
+        self.opening.discard(protocol)
 
     def _accept(self) -> None:
         for _ in range(MOST_AT_ONCE):
@@ -88,9 +98,11 @@ class Acceptor:
                 self._refused()
                 continue
             connection.setblocking(False)
-            task = self._loop.create_task(self._open(connection))
-            self.opening.add(task)
-            task.add_done_callback(self.opening.discard)
+            protocol = self._factory()
+            self.opening.add(protocol)
+            task = self._loop.create_task(self._open(connection, protocol))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _accepted(self) -> socket.socket:
         try:
@@ -101,17 +113,19 @@ class Acceptor:
         self._spare.take()
         return self.sock.accept()[0]
 
-    async def _open(self, connection: socket.socket) -> None:
+    async def _open(self, connection: socket.socket, protocol: asyncio.BaseProtocol) -> None:
         handshake_s = self._handshake_s if self._tls is not None else None
         try:
             await self._loop.connect_accepted_socket(
-                self._factory, connection, ssl=self._tls, ssl_handshake_timeout=handshake_s
+                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake_s
             )
         except OSError:  # the client has left, or its handshake has failed
             connection.close()
         except BaseException:
             connection.close()
             raise
+        finally:
+            self.opened(protocol)
 
     def _pause(self, error: OSError) -> None:
         log.warning("no connection can be accepted: %s", error.strerror)

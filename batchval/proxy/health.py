@@ -110,6 +110,8 @@ class HealthServer:
 
     def admit(self, connection: _Connection, address: str) -> None:
         """Add a connection, and close the oldest one where these are too many."""
+        for acceptor in self._acceptors:
+            acceptor.opened(connection)
         self.connections[connection] = address
         self._open.add(connection)
         (most, count), *_ = Counter(self.connections.values()).most_common(1)

@@ -240,6 +240,8 @@ class Proxy:
 
     def admit(self, session: Session) -> bool:
         """Return whether one more client may connect."""
+        if session.listener.server is not None:
+            session.listener.server.opened(session.client)
         if self._draining:
             self.counters.connections_refused_total += 1
             return False

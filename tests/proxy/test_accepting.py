@@ -1,0 +1,88 @@
+"""Connections that are accepted, each counted once at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from batchval.proxy.accepting import Acceptor
+
+MOST = 3
+
+
+class Owner:
+    """Takes at most MOST connections, by the count that the gate and its health port make."""
+
+    def __init__(self, sock: socket.socket, clients: int) -> None:
+        self.address = sock.getsockname()
+        self.to_come = clients
+        self.clients: list[socket.socket] = []
+        self.made: list[asyncio.BaseTransport] = []
+        self.refused = 0
+        self.acceptor = Acceptor(sock, lambda: Client(self), free=self.free, refused=self.refuse)
+
+    def connect_next(self) -> None:
+        """Connect one more client, which waits to be accepted."""
+        if self.to_come:
+            self.to_come -= 1
+            self.clients.append(socket.create_connection(self.address))
+
+    def free(self) -> int:
+        return MOST - len(self.made) - len(self.acceptor.opening)
+
+    def refuse(self) -> None:
+        self.refused += 1
+
+
+class Client(asyncio.Protocol):
+    """Counts itself; the next client is accepted before the task of this connection has ended."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.owner.acceptor.opened(self)
+        self.owner.made.append(transport)
+        self.owner.connect_next()
+        self.owner.acceptor._accept()  # what the loop calls for a connection that waits
+
+
+@pytest.mark.parametrize("clients", [MOST, MOST + 2])
+def test_a_connection_counts_once_while_its_task_ends(clients: int) -> None:
+    async def main() -> tuple[int, int]:
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            owner = Owner(sock, clients)
+            owner.connect_next()
+            while owner.to_come or len(owner.made) + owner.refused < len(owner.clients):
+                if not owner.acceptor.opening:
+                    owner.connect_next()
+                await asyncio.sleep(0.001)
+            for transport in owner.made:
+                transport.abort()  # type: ignore[attr-defined]
+            owner.acceptor.close()
+            for one in owner.clients:
+                one.close()
+            return len(owner.made), owner.refused
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == (MOST, clients - MOST)
+
+
+def test_a_failed_connection_counts_no_longer() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            owner = Owner(sock, 1)
+
+            async def fails(*_: Any, **__: Any) -> None:
+                raise ConnectionResetError
+
+            loop.connect_accepted_socket = fails  # type: ignore[method-assign, assignment]
+            with socket.create_connection(sock.getsockname()) as client:
+                assert await loop.run_in_executor(None, client.recv, 1) == b""
+            assert owner.free() == MOST
+            owner.acceptor.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
