@@ -54,8 +54,8 @@ LONG_TURN_S: Final = 0.005
 MOST_LOOKED_AT: Final = 1000
 #: Paused sessions of which one turn asks the kernel what they have sent: 3 microseconds each.
 MOST_ASKED: Final = 200
-#: Sessions that are closed in one turn of the loop: each takes 40 microseconds.
-MOST_EVICTED: Final = 32
+#: Seconds for which one turn closes sessions, or lets them go on.
+LOOKED_S: Final = 0.001
 #: A frame in part that holds less is not worth closing its connection.
 LEAST_CLOSED: Final = 32 << 10
 
@@ -308,8 +308,9 @@ class Budget:
     def _resume(self, held: int) -> None:
         """Resume as many as there is room for, those that hold little first in their order."""
         room = self.threshold - held
-        for session in list(self._paused):
-            if room <= 0:
+        end = time.perf_counter() + LOOKED_S
+        for session in list(itertools.islice(self._paused, MOST_LOOKED_AT)):
+            if room <= 0 or time.perf_counter() > end:
                 return
             room -= max(session.held(), SMALL // 8)
             self._unpause(session)
@@ -347,7 +348,7 @@ class Budget:
         """
         assert self._loop is not None
         before = self._loop.time() - GRANT_S
-        evicted = 0
+        end = time.perf_counter() + LOOKED_S
         for session in list(itertools.islice(self._unlooked, MOST_ASKED)) or self._look_again():
             if self._paused.get(session, before) >= before:
                 continue
@@ -357,8 +358,7 @@ class Budget:
             if session.is_read() and session.unread() == 0:
                 self._evict(session)
                 held -= own
-                evicted += 1
-                if held <= self.threshold or evicted == MOST_EVICTED:
+                if held <= self.threshold or time.perf_counter() > end:
                     break
         return held
 
