@@ -26,6 +26,9 @@ __all__ = ["check_files", "check_upstreams", "draft_of", "run"]
 #: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
 #: collected before the next one is.
 COLLECT = (500, 10, 1_000)
+#: Seconds that a judging thread may keep the interpreter's lock while the event loop waits for it.
+#: Python's 5 ms, several times in one exchange, would be what other clients feel.
+SWITCH_S = 0.0005
 
 
 def draft_of(config: Path | None, listen: str | None, overrides: dict[str, Any]) -> loading.Draft:
@@ -69,6 +72,7 @@ def run(settings: Settings) -> int:
     from batchval.proxy.audit_log import set_up
 
     set_up(settings.log)
+    sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings))
 
