@@ -156,8 +156,7 @@ def _metadata(session: Queue, frame: memoryview, key: int, version: int, correla
 
 
 def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
-    with contextlib.suppress(ProtocolError):  # rewrite decides whether the answer can be passed on
-        session.proxy.learn_topics(frame[4:], answer.version)
+    session.proxy.learn_topics(frame[4:], answer.version)
     return rewrite(session, answer, frame)
 
 

@@ -70,11 +70,14 @@ class Listeners:
         An answer that names a broker of an unknown id or without an address, as FindCoordinator
         does with an error, gets the bootstrap port.
         """
+        known = self.brokers.get(node_id)
+        if known is not None and self.discovery.brokers.get(node_id) == (host, port):
+            return known
         assert self.bootstrap is not None
         self.discovery.learn(node_id, host, port)
         if node_id not in self.discovery.brokers:
             return self.bootstrap
-        return self.brokers.get(node_id) or self._open(node_id)
+        return known or self.brokers.get(node_id) or self._open(node_id)
 
     def _learned(self, node_id: int, host: str, port: int) -> None:
         if node_id in self.brokers or self._closed:

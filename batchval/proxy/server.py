@@ -293,14 +293,16 @@ class Proxy:
         the loop.
 
         An answer that has come before is not read again: clients ask for their topics every few
-        minutes.
+        minutes. One that cannot be read names no topics; ``rewrite_addresses`` decides whether it
+        goes on.
         """
         if len(body) > SMALL_METADATA:
             seen = len(body), version, crc32c(body[4:])
             if seen in self._seen_metadata:
                 return
             self._seen_metadata.append(seen)
-        self._learn(TopicsInMetadata(body, version))
+        with contextlib.suppress(ProtocolError):
+            self._learn(TopicsInMetadata(body, version))
 
     def _learn(self, walk: TopicsInMetadata) -> None:
         with contextlib.suppress(ProtocolError):
