@@ -14,4 +14,5 @@ def rewrite_addresses(
     replace: Callable[[int, str, int], tuple[str, int]],
     *,
     correlation_id: int | None = None,
+    known: dict[bytes, bytes] | None = None,
 ) -> list[bytes | memoryview]: ...

@@ -26,6 +26,10 @@ from batchval.protocol.walks cimport (
 from batchval.protocol import apis
 from batchval.protocol.errors import ProtocolError
 
+cdef enum:
+    MOST_KNOWN = 8             # lists of brokers in ``known``; with one more all are forgotten
+    LARGEST_KNOWN = 64 << 10   # bytes of one: 1,000 brokers
+
 WITH_ADDRESSES = frozenset(
     {PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE})
 
@@ -107,21 +111,66 @@ def addresses(frame, int api_key, int api_version):
     return found
 
 
-def rewrite_addresses(frame, int api_key, int api_version, replace, *, correlation_id=None):
-    """The frame, length and all, in chunks, with every address replaced.
+def rewrite_addresses(
+    frame, int api_key, int api_version, replace, *, correlation_id=None, dict known=None
+):
+    """Return the frame, length and all, in chunks, with every address replaced.
 
-    ``replace(node_id, host, port)`` gives the (host, port) to write; what it raises goes on. It is not asked about an
-    empty host, which is how a response says that it has no address to give.
+    ``replace(node_id, host, port)`` gives the (host, port) to write; what it raises goes on. It is
+    not asked about an empty host, which is how a response says that it has no address to give.
+
+    ``known`` is for Metadata: it maps the bytes of brokers that have come before to those that were
+    written, and ``replace`` is not asked about these again. Its owner clears it when ``replace``
+    would answer or do something else.
     """
     cdef _Nodes nodes = _Nodes()
     cdef Splicer s
+    cdef Py_ssize_t start, end
+    nodes.walk(frame, api_key, api_version)
+    s = splicer(nodes.whole, nodes.base(), nodes.c.flexible)
+    if correlation_id is not None:
+        put_int32(s.grow(4), correlation_id)
+        s.jump(4)
+    if known is None or api_key != METADATA or nodes.count() == 0:
+        put_addresses(s, nodes, replace)
+    else:
+        start = nodes.row(0)[NODE_HOST_AT] - 4  # the first broker's id
+        end = nodes.row(nodes.count() - 1)[NODE_PORT_AT] + 4
+        s.keep_to(start)
+        s.put(written_brokers(nodes, start, end, replace, known))
+        s.jump(end)
+    s.keep_to(nodes.view.len)
+    return s.finish()
+
+
+cdef bytes written_brokers(
+    _Nodes nodes, Py_ssize_t start, Py_ssize_t end, object replace, dict known
+):
+    """Return what is written for the bytes from ``start`` to ``end``, in which all addresses stand."""
+    cdef Splicer s
+    cdef bytes came, written
+    came = (<const char *>nodes.base())[start:end]
+    written = known.get(came)
+    if written is not None:
+        return written
+    s = splicer(nodes.whole, nodes.base(), nodes.c.flexible)
+    s.jump(start)
+    put_addresses(s, nodes, replace)
+    written = b"".join(s.finish())[4:]  # without the length of a frame
+    if len(came) <= LARGEST_KNOWN:
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        known[came] = written
+    return written
+
+
+cdef int put_addresses(Splicer s, _Nodes nodes, object replace) except -1:
+    """Put all up to the end of the last address, with each address replaced."""
     cdef const int32_t *row
-    cdef Py_ssize_t i, j, count, delta
+    cdef Py_ssize_t i, j, delta, count = nodes.count()
     cdef int32_t tag = -1, port
     cdef bytes coded
     cdef list hosts = [], ports = []
-    nodes.walk(frame, api_key, api_version)
-    count = nodes.count()
     for i in range(count):
         row = nodes.row(i)
         if row[NODE_HOST_SIZE] == 0:
@@ -131,10 +180,6 @@ def rewrite_addresses(frame, int api_key, int api_version, replace, *, correlati
         new_host, new_port = replace(row[NODE_NODE_ID], nodes.host(row), nodes.port(row))
         hosts.append(checked_host(new_host, new_port))
         ports.append(new_port)
-    s = splicer(nodes.whole, nodes.base(), nodes.c.flexible)
-    if correlation_id is not None:
-        put_int32(s.grow(4), correlation_id)
-        s.jump(4)
     for i in range(count):
         row = nodes.row(i)
         if row[NODE_TAG_AT] >= 0 and row[NODE_TAG_AT] != tag:
@@ -155,8 +200,7 @@ def rewrite_addresses(frame, int api_key, int api_version, replace, *, correlati
         port = ports[i]
         put_int32(s.grow(4), port)
         s.jump(row[NODE_PORT_AT] + 4)
-    s.keep_to(nodes.view.len)
-    return s.finish()
+    return 0
 
 
 cdef int put_tag_size(Splicer s, int64_t size) except -1:

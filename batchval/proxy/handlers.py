@@ -157,7 +157,14 @@ def _metadata(session: Queue, frame: memoryview, key: int, version: int, correla
 
 def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     session.proxy.learn_topics(frame[4:], answer.version)
-    return rewrite(session, answer, frame)
+    return rewrite_addresses(
+        frame[4:],
+        answer.key,
+        answer.version,
+        session.replace,
+        correlation_id=answer.correlation_id,
+        known=session.written_brokers(answer.version),
+    )
 
 
 # ---- ApiVersions ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from batchval.proxy.accepting import Acceptor
 from batchval.proxy.discovery import Discovery
@@ -22,6 +23,9 @@ __all__ = ["Listener", "Listeners", "bound"]
 log = logging.getLogger("batchval.proxy")
 
 BACKLOG = 1024
+#: Pairs of an advertised host and a version of Metadata whose answers are kept; with one more all
+#: are forgotten.
+MOST_WRITTEN: Final = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +52,7 @@ class Listeners:
         self.bootstrap: Listener | None = None
         self.brokers: dict[int, Listener] = {}
         self._closed = False
+        self._written: dict[tuple[str, int], dict[bytes, bytes]] = {}
 
     @property
     def listeners(self) -> list[Listener]:
@@ -79,7 +84,21 @@ class Listeners:
             return self.bootstrap
         return known or self.brokers.get(node_id) or self._open(node_id)
 
+    def written_brokers(self, advertised: str, version: int) -> dict[bytes, bytes]:
+        """Return what was written for the brokers of Metadata answers: bytes that came -> written.
+
+        ``rewrite_addresses`` fills it. It is valid while no broker is new or moves: an answer that
+        names a broker at its address of before must reach ``listener_of`` again.
+        """
+        written = self._written.get((advertised, version))
+        if written is None:
+            if len(self._written) >= MOST_WRITTEN:
+                self._written.clear()
+            written = self._written[advertised, version] = {}
+        return written
+
     def _learned(self, node_id: int, host: str, port: int) -> None:
+        self._written.clear()
         if node_id in self.brokers or self._closed:
             return
         try:

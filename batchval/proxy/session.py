@@ -33,7 +33,7 @@ from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
 from batchval.proxy.judging import JudgingQueue
-from batchval.proxy.listeners import Listener
+from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions
 from batchval.proxy.pending import Answer, Facts, Item
 from batchval.proxy.sasl import SaslExchange
@@ -75,6 +75,7 @@ class Owner(Protocol):
     judging: JudgingQueue
     gate: Gate
     topics: KnownTopics
+    cluster: Listeners
     loop: asyncio.AbstractEventLoop
     now: float
     carried: Mapping[int, tuple[int, int]]
@@ -627,6 +628,10 @@ class Session:
     def replace(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         """Return where clients find a broker: the listener of its own."""
         return self.advertised, self.proxy.listener_of(node_id, host, port).port
+
+    def written_brokers(self, version: int) -> dict[bytes, bytes]:
+        """Return what was written for the brokers of Metadata answers of this version."""
+        return self.proxy.cluster.written_brokers(self.advertised, version)
 
     # ---- how fast it may go ----------------------------------------------------------------------
 

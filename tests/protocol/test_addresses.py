@@ -15,6 +15,7 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Response
 from batchval.protocol.messages.api_versions import ApiVersion
 from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
+from batchval.protocol.messages.metadata import MetadataResponseBroker
 from tests.protocol.values import CLASSES, frame, invented, refusal, structs
 
 KINDS = [kind for kind in CLASSES if issubclass(kind, Response) and kind.api_key in WITH_ADDRESSES]
@@ -78,6 +79,44 @@ def test_a_fetch_response_is_not_copied_for_its_endpoints() -> None:
     assert sum(len(chunk) for chunk in chunks if isinstance(chunk, bytes)) < 200
     message.node_endpoints[0].host, message.node_endpoints[0].port = "gate", 1
     assert b"".join(chunks) == frame(message, 16, 1)
+
+
+@pytest.mark.parametrize("version", range(messages.MetadataResponse.max_version + 1))
+def test_known_brokers_are_written_as_before_and_not_asked_about(version: int) -> None:
+    known: dict[bytes, bytes] = {}
+    asked: list[int] = []
+
+    def replace(node: int, host: str, port: int) -> tuple[str, int]:
+        asked.append(node)
+        return f"gate-{host}"[:200], (port + node) % 65536
+
+    for seed in range(40):
+        message = many(messages.MetadataResponse, version, seed)
+        data = frame(message, version)[4:]
+        expected = b"".join(rewrite_addresses(data, 3, version, replace, correlation_id=5))
+        for _ in range(2):
+            asked.clear()
+            assert b"".join(rewrite_addresses(data, 3, version, replace, correlation_id=5, known=known)) == expected
+        assert asked == []
+        message.cluster_id = f"another {seed}"
+        message.throttle_time_ms = seed
+        topics = frame(message, version)[4:]
+        plain = b"".join(rewrite_addresses(topics, 3, version, replace))
+        asked.clear()
+        assert b"".join(rewrite_addresses(topics, 3, version, replace, known=known)) == plain
+        assert asked == []
+        assert len(known) <= 8
+
+
+def test_many_brokers_are_not_kept_and_other_responses_neither() -> None:
+    brokers = [MetadataResponseBroker(i, "broker" * 20, 9092) for i in range(1000)]
+    known: dict[bytes, bytes] = {}
+    large = frame(messages.MetadataResponse(brokers=brokers), 12)[4:]
+    assert len(b"".join(rewrite_addresses(large, 3, 12, lambda *_: ("gate", 1), known=known))) > 10_000
+    cluster = frame(many(messages.DescribeClusterResponse, 0, 3), 0)[4:]
+    assert addresses(cluster, 60, 0)
+    rewrite_addresses(cluster, 60, 0, lambda *_: ("gate", 1), known=known)
+    assert known == {}
 
 
 @pytest.mark.parametrize(("kind", "version"), ALL, ids=IDS)
