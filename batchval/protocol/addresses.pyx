@@ -146,7 +146,7 @@ def rewrite_addresses(
 cdef bytes written_brokers(
     _Nodes nodes, Py_ssize_t start, Py_ssize_t end, object replace, dict known
 ):
-    """Return what is written for the bytes from ``start`` to ``end``, in which all addresses stand."""
+    """Return what is written for the bytes ``start`` to ``end``, where all addresses stand."""
     cdef Splicer s
     cdef bytes came, written
     came = (<const char *>nodes.base())[start:end]
