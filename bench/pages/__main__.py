@@ -18,12 +18,13 @@ import sys
 from pathlib import Path
 
 import bench.pages as place
-from bench.pages import bars, claims, claims_chart, headline, index, perf, pipelining, proxy, spark, validation
+from bench.pages import bars, claims, claims_chart, headline, hostile, index, perf, pipelining, proxy, spark, validation
 
 PAGES = {
     "validation": validation,
     "claims": claims,
     "proxy": proxy,
+    "hostile": hostile,
     "pipelining": pipelining,
     "perf": perf,
     "spark": spark,
