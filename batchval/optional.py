@@ -18,6 +18,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "batchval.perf.clients.rdkafka": ("perf", ("confluent_kafka",)),
     "batchval.cli.proxying": _PROXY,
     "batchval.proxy": _PROXY,
+    "batchval.segment.remote": ("audit", ("pyarrow",)),
     "batchval.spark": ("spark", ("pyarrow", "pyspark")),
 }
 

@@ -18,7 +18,8 @@ from batchval import LogValidator, compression, scan_batches
 from batchval.core.batch import batches
 from batchval.core.crc32c import kernel
 from batchval.report.words import human_bytes
-from batchval.segment.check import FileFinding, Options, Summary, check_paths
+from batchval.segment.check import Options, Summary, check_paths
+from batchval.segment.findings import Finding
 from demo.damage import LOG, damaged_copy, damages
 from demo.door import knocks
 from demo.liar import FIRST_LIE, RATE, claimed, the_liar, ways
@@ -66,7 +67,7 @@ def real_segments(out: Console) -> None:
     )
 
 
-def _shown(found: list[FileFinding], rules: frozenset[str]) -> FileFinding:
+def _shown(found: list[Finding], rules: frozenset[str]) -> Finding:
     return next(finding for finding in found if finding.rule.id in rules)
 
 

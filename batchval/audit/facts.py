@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchval.audit import costs
+from batchval.audit.hours import BY_CODEC, CODECS
 from batchval.audit.rows import UNREADABLE
-from batchval.audit.state import BY_CODEC, CODECS
+from batchval.segment.findings import Level
 
-__all__ = ["CODECS", "Codec", "Facts", "Totals", "gather", "hour_words", "of_group", "of_tables"]
+__all__ = ["CODECS", "Codec", "Facts", "Totals", "gather", "hour_words", "is_finding", "of_group", "of_tables"]
 
 _COUNTS = ("batches", "records", "bytes", "control_batches", "refused")
 _ANOMALIES = ("offset_anomalies", "epoch_anomalies", "sequence_anomalies", "timestamp_outliers", "damaged_bytes")
@@ -199,13 +200,18 @@ def _rules(summary: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], Counte
     return found
 
 
+def is_finding() -> pc.Expression:
+    """Return the filter of errors/ for findings. Audits before 0.3 wrote no level."""
+    level, rule = pc.field("level"), pc.field("rule")
+    return (level.is_null() | (level == Level.FINDING.value)) & (rule != UNREADABLE)
+
+
 def of_tables(tables: Mapping[str, pa.Table], findings: int = 200) -> Facts:
     """Of an audit's tables: errors, summary and segments; with the first findings."""
     errors = tables["errors"]
     lost = errors.filter(pc.equal(errors["rule"], UNREADABLE))
-    first = errors.slice(0, findings + lost.num_rows)  # of millions no copy is made
-    first = first.filter(pc.not_equal(first["rule"], UNREADABLE)).slice(0, findings)
-    return gather(tables["summary"], first, errors.num_rows - lost.num_rows, tables["segments"], lost)
+    found = errors.filter(is_finding())
+    return gather(tables["summary"], found.slice(0, findings), found.num_rows, tables["segments"], lost)
 
 
 def gather(

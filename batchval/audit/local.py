@@ -17,12 +17,12 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from typing import TYPE_CHECKING
 
-from batchval.audit.segments import Range
 from batchval.errors import BatchvalError
+from batchval.segment.ranges import Range
 
 if TYPE_CHECKING:
-    from batchval.audit.rows import Options
-    from batchval.audit.state import RangeResult
+    from batchval.segment.judge import RangeResult
+    from batchval.segment.options import Options
 
 __all__ = ["WorkersLost", "run_local", "start_early"]
 

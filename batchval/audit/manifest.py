@@ -7,10 +7,8 @@ whole.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -19,9 +17,6 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from batchval.audit.outputs import SEGMENTS, ended, place_of
-from batchval.audit.rows import Options
-from batchval.audit.state import Last
-from batchval.audit.store import SegmentInfo, Store, one_line, shown, text_of
 from batchval.core.columns import SCHEMA_VERSION
 from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.core.layout import (
@@ -36,42 +31,23 @@ from batchval.core.layout import (
     RECORDS,
 )
 from batchval.errors import BatchvalError
+from batchval.segment.judge import Last
+from batchval.segment.options import Options
+from batchval.segment.partition import Entry
+from batchval.segment.store import SegmentInfo, Store, one_line, shown, text_of
 
-__all__ = ["Entry", "Manifest", "options_word", "to_table"]
+__all__ = ["Manifest", "options_word", "to_table"]
 
 _OPTIONS: Final = b"batchval.options"
-
-
-@dataclass
-class Entry:
-    """One row of the manifest. ``continuity``: where the partition was behind this segment."""
-
-    topic: str | None
-    partition: int | None
-    base_offset: int | None
-    size: int | None
-    mtime_ns: int | None
-    file: str
-    unreadable: str | None = None
-    batches: int = 0
-    records: int = 0
-    findings: int = 0
-    thinned: bool = False
-    last: Last | None = None
-    continuity: Continuity = field(default_factory=Continuity)
-
-    @property
-    def end(self) -> int:
-        """Behind the last batch that was believed."""
-        return self.last.position + self.last.size if self.last else 0
+_STORED: Final = (
+    *("deep", "mode", "kafka_version", "cleanup_policy", "accept_claims_header", "max_decompressed_bytes"),
+)
 
 
 def options_word(options: Options) -> str:
     """The options that findings depend on. Audits that differ in them do not go on from each other."""
-    told = asdict(options)
-    for name in ("rows", "split_bytes", "topics"):
-        del told[name]
-    return json.dumps({"schema_version": SCHEMA_VERSION, **told}, sort_keys=True)
+    stored = {name: getattr(options, name) for name in _STORED}
+    return json.dumps({"schema_version": SCHEMA_VERSION, **stored}, sort_keys=True)
 
 
 def to_table(entries: Sequence[Entry], options: Options) -> pa.Table:
@@ -182,7 +158,7 @@ def _differing(stored: str, options: Options) -> list[str]:
         theirs = {}
     if not isinstance(theirs, dict):
         theirs = {}
-    theirs = {**asdict(Options()), **theirs}
+    theirs = {**{name: getattr(Options(), name) for name in _STORED}, **theirs}
     return [f"{name}={json.dumps(theirs.get(name))}" for name in ours if ours[name] != theirs.get(name)]
 
 
@@ -198,10 +174,3 @@ def _entry(row: dict[str, Any]) -> Entry:
     names = ("topic", "partition", "base_offset", "size", "mtime_ns", "file", "unreadable")
     counts = ("batches", "records", "findings", "thinned")
     return Entry(**{name: row[name] for name in (*names, *counts)}, last=last, continuity=state)
-
-
-def copied(continuity: Continuity, *, compacted: bool) -> Continuity:
-    """One that can go on without the other."""
-    new = copy.copy(continuity)
-    new.compacted = compacted
-    return new

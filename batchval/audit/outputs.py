@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from batchval.audit.hours import COUNTERS, EXTREMES, HOUR_MS, hour_of
 from batchval.audit.rows import ROW_SCHEMA
-from batchval.audit.segments import Range
-from batchval.audit.state import COUNTERS, EXTREMES, HOUR_MS, hour_of
-from batchval.audit.store import one_line, shown
 from batchval.errors import BatchvalError
+from batchval.segment.ranges import Range
+from batchval.segment.store import one_line, shown
 
 __all__ = [
     "BATCHES",
@@ -48,7 +48,8 @@ ERRORS = pa.schema(
     [
         *(("topic", pa.string()), ("partition", pa.int32()), ("segment", pa.int64()), ("position", pa.int64())),
         *(("offset", pa.int64()), ("rule", pa.string()), ("slug", pa.string()), ("error_code", pa.string())),
-        *(("reason", pa.string()), ("file", pa.string())),
+        *(("reason", pa.string()), ("file", pa.string()), ("level", pa.string()), ("follows", pa.int64())),
+        *(("broker", pa.string()), ("cluster", pa.string())),
     ]
 )
 #: A row is a topic, a partition and an hour (UTC). Of uncompressed bytes what was not opened is null; ``rules`` counts

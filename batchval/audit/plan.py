@@ -15,7 +15,7 @@ from typing import Any, Literal
 from rich.text import Text
 
 from batchval.audit import costs
-from batchval.audit.state import CODECS
+from batchval.audit.hours import CODECS
 from batchval.errors import BatchvalError
 from batchval.report.tables import plain_table, render
 from batchval.report.words import plural

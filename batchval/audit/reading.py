@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from batchval.audit.facts import Facts, gather
-from batchval.audit.outputs import place_of
+from batchval.audit.facts import Facts, gather, is_finding
+from batchval.audit.outputs import ERRORS, place_of
 from batchval.audit.rows import UNREADABLE
-from batchval.audit.store import one_line, shown
 from batchval.errors import BatchvalError
+from batchval.segment.store import one_line, shown
 
 __all__ = ["OutputError", "facts_of", "read"]
 
@@ -28,7 +28,8 @@ class OutputError(BatchvalError):
 def _dataset(out: str, name: str) -> Any:
     try:
         place, path = place_of(out)
-        return ds.dataset(f"{path}/{name}", filesystem=place, format="parquet")
+        schema = ERRORS if name == "errors" else None
+        return ds.dataset(f"{path}/{name}", schema, filesystem=place, format="parquet")
     except (OSError, pa.ArrowInvalid) as error:
         raise OutputError(f"{shown(out)}: no {name}/ of an audit: {one_line(error)}") from None
 
@@ -47,8 +48,9 @@ def facts_of(out: str, findings: int = 200) -> Facts:
     errors = _dataset(out, "errors")
     lost = pc.field("rule") == UNREADABLE
     try:
-        count = errors.count_rows(filter=~lost)
-        first = errors.to_table(filter=~lost) if count <= _SORTED else errors.head(findings, filter=~lost)
+        wrong = is_finding()
+        count = errors.count_rows(filter=wrong)
+        first = errors.to_table(filter=wrong) if count <= _SORTED else errors.head(findings, filter=wrong)
         unreadable = errors.to_table(filter=lost)
     except (OSError, pa.ArrowException) as error:
         raise OutputError(f"{shown(out)}: errors/ cannot be read: {one_line(error)}") from None

@@ -15,8 +15,8 @@ from typing import Any
 
 from batchval.audit import costs
 from batchval.audit.facts import Codec, Facts, Totals, hour_words, saved
+from batchval.audit.hours import CODECS
 from batchval.audit.reading import facts_of
-from batchval.audit.state import CODECS
 from batchval.errors import BatchvalError
 from batchval.report.charts import COLOURS, Chart, stacked
 from batchval.report.pages import render

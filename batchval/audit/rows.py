@@ -1,4 +1,4 @@
-"""One range of one segment in, its rows out: the one reader of every engine.
+"""Rows of batches: Arrow, for every engine.
 
 A row is a batch (the columns of scan_batches, then what the check says), or bytes that are none (``magic`` is null), or
 a file that cannot be read (``position`` is null, rule ``UNREADABLE``). Rows depend on the file's bytes and the options
@@ -10,40 +10,33 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from batchval.audit.segments import Range
-from batchval.audit.store import SegmentInfo, Store, one_line
 from batchval.core.columns import NO_DELETE_HORIZON, SCHEMA_VERSION, BatchColumns
 from batchval.core.result import CLAIMS, PATHS
-from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
-from batchval.policy import TopicPolicy
 from batchval.rules import by_number
-from batchval.segment.check import damage_reason
-from batchval.segment.reader import Damage, SegmentReader, Stretch
-from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, TimestampType
+from batchval.segment.findings import damage_reason
+from batchval.segment.judge import Block, blocks
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range
+from batchval.segment.reader import Damage
+from batchval.segment.store import SegmentInfo, one_line
+from batchval.types import CompressionType, TimestampType
 
 __all__ = [
     "ROW_SCHEMA",
     "UNREADABLE",
-    "Block",
-    "Options",
     "damaged_row",
     "read_range",
+    "rows_of",
     "to_rows",
     "unreadable_row",
-    "validator_of",
 ]
 
-CACHED = 512 << 10  # bytes read and judged at a time
-GATHERED = 64 << 20  # bytes whose rows are handed on together
-MOST_ROWS = 1 << 15
 #: ``rule`` of the one row of a file that cannot be read
 UNREADABLE = "UNREADABLE"
 
@@ -91,79 +84,21 @@ ROW_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """How segments are read and judged. ``topics``: names or patterns; ``split_bytes``: about a task's share."""
-
-    rows: Literal["all", "bad", "none"] = "all"
-    split_bytes: int = 256 << 20
-    deep: bool = False
-    mode: Literal["strict", "kafka"] = "strict"
-    kafka_version: KafkaVersionName = DEFAULT_KAFKA_VERSION
-    cleanup_policy: str = "auto"
-    accept_claims_header: bool = False
-    topics: tuple[str, ...] | None = None
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-
-
-class Block(NamedTuple):
-    """A stretch of whole batches, or one damage. ``columns`` count from ``position``; ``rows`` as the options ask.
-
-    ``unreadable``: why the storage gave no more; then there is nothing else in the block but rows.
-    """
-
-    columns: BatchColumns | None
-    position: int
-    damage: Damage | None
-    rows: pa.RecordBatch
-    unreadable: str | None = None
-
-
-def validator_of(options: Options) -> LogValidator:
-    policy = TopicPolicy(accept_claims_header=options.accept_claims_header)
-    return LogValidator(
-        policy,
-        mode=options.mode,
-        profile="log",
-        max_decompressed_bytes=None if options.mode == "kafka" else options.max_decompressed_bytes,
-        kafka_version=options.kafka_version,
-    )
-
-
-def read_range(range: Range, options: Options) -> Iterator[Block]:
-    """The batches that start in a range, in order, with the damage between them.
-
-    The rows of a segment's ranges are, one behind the other, those of the whole segment, however it was cut:
-    SegmentReader.first_at finds where the walk from the segment's start enters the range, whatever lies there. Never
-    raises for what storage or bytes do: what cannot be read is a row.
-    """
-    segment = range.segment
+def read_range(part: Range, options: Options) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range. What cannot be read is a row that says so."""
     try:
-        store, path = Store.of(segment.uri)
-        with store.open(path, accept_claims_header=options.accept_claims_header) as file:
-            yield from _read(file, range, options)
+        for block in blocks(part, options):
+            yield rows_of(block, part.segment, options)
     except OSError as error:
-        reason = one_line(error)
-        yield Block(None, range.start, None, unreadable_row(segment, reason, options), reason)
+        yield unreadable_row(part.segment, one_line(error), options)
 
 
-def _read(file: SegmentReader, range: Range, options: Options) -> Iterator[Block]:
-    """Small blocks are read and judged while they are in the processor's cache; large ones are handed on."""
-    scan = functools.partial(validator_of(options).check_batches, deep=options.deep)
-    start = file.first_at(range.start)
-    columns, base = BatchColumns(True), start
-    for part in file.stretches(start, range.end, max(file.source.chunk, CACHED), scan, reuse=True):
-        if isinstance(part, Stretch):
-            columns.extend(part.columns, part.position - base)
-            if columns.end < GATHERED and len(columns) < MOST_ROWS:
-                continue
-        if len(columns):
-            yield Block(columns, base, None, to_rows(columns, range.segment, base, options))
-        if isinstance(part, Damage):
-            yield Block(None, part.position, part, damaged_row(range.segment, part, file.size, options))
-        columns, base = BatchColumns(True), part.position + (part.size if isinstance(part, Damage) else len(part.data))
-    if len(columns):
-        yield Block(columns, base, None, to_rows(columns, range.segment, base, options))
+def rows_of(block: Block, segment: SegmentInfo, options: Options) -> pa.RecordBatch:
+    """Return the rows of a block that the options want."""
+    if block.damage is not None:
+        return damaged_row(segment, block.damage, block.file_size, options)
+    assert block.columns is not None
+    return to_rows(block.columns, segment, block.position, options)
 
 
 # ---- columns to rows -----------------------------------------------------------------------------------------------

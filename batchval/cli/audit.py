@@ -26,7 +26,7 @@ from batchval.cli.output import print_json
 from batchval.cli.progress import progress
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import KafkaVersionName
-from batchval.report.words import printable
+from batchval.report.words import plural, printable
 from batchval.rules import Rule
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from batchval.audit.manifest import Manifest
     from batchval.audit.reduce import Audit
-    from batchval.audit.rows import Options
     from batchval.audit.run import Engine
-    from batchval.audit.segments import Range
+    from batchval.segment.options import Options
+    from batchval.segment.ranges import Range
 
 _SHOWN = 200  # findings in the table, files that could not be read; --json and errors/ have all
 
@@ -138,7 +138,7 @@ def command(
         _can_be_written(report)
     failing = _failing(fail_on)
     try:
-        from batchval.audit.rows import Options
+        from batchval.segment.options import Options
     except ImportError as error:
         _say(str(error))
         return USAGE
@@ -317,22 +317,25 @@ def _show(found: Audit, facts: Any) -> None:
     from batchval.audit.terminal import terminal_summary
     from batchval.report.tables import findings_table
 
-    if found.findings:
-        click.echo(findings_table(found.findings[:_SHOWN]), nl=False)
-    if len(found.findings) > _SHOWN:
-        click.echo(f"… and {len(found.findings) - _SHOWN:,} more (--json and errors/ have all)")
-    click.echo(explained_by(found.findings), nl=False)
+    shown = [*found.findings, *found.notes]
+    if shown:
+        click.echo(findings_table(shown[:_SHOWN]), nl=False)
+    if len(shown) > _SHOWN:
+        click.echo(f"… and {len(shown) - _SHOWN:,} more (--json and errors/ have all)")
+    click.echo(explained_by(shown), nl=False)
     click.echo(terminal_summary(facts), nl=False)
+    if found.moved:
+        click.echo(f"{plural(found.moved, 'segment')} deleted or replaced by the broker meanwhile")
     if found.skipped:
         click.echo(f"{found.skipped:,} of {found.segments:,} segments were not read: nothing was written to them since")
 
 
 def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str, Any]]:
-    from batchval.audit.store import shown
+    from batchval.segment.store import shown
 
-    for finding in found.findings:
+    for finding in (*found.findings, *found.notes):
         whose = {name: getattr(finding, name) for name in ("topic", "partition", "segment", "file")}
-        yield {"type": "finding", **whose, **finding_columns(finding)}
+        yield {"type": finding.level.value, **whose, **finding_columns(finding)}
     yield {
         "type": "summary",
         "engine": engine,
@@ -343,6 +346,8 @@ def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str
         "records": found.records,
         "bytes": found.bytes,
         "findings": len(found.findings),
+        "notes": len(found.notes),
+        "moved": found.moved,
         "rules": dict(found.rules()),
         "unreadable": [f"{lost.uri}: {lost.reason}" for lost in found.unreadable],
     }
@@ -354,7 +359,7 @@ def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
     from batchval.audit.compare import compare
     from batchval.audit.outputs import ended
     from batchval.audit.reading import read
-    from batchval.audit.store import shown
+    from batchval.segment.store import shown
 
     for folder in folders:
         ended(folder)

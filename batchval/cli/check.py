@@ -104,7 +104,7 @@ def command(
     not be read, 0 if all is clean.
     """
     from batchval.cli.checking import judge_of, run
-    from batchval.segment.check import Options
+    from batchval.segment.options import Options, validator_of
 
     settings: dict[str, object] = {} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}
     if accept_claims_header:
@@ -125,5 +125,5 @@ def command(
     )
     if now_ms is not None and not -(1 << 63) <= now_ms < 1 << 63:
         raise click.UsageError(f"invalid --now {now_ms}: expected milliseconds since 1970 that fit in 64 bits")
-    options.validator("produce")  # wrong settings are refused before the first file
+    validator_of(options, "produce")  # wrong settings are refused before the first file
     return run(paths, options, as_json)

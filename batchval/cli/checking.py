@@ -19,7 +19,9 @@ from batchval.errors import BatchvalError
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.report.words import human_bytes, plural, printable
-from batchval.segment.check import ClaimsJudge, FileFinding, Options, Summary, check_paths, find_files
+from batchval.segment.check import Summary, check_paths, find_files
+from batchval.segment.findings import Finding
+from batchval.segment.options import ClaimsJudge, Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +34,7 @@ _SHOWN = 200  # findings in the table; --json has all
 def run(paths: tuple[Path, ...], options: Options, as_json: bool) -> int:
     """Judge the files of all paths, print the findings and return the exit code."""
     summary = Summary()
-    shown: list[FileFinding] = []
+    shown: list[Finding] = []
     with spooled(paths) as (files, copy), progress("check", as_json, lambda: _total(files)) as advance:
         for finding in _named(check_paths(files, options, summary, advance), copy):
             if as_json:
@@ -50,15 +52,14 @@ def run(paths: tuple[Path, ...], options: Options, as_json: bool) -> int:
     return UNREADABLE if summary.unreadable else FINDINGS if summary.findings else 0
 
 
-def _named(findings: Iterator[FileFinding], copy: Path | None) -> Iterator[FileFinding]:
+def _named(findings: Iterator[Finding], copy: Path | None) -> Iterator[Finding]:
     """Yield the findings with ``-`` in place of the copy of standard input."""
     for finding in findings:
-        yield finding._replace(file=DASH) if finding.file == copy else finding
+        yield finding._replace(file=str(DASH)) if finding.file == str(copy) else finding
 
 
-def _row(finding: FileFinding) -> dict[str, Any]:
-    kind = "report" if finding.reported else "finding"
-    return {"type": kind, "file": str(finding.file), **finding_columns(finding)}
+def _row(finding: Finding) -> dict[str, Any]:
+    return {"type": finding.level.value, "file": finding.file, **finding_columns(finding)}
 
 
 def _sums(summary: Summary) -> dict[str, Any]:
@@ -72,16 +73,18 @@ def _sums(summary: Summary) -> dict[str, Any]:
         "claims": dict(summary.claims),
         "findings": summary.findings,
         "reports": summary.reports,
+        "notes": summary.notes,
+        "moved": summary.moved,
         "unreadable": summary.unreadable,
     }
 
 
-def _print_text(summary: Summary, shown: Sequence[FileFinding]) -> None:
+def _print_text(summary: Summary, shown: Sequence[Finding]) -> None:
     if shown:
         from batchval.report.tables import findings_table
 
         click.echo(findings_table(shown), nl=False)
-    hidden = summary.findings + summary.reports - len(shown)
+    hidden = summary.findings + summary.reports + summary.notes - len(shown)
     if hidden > 0:
         click.echo(f"… and {hidden:,} more (--json shows all)")
     click.echo(explained_by(shown), nl=False)
@@ -94,9 +97,10 @@ def _summary_line(summary: Summary) -> str:
     line += f", {human_bytes(summary.bytes)}" + (f" ({paths})" if paths else "")
     if summary.claims:
         line += f", claims: {', '.join(f'{count:,} {answer}' for answer, count in sorted(summary.claims.items()))}"
-    return f"{line}: {plural(summary.findings, 'finding')}" + (
-        f", {plural(summary.reports, 'report')}" if summary.reports else ""
-    )
+    line += f": {plural(summary.findings, 'finding')}"
+    line += f", {plural(summary.reports, 'report')}" if summary.reports else ""
+    line += f", {plural(summary.notes, 'note')}" if summary.notes else ""
+    return line + (f"; {plural(summary.moved, 'segment')} deleted or replaced meanwhile" if summary.moved else "")
 
 
 def judge_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | None:

@@ -16,8 +16,9 @@ from batchval.core.layout import CLAIMS_MAGIC
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
-from batchval.segment.check import Options, damage_reason
+from batchval.segment.findings import damage_reason
 from batchval.segment.foreign import START_SIZE, foreign_reason
+from batchval.segment.options import Options
 from batchval.segment.reader import Damage, SegmentFile, SegmentReader, Stretch
 
 __all__ = ["Selection", "rows"]

@@ -29,9 +29,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from batchval.audit.reduce import Finding
     from batchval.policy import TopicPolicy
-    from batchval.segment.check import FileFinding
+    from batchval.segment.findings import Finding
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,7 +131,7 @@ def policy_from(values: tuple[str, ...], *, kafka_version: str = DEFAULT_KAFKA_V
         raise click.UsageError(f"--config: {error}") from None
 
 
-def finding_columns(finding: FileFinding | Finding) -> dict[str, Any]:
+def finding_columns(finding: Finding) -> dict[str, Any]:
     """Return what --json prints of a finding after its file."""
     rule = finding.rule
     return {
@@ -142,6 +141,7 @@ def finding_columns(finding: FileFinding | Finding) -> dict[str, Any]:
         "slug": rule.slug,
         "error_code": rule.error_code.name if rule.error_code else None,
         "reason": finding.reason,
+        "follows": finding.follows,
     }
 
 

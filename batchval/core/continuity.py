@@ -41,6 +41,7 @@ class Finding(NamedTuple):
     rule: Rule
     reason: str
     max_timestamp: int = -1  # the batch's, milliseconds
+    previous: int = -1  # position of the batch before; -1: not known
 
 
 class _First(NamedTuple):
@@ -49,6 +50,7 @@ class _First(NamedTuple):
     position: int
     offset: int
     max_timestamp: int
+    previous: int  # position of the batch before; -1: none was read before
     value: int  # the leader epoch; or 1 where the base offset is the first record's (magic 2), 0 where it is the last's
     gap_is_known: bool = False
 
@@ -72,6 +74,7 @@ class Continuity:
         self._openers = np.empty(0, _OPENERS)  # until the first place where producers were forgotten
         self._forgot = False
         self._base = 0  # what positions of columns count from
+        self._last_position = -1  # of the last batch, believed or not
 
     def damaged(self) -> None:
         """Batches may be missing here, as somebody else reports: what is gone is not reported again as a gap."""
@@ -98,9 +101,14 @@ class Continuity:
 
     def _joint(self, later: Continuity) -> Iterator[Finding]:
         first = later._first
+        before = self._last_position
+        if later._last_position >= 0:
+            self._last_position = later._last_position
         if first is None:
             self.after_damage |= later.after_damage
             return
+        if first.previous < 0:
+            first = first._replace(previous=before)
         gap_is_known = self.after_damage or first.gap_is_known
         forgets = gap_is_known
         if self.last_offset is not None:
@@ -110,14 +118,16 @@ class Continuity:
                 forgets = True
                 yield self._at(first, Rule.L3, "OFFSETS_MISSING", first.offset, self.last_offset)
         epoch = later._first_epoch
+        if epoch is not None and epoch.previous < 0:
+            epoch = epoch._replace(previous=before)
         if epoch is not None and epoch.value < self.leader_epoch:
             yield self._at(epoch, Rule.L4, "EPOCH_BACK", epoch.value, self.leader_epoch)
         if not forgets and len(self.producers) and len(later._openers):
             yield from self._sequences_meet(later._openers)
-        self._take_over(later, first._replace(gap_is_known=gap_is_known), forgets)
+        self._take_over(later, first._replace(gap_is_known=gap_is_known), epoch, forgets)
 
     def _at(self, first: _First, rule: Rule, reason: str, a: int, b: int) -> Finding:
-        return Finding(first.position, first.offset, rule, _reason(reason, a, b), first.max_timestamp)
+        return Finding(first.position, first.offset, rule, _reason(reason, a, b), first.max_timestamp, first.previous)
 
     def _sequences_meet(self, openers: np.ndarray) -> Iterator[Finding]:
         at = np.searchsorted(self.producers["producer_id"], openers["producer_id"])
@@ -129,11 +139,11 @@ class Continuity:
             reason = _reason("SEQUENCE_MISSING", said["sequence"], before)
             yield Finding(said["position"], said["offset"], Rule.L5, reason, said["max_timestamp"])
 
-    def _take_over(self, later: Continuity, first: _First, forgets: bool) -> None:
+    def _take_over(self, later: Continuity, first: _First, epoch: _First | None, forgets: bool) -> None:
         if self._first is None:
             self._first = first
         if self._first_epoch is None:
-            self._first_epoch = later._first_epoch
+            self._first_epoch = epoch
         if not (self._forgot or forgets):
             self._openers = _merged(later._openers, self._openers)
         forgets |= later._forgot
@@ -150,6 +160,7 @@ class Continuity:
         """Into an empty one. Findings that the stretch itself shows."""
         rows = np.flatnonzero(columns["is_valid"])
         self.after_damage = not len(rows) or bool(rows[-1] < len(columns) - 1)
+        self._last_position = self._position(columns, len(columns) - 1)
         if not len(rows):
             return
         base, last = columns["base_offset"][rows], columns["last_offset"][rows]
@@ -159,7 +170,7 @@ class Continuity:
         forgets = np.empty(len(rows), bool)
         forgets[0] = rows[0] > 0
         forgets[1:] = np.diff(rows) > 1
-        self._first = _First(*self._place(columns, rows[0]), int(has_first[0]), bool(forgets[0]))
+        self._first = self._first_at(columns, rows[0], int(has_first[0]))._replace(gap_is_known=bool(forgets[0]))
         self.last_offset = int(last[-1])
         base, before = base[1:], last[:-1]
         for i in np.flatnonzero(base <= before):
@@ -175,6 +186,13 @@ class Continuity:
             yield from self._sequences(columns, rows, forgets)
         self._forgot = bool(forgets.any())
 
+    def _position(self, columns: BatchColumns, row: int) -> int:
+        """Return where a row is; -1 before the first."""
+        return int(columns["position"][row]) + self._base if row >= 0 else -1
+
+    def _first_at(self, columns: BatchColumns, row: int, value: int) -> _First:
+        return _First(*self._place(columns, row), self._position(columns, row - 1), value)
+
     def _place(self, columns: BatchColumns, row: int) -> tuple[int, int, int]:
         return (
             int(columns["position"][row]) + self._base,
@@ -184,7 +202,8 @@ class Continuity:
 
     def _finding(self, columns: BatchColumns, row: int, rule: Rule, reason: str, a: int, b: int) -> Finding:
         position, offset, timestamp = self._place(columns, row)
-        return Finding(position, offset, rule, _reason(reason, int(a), int(b)), timestamp)
+        previous = self._position(columns, row - 1) if rule is not Rule.L5 else -1
+        return Finding(position, offset, rule, _reason(reason, int(a), int(b)), timestamp, previous)
 
     def _epochs(self, columns: BatchColumns, rows: np.ndarray) -> Iterator[Finding]:
         epochs = columns["partition_leader_epoch"][rows]
@@ -194,7 +213,7 @@ class Continuity:
             return
         for i in np.flatnonzero(epochs[1:] < epochs[:-1]):
             yield self._finding(columns, rows[i + 1], Rule.L4, "EPOCH_BACK", epochs[i + 1], epochs[i])
-        self._first_epoch = _First(*self._place(columns, rows[0]), int(epochs[0]))
+        self._first_epoch = self._first_at(columns, rows[0], int(epochs[0]))
         self.leader_epoch = int(epochs[-1])
 
     def _sequences(self, columns: BatchColumns, rows: np.ndarray, forgets: np.ndarray) -> Iterator[Finding]:

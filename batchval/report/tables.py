@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from batchval.report.words import printable
+from batchval.report.words import plural, printable
 
 __all__ = ["findings_table", "plain_table", "render"]
 
@@ -60,7 +60,7 @@ def _wide_table(findings: Iterable[Any]) -> str:
     table.add_column("rule", no_wrap=True, min_width=4)
     table.add_column("reason", overflow="fold")
     for finding in findings:
-        cells = (printable(finding.file), *_place(finding), _rule(finding), printable(finding.reason))
+        cells = (printable(finding.file), *_place(finding), _rule(finding), _reason(finding))
         table.add_row(*map(Text, cells), style=_style(finding))
     return render(table)
 
@@ -74,7 +74,7 @@ def _narrow_table(findings: Iterable[Any]) -> str:
         table.add_column("offset", justify="right", no_wrap=True, min_width=8)
         table.add_column("rule and reason", overflow="fold")
         for finding in group:
-            what = Text.assemble((_rule(finding), "bold"), "\n", printable(finding.reason))
+            what = Text.assemble((_rule(finding), "bold"), "\n", _reason(finding))
             table.add_row(*map(Text, _place(finding)), what, style=_style(finding))
         parts += [printable(file) + "\n", render(table)]
     return "".join(parts)
@@ -85,7 +85,14 @@ def _place(finding: Any) -> tuple[str, str]:
 
 
 def _rule(finding: Any) -> str:
-    return str(finding.rule) + (" (report)" if finding.reported else "")
+    return str(finding.rule) + (f" ({finding.level})" if finding.reported else "")
+
+
+def _reason(finding: Any) -> str:
+    """Return the reason, and how much more has the same cause."""
+    if not finding.follows:
+        return printable(finding.reason)
+    return f"{printable(finding.reason)}; {plural(finding.follows, 'more place')} with the same cause"
 
 
 def _style(finding: Any) -> str | None:

@@ -1,105 +1,42 @@
-"""Judges files of batches: the one path for the command line and for Spark.
+"""``batchval check``: an audit in one process, of segments and of recorded batches.
 
-Partitions are folders of segments; a segment's findings are those of its batches, of its end, between its batches, and
-of its index. Whether a partition is compacted decides which gaps are legal.
+Segments are judged partition by partition, as an audit judges them (batchval.segment.run). Other
+files hold batches as a client sent them, and are judged by themselves.
 """
 
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from batchval.core.columns import BatchColumns
-from batchval.core.continuity import Continuity
-from batchval.core.result import CLAIMS
-from batchval.core.validator import LogValidator
-from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
-from batchval.policy import TopicPolicy
-from batchval.report.words import plural
-from batchval.rules import Rule, by_number
-from batchval.segment.folders import CHECKPOINT, SEGMENT_NAME, cleaned_partitions, read_small, walk
+from batchval.core.result import CLAIMS, PATHS
+from batchval.rules import by_number
+from batchval.segment.findings import Finding, Level, damage_reason
+from batchval.segment.folders import SEGMENT_NAME, walk
 from batchval.segment.foreign import START_SIZE, foreign_reason
-from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentFile, Stretch, index_entries
-from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+from batchval.segment.judge import Block, RangeResult, judge
+from batchval.segment.options import Options, validator_of
+from batchval.segment.partition import Joined, by_folder, join
+from batchval.segment.ranges import Range
+from batchval.segment.reader import Damage, SegmentFile, Stretch
+from batchval.segment.run import Work, list_work, moved_meanwhile, settled
+from batchval.segment.store import SegmentInfo, Unreadable
 
-__all__ = [
-    "LEGAL_IF_COMPACTED",
-    "FileFinding",
-    "IndexLie",
-    "Options",
-    "Places",
-    "Summary",
-    "check_file",
-    "check_paths",
-    "damage_reason",
-    "find_files",
-    "index_lies",
-    "index_rest_reason",
-    "thinned",
-]
-
-_PATHS = ("", "claims", "shallow", "full", "rebuilt")
-#: gaps that are legal once the cleaner has been at the partition
-LEGAL_IF_COMPACTED = (Rule.L3, Rule.L5)
-
-
-class FileFinding(NamedTuple):
-    """One rule that one place of one file breaks. ``offset`` is None where no batch can be read."""
-
-    file: Path
-    position: int
-    offset: int | None
-    rule: Rule
-    reason: str
-    reported: bool = False  # an extra that is only reported
-
-
-#: (validator, whole batches, now_ms) -> their rows
-ClaimsJudge: TypeAlias = Callable[[LogValidator, memoryview, int], BatchColumns]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to judge. ``profile`` None: ``log`` for .log files, ``produce`` for others."""
-
-    mode: Literal["strict", "kafka"] = "strict"
-    profile: Literal["produce", "log"] | None = None
-    kafka_version: KafkaVersionName = DEFAULT_KAFKA_VERSION
-    policy: TopicPolicy = field(default_factory=TopicPolicy)
-    cleanup_policy: str = "auto"
-    extras: dict[str, str] = field(default_factory=dict)
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-    now_ms: int | None = None
-    #: judges the claims of produce batches; at rest those in a header are always held against the records
-    judge_claims: ClaimsJudge | None = None
-
-    def profile_of(self, path: Path) -> Literal["produce", "log"]:
-        return self.profile or ("log" if path.suffix == ".log" else "produce")
-
-    def validator(self, profile: Literal["produce", "log"]) -> LogValidator:
-        return LogValidator(
-            self.policy,
-            mode=self.mode,
-            profile=profile,
-            extras=self.extras,
-            max_decompressed_bytes=None if self.mode == "kafka" else self.max_decompressed_bytes,
-            kafka_version=self.kafka_version,
-        )
+__all__ = ["Options", "Summary", "check_paths", "find_files", "is_segment"]
 
 
 @dataclass
 class Summary:
-    """What was looked at."""
+    """What was looked at. ``moved``: segments that a broker deleted or replaced meanwhile."""
 
     files: int = 0
     batches: int = 0
@@ -109,17 +46,37 @@ class Summary:
     claims: Counter[str] = field(default_factory=Counter)
     findings: int = 0
     reports: int = 0
+    notes: int = 0
+    moved: int = 0
     unreadable: list[str] = field(default_factory=list)
 
     def add(self, columns: BatchColumns) -> None:
+        """Count the batches of one stretch."""
         self.batches += len(columns)
         counts = columns["records_count"]  # -1 where magic 0 or 1 does not say
         self.records += int(counts[(counts > 0) & columns["is_valid"]].sum())
-        for path, count in zip(*np.unique(columns["path"], return_counts=True), strict=True):
-            self.paths[_PATHS[int(path)]] += int(count)
-        for answer, count in zip(*np.unique(columns["claims"], return_counts=True), strict=True):
-            if answer:
-                self.claims[str(CLAIMS[int(answer)])] += int(count)
+        for names, counter, column in ((PATHS, self.paths, "path"), (CLAIMS, self.claims, "claims")):
+            for number, count in enumerate(np.bincount(columns[column]).tolist()):
+                if count and names[number]:
+                    counter[str(names[number])] += count
+
+    def add_result(self, result: RangeResult) -> None:
+        """Count what a range shows."""
+        self.batches += result.batches
+        self.records += result.records
+        self.bytes += result.bytes
+        self.paths += result.paths
+        self.claims += result.claims
+
+    def count(self, finding: Finding) -> Finding:
+        """Count a finding by its level, and return it."""
+        if finding.level is Level.FINDING:
+            self.findings += 1
+        elif finding.level is Level.REPORT:
+            self.reports += 1
+        else:
+            self.notes += 1
+        return finding
 
 
 def is_segment(file: Path) -> bool:
@@ -165,247 +122,150 @@ def _below(path: Path) -> Iterator[tuple[Path, OSError | None]]:
         yield path, FileNotFoundError(errno.ENOENT, "no segments in this folder")
 
 
-def _cleaned(folder: Path) -> frozenset[tuple[str, str]]:
-    """The partitions that a log folder's cleaner-offset-checkpoint names."""
-    try:
-        with SegmentFile(folder / CHECKPOINT) as file:
-            return cleaned_partitions(read_small(file))
-    except (OSError, UnicodeDecodeError):
-        return frozenset()
-
-
 def check_paths(
     paths: list[Path], options: Options, summary: Summary, progress: Callable[[int], None] = lambda _: None
-) -> Iterator[FileFinding]:
-    """All findings of all files, partition by partition. What cannot be read is noted in the summary."""
-    partition: Path | None = None
-    state: _Partition | None = None
-    cleaned_in = functools.cache(_cleaned)  # once a log folder, not for each of its partitions
+) -> Iterator[Finding]:
+    """Yield all findings of all files, partition by partition. What cannot be read is noted in the
+    summary."""
+    options = replace(options, deep=True, split_bytes=1 << 62, topics=None)
+    roots = {os.path.abspath(path): path for path in paths}
+    named: list[str] = []
+    loose: list[Path] = []
     for file, error in find_files(paths):
         if error is not None:
             summary.unreadable.append(_one_line(file, error))
-            continue
-        if options.profile_of(file) == "log" and (
-            partition is None or file.parent != partition or not is_segment(file)
-        ):
-            if state is not None:
-                yield from state.finish(summary)
-            partition = file.parent if is_segment(file) else None
-            state = _Partition(options, file.parent, cleaned_in)
+        elif options.profile_of(file) == "log" and is_segment(file):
+            named.append(os.path.abspath(file))
+        else:
+            loose.append(file)
+
+    def read(ranges: Sequence[Range]) -> Iterator[RangeResult]:
+        return (_judged(part, options, progress) for part in ranges)
+
+    for work in _works(paths, set(named), options, summary):
+        joined = settled(work, read(work.ranges), options, read)
+        summary.moved += moved_meanwhile(work, joined)
+        for partition in joined:
+            yield from _counted(partition, roots, summary)
+    for file in loose:
         try:
-            yield from check_file(file, options, summary, state, progress)
+            if options.profile_of(file) == "log":
+                part = _loose_range(file)
+                yield from _counted(_alone(part, read, options), roots, summary)
+            else:
+                yield from map(summary.count, _check_dump(file, options, summary, progress))
         except OSError as failure:
             summary.unreadable.append(_one_line(file, failure))
-            if state is not None:
-                state.continuity.damaged()
-    if state is not None:
-        yield from state.finish(summary)
+    summary.unreadable = list(dict.fromkeys(summary.unreadable))
+
+
+def _works(paths: list[Path], named: set[str], options: Options, summary: Summary) -> Iterator[Work]:
+    """Yield the work of each partition."""
+    wanted = tuple(str(path) for path in paths if path.is_dir() or is_segment(path))
+    whole = list_work(wanted, options)
+    ranges = {part.segment.uri: part for part in whole.ranges}
+    for listed in by_folder(whole.listed).values():
+        segments = [one for one in listed if isinstance(one, SegmentInfo) and one.uri in named]
+        lost = [one for one in listed if isinstance(one, Unreadable) and is_segment(Path(one.uri))]
+        if segments or lost:
+            yield Work(
+                [*segments, *lost], [ranges[one.uri] for one in segments], {}, tuple(map(os.path.abspath, wanted))
+            )
+
+
+def _judged(part: Range, options: Options, progress: Callable[[int], None]) -> RangeResult:
+    """Judge a range, with progress while it is read."""
+    done = 0
+
+    def take(block: Block) -> None:
+        nonlocal done
+        size = block.damage.size if block.damage is not None else block.columns.end if block.columns is not None else 0
+        progress(size)
+        done += size
+
+    result = judge(part, options, take)
+    progress(max(part.end - part.start - done, 0))
+    return result
+
+
+def _loose_range(file: Path) -> Range:
+    """Return the range of a file of batches that is not named as a segment: nothing is known of its
+    neighbours."""
+    with SegmentFile(file) as segment:
+        size = segment.size
+    info = SegmentInfo(os.path.abspath(file), file.parent.name, -1, -1, size, 0)
+    return Range(info, 0, size)
+
+
+def _alone(part: Range, read: Callable[[Sequence[Range]], Iterator[RangeResult]], options: Options) -> Joined:
+    return join([part.segment], {part.segment: list(read([part]))}, options, {})
+
+
+def _counted(joined: Joined, roots: dict[str, Path], summary: Summary) -> Iterator[Finding]:
+    """Yield the findings of a partition, with files as they were named."""
+    for part in joined.parts:
+        summary.files += 1
+        for result in part.results:
+            summary.add_result(result)
+    summary.unreadable += [f"{_as_named(lost.uri, roots)}: {lost.reason}" for lost in joined.unreadable]
+    for finding in joined.findings:
+        yield summary.count(finding._replace(file=str(_as_named(finding.file, roots))))
+
+
+def _as_named(file: str, roots: dict[str, Path]) -> Path:
+    """Return a path below the one that was named."""
+    for root, path in roots.items():
+        if file == root:
+            return path
+        if file.startswith(root + os.sep):
+            return path / file[len(root) + 1 :]
+        folder = os.path.dirname(root)
+        if file.startswith(folder + os.sep) and not os.path.isdir(root):
+            return path.parent / file[len(folder) + 1 :]
+    return Path(file)
 
 
 def _one_line(file: Path, error: OSError) -> str:
     return f"{error.filename or file}: {error.strerror or error}"
 
 
-def thinned(columns: BatchColumns) -> bool:
-    """Is there a batch with fewer records than offsets? Only the cleaner writes that."""
-    counted = columns["is_valid"] & (columns["records_count"] >= 0)
-    return bool(
-        (counted & (columns["records_count"].astype("<i8") <= columns["last_offset_delta"].astype("<i8"))).any()
-    )
+# ---- batches as a client sent them ---------------------------------------------------------------
 
 
-class _Partition:
-    """What segments of one partition share."""
-
-    def __init__(
-        self, options: Options, folder: Path, cleaned_in: Callable[[Path], frozenset[tuple[str, str]]]
-    ) -> None:
-        self._auto = options.cleanup_policy == "auto"
-        topic, _, number = folder.name.rpartition("-")
-        compacted = (topic, number) in cleaned_in(folder.parent) if self._auto else "compact" in options.cleanup_policy
-        self.continuity = Continuity(compacted=compacted)
-        self._held: list[FileFinding] = []
-
-    def feed(self, file: Path, base: int, columns: BatchColumns) -> Iterator[FileFinding]:
-        """Findings between batches. Those that compaction would explain are held until the partition is known."""
-        if self._auto and not self.continuity.compacted and thinned(columns):
-            self.continuity.compacted = True
-            self._held.clear()
-        for found in self.continuity.feed(columns, base):
-            finding = FileFinding(file, found.position, found.offset, found.rule, found.reason)
-            if self._auto and found.rule in LEGAL_IF_COMPACTED:
-                self._held.append(finding)
-            else:
-                yield finding
-
-    def finish(self, summary: Summary) -> Iterator[FileFinding]:
-        summary.findings += len(self._held)
-        yield from self._held
-        self._held = []
-
-
-def check_file(
-    file: Path, options: Options, summary: Summary, state: _Partition | None, progress: Callable[[int], None]
-) -> Iterator[FileFinding]:
-    """The findings of one file, in order of their positions as far as one pass can know it."""
-    profile = options.profile_of(file)
-    validator = options.validator(profile)
+def _check_dump(file: Path, options: Options, summary: Summary, progress: Callable[[int], None]) -> Iterator[Finding]:
+    """Yield the findings of a file of batches, in order of their positions."""
+    validator = validator_of(options, "produce")
     now_ms = options.now_ms if options.now_ms is not None else int(time.time() * 1000)
-    places = Places()
-    with SegmentFile(file, accept_claims_header=options.policy.accept_claims_header) as segment:
+    with SegmentFile(file, accept_claims_header=options.reads_claims) as dump:
         summary.files += 1
-        for part in segment.stretches(scan=validator.check_batches if profile == "log" else None):
+        for part in dump.stretches():
             if isinstance(part, Damage):
                 summary.bytes += part.size
-                places.damaged.append(part)
-                if state is not None:
-                    state.continuity.damaged()
-                rule, reason = damage_reason(part, segment.size)
-                if part.position == 0 and part.size >= segment.size:
-                    reason = foreign_reason(file, bytes(segment.read(0, START_SIZE))) or reason
-                yield _counted(FileFinding(file, part.position, None, rule, reason), summary)
+                rule, reason = damage_reason(part, dump.size)
+                if part.position == 0 and part.size >= dump.size:
+                    reason = foreign_reason(file, bytes(dump.read(0, START_SIZE))) or reason
+                yield Finding(str(file), part.position, None, rule, reason)
                 progress(part.size)
                 continue
-            if profile == "log":
-                columns = part.columns
-            elif options.judge_claims is None:
+            if options.judge_claims is None:
                 columns = validator.check_ranges(part.data, now_ms=now_ms)
             else:
                 columns = options.judge_claims(validator, part.data, now_ms)
             summary.bytes += len(part.data)
             summary.add(columns)
-            findings = list(_batch_findings(file, part, columns))
-            if profile == "log":
-                places.add(part.position, columns)
-                if state is not None:
-                    findings += state.feed(file, part.position, columns)
-            for finding in sorted(findings, key=lambda f: (f.position, f.rule.number)):
-                yield _counted(finding, summary)
+            yield from _of_batches(str(file), part, columns)
             progress(len(part.data))
-    if profile == "log" and is_segment(file):
-        index = file.with_suffix(".index")
-        try:
-            found = list(_index_findings(index, int(file.stem), places))
-        except OSError as failure:  # of the segment all has been read
-            summary.unreadable.append(_one_line(index, failure))
-            return
-        for finding in found:
-            yield _counted(finding, summary)
 
 
-def _counted(finding: FileFinding, summary: Summary) -> FileFinding:
-    if finding.reported:
-        summary.reports += 1
-    else:
-        summary.findings += 1
-    return finding
-
-
-_DAMAGES = {
-    "partial": (Rule.L1, "a size field that runs past the end of the file"),
-    "zeros": (Rule.L1, "zero bytes"),
-    "size": (Rule.BATCH_SIZE_TOO_SMALL, "an impossible size field"),
-    "magic": (Rule.MAGIC_UNKNOWN, "an unknown magic"),
-    "crc": (Rule.CRC_MISMATCH, "a wrong checksum, and no batch where the size field points"),
-}
-
-
-def damage_reason(damage: Damage, size: int) -> tuple[Rule, str]:
-    """The rule that a damage breaks, and a line about it. ``size``: the file's."""
-    to_the_end = damage.position + damage.size >= size
-    rule, reason = _DAMAGES[damage.kind]
-    if to_the_end and damage.kind == "zeros":
-        reason = f"{plural(damage.size, 'zero byte')} to the end"
-    elif to_the_end and damage.kind == "partial":
-        reason = f"{plural(damage.size, 'byte')} of a batch that is not whole"
-    elif to_the_end:
-        reason += f"; no batch follows in the {plural(damage.size, 'byte')} to the end"
-    else:
-        reason += f"; the next batch that can be proven is {plural(damage.size, 'byte')} on"
-    return rule, reason
-
-
-def _batch_findings(file: Path, part: Stretch, columns: BatchColumns) -> Iterator[FileFinding]:
+def _of_batches(file: str, part: Stretch, columns: BatchColumns) -> Iterator[Finding]:
     rules, reports = columns["rule"], columns["reports"]
     for row in np.flatnonzero((rules != 0) | (reports != 0)):
-        position, offset = int(columns["position"][row]) + part.position, int(columns["base_offset"][row])
+        place = int(columns["position"][row]) + part.position, int(columns["base_offset"][row])
         rule = by_number(int(rules[row]))
         if rule is not None:
-            yield FileFinding(file, position, offset, rule, columns.reason_of(int(row)))
+            yield Finding(file, *place, rule, columns.reason_of(int(row)))
             continue
         for bit in range(1, 11):
-            if int(reports[row]) & (1 << bit):
-                extra = by_number(50 + bit)
-                assert extra is not None
-                yield FileFinding(file, position, offset, extra, extra.summary, reported=True)
-
-
-class Places:
-    """Where a segment's batches start, to hold its index against."""
-
-    def __init__(self) -> None:
-        self._starts: list[np.ndarray] = [np.empty(0, "<i8")]
-        self._offsets: list[np.ndarray] = [np.empty(0, "<i8")]
-        self.damaged: list[Damage] = []
-
-    def add(self, base: int, columns: BatchColumns) -> None:
-        first = columns["base_offset"].copy()
-        # what is not believed, or holds its last offset alone (magic 0 and 1), says nothing about an entry's offset
-        first[~columns["is_valid"] | (columns["magic"] < 2)] = -(2**63)
-        self._starts.append(columns["position"] + base)
-        self._offsets.append(first)
-
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.concatenate(self._starts), np.concatenate(self._offsets)
-
-    def lost(self, position: int) -> bool:
-        return any(d.position <= position < d.position + d.size for d in self.damaged)
-
-
-def _index_findings(index: Path, base_offset: int, places: Places) -> Iterator[FileFinding]:
-    try:
-        with SegmentFile(index) as file:
-            data = read_small(file)
-    except FileNotFoundError:
-        return
-    rest = len(data) % INDEX_ENTRY
-    if rest:
-        yield FileFinding(index, len(data) - rest, None, Rule.L6, index_rest_reason(rest))
-    for lie in index_lies(*index_entries(data, base_offset), *places.arrays()):
-        if lie.names_a_batch or not places.lost(lie.position):
-            yield FileFinding(index, lie.position, lie.offset, Rule.L6, lie.reason)
-
-
-class IndexLie(NamedTuple):
-    """An entry that does not tell the truth; where it names no batch, one may have been there that was damaged."""
-
-    position: int
-    offset: int
-    reason: str
-    names_a_batch: bool
-
-
-def index_lies(offsets: np.ndarray, positions: np.ndarray, starts: np.ndarray, bases: np.ndarray) -> Iterator[IndexLie]:
-    """L6: an entry must point at the start of a batch that does not begin behind the entry's offset.
-
-    ``offsets``, ``positions``: the entries'. ``starts``: where batches start, ascending; ``bases``: their base offsets,
-    the least int64 where that is not known.
-    """
-    rows = np.searchsorted(starts, positions)
-    found = rows < len(starts)
-    rows[~found] = 0
-    if len(starts):
-        found &= starts[rows] == positions
-        behind = found & (bases[rows] > offsets)
-    else:
-        behind = found
-    for i in np.flatnonzero(behind | ~found):
-        offset, position = int(offsets[i]), int(positions[i])
-        reason = f"offset {offset}: no batch starts at position {position}"
-        if found[i]:
-            reason = f"offset {offset}: the batch at position {position} begins at {bases[rows[i]]}"
-        yield IndexLie(position, offset, reason, names_a_batch=bool(found[i]))
-
-
-def index_rest_reason(rest: int) -> str:
-    return f"{plural(rest, 'byte')} behind the last whole entry"
+            extra = by_number(50 + bit)
+            if int(reports[row]) & (1 << bit) and extra is not None:
+                yield Finding(file, *place, extra, extra.summary, Level.REPORT)

@@ -13,10 +13,28 @@ from collections.abc import Iterator
 
 from batchval.segment.reader import SegmentReader
 
-__all__ = ["CHECKPOINT", "SEGMENT_NAME", "cleaned_partitions", "read_small", "walk"]
+__all__ = [
+    "CHECKPOINTS",
+    "CLEANER_CHECKPOINT",
+    "META_PROPERTIES",
+    "PARTITION_FILES",
+    "SEGMENT_NAME",
+    "cleaned_partitions",
+    "properties",
+    "read_small",
+    "walk",
+]
 
 SEGMENT_NAME = re.compile(r"(\d{20})\.log")
-CHECKPOINT = "cleaner-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+#: files of a log folder that have a line for each partition
+CHECKPOINTS = (
+    *("recovery-point-offset-checkpoint", "replication-offset-checkpoint"),
+    *("log-start-offset-checkpoint", CLEANER_CHECKPOINT),
+)
+META_PROPERTIES = "meta.properties"
+#: files of a partition's folder that describe all its segments
+PARTITION_FILES = ("leader-epoch-checkpoint", "partition.metadata")
 _SEGMENT_OR_INDEX = re.compile(r"\d{20}\.(log|index)")
 _SMALL = 64 << 20  # Kafka's indexes have up to 10 MiB, if it is not told otherwise
 
@@ -55,3 +73,9 @@ def cleaned_partitions(checkpoint: bytes) -> frozenset[tuple[str, str]]:
     """The topics and partitions (both as text) that a checkpoint names. UnicodeDecodeError."""
     words = (line.split()[:2] for line in checkpoint.decode().splitlines()[2:])
     return frozenset((pair[0], pair[1]) for pair in words if len(pair) == 2)
+
+
+def properties(data: bytes) -> dict[str, str]:
+    """Return the entries of a Java properties file, without its escapes."""
+    pairs = (line.partition("=") for line in data.decode("latin-1").splitlines() if not line.startswith("#"))
+    return {key.strip(): value.strip() for key, equals, value in pairs if equals}

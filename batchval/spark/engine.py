@@ -19,10 +19,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from batchval.audit.local import WorkersLost
-from batchval.audit.rows import Options
-from batchval.audit.segments import Range
-from batchval.audit.work import RangeResult, work
-from batchval.spark.source import settle
+from batchval.audit.work import work
+from batchval.segment.judge import RangeResult
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range
+from batchval.spark.tasks import settle
 from batchval.spark.words import of_error, python_cause
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from batchval.audit.rows import Options
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from batchval.segment.options import Options
 
 __all__ = ["JUDGE_OPTIONS", "SEGMENT_OPTIONS", "flag", "known", "one_of", "paths", "row_options", "size", "topics"]
 

@@ -9,101 +9,28 @@ gets wrong rows in silence (tests/spark/test_guards.py notices when that is mend
 
 from __future__ import annotations
 
-import functools
-import gc
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from batchval.audit.rows import Options, read_range, unreadable_row
 from batchval.audit.run import list_work
-from batchval.audit.segments import Range, SegmentInfo, Unreadable
-from batchval.audit.store import one_line
-from batchval.errors import BatchvalError
+from batchval.segment.options import Options
+from batchval.segment.store import Unreadable
+from batchval.spark.live import KafkaBatches
 from batchval.spark.options import SEGMENT_OPTIONS, known, paths, row_options
 from batchval.spark.refusal import sentences, stream_or_refusal
 from batchval.spark.schema import Shape, row_type
+from batchval.spark.stream import stream_reader
+from batchval.spark.tasks import Piece, pieces, read_piece
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-__all__ = ["KafkaSegments", "Piece", "pieces", "placeless", "read_piece", "register", "settle"]
-
-#: Small files share a task, for a task costs some 50 ms however small it is: a file counts as at least this many bytes,
-OPENING: Final = 64 << 10
-#: ... and a task takes as much as makes this many tasks of all,
-TASKS: Final = 64
-#: ... but at least so much.
-LEAST: Final = 4 << 20
-
-
-_NOWHERE: Final = SegmentInfo(uri="", topic="", partition=-1, base_offset=-1, size=0, mtime_ns=0)
-_WHICH: Final = ("topic", "partition", "segment")
-
-
-@dataclass
-class Piece(InputPartition):
-    """What one task reads: ranges, and what the listing could not read. Small to pickle."""
-
-    ranges: tuple[Range, ...] = ()
-    unreadable: tuple[Unreadable, ...] = ()
-
-
-def pieces(ranges: Iterable[Range], unreadable: Iterable[Unreadable], split_bytes: int) -> list[InputPartition]:
-    """Ranges in tasks, the largest first; small ones together."""
-    weighed = sorted(((max(one.end - one.start, OPENING), one) for one in ranges), key=lambda pair: -pair[0])
-    enough = min(split_bytes, max(LEAST, sum(weight for weight, _ in weighed) // TASKS))
-    found: list[InputPartition] = []
-    held: list[Range] = []
-    holding = 0
-    for weight, one in weighed:
-        if held and holding + weight > enough:
-            found.append(Piece(tuple(held)))
-            held, holding = [], 0
-        held.append(one)
-        holding += weight
-    if held:
-        found.append(Piece(tuple(held)))
-    if lost := tuple(unreadable):
-        found.append(Piece(unreadable=lost))
-    return found or [Piece()]
-
-
-def read_piece(piece: Piece, options: Options) -> Iterator[pa.RecordBatch]:
-    """The rows of a task. What storage refuses is a row, and the other ranges are read."""
-    for lost in piece.unreadable:
-        yield placeless(unreadable_row(_NOWHERE, f"{lost.uri}: {lost.reason}", options), _WHICH)
-    for one in piece.ranges:
-        try:
-            for block in read_range(one, options):
-                yield block.rows
-        except (OSError, pa.ArrowException, BatchvalError, MemoryError) as error:
-            yield unreadable_row(one.segment, one_line(error), options)
-    settle()
-
-
-@functools.cache
-def settle() -> None:
-    """Called at the end of a task, done once a worker: its modules are left out of the garbage collector's rounds.
-
-    A worker collects after each task, which looks through all that Spark, pyarrow, pandas and numpy have made (80,000
-    objects, 50 ms of CPU: what judging 100 MB costs).
-    """
-    gc.freeze()
-
-
-def placeless(rows: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
-    """The rows without what is not known of them: these columns are null."""
-    arrays = [
-        pa.nulls(rows.num_rows, field.type) if field.name in columns else rows.column(field.name)
-        for field in rows.schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+__all__ = ["KafkaSegments", "register"]
 
 
 class KafkaSegments(DataSource):
@@ -125,8 +52,6 @@ class KafkaSegments(DataSource):
             return SegmentsReader(paths(self.options), row_options(self.options), Shape(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from batchval.spark.stream import stream_reader
-
         return stream_or_refusal(lambda: stream_reader(self.options, schema))
 
 
@@ -151,7 +76,5 @@ class SegmentsReader(DataSourceReader):
 
 def register(spark: SparkSession) -> None:
     """Makes ``kafka-segments`` and ``kafka-batches`` known to a session, also to one of Spark Connect."""
-    from batchval.spark.live import KafkaBatches
-
     spark.dataSource.register(KafkaSegments)
     spark.dataSource.register(KafkaBatches)

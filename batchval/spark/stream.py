@@ -17,13 +17,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from batchval.audit.rows import Options
-from batchval.audit.segments import Range, SegmentInfo, Unreadable, cut
-from batchval.audit.store import Store, folder_and_name
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range, cut
 from batchval.segment.reader import Stretch
+from batchval.segment.store import SegmentInfo, Store, Unreadable, folder_and_name
 from batchval.spark.options import SEGMENT_OPTIONS, known, paths, row_options, size
 from batchval.spark.schema import Shape
-from batchval.spark.source import Piece, pieces, read_piece
+from batchval.spark.tasks import Piece, pieces, read_piece
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

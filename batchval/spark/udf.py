@@ -20,11 +20,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from batchval.audit.rows import ROW_SCHEMA, Options, damaged_row, to_rows, validator_of
-from batchval.audit.segments import SegmentInfo
+from batchval.audit.rows import ROW_SCHEMA, damaged_row, to_rows
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from batchval.segment.options import Options, validator_of
 from batchval.segment.reader import Damage, InMemory, SegmentReader
+from batchval.segment.store import SegmentInfo
 from batchval.spark.options import JUDGE_OPTIONS, known, row_options
 from batchval.spark.refusal import sentences
 from batchval.spark.schema import row_type

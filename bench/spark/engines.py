@@ -30,9 +30,10 @@ import machine  # noqa: E402
 import process_tree  # noqa: E402
 import segments  # noqa: E402
 
-from batchval.audit.rows import Options, read_range  # noqa: E402
-from batchval.audit.segments import Range, cut  # noqa: E402
-from batchval.audit.store import SegmentInfo, Store  # noqa: E402
+from batchval.audit.rows import read_range  # noqa: E402
+from batchval.segment.options import Options  # noqa: E402
+from batchval.segment.ranges import Range, cut  # noqa: E402
+from batchval.segment.store import SegmentInfo, Store  # noqa: E402
 from bench import pages  # noqa: E402
 from bench.pages import spark as page  # noqa: E402
 
@@ -48,7 +49,7 @@ def ranges(folder: Path, split_bytes: int) -> list[Range]:
 
 
 def read(range_: Range, options: Options) -> int:
-    return sum(block.rows.num_rows for block in read_range(range_, options))
+    return sum(block.num_rows for block in read_range(range_, options))
 
 
 def local(pool: ProcessPoolExecutor, folder: Path, options: Options) -> int:

@@ -35,10 +35,11 @@ import result_files  # noqa: E402
 import segments  # noqa: E402
 from process_tree import cpu, tree  # noqa: E402
 
-from batchval.audit.rows import Options, read_range  # noqa: E402
+from batchval.audit.rows import read_range  # noqa: E402
 from batchval.audit.run import list_work  # noqa: E402
-from batchval.audit.segments import Range  # noqa: E402
 from batchval.audit.work import work  # noqa: E402
+from batchval.segment.options import Options  # noqa: E402
+from batchval.segment.ranges import Range  # noqa: E402
 from bench import pages  # noqa: E402
 from bench.pages import spark as page  # noqa: E402
 from bench.pages.spark import MIB, WAYS  # noqa: E402
@@ -83,7 +84,7 @@ def _parent_is_python(pid: int) -> bool:
 
 
 def read_all(job: tuple[Range, Options]) -> int:
-    return sum(block.rows.num_rows for block in read_range(*job))
+    return sum(block.num_rows for block in read_range(*job))
 
 
 def write_all(job: tuple[Range, Options, str]) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from batchval.audit.hours import CODECS
 from batchval.audit.outputs import ERRORS, SEGMENTS, SUMMARY
-from batchval.audit.state import CODECS
 
 HOUR = 1_795_212_000  # 2026-11-20 22:00 UTC, in seconds
 _BY_CODEC = ("batches", "records", "bytes", "uncompressed_bytes", "claims_batches", "claims_bytes")

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from batchval.audit.rows import Options, read_range
-from batchval.audit.segments import cut
-from batchval.audit.store import SegmentInfo, Store
+from batchval.audit.rows import read_range
+from batchval.segment.options import Options
+from batchval.segment.ranges import cut
+from batchval.segment.store import SegmentInfo, Store
 from tests.interop.dump_log import dump
 from tests.interop.kafka_broker import ToolMissing
 from tests.segment.test_fixtures import NAMES
@@ -30,7 +31,7 @@ def audited(root: Path, split_bytes: int = 3_000, **options: Any) -> Rows:
             assert isinstance(segment, SegmentInfo)
             rows: list[dict[str, Any]] = []
             for range_ in cut(segment, split_bytes, store):
-                rows += [row for block in read_range(range_, asked) for row in block.rows.to_pylist()]
+                rows += [row for block in read_range(range_, asked) for row in block.to_pylist()]
             found[f"{folder.name}/{segment.base_offset:020}.log"] = [row for row in rows if row["magic"] is not None]
     return found
 

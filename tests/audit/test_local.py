@@ -20,7 +20,7 @@ def test_workers_are_made_ready_while_the_rest_is_imported() -> None:
         import sys
         from multiprocessing.forkserver import _forkserver as server
         from batchval.audit.local import run_local, start_early
-        from batchval.audit.rows import Options
+        from batchval.segment.options import Options
         from batchval.audit.run import list_work
         options = Options()
         ranges = list_work(["fixtures/segments"], options).ranges

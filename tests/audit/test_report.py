@@ -14,8 +14,8 @@ import pytest
 
 from batchval.audit import report
 from batchval.audit.facts import hour_words, of_group
+from batchval.audit.hours import CODECS
 from batchval.audit.reading import OutputError, facts_of
-from batchval.audit.state import CODECS
 from batchval.audit.terminal import terminal_summary
 from batchval.report.charts import stacked
 from tests.audit.outputs import HOUR, finding, hour, write

@@ -12,14 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from batchval.audit import rows as rows_module
-from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, Options, read_range, to_rows
-from batchval.audit.segments import Range, cut
-from batchval.audit.store import SegmentInfo, Store
+from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, read_range, rows_of, to_rows
 from batchval.core.columns import SCHEMA_VERSION
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
+from batchval.segment import judge as judge_module
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range, cut
 from batchval.segment.reader import LocalFile
+from batchval.segment.store import SegmentInfo, Store
 from tests.support.batches import (
     GZIP,
     NOW,
@@ -38,13 +39,13 @@ SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 DEFAULT = Options()
 
 
-def rows_of(folder: Path, options: Options = DEFAULT) -> pa.Table:
+def rows_below(folder: Path, options: Options = DEFAULT) -> pa.Table:
     store, path = Store.of(str(folder))
     found = []
     for info in store.list_segments(path, options.topics):
         assert isinstance(info, SegmentInfo), info
         for part in cut(info, options.split_bytes, store):
-            found += [block.rows for block in read_range(part, options)]
+            found += list(read_range(part, options))
     return pa.Table.from_batches(found, ROW_SCHEMA)
 
 
@@ -64,7 +65,7 @@ def rows_in(info: SegmentInfo, places: list[int], options: Options = DEFAULT) ->
     """Of a segment that is cut at these places."""
     found = []
     for start, end in itertools.pairwise([0, *places, info.size]):
-        found += [block.rows for block in read_range(Range(info, start, end), options)]
+        found += list(read_range(Range(info, start, end), options))
     table = pa.Table.from_batches(found, ROW_SCHEMA)
     table.validate(full=True)
     return table
@@ -72,9 +73,9 @@ def rows_in(info: SegmentInfo, places: list[int], options: Options = DEFAULT) ->
 
 @pytest.mark.parametrize("split_bytes", [1000, 5000, 20_000])
 def test_real_segments_give_the_same_rows_for_any_split(split_bytes: int) -> None:
-    whole = rows_of(SEGMENTS)
+    whole = rows_below(SEGMENTS)
     assert whole.num_rows > 200
-    assert rows_of(SEGMENTS, Options(split_bytes=split_bytes)).equals(whole)
+    assert rows_below(SEGMENTS, Options(split_bytes=split_bytes)).equals(whole)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -100,12 +101,12 @@ def test_a_batch_larger_than_a_split_belongs_to_the_range_it_starts_in(tmp_path:
     start = len(parts[0])
     for place, counts in ((start, (1, 2)), (start + 1, (2, 1)), (start + 50_000, (2, 1)), (info.size - 1, (3, 0))):
         found = [
-            sum(block.rows.num_rows for block in read_range(Range(info, a, b), DEFAULT))
+            sum(block.num_rows for block in read_range(Range(info, a, b), DEFAULT))
             for a, b in ((0, place), (place, info.size))
         ]
         assert tuple(found) == counts, place
     assert len(cut(info, 1000, Store.of("")[0])) == -(-info.size // 1000)
-    assert rows_of(tmp_path, Options(split_bytes=1000)).equals(rows_of(tmp_path))
+    assert rows_below(tmp_path, Options(split_bytes=1000)).equals(rows_below(tmp_path))
 
 
 def test_an_index_that_lies_changes_no_row(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_an_index_that_lies_changes_no_row(tmp_path: Path) -> None:
         assert [part.start for part in cuts][1:] == [part.end for part in cuts][:-1]
         assert (cuts[0].start, cuts[-1].end) == (0, info.size)
         assert all(part.start < part.end for part in cuts)
-        rows = rows_of(tmp_path, Options(split_bytes=300))
+        rows = rows_below(tmp_path, Options(split_bytes=300))
         assert rows["position"].to_pylist() == [size * i for i in range(20)]
         assert rows["rule"].null_count == 20
     assert [part.start for part in cut(write(tmp_path, data, truth), 300, Store.of("")[0])][1] in {p for _, p in truth}
@@ -228,13 +229,13 @@ def test_forty_small_segments_and_an_empty_one(tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True)
         (folder / f"{i:020}.log").write_bytes(batch(records(1), base_offset=i))
     (tmp_path / "t.0-0" / f"{99:020}.log").write_bytes(b"")
-    rows = rows_of(tmp_path)
+    rows = rows_below(tmp_path)
     assert sorted(rows["base_offset"].to_pylist()) == list(range(40))
     assert set(rows["topic"].to_pylist()) == {"t.0", "t.1", "t.2", "t.3"}
-    assert rows_of(tmp_path, Options(topics=("t.1", "x*")))["segment"].to_pylist() == list(range(1, 40, 4))[::2] + list(
-        range(5, 40, 8)
-    )
-    assert rows_of(tmp_path, Options(topics=("t.?",))).num_rows == 40
+    assert rows_below(tmp_path, Options(topics=("t.1", "x*")))["segment"].to_pylist() == list(range(1, 40, 4))[
+        ::2
+    ] + list(range(5, 40, 8))
+    assert rows_below(tmp_path, Options(topics=("t.?",))).num_rows == 40
 
 
 def test_a_file_that_cannot_be_read_is_one_row(tmp_path: Path) -> None:
@@ -245,16 +246,14 @@ def test_a_file_that_cannot_be_read_is_one_row(tmp_path: Path) -> None:
     parts = cut(info, 200, Store.of("")[0])
     assert len(parts) == 1
     (block,) = read_range(parts[0], DEFAULT)
-    assert block.columns is None
-    assert block.damage is None
-    (row,) = block.rows.to_pylist()
+    (row,) = block.to_pylist()
     assert (row["rule"], row["error_code"], row["reason"]) == (UNREADABLE, 56, "is a folder")
     assert (row["topic"], row["segment"], row["position"], row["is_valid"]) == ("orders", 7, None, False)
-    assert [block.rows.num_rows for block in read_range(parts[0], Options(rows="none"))] == [0]
+    assert [block.num_rows for block in read_range(parts[0], Options(rows="none"))] == [0]
 
 
 def test_a_file_that_fails_half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "GATHERED", 1)
+    monkeypatch.setattr(judge_module, "GATHERED", 1)
     info = write(tmp_path, batch([record(0, value=bytes(1 << 20))]) * 4)
     real = os.preadv
 
@@ -265,27 +264,29 @@ def test_a_file_that_fails_half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "preadv", failing)
     found = list(read_range(Range(info, 0, info.size), DEFAULT))
-    assert [block.rows["rule"].to_pylist() for block in found][-1] == [UNREADABLE]
-    assert found[-1].rows["reason"].to_pylist() == ["Input/output error"]
-    assert sum(block.rows.num_rows for block in found) in (2, 3)
+    assert [block["rule"].to_pylist() for block in found][-1] == [UNREADABLE]
+    assert found[-1]["reason"].to_pylist() == ["Input/output error"]
+    assert sum(block.num_rows for block in found) in (2, 3)
 
 
 def test_blocks_hold_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "MOST_ROWS", 3)
-    monkeypatch.setattr(rows_module, "CACHED", 200)
+    monkeypatch.setattr(judge_module, "MOST_ROWS", 3)
+    monkeypatch.setattr(judge_module, "CACHED", 200)
     monkeypatch.setattr(LocalFile, "chunk", 100)
     data = b"".join(batch(records(1), base_offset=i) for i in range(20)) + b"junk" * 30 + batch(base_offset=20)
-    blocks = list(read_range(Range(write(tmp_path, data), 0, len(data)), DEFAULT))
-    assert len(blocks) > 5
+    part = Range(write(tmp_path, data), 0, len(data))
+    found = list(judge_module.blocks(part, DEFAULT))
+    assert len(found) > 5
     at = 0
-    for block in blocks:
+    for block in found:
         assert block.position == at
         if block.columns is None:
             assert block.damage is not None
             at += block.damage.size
         else:
             assert block.columns["position"][0] == 0
-            assert (block.columns["position"] + at).tolist() == block.rows["position"].to_pylist()
+            rows = rows_of(block, part.segment, DEFAULT)
+            assert (block.columns["position"] + at).tolist() == rows["position"].to_pylist()
             at += block.columns.end
     assert at == len(data)
 

@@ -16,12 +16,13 @@ import pytest
 from batchval.audit.manifest import Manifest
 from batchval.audit.reading import facts_of
 from batchval.audit.reduce import Audit
-from batchval.audit.rows import UNREADABLE, Options, read_range
+from batchval.audit.rows import UNREADABLE, read_range
 from batchval.audit.run import Work, audit, list_work
-from batchval.audit.segments import cut
-from batchval.audit.store import SegmentInfo, Store, Unreadable, shown
 from batchval.audit.work import work
+from batchval.segment.options import Options
+from batchval.segment.ranges import cut
 from batchval.segment.reader import LOOKBACK
+from batchval.segment.store import SegmentInfo, Store, Unreadable, shown
 from tests.support.go import GoMissing
 from tests.support.s3_gateway import ACCESS, CREDENTIALS, SECRET, Wire, s3_gateway, uri, wire
 
@@ -78,7 +79,7 @@ def rows_of(segment: SegmentInfo, split_bytes: int) -> list[dict[str, object]]:
     store, _ = Store.of(segment.uri)
     options = Options(split_bytes=split_bytes)
     blocks = (block for part in cut(segment, split_bytes, store) for block in read_range(part, options))
-    return [row for block in blocks for row in block.rows.to_pylist()]
+    return [row for block in blocks for row in block.to_pylist()]
 
 
 def test_what_is_listed_is_what_lies_on_the_disk(line: Wire) -> None:
@@ -109,11 +110,11 @@ def test_a_range_reads_about_its_own_bytes(line: Wire) -> None:
     parts = cut(segment, 1 << 20, store)
     part = parts[-2]
     before = line.answered
-    there = [row for block in read_range(part, Options()) for row in block.rows.to_pylist()]
+    there = [row for block in read_range(part, Options()) for row in block.to_pylist()]
     # to know where a batch starts it looks back, and a request asks for some MiB
     assert line.answered - before < (1 << 20) + LOOKBACK + (9 << 20) < segment.size
     assert any(re.search(r"^GET /kafka/large/.* bytes=\d+-\d+$", request) for request in line.requests)
-    here = [row for block in read_range(parts[0]._replace(end=SIZE), Options()) for row in block.rows.to_pylist()]
+    here = [row for block in read_range(parts[0]._replace(end=SIZE), Options()) for row in block.to_pylist()]
     assert there == [row for row in here if part.start <= row["position"] < part.end]
     assert len(there) > 100
 
@@ -240,7 +241,8 @@ def test_segments_of_a_partition_belong_together_whatever_the_query_says(line: W
     todo = list_work([path], Options(rows="none"))
     todo.ranges = [part for part in todo.ranges if part.segment.base_offset != 30]
     todo.listed = [one for one in todo.listed if isinstance(one, SegmentInfo) and one.base_offset != 30]
-    assert _mapped(todo, Options(rows="none"), str(tmp_path / "out")).rules() == {"L3": 1}
+    found = _mapped(todo, Options(rows="none", cleanup_policy="delete"), str(tmp_path / "out"))
+    assert found.rules() == {"L3": 1}
 
 
 @pytest.mark.slow  # it is tried again and again

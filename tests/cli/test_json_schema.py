@@ -86,10 +86,10 @@ def compared(command: str, documents: list[Document], *types: str) -> None:
 
 def test_the_page_describes_these_documents() -> None:
     assert set(tables()) == {
-        ("check", "finding"), ("check", "report"), ("check", "summary"),
+        ("check", "finding"), ("check", "report"), ("check", "note"), ("check", "summary"),
         ("dump", "batch"), ("dump", "record"), ("dump", "damage"),
         ("rule", "rule"),
-        ("audit", "finding"), ("audit", "summary"),
+        ("audit", "finding"), ("audit", "note"), ("audit", "summary"),
         ("audit --compare", "difference"), ("audit --compare", "topic"), ("audit --compare", "summary"),
         ("audit --plan", "plan"),
         ("claims show", "batch"), ("claims verify", "finding"), ("claims verify", "summary"),
@@ -148,7 +148,7 @@ def bad_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_audit(run: Run, bad_folder: Path, tmp_path: Path) -> None:
     local = ("audit", "--engine", "local", "--processes", 1)
     _, out, _ = run(*local, "--json", "--out", tmp_path / "a", bad_folder)
-    compared("audit", lines(out), "finding", "summary")
+    compared("audit", lines(out), "finding", "note", "summary")
     run(*local, "--out", tmp_path / "b", SEGMENTS / "codec-none-0")
     _, out, _ = run("audit", "--json", "--compare", tmp_path / "a", tmp_path / "b")
     compared("audit --compare", lines(out), "difference", "topic", "summary")

@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchval.audit.rows import ROW_SCHEMA, Options, read_range, unreadable_row
-from batchval.audit.segments import Range, SegmentInfo
-from batchval.audit.store import Store
+from batchval.audit.rows import ROW_SCHEMA, read_range, unreadable_row
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range
+from batchval.segment.store import SegmentInfo, Store
 from tests.support.batches import GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, record, records
 
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
@@ -78,7 +79,7 @@ def plain(path: Path, **options: Any) -> list[dict[str, Any]]:
     found: list[pa.RecordBatch] = []
     for one in store.list_segments(below, told.topics):
         if isinstance(one, SegmentInfo):
-            found += [block.rows for block in read_range(Range(one, 0, one.size), told)]
+            found += list(read_range(Range(one, 0, one.size), told))
         else:
             found.append(unreadable_row(SegmentInfo("", "", -1, -1, 0, 0), f"{one.uri}: {one.reason}", told))
     return ordered(pa.Table.from_batches(found, schema=ROW_SCHEMA).to_pylist())

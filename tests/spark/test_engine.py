@@ -15,10 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from batchval.audit.local import run_local
-from batchval.audit.rows import Options
 from batchval.audit.run import Engine, audit, list_work
-from batchval.audit.segments import Range, SegmentInfo
-from batchval.audit.state import RangeResult
+from batchval.segment.judge import RangeResult
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range
+from batchval.segment.store import SegmentInfo
 from batchval.spark.engine import _tasks, run_spark
 from tests.spark.logs import a_cluster, ordered, plain
 
@@ -87,7 +88,7 @@ def test_small_ranges_share_tasks() -> None:
 CONNECTED = """
 import json, sys
 from batchval.audit.local import run_local
-from batchval.audit.rows import Options
+from batchval.segment.options import Options
 from batchval.audit.run import list_work
 from batchval.spark import session, validate_batches
 from batchval.spark.engine import run_spark

@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, Options, read_range
-from batchval.audit.segments import Range, SegmentInfo
+from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, read_range
 from batchval.errors import BatchvalError
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range
+from batchval.segment.store import SegmentInfo
 from batchval.spark.schema import TOGETHER, Shape, row_type
 from batchval.spark.source import KafkaSegments, Piece, pieces
 from tests.spark.logs import a_cluster, ordered, plain, series, write
@@ -224,7 +226,7 @@ def test_what_a_task_is_told_is_small() -> None:
 def test_blocks_are_handed_over_some_thousands_of_rows_together(tmp_path: Path) -> None:
     log = write(tmp_path / "t-0", series(50))
     segment = SegmentInfo(str(log), "t", 0, 0, log.stat().st_size, 0)
-    rows = [block.rows for block in read_range(Range(segment, 0, segment.size), Options())]
+    rows = list(read_range(Range(segment, 0, segment.size), Options()))
     many = list(Shape(row_type())(rows * (TOGETHER // 25)))
     assert sum(one.num_rows for one in many) == 50 * (TOGETHER // 25)
     assert len(many) == 2

@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from batchval.audit.rows import Options
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from batchval.segment.options import Options
 from batchval.spark import validate_batches
 from batchval.spark.udf import judged, verdict_type
 from tests.spark.logs import flipped, series

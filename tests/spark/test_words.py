@@ -15,9 +15,10 @@ import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from batchval.audit.local import WorkersLost
-from batchval.audit.rows import Options
 from batchval.audit.run import Work, audit
-from batchval.audit.segments import Range, SegmentInfo
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range
+from batchval.segment.store import SegmentInfo
 from batchval.spark import engine, start
 from batchval.spark.words import of_error, of_log, python_cause
 from tests.spark.logs import series, write

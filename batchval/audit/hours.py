@@ -1,4 +1,4 @@
-"""What one range of a segment leaves behind: small, picklable, and enough to judge the partition as a whole.
+"""Counts of batches by hour, of one range of a segment or of many.
 
 Counts are kept an hour: that of a batch is the hour of its max_timestamp (UTC), None where the batch
 has none, is not believed (a wrong checksum), or lies behind the year 9999. Where a segment has batches of absurdly many
@@ -7,19 +7,12 @@ hours, those far from its last write count as None too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 
-from batchval.audit.segments import Range
-from batchval.audit.store import SegmentInfo, Unreadable
 from batchval.core.columns import BatchColumns
-from batchval.core.continuity import Continuity
-from batchval.rules import Rule
-from batchval.segment.check import IndexLie
+from batchval.segment.store import SegmentInfo
 from batchval.types import CompressionType
 
 __all__ = [
@@ -27,16 +20,10 @@ __all__ = [
     "CODECS",
     "COUNTERS",
     "EXTREMES",
-    "FOUND",
     "HOURS_OF_A_PARTITION",
     "HOURS_OF_A_SEGMENT",
     "HOUR_MS",
-    "Found",
     "Hours",
-    "Last",
-    "RangeFindings",
-    "RangeResult",
-    "columns_of",
     "hour_of",
     "hours_of",
     "last_write",
@@ -64,70 +51,8 @@ _NOTHING = np.array([np.iinfo("<i8").max, np.iinfo("<i8").min] * 2)
 HOURS_OF_A_SEGMENT, HOURS_OF_A_PARTITION = 1 << 15, 1 << 17
 
 
-class Found(NamedTuple):
-    """One rule that one place of one segment breaks; ``in_index``: of its index. ``offset``, ``hour``: as known."""
-
-    position: int
-    offset: int | None
-    rule: Rule
-    reason: str
-    hour: int | None = None
-    in_index: bool = False
-
-
-#: Findings as columns: a range in which nothing is right has millions. ``rule`` is its number.
-FOUND = pa.schema(
-    [
-        *(("position", pa.int64()), ("offset", pa.int64()), ("rule", pa.int16()), ("reason", pa.string())),
-        *(("hour", pa.int64()), ("in_index", pa.bool_())),
-    ]
-)
-_HELD = 1 << 14
-
-
-class RangeFindings:
-    """Findings in the order in which they were added. What is many is put away compressed, some ten bytes each."""
-
-    def __init__(self) -> None:
-        self._held: list[Found] = []
-        self._packed: list[bytes] = []
-
-    def add(self, *found: Found) -> None:
-        self._held += found
-        if len(self._held) >= _HELD:
-            options = pa.ipc.IpcWriteOptions(compression="zstd")
-            with pa.BufferOutputStream() as stream, pa.ipc.new_stream(stream, FOUND, options=options) as writer:
-                writer.write_batch(columns_of(self._held))
-            self._packed.append(stream.getvalue().to_pybytes())
-            self._held.clear()
-
-    def tables(self) -> Iterator[pa.Table]:
-        for packed in self._packed:
-            with pa.ipc.open_stream(packed) as stream:
-                yield stream.read_all()
-        if self._held:
-            yield pa.Table.from_batches([columns_of(self._held)])
-
-
-def columns_of(found: Sequence[Found]) -> pa.RecordBatch:
-    """By FOUND."""
-    columns = list(zip(*found, strict=True)) if found else [()] * len(FOUND)
-    columns[2] = tuple(rule.number for rule in columns[2])
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, one.type) for column, one in zip(columns, FOUND, strict=True)], schema=FOUND
-    )
-
-
-class Last(NamedTuple):
-    """The last batch that was believed: by it a later run knows that a segment has only grown."""
-
-    position: int
-    size: int
-    crc: int
-
-
 def hour_of(max_timestamp: int) -> int | None:
-    """Hours since 1970."""
+    """Return the hour since 1970 of a time in milliseconds; None beyond the year 9999."""
     hour = max_timestamp // HOUR_MS
     return hour if 0 <= hour <= _LAST_HOUR else None
 
@@ -252,25 +177,3 @@ def _would_pass_by_claims(columns: BatchColumns) -> np.ndarray:
     stamped = (columns["base_timestamp"] >= 0) & (columns["max_timestamp"] >= 0)
     sound = columns["is_valid"] & (columns["rule"] == 0)
     return np.asarray(sound & ~columns["is_control_batch"] & sent_whole & create_time & stamped)
-
-
-@dataclass
-class RangeResult:
-    """``first``: where the range's first batch or damage starts (None: none does), ``end``: where its last one ends.
-
-    ``findings`` are those that the range shows by itself; ``misses`` are index entries that name no batch of it, lies
-    unless damage covers the place. ``unreadable``: of the segment, or of its index.
-    """
-
-    range: Range
-    first: int | None = None
-    end: int = 0
-    continuity: Continuity = field(default_factory=Continuity)
-    findings: RangeFindings = field(default_factory=RangeFindings)
-    lost: list[tuple[int, int]] = field(default_factory=list)  # damage: position, size
-    misses: list[IndexLie] = field(default_factory=list)
-    hours: Hours = field(default_factory=Hours)
-    last: Last | None = None
-    thinned: bool = False
-    unreadable: list[Unreadable] = field(default_factory=list)
-    files: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Ranges of segments: what one task reads. A batch belongs to the range that it starts in, whatever its end.
 
-Cuts are only proposals: by the segment's .index where that has entries, at fixed positions else. The task finds out
-where the first batch of its range really starts (batchval.audit.rows).
+Cuts are only proposals: by the segment's .index where that has entries, at fixed positions else.
+The task finds out where the first batch of its range really starts (batchval.segment.judge).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchval.audit.store import SegmentInfo, Store, Unreadable, shown
 from batchval.segment.reader import INDEX_ENTRY
+from batchval.segment.store import SegmentInfo, Store, Unreadable, shown
 
-__all__ = ["Range", "SegmentInfo", "Unreadable", "cut", "not_there"]
+__all__ = ["Range", "cut", "not_there"]
 
 
 #: ranges of a segment: of Kafka's largest, 2 GiB, they are half a MiB each

@@ -1,0 +1,215 @@
+"""Findings: what is wrong at one place of one file, and how much follows from it.
+
+A range of a segment finds Found values; a partition joins and folds them into Findings, so that one
+fault is one finding. The level decides what a finding changes:
+
+    finding   something is wrong: exit code 1
+    note      healthy but worth a line, or uncertain: no exit code
+    report    an extra of strict mode that is only reported: no exit code
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from batchval.report.words import plural
+from batchval.rules import Rule
+from batchval.segment.reader import Damage
+
+__all__ = ["MOST", "Finding", "Found", "FoundList", "Level", "damage_found", "damage_reason", "fold"]
+
+#: findings of one rule that a segment lists by themselves; the last of them counts what is more
+MOST = 100
+
+
+class Level(StrEnum):
+    """What a finding changes."""
+
+    FINDING = "finding"
+    NOTE = "note"
+    REPORT = "report"
+
+
+class Found(NamedTuple):
+    """One rule that one place of a segment or of a file next to it breaks.
+
+    ``offset``         None where no batch can be read
+    ``max_timestamp``  the batch's, milliseconds; None where it is not known or not believed
+    ``side``           the suffix or name of the side file; empty for the segment itself
+    ``previous``       position of the batch before, where that is known; -1: it is not
+    ``follows``        places after this one that the same cause explains
+    """
+
+    position: int
+    offset: int | None
+    rule: Rule
+    reason: str
+    max_timestamp: int | None = None
+    side: str = ""
+    level: Level = Level.FINDING
+    previous: int = -1
+    follows: int = 0
+
+
+class Finding(NamedTuple):
+    """One fault of a partition, at its first place. ``segment`` is a base offset, -1 for other
+    files."""
+
+    file: str
+    position: int
+    offset: int | None
+    rule: Rule
+    reason: str
+    level: Level = Level.FINDING
+    follows: int = 0
+    topic: str = ""
+    partition: int = -1
+    segment: int = -1
+    max_timestamp: int | None = None
+    broker: str | None = None
+    cluster: str | None = None
+
+    @property
+    def reported(self) -> bool:
+        """Whether it leaves the exit code alone."""
+        return self.level is not Level.FINDING
+
+
+class FoundList:
+    """Findings in the order of a range, at most MOST of each rule and level; the others are
+    counted."""
+
+    def __init__(self) -> None:
+        self._kept: list[Found] = []
+        self._counts: Counter[tuple[Rule, Level]] = Counter()
+
+    def room(self, rule: Rule, level: Level = Level.FINDING) -> int:
+        """Return how many more of a rule are kept."""
+        return max(MOST - self._counts[rule, level], 0)
+
+    def add(self, *found: Found) -> None:
+        """Keep findings, or count them."""
+        for one in found:
+            key = one.rule, one.level
+            if self._counts[key] < MOST:
+                self._kept.append(one)
+            self._counts[key] += 1 + one.follows
+
+    def count(self, rule: Rule, more: int, level: Level = Level.FINDING) -> None:
+        """Count findings of which MOST are kept already."""
+        self._counts[rule, level] += more
+
+    def extend(self, later: FoundList) -> None:
+        """Add what a later range of the same segment found."""
+        counts = later._counts.copy()
+        for one in later._kept:
+            counts[one.rule, one.level] -= 1 + one.follows
+            self.add(one)
+        self._counts.update(counts)
+
+    def __iter__(self) -> Iterator[Found]:
+        """Yield what is kept; the last of each rule says how many more there are."""
+        left = self._counts.copy()
+        last: dict[tuple[Rule, Level], int] = {}
+        for i, one in enumerate(self._kept):
+            left[one.rule, one.level] -= 1 + one.follows
+            last[one.rule, one.level] = i
+        for i, one in enumerate(self._kept):
+            key = one.rule, one.level
+            yield one._replace(follows=one.follows + left[key]) if last[key] == i else one
+
+
+_DAMAGES = {
+    "partial": (Rule.L1, "a size field that runs past the end of the file"),
+    "zeros": (Rule.L1, "zero bytes"),
+    "size": (Rule.BATCH_SIZE_TOO_SMALL, "an impossible size field"),
+    "magic": (Rule.MAGIC_UNKNOWN, "an unknown magic"),
+    "crc": (Rule.CRC_MISMATCH, "a wrong checksum, and no batch where the size field points"),
+}
+
+
+def damage_reason(damage: Damage, size: int) -> tuple[Rule, str]:
+    """Return the rule that a damage breaks, and a line about it. ``size``: the file's, in bytes."""
+    to_the_end = damage.position + damage.size >= size
+    rule, reason = _DAMAGES[damage.kind]
+    if to_the_end and damage.kind == "zeros":
+        reason = f"{plural(damage.size, 'zero byte')} to the end"
+    elif to_the_end and damage.kind == "partial":
+        reason = f"{plural(damage.size, 'byte')} of a batch that is not whole"
+    elif to_the_end:
+        reason += f"; no batch follows in the {plural(damage.size, 'byte')} to the end"
+    else:
+        reason += f"; the next batch that can be proven is {plural(damage.size, 'byte')} on"
+    return rule, reason
+
+
+def damage_found(damage: Damage, size: int, *, is_last: bool) -> Found:
+    """Return the finding of a damage.
+
+    Zeros at the end of a partition's newest segment are a note: ``preallocate=true`` puts them
+    there.
+    """
+    rule, reason = damage_reason(damage, size)
+    level = Level.FINDING
+    if is_last and damage.kind == "zeros" and damage.position + damage.size >= size:
+        level, reason = Level.NOTE, f"{reason}: preallocated for batches to come"
+    return Found(damage.position, None, rule, reason, level=level)
+
+
+#: what a batch that was lost, moved, repeated or changed in its offset shows, at it and at the next
+_STRUCTURAL = frozenset({Rule.L2, Rule.L3, Rule.L4, Rule.L5})
+#: after one of these the positions of a segment differ from those that its index was made for
+_BREAKS = frozenset({Rule.L1, Rule.L2, Rule.L3, Rule.BATCH_SIZE_TOO_SMALL, Rule.MAGIC_UNKNOWN, Rule.CRC_MISMATCH})
+
+
+def fold(found: Iterable[Found]) -> list[Found]:
+    """Fold the findings of one segment, so that one fault is one finding.
+
+    * L2 to L5 of one batch, and of batches that follow each other, have one cause.
+    * Index entries that match nothing after a batch was lost or moved follow from that.
+    * Index entries that match nothing otherwise are one finding, at the first.
+    """
+    ordered = sorted(found, key=lambda one: (one.position, one.rule.number))
+    log: list[Found] = []
+    chain = -1  # the finding of ``log`` that structural findings belong to
+    reach = -1  # position of the last batch of that chain
+    for one in (one for one in ordered if not one.side):
+        if one.rule in _STRUCTURAL and chain >= 0 and reach in (one.position, one.previous):
+            log[chain] = _chained(log[chain], one, one.position != reach)
+            reach = one.position
+            continue
+        log.append(one)
+        if one.rule in _STRUCTURAL:
+            chain, reach = len(log) - 1, one.position
+    return [*_folded_index([one for one in ordered if one.side], log), *log]
+
+
+def _chained(first: Found, later: Found, is_next: bool) -> Found:
+    """Return both as one, at the first place. A note becomes a finding by what follows."""
+    follows = first.follows + later.follows + is_next
+    if first.level is later.level or later.level is not Level.FINDING:
+        return first._replace(follows=follows)
+    return first._replace(follows=follows, level=later.level, rule=later.rule, reason=later.reason)
+
+
+def _folded_index(entries: list[Found], log: list[Found]) -> Iterator[Found]:
+    """Yield the findings of side files; those of the offset index that the log explains become part
+    of ``log``."""
+    breaks = [i for i, one in enumerate(log) if one.rule in _BREAKS]
+    first: Found | None = None
+    for one in entries:
+        if one.rule is not Rule.L6:
+            yield one
+            continue
+        cause = next((i for i in reversed(breaks) if log[i].position <= one.position), None)
+        if cause is not None:
+            log[cause] = log[cause]._replace(follows=log[cause].follows + 1 + one.follows)
+        elif first is None:
+            first = one
+        else:
+            first = first._replace(follows=first.follows + 1 + one.follows)
+    if first is not None:
+        yield first

@@ -1,0 +1,71 @@
+"""Offset indexes (.index) held against the batches of a segment (L6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from batchval.core.columns import BatchColumns
+from batchval.report.words import plural
+from batchval.segment.reader import Damage, index_entries
+
+__all__ = ["IndexLie", "Places", "index_entries", "index_lies", "index_rest_reason"]
+
+
+class Places:
+    """Where a segment's batches start, to hold its index against."""
+
+    def __init__(self) -> None:
+        self._starts: list[np.ndarray] = [np.empty(0, "<i8")]
+        self._offsets: list[np.ndarray] = [np.empty(0, "<i8")]
+        self.damaged: list[Damage] = []
+
+    def add(self, base: int, columns: BatchColumns) -> None:
+        first = columns["base_offset"].copy()
+        # what is not believed, or holds its last offset alone (magic 0 and 1), says nothing about an entry's offset
+        first[~columns["is_valid"] | (columns["magic"] < 2)] = -(2**63)
+        self._starts.append(columns["position"] + base)
+        self._offsets.append(first)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.concatenate(self._starts), np.concatenate(self._offsets)
+
+    def lost(self, position: int) -> bool:
+        return any(d.position <= position < d.position + d.size for d in self.damaged)
+
+
+class IndexLie(NamedTuple):
+    """An entry that does not tell the truth; where it names no batch, one may have been there that was damaged."""
+
+    position: int
+    offset: int
+    reason: str
+    names_a_batch: bool
+
+
+def index_lies(offsets: np.ndarray, positions: np.ndarray, starts: np.ndarray, bases: np.ndarray) -> Iterator[IndexLie]:
+    """L6: an entry must point at the start of a batch that does not begin behind the entry's offset.
+
+    ``offsets``, ``positions``: the entries'. ``starts``: where batches start, ascending; ``bases``: their base offsets,
+    the least int64 where that is not known.
+    """
+    rows = np.searchsorted(starts, positions)
+    found = rows < len(starts)
+    rows[~found] = 0
+    if len(starts):
+        found &= starts[rows] == positions
+        behind = found & (bases[rows] > offsets)
+    else:
+        behind = found
+    for i in np.flatnonzero(behind | ~found):
+        offset, position = int(offsets[i]), int(positions[i])
+        reason = f"offset {offset}: no batch starts at position {position}"
+        if found[i]:
+            reason = f"offset {offset}: the batch at position {position} begins at {bases[rows[i]]}"
+        yield IndexLie(position, offset, reason, names_a_batch=bool(found[i]))
+
+
+def index_rest_reason(rest: int) -> str:
+    return f"{plural(rest, 'byte')} behind the last whole entry"

@@ -1,0 +1,336 @@
+"""One range of one segment in; one small result that others can be joined to, out.
+
+A loop in this process, local processes and Spark's tasks call the same function, so their findings
+are the same. What spans ranges (offsets, epochs, sequences, the index) is left to
+batchval.segment.partition.
+
+A broker may write, roll, clean and delete while a range is read. Nothing beyond the size that was
+listed is read, and index entries beyond it are ignored. A file that is not the one that was listed
+is ``changed``, one that is not there any more is ``gone``; both are listed again
+(batchval.segment.run).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from batchval.core.columns import BatchColumns
+from batchval.core.continuity import Continuity
+from batchval.core.result import CLAIMS, PATHS
+from batchval.errors import BatchvalError
+from batchval.rules import Rule, by_number
+from batchval.segment.findings import Found, FoundList, Level, damage_found
+from batchval.segment.foreign import START_SIZE, foreign_reason
+from batchval.segment.index import IndexLie, Places, index_entries, index_lies, index_rest_reason
+from batchval.segment.options import Options, validator_of
+from batchval.segment.ranges import Range
+from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentReader, Stretch
+from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line
+
+__all__ = ["Block", "Last", "RangeResult", "blocks", "is_compacted", "judge", "thinned"]
+
+CACHED = 512 << 10  # bytes read and judged at a time
+GATHERED = 64 << 20  # bytes whose columns are handed on together
+MOST_ROWS = 1 << 15
+#: index entries that match nothing which a range lists; the others are counted
+_MOST_MISSES = 1000
+
+
+class Block(NamedTuple):
+    """A stretch of whole batches, or one damage. ``columns`` count from ``position``.
+
+    ``foreign``  what the file is, where it holds no batch at all and that can be seen
+    """
+
+    columns: BatchColumns | None
+    position: int
+    damage: Damage | None = None
+    file_size: int = 0
+    foreign: str | None = None
+
+
+class Last(NamedTuple):
+    """The last batch that was believed: by it a later run knows that a segment has only grown."""
+
+    position: int
+    size: int
+    crc: int
+
+
+@dataclass
+class RangeResult:
+    """What one range of a segment shows.
+
+    ``first``       where the range's first batch or damage starts (None: none does)
+    ``end``         where its last one ends
+    ``findings``    those that the range shows by itself
+    ``misses``      index entries that name no batch of it: a fault unless damage covers the place
+    ``changed``     why the file is not the one that was listed; ``gone``: it is not there any more
+    ``unreadable``  of the segment, or of its index
+    ``hours``       the audit's counts by hour
+    """
+
+    range: Range
+    first: int | None = None
+    end: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    paths: Counter[str] = field(default_factory=Counter)
+    claims: Counter[str] = field(default_factory=Counter)
+    continuity: Continuity = field(default_factory=Continuity)
+    findings: FoundList = field(default_factory=FoundList)
+    lost: list[tuple[int, int]] = field(default_factory=list)  # damage: position, size
+    misses: list[IndexLie] = field(default_factory=list)
+    last: Last | None = None
+    thinned: bool = False
+    changed: str | None = None
+    gone: bool = False
+    unreadable: list[Unreadable] = field(default_factory=list)
+    hours: Any = None
+    files: tuple[str, ...] = ()
+
+
+def is_compacted(options: Options, segment: SegmentInfo) -> bool:
+    """Return what is known before a batch is read. (``auto``: a thinned batch shows it too, but
+    later.)"""
+    if options.cleanup_policy == "auto":
+        return bool(segment.cleaned)
+    return "compact" in options.cleanup_policy
+
+
+def thinned(columns: BatchColumns) -> bool:
+    """Return whether a batch has fewer records than offsets. Only the cleaner writes that."""
+    counted = columns["is_valid"] & (columns["records_count"] >= 0)
+    return bool(
+        (counted & (columns["records_count"].astype("<i8") <= columns["last_offset_delta"].astype("<i8"))).any()
+    )
+
+
+def blocks(part: Range, options: Options) -> Iterator[Block]:
+    """Yield the batches that start in a range, in order, with the damage between them.
+
+    The blocks of a segment's ranges hold, one after the other, what the whole segment holds,
+    however it was cut: SegmentReader.first_at finds where the walk from the segment's start enters
+    the range, whatever lies there.
+    Raises OSError for what storage does.
+    """
+    store, path = Store.of(part.segment.uri)
+    with store.open(path, accept_claims_header=options.reads_claims) as file:
+        yield from _read(file, part, options)
+
+
+def _read(file: SegmentReader, part: Range, options: Options) -> Iterator[Block]:
+    """Small blocks are read and judged while they are in the processor's cache; large ones are handed on."""
+    scan = functools.partial(validator_of(options).check_batches, deep=options.deep)
+    start = file.first_at(part.start)
+    columns, base = BatchColumns(True), start
+    for piece in file.stretches(start, part.end, max(file.source.chunk, CACHED), scan, reuse=True):
+        if isinstance(piece, Stretch):
+            columns.extend(piece.columns, piece.position - base)
+            if columns.end < GATHERED and len(columns) < MOST_ROWS:
+                continue
+        if len(columns):
+            yield Block(columns, base)
+        if isinstance(piece, Damage):
+            yield Block(None, piece.position, piece, file.size, _foreign(file, part, piece))
+        columns = BatchColumns(True)
+        base = piece.position + (piece.size if isinstance(piece, Damage) else len(piece.data))
+    if len(columns):
+        yield Block(columns, base)
+
+
+def _foreign(file: SegmentReader, part: Range, damage: Damage) -> str | None:
+    if damage.position or damage.size < file.size:
+        return None
+    return foreign_reason(PurePosixPath(part.segment.uri), bytes(file.read(0, START_SIZE)))
+
+
+def judge(part: Range, options: Options, take: Callable[[Block], None] = lambda block: None) -> RangeResult:
+    """Read and judge a range; ``take`` gets each block after it was judged.
+
+    What storage does is in the result. Raises what ``take`` raises.
+    """
+    segment = part.segment
+    result = RangeResult(part, end=part.start)
+    result.continuity = Continuity(compacted=is_compacted(options, segment))
+    places = Places()
+    index = _index_of(result)  # before the log: entries of batches that come later are not in it
+    reading = blocks(part, options)
+    while True:
+        try:
+            block = next(reading, None)
+        except (OSError, BatchvalError, MemoryError) as error:
+            _not_read(result, error)
+            break
+        if block is None:
+            break
+        _take(result, places, block, options)
+        take(block)
+    if not result.changed and not result.gone:
+        result.changed = _another(segment)
+    if index is not None and not result.unreadable:
+        _ask_index(result, places, index)
+    return result
+
+
+def _not_read(result: RangeResult, error: Exception) -> None:
+    segment = result.range.segment
+    result.continuity.damaged()
+    if isinstance(error, FileNotFoundError) and not _is_link(segment):
+        result.gone = True
+    result.unreadable.append(Unreadable(segment.uri, one_line(error)))
+
+
+def _is_link(segment: SegmentInfo) -> bool:
+    """Return whether the path is a link of this machine that leads nowhere."""
+    return bool(segment.inode) and os.path.islink(segment.uri)
+
+
+def _another(segment: SegmentInfo) -> str | None:
+    """Return why the file is another one than was listed: the cleaner puts new ones in the place of
+    old ones."""
+    if not segment.inode:
+        return None
+    try:
+        inode = os.stat(segment.uri).st_ino
+    except OSError:
+        return None  # deleted after it was read
+    return None if inode == segment.inode else "another file was put in its place"
+
+
+def _take(result: RangeResult, places: Places, block: Block, options: Options) -> None:
+    segment = result.range.segment
+    if result.first is None:
+        result.first = block.position
+    if block.damage is not None:
+        places.damaged.append(block.damage)
+        result.lost.append((block.position, block.damage.size))
+        result.end = block.position + block.damage.size
+        result.bytes += block.damage.size
+        result.continuity.damaged()
+        found = damage_found(block.damage, block.file_size, is_last=segment.is_last)
+        result.findings.add(found._replace(reason=block.foreign) if block.foreign else found)
+    elif block.columns is not None and len(block.columns):
+        _take_batches(result, places, block.columns, block.position, options)
+
+
+def _take_batches(result: RangeResult, places: Places, columns: BatchColumns, base: int, options: Options) -> None:
+    positions = columns["position"]
+    begun = result.end
+    result.end = base + int(positions[-1]) + int(columns["size_in_bytes"][-1])
+    result.bytes += result.end - max(base, begun)
+    result.batches += len(columns)
+    counts = columns["records_count"]  # -1 where magic 0 or 1 does not say
+    result.records += int(counts[(counts > 0) & columns["is_valid"]].sum())
+    _tally(result.paths, columns["path"], PATHS)
+    _tally(result.claims, columns["claims"], CLAIMS)
+    _take_refused(result, columns, base)
+    if options.extras:
+        _take_reports(result, columns, base)
+    for one in result.continuity.feed(columns, base):
+        stamp = one.max_timestamp if one.max_timestamp >= 0 else None
+        result.findings.add(Found(one.position, one.offset, one.rule, one.reason, stamp, previous=one.previous))
+    result.thinned = result.thinned or thinned(columns)
+    places.add(base, columns)
+    believed = np.flatnonzero(columns["is_valid"])
+    if len(believed):
+        row = int(believed[-1])
+        result.last = Last(base + int(positions[row]), int(columns["size_in_bytes"][row]), int(columns["crc"][row]))
+
+
+def _tally(counter: Counter[str], numbers: np.ndarray, names: Any) -> None:
+    for number, count in enumerate(np.bincount(numbers).tolist()):
+        if count and names[number]:
+            counter[str(names[number])] += count
+
+
+def _take_refused(result: RangeResult, columns: BatchColumns, base: int) -> None:
+    rules = columns["rule"]
+    for number in np.unique(rules[rules != 0]).tolist():
+        rule = by_number(number)
+        assert rule is not None
+        rows = np.flatnonzero(rules == number)
+        kept = result.findings.room(rule)
+        for row in rows[:kept].tolist():
+            result.findings.add(_refused(columns, row, base, rule, columns.reason_of(row)))
+        result.findings.count(rule, max(len(rows) - kept, 0))
+
+
+def _take_reports(result: RangeResult, columns: BatchColumns, base: int) -> None:
+    reports = np.where(columns["rule"] == 0, columns["reports"], 0)
+    for bit in range(1, 11):
+        rows = np.flatnonzero(reports & (1 << bit))
+        extra = by_number(50 + bit)
+        if extra is None or not len(rows):
+            continue
+        kept = result.findings.room(extra, Level.REPORT)
+        for row in rows[:kept].tolist():
+            found = _refused(columns, row, base, extra, extra.summary)
+            result.findings.add(found._replace(level=Level.REPORT))
+        result.findings.count(extra, max(len(rows) - kept, 0), Level.REPORT)
+
+
+def _refused(columns: BatchColumns, row: int, base: int, rule: Rule, reason: str) -> Found:
+    stamp = int(columns["max_timestamp"][row]) if columns["is_valid"][row] else -1
+    place = base + int(columns["position"][row]), int(columns["base_offset"][row])
+    return Found(*place, rule, reason, stamp if stamp >= 0 else None)
+
+
+# ---- the offset index ----------------------------------------------------------------------------
+
+
+def _index_of(result: RangeResult) -> bytes | None:
+    uri = result.range.segment.index_uri
+    if uri is None:
+        return None
+    store, path = Store.of(uri)
+    try:
+        return store.read_bytes(path)
+    except FileNotFoundError:
+        return None  # gone with its segment, which is opened next
+    except OSError as error:
+        if result.range.start == 0:
+            result.unreadable.append(Unreadable(uri, one_line(error)))
+        return None
+
+
+def _size_now(segment: SegmentInfo) -> int:
+    """Return the size of a file after its index was read: a broker may have written to both since
+    the listing."""
+    if not segment.is_last:
+        return segment.size
+    store, path = Store.of(segment.uri)
+    try:
+        return max(store.size(path), segment.size)
+    except OSError:
+        return segment.size
+
+
+def _ask_index(result: RangeResult, places: Places, data: bytes) -> None:
+    """L6 of the entries that point into this range; the last range has those that point to the end
+    or beyond."""
+    segment, start, end = result.range
+    is_end = end >= segment.size
+    offsets, positions = index_entries(data, segment.base_offset)
+    here = (positions >= start) & ((positions < end) | is_end)
+    here &= (positions < segment.size) | (positions >= _size_now(segment))
+    for lie in index_lies(offsets[here], positions[here], *places.arrays()):
+        if lie.names_a_batch:
+            result.findings.add(Found(lie.position, lie.offset, Rule.L6, lie.reason, side=".index"))
+        elif not places.lost(lie.position):
+            result.misses.append(lie)
+            if len(result.misses) == _MOST_MISSES:
+                break
+    rest = len(data) % INDEX_ENTRY
+    if rest and is_end:
+        found = Found(len(data) - rest, None, Rule.L6, index_rest_reason(rest), side=".index")
+        result.findings.add(found)

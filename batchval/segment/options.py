@@ -1,0 +1,79 @@
+"""Options of a check or an audit: how segments are read and judged. Both have the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from batchval.core.columns import BatchColumns
+from batchval.core.validator import LogValidator
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
+from batchval.policy import TopicPolicy
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+
+__all__ = ["ClaimsJudge", "Options", "Profile", "validator_of"]
+
+Profile: TypeAlias = Literal["produce", "log"]
+#: (validator, whole batches, now_ms) -> their rows
+ClaimsJudge: TypeAlias = Callable[[LogValidator, memoryview, int], BatchColumns]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How segments are read and judged.
+
+    ``rows``            which batches have a row in an audit's batches/
+    ``split_bytes``     about a task's share of a segment
+    ``deep``            open compressed batches, and look at every record
+    ``cleanup_policy``  auto, delete or compact: which gaps are legal
+    ``topics``          names or patterns; None for all
+    ``extras``          extras of strict mode that are only reported, by their ids
+
+    Of files that are not segments, such as recorded produce requests:
+
+    ``profile``         None: log for .log files, produce for others
+    ``policy``          the topic's configuration
+    ``now_ms``          the time to judge timestamps by, milliseconds since the epoch; None: the
+    clock
+    ``judge_claims``    judges the claims of produce batches; at rest claims are always verified
+    """
+
+    rows: Literal["all", "bad", "none"] = "all"
+    split_bytes: int = 256 << 20
+    deep: bool = False
+    mode: Literal["strict", "kafka"] = "strict"
+    kafka_version: KafkaVersionName = DEFAULT_KAFKA_VERSION
+    cleanup_policy: str = "auto"
+    accept_claims_header: bool = False
+    topics: tuple[str, ...] | None = None
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    extras: Mapping[str, str] = field(default_factory=dict)
+    profile: Profile | None = None
+    policy: TopicPolicy | None = None
+    now_ms: int | None = None
+    judge_claims: ClaimsJudge | None = None
+
+    @property
+    def reads_claims(self) -> bool:
+        """Whether batches of magic 3 are read as batches."""
+        return self.accept_claims_header or (self.policy is not None and self.policy.accept_claims_header)
+
+    def profile_of(self, path: Path) -> Profile:
+        """Return how a file is judged."""
+        return self.profile or ("log" if path.suffix == ".log" else "produce")
+
+
+def validator_of(options: Options, profile: Profile = "log") -> LogValidator:
+    """Return the validator of these options. Raises BatchvalError for options that do not fit
+    together."""
+    policy = options.policy or TopicPolicy(accept_claims_header=options.accept_claims_header)
+    return LogValidator(
+        policy,
+        mode=options.mode,
+        profile=profile,
+        extras=dict(options.extras),
+        max_decompressed_bytes=None if options.mode == "kafka" else options.max_decompressed_bytes,
+        kafka_version=options.kafka_version,
+    )

@@ -1,0 +1,129 @@
+"""Segments in an object store or HDFS, through pyarrow.fs: s3://, gs://, hdfs://, abfs://."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, urlunsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from batchval.segment.folders import PARTITION_FILES, SEGMENT_NAME
+from batchval.segment.reader import Source
+from batchval.segment.store import _NO_SEGMENT, _SIDES, LogFolder, Store, Unreadable, _Entry, _Folder, one_line, shown
+
+__all__ = ["RemoteStore"]
+
+_START_OF_A_BATCH = 17  # bytes: offset:8 size:4 crc or epoch:4 magic:1
+
+
+@functools.lru_cache(maxsize=32)
+def _connected(uri: str) -> Any:
+    """One connection a process; pyarrow's connections are for many threads."""
+    with _as_os_errors():
+        return fs.FileSystem.from_uri(uri)[0]
+
+
+class _as_os_errors:
+    """pyarrow says ArrowInvalid for some of what a storage service does; readers know OSErrors."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, pa.ArrowException) and not isinstance(error, OSError):
+            raise OSError(one_line(error)) from error
+
+
+class _RemoteFile:
+    """An object or file that is read by ranges; what a request costs makes blocks large."""
+
+    chunk = 4 << 20
+
+    def __init__(self, connection: Any, path: str) -> None:
+        with _as_os_errors():
+            self._file = connection.open_input_file(path)
+            self.size = int(self._file.size())
+
+    def read_into(self, position: int, memory: memoryview) -> int:
+        if position >= self.size:
+            return 0  # an object does not grow
+        with _as_os_errors():
+            self._file.seek(position)
+            return int(self._file.readinto(memory[: self.size - position]))
+
+    def header(self, position: int) -> bytes:
+        memory = memoryview(bytearray(_START_OF_A_BATCH))
+        return bytes(memory[: self.read_into(position, memory)])
+
+    def behind_hole(self, position: int) -> int:
+        """A store does not tell."""
+        return position
+
+    def close(self) -> None:
+        with _as_os_errors():
+            self._file.close()
+
+
+@dataclass(frozen=True)
+class RemoteStore(Store):
+    scheme: str
+    host: str  # with credentials, if they were given so
+    query: str  # pyarrow's: region, endpoint_override and others
+
+    @property
+    def _fs(self) -> Any:
+        return _connected(urlunsplit((self.scheme, self.host, "/", self.query, "")))
+
+    def uri(self, path: str) -> str:
+        host = self.host.rpartition("@")[2]
+        if self.scheme not in ("hdfs", "viewfs"):
+            path = path.removeprefix(host)
+        return urlunsplit((self.scheme, self.host, quote(path), self.query, ""))
+
+    def size(self, path: str) -> int:
+        with _as_os_errors():
+            info = self._fs.get_file_info(path)
+        if info.type != fs.FileType.File:
+            raise FileNotFoundError(f"{shown(self.uri(path))}: no such file")
+        return int(info.size)
+
+    def source(self, path: str) -> Source:
+        return _RemoteFile(self._fs, path)
+
+    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[_Folder]:
+        try:
+            with _as_os_errors():
+                about = self._fs.get_file_info(path)
+                if about.type == fs.FileType.File:
+                    base = path.removesuffix(".log")
+                    sides = [base + suffix for suffix in _SIDES]
+                    sides += [os.path.join(os.path.dirname(path), name) for name in PARTITION_FILES]
+                    files = [about, *self._fs.get_file_info(sides)]
+                else:
+                    files = self._fs.get_file_info(fs.FileSelector(path, recursive=True))
+        except OSError as error:
+            yield _Folder(path, Unreadable(shown(self.uri(path)), one_line(error)))
+            return
+        if about.type == fs.FileType.File and not SEGMENT_NAME.fullmatch(about.base_name):
+            yield _Folder(path, Unreadable(shown(self.uri(path)), _NO_SEGMENT))
+            return
+        folders: dict[str, list[_Entry]] = defaultdict(list)
+        for file in files:
+            if file.type == fs.FileType.File:
+                folders[os.path.dirname(file.path)].append(_Entry(file.path, int(file.size), int(file.mtime_ns or 0)))
+        for folder in sorted(folders):
+            parent = os.path.dirname(folder)
+            has_segments = any(SEGMENT_NAME.fullmatch(entry.name) for entry in folders[folder])
+            if has_segments and parent not in log_folders:
+                is_file = about.type == fs.FileType.File
+                names = None if is_file else {entry.name for entry in folders.get(parent, ())}
+                log_folders[parent] = self.log_folder(parent, names)
+            yield _Folder(folder, sorted(folders[folder]), [entry.name for entry in folders[folder]])

@@ -1,0 +1,385 @@
+"""Stores of segments: the disks of this machine, read by pread, or what pyarrow.fs reaches
+(remote.py).
+
+    <log folder>/<topic>-<partition>/<base offset in 20 digits>.log      .index .timeindex .txnindex
+    .snapshot <log folder>/<topic>-<partition>/leader-epoch-checkpoint
+    partition.metadata <log folder>/cleaner-offset-checkpoint
+    recovery-point-, replication-, log-start- <log folder>/meta.properties the broker and the
+    cluster
+
+A path is a store's own name of a file. A URI names it everywhere, and is what travels to workers.
+
+The checkpoints of a log folder are read before the folders of its partitions are listed, so none of
+them is newer than the segments that it describes.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from batchval.errors import BatchvalError
+from batchval.optional import require
+from batchval.segment.folders import (
+    CHECKPOINTS,
+    CLEANER_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_FILES,
+    SEGMENT_NAME,
+    cleaned_partitions,
+    properties,
+    read_small,
+    walk,
+)
+from batchval.segment.reader import LocalFile, SegmentReader, Source
+
+__all__ = [
+    "LogFolder",
+    "SegmentInfo",
+    "SideFile",
+    "Source",
+    "Store",
+    "Unreadable",
+    "folder_and_name",
+    "one_line",
+    "shown",
+    "sibling",
+    "text_of",
+]
+
+_PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
+#: folders of logs that Kafka is about to delete, or is moving here from another disk
+_NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
+_REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+_CREDENTIALS = re.compile(r"://[^/@\s]*@")
+#: files that Kafka writes for each segment, next to it
+_SIDES = (".index", ".timeindex", ".txnindex", ".snapshot")
+#: files that stand in a folder while the cleaner or retention is at work there
+_IN_FLUX = re.compile(r".*\.(cleaned|swap|deleted)")
+_INTERNAL_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+class SideFile(NamedTuple):
+    """A file of Kafka's next to a segment, as it was listed. Bytes; nanoseconds since the epoch."""
+
+    name: str
+    size: int
+    mtime_ns: int
+
+
+class SegmentInfo(NamedTuple):
+    """One segment as it was listed. Two that are equal have not changed in between.
+
+    ``partition`` is -1 and ``topic`` the folder's name where that is not ``<topic>-<partition>``.
+
+    ``inode``     the file's identity on this machine; 0 where a store has none
+    ``sides``     its .index, .timeindex, .txnindex and .snapshot; the first segment of a folder has
+                  the partition's own files too
+    ``cleaned``   whether the cleaner's checkpoint names the partition; None: no checkpoint
+    ``is_last``   no segment of the folder has a higher base offset: a broker may be writing it
+    ``in_flux``   the folder holds files of a cleaning or deletion that is under way
+    """
+
+    uri: str
+    topic: str
+    partition: int
+    base_offset: int
+    size: int
+    mtime_ns: int
+    inode: int = 0
+    sides: tuple[SideFile, ...] = ()
+    cleaned: bool | None = None
+    is_last: bool = False
+    in_flux: bool = False
+    broker: str | None = None
+    cluster: str | None = None
+
+    def side_uri(self, suffix: str) -> str | None:
+        """Return the URI of the side file whose name ends so; None where none was listed."""
+        for side in self.sides:
+            if side.name.endswith(suffix):
+                return sibling(self.uri, side.name)
+        return None
+
+    @property
+    def index_uri(self) -> str | None:
+        """The URI of the offset index."""
+        return self.side_uri(".index")
+
+
+class Unreadable(NamedTuple):
+    """What cannot be listed or read, with one line that says why."""
+
+    uri: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class LogFolder:
+    """What the files of a log folder say of its partitions, as bytes by name."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+
+    @functools.cached_property
+    def cleaned(self) -> frozenset[tuple[str, str]] | None:
+        """The partitions that the cleaner's checkpoint names; None where it cannot be read."""
+        try:
+            return cleaned_partitions(self.files[CLEANER_CHECKPOINT])
+        except (KeyError, UnicodeDecodeError):
+            return None
+
+    @functools.cached_property
+    def meta(self) -> Mapping[str, str]:
+        """The entries of meta.properties."""
+        return properties(self.files.get(META_PROPERTIES, b""))
+
+    def was_cleaned(self, topic: str, partition: int) -> bool | None:
+        """Return whether the cleaner has been at a partition; None where nothing says so."""
+        if topic in _INTERNAL_COMPACTED:
+            return True
+        return None if self.cleaned is None else (topic, str(partition)) in self.cleaned
+
+
+class _Entry(NamedTuple):
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int = 0
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+
+class _Folder(NamedTuple):
+    """A folder with files of it, or what is wrong with it. ``names``: those of all its files."""
+
+    path: str
+    entries: list[_Entry] | Unreadable
+    names: Sequence[str] = ()
+
+
+def text_of(name: str) -> str:
+    """A name as text that can be stored: bytes that are none are escaped."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def shown(uri: str) -> str:
+    """A URI without the credentials that may stand in it."""
+    return _CREDENTIALS.sub("://", uri)
+
+
+def folder_and_name(uri: str) -> tuple[str, str]:
+    """Of what Store.uri gives: a query stands behind the name of a file, and goes with the folder."""
+    path, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
+    folder, _, name = path.rpartition("/")
+    return folder + mark + query, name
+
+
+def sibling(uri: str, name: str) -> str:
+    """Return the URI of another file in the same folder."""
+    path, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
+    return path.rpartition("/")[0] + "/" + name + mark + query
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, without the line breaks and the credentials that storage services like to send."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return shown(" ".join(text.split())) or type(error).__name__
+
+
+class Store:
+    """Files below one root. Small to pickle: a worker connects anew when it first reads. Failures are OSErrors."""
+
+    #: may files be appended to? Objects of a store may not
+    grows = False
+
+    @staticmethod
+    def of(uri: str) -> tuple[Store, str]:
+        """The store that a URI or a local path lies in, and its path there. BatchvalError: a scheme nobody knows."""
+        scheme = urlsplit(uri).scheme if "://" in uri else ""
+        if not scheme:
+            return _LOCAL, uri
+        parts = urlsplit(uri)
+        if scheme == "file":
+            return _LOCAL, unquote(parts.path)
+        if scheme not in _REMOTE:
+            known = ", ".join(f"{name}://" for name in ("file", *_REMOTE))
+            raise BatchvalError(f"{shown(uri)}: unknown scheme; known are paths and {known}")
+        require("batchval.segment.remote")
+        from batchval.segment.remote import RemoteStore
+
+        in_path = scheme in ("s3", "gs", "gcs", "abfs", "abfss")  # pyarrow's path begins with the bucket
+        host = parts.netloc.rpartition("@")[2]
+        path = unquote(parts.path)
+        return RemoteStore(scheme, parts.netloc, parts.query), f"{host}{path}".rstrip("/") if in_path else path
+
+    def uri(self, path: str) -> str:
+        """The name of a file of this store that holds wherever the store can be reached."""
+        raise NotImplementedError
+
+    def size(self, path: str) -> int:
+        """In bytes."""
+        raise NotImplementedError
+
+    def source(self, path: str) -> Source:
+        """Opens a file for the walk of a SegmentReader, which closes it."""
+        raise NotImplementedError
+
+    def open(self, path: str, *, accept_claims_header: bool = False) -> SegmentReader:
+        """A context manager with ``.read(position, size)`` and ``.size``, and the walk over its batches."""
+        return SegmentReader(self.source(path), accept_claims_header=accept_claims_header)
+
+    def read_bytes(self, path: str) -> bytes:
+        """A whole small file, such as an index. OSError also for one that is none: its name buys no memory."""
+        with self.open(path) as file:
+            return read_small(file)
+
+    def list_segments(self, path: str, topics: tuple[str, ...] | None = None) -> Iterator[SegmentInfo | Unreadable]:
+        """Yield the segments at or below a path, folder by folder, in the order of their offsets,
+        with what cannot be listed.
+
+        ``topics`` are names or patterns (``orders-*``).
+        """
+        empty = True
+        log_folders: dict[str, LogFolder] = {}
+        for folder, entries, names in self._folders(path, log_folders):
+            if isinstance(entries, Unreadable):
+                empty = False
+                yield entries
+                continue
+            if not any(SEGMENT_NAME.fullmatch(entry.name) for entry in entries):
+                continue
+            if _NO_PARTITION.fullmatch(os.path.basename(folder)):
+                continue
+            empty = False
+            topic, partition = _partition_of(folder)
+            if topics is not None and not any(fnmatch.fnmatchcase(topic, pattern) for pattern in topics):
+                continue
+            yield from self._infos(topic, partition, entries, names, log_folders[os.path.dirname(folder)])
+        if empty:
+            yield Unreadable(shown(self.uri(path)), "no segments in this folder")
+
+    def _infos(
+        self, topic: str, partition: int, entries: list[_Entry], names: Sequence[str], log_folder: LogFolder
+    ) -> Iterator[SegmentInfo]:
+        named = {entry.name: SideFile(entry.name, entry.size, entry.mtime_ns) for entry in entries}
+        in_flux = any(_IN_FLUX.fullmatch(name) for name in names)
+        all_names = sorted(filter(SEGMENT_NAME.fullmatch, names))
+        segments = [entry for entry in entries if SEGMENT_NAME.fullmatch(entry.name)]
+        for entry in segments:
+            base = entry.name[:20]
+            sides = [named[base + suffix] for suffix in _SIDES if base + suffix in named]
+            if entry.name == all_names[0]:
+                sides += [named[name] for name in PARTITION_FILES if name in named]
+            yield SegmentInfo(
+                uri=self.uri(entry.path),
+                topic=topic,
+                partition=partition,
+                base_offset=int(base),
+                size=entry.size,
+                mtime_ns=entry.mtime_ns,
+                inode=entry.inode,
+                sides=tuple(sides),
+                cleaned=log_folder.was_cleaned(topic, partition),
+                is_last=entry.name == all_names[-1],
+                in_flux=in_flux,
+                broker=log_folder.meta.get("node.id", log_folder.meta.get("broker.id")),
+                cluster=log_folder.meta.get("cluster.id"),
+            )
+
+    def log_folder(self, path: str, names: Iterable[str] | None = None) -> LogFolder:
+        """Return what the files of a log folder say; files that are missing or not small are left
+        out.
+
+        ``names``: those that are there, where a listing knows them.
+        """
+        files = {}
+        for name in (*CHECKPOINTS, META_PROPERTIES):
+            if names is None or name in names:
+                try:
+                    files[name] = self.read_bytes(os.path.join(path, name))
+                except OSError:
+                    continue
+        return LogFolder(files, frozenset(names or ()))
+
+    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[_Folder]:
+        """Yield folders in order, each with its files in order; ``log_folders`` gets the parents
+        before."""
+        raise NotImplementedError
+
+
+def _partition_of(folder: str) -> tuple[str, int]:
+    name = text_of(os.path.basename(folder))
+    match = _PARTITION.fullmatch(name)
+    return (match[1], int(match[2])) if match and int(match[2]) < 1 << 31 else (name, -1)
+
+
+_NO_SEGMENT = "not a segment: its name must be a base offset of 20 digits and .log"
+
+
+class _Local(Store):
+    grows = True
+
+    def uri(self, path: str) -> str:
+        return os.path.abspath(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def source(self, path: str) -> Source:
+        return LocalFile(Path(path))
+
+    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[_Folder]:
+        path = os.path.abspath(path)
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            yield _Folder(path, Unreadable(path, one_line(error)))
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            if not SEGMENT_NAME.fullmatch(os.path.basename(path)):
+                yield _Folder(path, Unreadable(path, _NO_SEGMENT))
+                return
+            folder, name = os.path.split(path)
+            self._read_parent(folder, log_folders)
+            chosen = [name, *(name.removesuffix(".log") + suffix for suffix in _SIDES), *PARTITION_FILES]
+            yield from self._entries(folder, chosen, os.listdir(folder))
+            return
+        problems: list[OSError] = []
+        for folder, names in walk(path, problems):
+            if any(map(SEGMENT_NAME.fullmatch, names)):
+                self._read_parent(folder, log_folders)
+            yield from self._entries(folder, names, names)
+        for problem in problems:
+            yield _Folder(str(problem.filename), Unreadable(str(problem.filename), one_line(problem)))
+
+    def _read_parent(self, folder: str, log_folders: dict[str, LogFolder]) -> None:
+        parent = os.path.dirname(folder)
+        if parent not in log_folders:
+            log_folders[parent] = self.log_folder(parent)
+
+    def _entries(self, folder: str, chosen: list[str], names: list[str]) -> Iterator[_Folder]:
+        entries = []
+        for name in chosen:
+            file = os.path.join(folder, name)
+            try:
+                about = os.stat(file)
+            except OSError as error:
+                if SEGMENT_NAME.fullmatch(name):
+                    yield _Folder(folder, Unreadable(file, one_line(error)))
+                continue
+            entries.append(_Entry(file, about.st_size, about.st_mtime_ns, about.st_ino))
+        yield _Folder(folder, entries, names)
+
+
+_LOCAL = _Local()
