@@ -47,11 +47,13 @@ class Audit:
 
     ``notes``  what is uncertain, or healthy but worth a line
     ``moved``  segments that a broker deleted or replaced while the audit ran
+    ``unsettled``  files that changed each time they were read
     """
 
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
+    unsettled: list[Unreadable] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     segments: int = 0
@@ -74,6 +76,7 @@ def reduce(work: Work, results: Iterable[RangeResult], options: Options, engine:
     entries: list[Entry] = []
     for joined in partitions:
         audit.unreadable += joined.unreadable
+        audit.unsettled += joined.unsettled
         entries += joined.entries
         for part in joined.parts:
             _take(audit, part, sums[part.segment.topic, part.segment.partition], part.segment.uri in work.known)
@@ -137,7 +140,7 @@ def _empty_sums(partitions: Iterable[Joined]) -> dict[tuple[str, int], _Sums]:
 def _errors(audit: Audit, entries: Sequence[Entry]) -> pa.Table:
     rows = [_row(finding) for finding in (*audit.findings, *audit.notes)]
     named = {entry.file: entry for entry in entries}
-    for lost in audit.unreadable:
+    for lost in sorted((*audit.unreadable, *audit.unsettled)):
         entry = named.get(lost.uri)
         rows.append(
             {

@@ -29,6 +29,7 @@ def audit(
     """
     # imported here, while the workers' own imports are under way: see local.start_early
     from batchval.audit import outputs
+    from batchval.audit.local import run_local
     from batchval.audit.reduce import reduce
 
     # nothing to read: no JVM either. One that does not start empties no folder
@@ -36,7 +37,8 @@ def audit(
     if out is not None:
         outputs.prepare(out)
     prepared()
-    found = reduce(todo, results, options, lambda ranges: engine(ranges, options, out))
+    # what changed is little, and lies on this machine
+    found = reduce(todo, results, options, lambda ranges: run_local(ranges, options, out))
     if out is not None:
         outputs.finish(out, found.tables, found.files)
     return found

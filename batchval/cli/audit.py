@@ -191,7 +191,7 @@ def _audit(
             print_json(line)
     else:
         _show(found, facts)
-    for lost in found.unreadable[:_SHOWN]:
+    for lost in (found.unreadable + found.unsettled)[:_SHOWN]:
         _say(f"{lost.uri}: {lost.reason}")
     if len(found.unreadable) > _SHOWN:
         _say(f"… and {len(found.unreadable) - _SHOWN:,} more could not be read (--json and errors/ have all)")
@@ -349,6 +349,7 @@ def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str
         "notes": len(found.notes),
         "moved": found.moved,
         "rules": dict(found.rules()),
+        "unsettled": [f"{lost.uri}: {lost.reason}" for lost in found.unsettled],
         "unreadable": [f"{lost.uri}: {lost.reason}" for lost in found.unreadable],
     }
 

@@ -47,7 +47,7 @@ def run(paths: tuple[Path, ...], options: Options, as_json: bool) -> int:
         print_json(_sums(summary))
     elif summary.files or not summary.unreadable:
         _print_text(summary, shown)
-    for line in summary.unreadable:
+    for line in (*summary.unreadable, *summary.unsettled):
         click.echo(f"batchval check: {printable(line)}", err=True)
     return UNREADABLE if summary.unreadable else FINDINGS if summary.findings else 0
 
@@ -75,6 +75,7 @@ def _sums(summary: Summary) -> dict[str, Any]:
         "reports": summary.reports,
         "notes": summary.notes,
         "moved": summary.moved,
+        "unsettled": summary.unsettled,
         "unreadable": summary.unreadable,
     }
 

@@ -36,7 +36,11 @@ __all__ = ["Options", "Summary", "check_paths", "find_files", "is_segment"]
 
 @dataclass
 class Summary:
-    """What was looked at. ``moved``: segments that a broker deleted or replaced meanwhile."""
+    """What was looked at.
+
+    ``moved``      segments that a broker deleted or replaced meanwhile
+    ``unsettled``  files that changed each time they were read
+    """
 
     files: int = 0
     batches: int = 0
@@ -48,6 +52,7 @@ class Summary:
     reports: int = 0
     notes: int = 0
     moved: int = 0
+    unsettled: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
     def add(self, columns: BatchColumns) -> None:
@@ -207,7 +212,8 @@ def _counted(joined: Joined, roots: dict[str, Path], summary: Summary) -> Iterat
         summary.files += 1
         for result in part.results:
             summary.add_result(result)
-    summary.unreadable += [f"{_as_named(lost.uri, roots)}: {lost.reason}" for lost in joined.unreadable]
+    for lines, lost in ((summary.unreadable, joined.unreadable), (summary.unsettled, joined.unsettled)):
+        lines += [f"{_as_named(one.uri, roots)}: {one.reason}" for one in lost]
     for finding in joined.findings:
         yield summary.count(finding._replace(file=str(_as_named(finding.file, roots))))
 

@@ -40,13 +40,20 @@ _SMALL = 64 << 20  # Kafka's indexes have up to 10 MiB, if it is not told otherw
 
 
 def walk(folder: str, problems: list[OSError]) -> Iterator[tuple[str, list[str]]]:
-    """A folder and all below it in order, each with the names of its files in order; ``problems`` gets the others.
+    """Yield a folder and all below it in order, each with the names of its files in order.
+
+    ``problems`` gets what cannot be listed.
 
     Links are followed, but no folder is walked twice: neither in a loop nor because two links lead there.
     """
     seen: set[tuple[int, int]] = set()
     _is_new(folder, seen)
-    for place, below, names in os.walk(folder, onerror=problems.append, followlinks=True):
+
+    def note(problem: OSError) -> None:
+        if os.path.lexists(problem.filename):  # else deleted after its parent was listed
+            problems.append(problem)
+
+    for place, below, names in os.walk(folder, onerror=note, followlinks=True):
         # a folder of such a name is listed: whoever wants to read it says what is wrong
         names += [name for name in below if _SEGMENT_OR_INDEX.fullmatch(name)]
         below[:] = [name for name in sorted(below) if _is_new(os.path.join(place, name), seen)]

@@ -72,14 +72,16 @@ class Part:
 class Joined:
     """One partition: its segments in order, and what could not be read of it.
 
-    ``moved``: segments that were deleted or replaced while they were read; the partition is listed
-    again.
+    ``moved``      segments that were deleted or replaced while they were read; the partition is
+                   listed again
+    ``unsettled``  of these, what changed each time that it was read
     """
 
     parts: list[Part] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
+    unsettled: list[Unreadable] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:
@@ -243,7 +245,7 @@ def _take_lost(joined: Joined, part: Part) -> None:
         changed = changed or _torn(segment, part.results)
     if entry.unreadable is None and changed:
         joined.moved.append(segment.uri)
-        joined.unreadable.append(Unreadable(shown(segment.uri), changed))
+        joined.unsettled.append(Unreadable(shown(segment.uri), changed))
         entry.unreadable = changed
 
 

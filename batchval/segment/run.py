@@ -24,7 +24,7 @@ from batchval.segment.store import SegmentInfo, Store, Unreadable
 __all__ = ["Engine", "Known", "Work", "list_work", "settled"]
 
 #: times that a partition is read again before its state is taken as it is
-ROUNDS = 4
+ROUNDS = 6
 #: seconds before it is listed again, doubled each time: Kafka writes some files later than the log
 PAUSE_S = 0.1
 

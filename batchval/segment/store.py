@@ -375,7 +375,7 @@ class _Local(Store):
             try:
                 about = os.stat(file)
             except OSError as error:
-                if SEGMENT_NAME.fullmatch(name):
+                if SEGMENT_NAME.fullmatch(name) and os.path.lexists(file):
                     yield _Folder(folder, Unreadable(file, one_line(error)))
                 continue
             entries.append(_Entry(file, about.st_size, about.st_mtime_ns, about.st_ino))

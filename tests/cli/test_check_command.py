@@ -88,6 +88,7 @@ def test_json_lines(run: Run, mixed: Path) -> None:
         "reports": 0,
         "notes": 0,
         "moved": 0,
+        "unsettled": [],
         "unreadable": [],
     }
 
