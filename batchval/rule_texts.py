@@ -723,5 +723,87 @@ RULE_TEXTS: dict[str, RuleText] = {
             "this sender."
         ),
     ),
+    "L8": RuleText(
+        kafka="",
+        why=(
+            "A broker finds a segment by its name. Under a wrong name it looks for offsets in the "
+            "wrong file: fetches miss records, or fail with OFFSET_OUT_OF_RANGE."
+        ),
+        advice=(
+            "Look for a file that was renamed, copied under another name, or belongs to another "
+            "partition. Restore the partition from another replica."
+        ),
+    ),
+    "L9": RuleText(
+        kafka="",
+        why=(
+            "Retention by time and lookups by timestamp use the time index. A wrong entry makes a "
+            "broker delete a segment too early or too late, or answer with a wrong offset. A "
+            "broker checks its order only when it recovers after a crash."
+        ),
+        advice=(
+            "The log itself is whole. Stop the broker, delete the .timeindex file and start it: "
+            "Kafka builds the index again from the log."
+        ),
+    ),
+    "L10": RuleText(
+        kafka="",
+        why=(
+            "Consumers with isolation.level=read_committed skip what this index names. Without an "
+            "entry they deliver records of aborted transactions."
+        ),
+        advice=(
+            "Stop the broker, delete the .txnindex, .index and .timeindex files of the segment, "
+            "and start it: Kafka builds them again from the log."
+        ),
+    ),
+    "L11": RuleText(
+        kafka="",
+        why=(
+            "A broker that starts reads the newest producer snapshot. It deletes one with a wrong "
+            "checksum and reads the log from the snapshot before, which takes longer."
+        ),
+        advice="Nothing is lost. Delete the file while the broker is stopped, and check the disk.",
+    ),
+    "L12": RuleText(
+        kafka="",
+        why=(
+            "Followers ask by leader epoch where their log differs from the leader's. With wrong "
+            "start offsets they truncate too much or too little. A broker does not start a log "
+            "whose checkpoint it cannot read."
+        ),
+        advice=(
+            "Compare the file on all replicas. Stop the broker and delete it: Kafka writes it "
+            "again from what it appends, and a follower from its leader."
+        ),
+    ),
+    "L13": RuleText(
+        kafka="",
+        why=(
+            "recovery-point, replication and log-start checkpoints name offsets that were in the "
+            "log once. Where the log ends before them, its end is missing: acknowledged records "
+            "may be lost on this replica."
+        ),
+        advice=(
+            "Compare the end of the log with the other replicas before the broker becomes leader. "
+            "Look for a segment that is missing, a truncated file or a crash of the machine."
+        ),
+    ),
+    "L14": RuleText(
+        kafka="",
+        why=(
+            "A broker compares the topic id in partition.metadata with the one that the "
+            "controller names. It takes the log folder offline when it cannot read the file."
+        ),
+        advice="Stop the broker, restore the file from another replica (all have the same topic id).",
+    ),
+    "L15": RuleText(
+        kafka="",
+        why=(
+            "The partition leader epoch is not under the checksum of a batch. Every epoch is -1 "
+            "(not known) or at least 0, so a bit of the disk or of memory has changed."
+        ),
+        advice="Compare with the other replicas, and check disk and memory of this machine.",
+    ),
 }
 # fmt: on

@@ -8,7 +8,7 @@ Three families:
   (ProduceRequest, UnifiedLog.analyzeAndValidateRecords, LogValidator, UnifiedLog.append).
 * ``S1`` to ``S10``: the extras of ``strict`` mode, for batches that Kafka itself would accept, or would
   answer with UNKNOWN_SERVER_ERROR.
-* ``L1`` to ``L7``: findings in a log segment at rest.
+* ``L1`` to ``L15``: findings in a log segment at rest.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _E = ErrorCode
 
 
 class Rule(Enum):
-    """One rule. ``number`` is what columns hold: 1-47 as they are, S1-S10 as 51-60, L1-L7 as
-    71-77.
+    """One rule. ``number`` is what columns hold: 1-47 as they are, S1-S10 as 51-60, L1-L15 as
+    71-85.
     """
 
     # fmt: off
@@ -132,6 +132,42 @@ class Rule(Enum):
     L5 = _Fact("L5", "sequence-gap", _E.KAFKA_STORAGE_ERROR, "l", "a producer's base sequence does not follow its last one")
     L6 = _Fact("L6", "lying-index", _E.KAFKA_STORAGE_ERROR, "l", "an index entry does not point at the batch that it names")
     L7 = _Fact("L7", "lying-claims", _E.INVALID_RECORD, "pl", "a batch-level claim is not what the records say")
+    L8 = _Fact(
+        "L8", "segment-name-differs", _E.KAFKA_STORAGE_ERROR, "l",
+        "a segment's name is above its first offset, or not above the last offset of the "
+        "segment before",
+    )
+    L9 = _Fact(
+        "L9", "time-index-differs", _E.KAFKA_STORAGE_ERROR, "l",
+        "an entry of a .timeindex is not what the batch at its offset says, or out of "
+        "order, or the last one is missing",
+    )
+    L10 = _Fact(
+        "L10", "transaction-index-differs", _E.KAFKA_STORAGE_ERROR, "l",
+        "a .txnindex cannot be read as aborted transactions of its segment, in order",
+    )
+    L11 = _Fact(
+        "L11", "producer-snapshot-damaged", _E.KAFKA_STORAGE_ERROR, "l",
+        "a producer .snapshot has a wrong checksum, an unknown version or a wrong size",
+    )
+    L12 = _Fact(
+        "L12", "epoch-checkpoint-differs", _E.KAFKA_STORAGE_ERROR, "l",
+        "leader-epoch-checkpoint cannot be read, is out of order, or differs from the "
+        "epochs of the batches",
+    )
+    L13 = _Fact(
+        "L13", "log-checkpoint-differs", _E.KAFKA_STORAGE_ERROR, "l",
+        "a checkpoint of the log folder cannot be read, or names an offset beyond the end "
+        "of the log",
+    )
+    L14 = _Fact(
+        "L14", "partition-metadata-damaged", _E.KAFKA_STORAGE_ERROR, "l",
+        "partition.metadata does not hold a version and a topic id",
+    )
+    L15 = _Fact(
+        "L15", "leader-epoch-invalid", _E.KAFKA_STORAGE_ERROR, "l",
+        "a batch's partition leader epoch is below -1",
+    )
     # fmt: on
 
     @cached_property

@@ -60,8 +60,9 @@ FAMILIES = (
         "",
     ),
     (
-        "Findings at rest: L1 to L7",
-        "What only a whole segment shows. The code is the one that a log's reader would meet.\n"
+        "Findings at rest: L1 to L15",
+        "What only a whole segment, a partition or the files next to them show. The code is the\n"
+        "one that a log's reader would meet.\n"
         "L7 is also what a door answers where the claims in a header of magic 3 were verified and are not true.",
         "",
     ),

@@ -76,7 +76,7 @@ def _named(name: str) -> Rule:
         slugs = [rule.slug for rule in Rule]
         raise click.UsageError(
             f"unknown rule {name!r}{nearest(wanted, slugs) or '.'} "
-            "Expected an id (1 to 47, S1 to S10, L1 to L7) or a slug; `batchval rule` lists them"
+            "Expected an id (1 to 47, S1 to S10, L1 to L15) or a slug; `batchval rule` lists them"
         )
     return found
 

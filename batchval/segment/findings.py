@@ -19,7 +19,7 @@ from batchval.report.words import plural
 from batchval.rules import Rule
 from batchval.segment.reader import Damage
 
-__all__ = ["MOST", "Finding", "Found", "FoundList", "Level", "damage_found", "damage_reason", "fold"]
+__all__ = ["BROKEN", "MOST", "Finding", "Found", "FoundList", "Level", "damage_found", "damage_reason", "fold"]
 
 #: findings of one rule that a segment lists by themselves; the last of them counts what is more
 MOST = 100
@@ -162,7 +162,8 @@ def damage_found(damage: Damage, size: int, *, is_last: bool) -> Found:
 #: what a batch that was lost, moved, repeated or changed in its offset shows, at it and at the next
 _STRUCTURAL = frozenset({Rule.L2, Rule.L3, Rule.L4, Rule.L5})
 #: after one of these the positions of a segment differ from those that its index was made for
-_BREAKS = frozenset({Rule.L1, Rule.L2, Rule.L3, Rule.BATCH_SIZE_TOO_SMALL, Rule.MAGIC_UNKNOWN, Rule.CRC_MISMATCH})
+BROKEN = frozenset({Rule.BATCH_SIZE_TOO_SMALL, Rule.MAGIC_UNKNOWN, Rule.CRC_MISMATCH})
+_BREAKS = frozenset({Rule.L1, Rule.L2, Rule.L3, *BROKEN})
 
 
 def fold(found: Iterable[Found]) -> list[Found]:
@@ -200,10 +201,14 @@ def _folded_index(entries: list[Found], log: list[Found]) -> Iterator[Found]:
     of ``log``."""
     breaks = [i for i, one in enumerate(log) if one.rule in _BREAKS]
     first: Found | None = None
+    seen: set[tuple[int, int | None]] = set()
     for one in entries:
         if one.rule is not Rule.L6:
             yield one
             continue
+        if (one.position, one.offset) in seen:
+            continue  # out of order, and points nowhere
+        seen.add((one.position, one.offset))
         cause = next((i for i in reversed(breaks) if log[i].position <= one.position), None)
         if cause is not None:
             log[cause] = log[cause]._replace(follows=log[cause].follows + 1 + one.follows)

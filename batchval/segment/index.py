@@ -11,7 +11,7 @@ from batchval.core.columns import BatchColumns
 from batchval.report.words import plural
 from batchval.segment.reader import Damage, index_entries
 
-__all__ = ["IndexLie", "Places", "index_entries", "index_lies", "index_rest_reason"]
+__all__ = ["IndexLie", "Places", "index_entries", "index_lies", "index_out_of_order", "index_rest_reason"]
 
 
 class Places:
@@ -20,6 +20,9 @@ class Places:
     def __init__(self) -> None:
         self._starts: list[np.ndarray] = [np.empty(0, "<i8")]
         self._offsets: list[np.ndarray] = [np.empty(0, "<i8")]
+        self._first: list[np.ndarray] = [np.empty(0, "<i8")]
+        self._last: list[np.ndarray] = [np.empty(0, "<i8")]
+        self._stamps: list[np.ndarray] = [np.empty(0, "<i8")]
         self.damaged: list[Damage] = []
 
     def add(self, base: int, columns: BatchColumns) -> None:
@@ -28,9 +31,17 @@ class Places:
         first[~columns["is_valid"] | (columns["magic"] < 2)] = -(2**63)
         self._starts.append(columns["position"] + base)
         self._offsets.append(first)
+        known = columns["is_valid"] & (columns["magic"] >= 2)
+        self._first.append(columns["base_offset"][known])
+        self._last.append(columns["last_offset"][known])
+        self._stamps.append(columns["max_timestamp"][known])
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         return np.concatenate(self._starts), np.concatenate(self._offsets)
+
+    def timestamps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return base offsets, last offsets and max timestamps of the batches that are believed."""
+        return np.concatenate(self._first), np.concatenate(self._last), np.concatenate(self._stamps)
 
     def lost(self, position: int) -> bool:
         return any(d.position <= position < d.position + d.size for d in self.damaged)
@@ -65,6 +76,14 @@ def index_lies(offsets: np.ndarray, positions: np.ndarray, starts: np.ndarray, b
         if found[i]:
             reason = f"offset {offset}: the batch at position {position} begins at {bases[rows[i]]}"
         yield IndexLie(position, offset, reason, names_a_batch=bool(found[i]))
+
+
+def index_out_of_order(offsets: np.ndarray, positions: np.ndarray) -> Iterator[IndexLie]:
+    """Yield the entries of a whole index that are not above the one before."""
+    for i in (np.flatnonzero((np.diff(offsets) <= 0) | (np.diff(positions) <= 0)) + 1).tolist():
+        before, entry = (f"(offset {offsets[j]}, position {positions[j]})" for j in (i - 1, i))
+        reason = f"entry {i} {entry} is not above the one before {before}"
+        yield IndexLie(int(positions[i]), int(offsets[i]), reason, names_a_batch=True)
 
 
 def index_rest_reason(rest: int) -> str:

@@ -12,6 +12,7 @@ is ``changed``, one that is not there any more is ``gone``; both are listed agai
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections import Counter
@@ -27,13 +28,29 @@ from batchval.core.continuity import Continuity
 from batchval.core.result import CLAIMS, PATHS
 from batchval.errors import BatchvalError
 from batchval.rules import Rule, by_number
-from batchval.segment.findings import Found, FoundList, Level, damage_found
+from batchval.segment.findings import MOST, Found, FoundList, Level, damage_found
 from batchval.segment.foreign import START_SIZE, foreign_reason
-from batchval.segment.index import IndexLie, Places, index_entries, index_lies, index_rest_reason
+from batchval.segment.index import (
+    IndexLie,
+    Places,
+    index_entries,
+    index_lies,
+    index_out_of_order,
+    index_rest_reason,
+)
 from batchval.segment.options import Options, validator_of
 from batchval.segment.ranges import Range
 from batchval.segment.reader import INDEX_ENTRY, Damage, SegmentReader, Stretch
-from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line
+from batchval.segment.side_checks import (
+    EpochChange,
+    check_small_file,
+    check_time_entries,
+    check_time_order,
+    check_transactions,
+    first_of,
+)
+from batchval.segment.side_files import EpochStart, Malformed, epoch_starts, time_entries
+from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line, sibling
 
 __all__ = ["Block", "Last", "RangeResult", "blocks", "is_compacted", "judge", "thinned"]
 
@@ -42,6 +59,8 @@ GATHERED = 64 << 20  # bytes whose columns are handed on together
 MOST_ROWS = 1 << 15
 #: index entries that match nothing which a range lists; the others are counted
 _MOST_MISSES = 1000
+#: changes of the leader epoch that a range notes
+_MOST_CHANGES = 1000
 
 
 class Block(NamedTuple):
@@ -75,6 +94,11 @@ class RangeResult:
     ``misses``      index entries that name no batch of it: a fault unless damage covers the place
     ``changed``     why the file is not the one that was listed; ``gone``: it is not there any more
     ``unreadable``  of the segment, or of its index
+    ``span``        first and last offset of its believed batches of magic 2
+    ``epochs``      where leader epochs change, the range's first batch included
+    ``starts``      of the partition's leader-epoch-checkpoint, where this range has read it
+    ``max_timestamp``  the highest of a batch that is believed; ``time_end``: that of the last entry
+                    of the time index, where this range has read it
     ``hours``       the audit's counts by hour
     """
 
@@ -95,6 +119,11 @@ class RangeResult:
     changed: str | None = None
     gone: bool = False
     unreadable: list[Unreadable] = field(default_factory=list)
+    span: tuple[int, int] | None = None
+    epochs: list[EpochChange] = field(default_factory=list)
+    starts: list[EpochStart] | None = None
+    max_timestamp: int = -1
+    time_end: int | None = None
     hours: Any = None
     files: tuple[str, ...] = ()
 
@@ -163,7 +192,7 @@ def judge(part: Range, options: Options, take: Callable[[Block], None] = lambda 
     result = RangeResult(part, end=part.start)
     result.continuity = Continuity(compacted=is_compacted(options, segment))
     places = Places()
-    index = _index_of(result)  # before the log: entries of batches that come later are not in it
+    sides = _read_sides(result)  # before the log: entries of batches that come later are not in it
     reading = blocks(part, options)
     while True:
         try:
@@ -177,8 +206,8 @@ def judge(part: Range, options: Options, take: Callable[[Block], None] = lambda 
         take(block)
     if not result.changed and not result.gone:
         result.changed = _another(segment)
-    if index is not None and not result.unreadable:
-        _ask_index(result, places, index)
+    if not result.unreadable:
+        _ask_sides(result, places, sides)
     return result
 
 
@@ -239,12 +268,38 @@ def _take_batches(result: RangeResult, places: Places, columns: BatchColumns, ba
     for one in result.continuity.feed(columns, base):
         stamp = one.max_timestamp if one.max_timestamp >= 0 else None
         result.findings.add(Found(one.position, one.offset, one.rule, one.reason, stamp, previous=one.previous))
+    _take_span(result, columns)
+    _take_epochs(result, columns, base)
     result.thinned = result.thinned or thinned(columns)
     places.add(base, columns)
     believed = np.flatnonzero(columns["is_valid"])
     if len(believed):
+        stamps = columns["max_timestamp"][believed]
+        result.max_timestamp = max(result.max_timestamp, int(stamps.max()))
         row = int(believed[-1])
         result.last = Last(base + int(positions[row]), int(columns["size_in_bytes"][row]), int(columns["crc"][row]))
+
+
+def _take_span(result: RangeResult, columns: BatchColumns) -> None:
+    rows = np.flatnonzero(columns["is_valid"] & (columns["magic"] >= 2))
+    if len(rows):
+        first = result.span[0] if result.span is not None else int(columns["base_offset"][rows[0]])
+        result.span = first, int(columns["last_offset"][rows[-1]])
+
+
+def _take_epochs(result: RangeResult, columns: BatchColumns, base: int) -> None:
+    """Note where leader epochs change. An epoch below -1 cannot be: L15."""
+    epochs = columns["partition_leader_epoch"]
+    new = columns["is_valid"] & (columns["magic"] >= 2)
+    for row in np.flatnonzero(new & (epochs < -1))[:MOST].tolist():
+        reason = f"partition leader epoch is {epochs[row]}: expected -1 or more"
+        result.findings.add(_refused(columns, row, base, Rule.L15, reason))
+    rows = np.flatnonzero(new & (epochs >= 0))
+    if not len(rows):
+        return
+    before = np.concatenate([[result.epochs[-1].epoch if result.epochs else -1], epochs[rows][:-1]])
+    for row in rows[epochs[rows] != before][: _MOST_CHANGES - len(result.epochs)].tolist():
+        result.epochs.append(EpochChange(int(epochs[row]), int(columns["base_offset"][row])))
 
 
 def _tally(counter: Counter[str], numbers: np.ndarray, names: Any) -> None:
@@ -285,22 +340,57 @@ def _refused(columns: BatchColumns, row: int, base: int, rule: Rule, reason: str
     return Found(*place, rule, reason, stamp if stamp >= 0 else None)
 
 
-# ---- the offset index ----------------------------------------------------------------------------
+# ---- files next to the segment -------------------------------------------------------------------
 
 
-def _index_of(result: RangeResult) -> bytes | None:
-    uri = result.range.segment.index_uri
-    if uri is None:
-        return None
-    store, path = Store.of(uri)
-    try:
-        return store.read_bytes(path)
-    except FileNotFoundError:
-        return None  # gone with its segment, which is opened next
-    except OSError as error:
-        if result.range.start == 0:
-            result.unreadable.append(Unreadable(uri, one_line(error)))
-        return None
+def _read_sides(result: RangeResult) -> dict[str, bytes]:
+    """Return the files next to the segment by name: indexes, and to its first range the others."""
+    segment = result.range.segment
+    found = {}
+    for side in segment.sides:
+        if result.range.start and not side.name.endswith((".index", ".timeindex")):
+            continue
+        uri = sibling(segment.uri, side.name)
+        store, path = Store.of(uri)
+        try:
+            found[side.name] = store.read_bytes(path)
+        except FileNotFoundError:
+            continue  # gone with its segment, which is opened next
+        except OSError as error:
+            if result.range.start == 0:
+                result.unreadable.append(Unreadable(uri, one_line(error)))
+    return found
+
+
+def _ask_sides(result: RangeResult, places: Places, sides: dict[str, bytes]) -> None:
+    segment = result.range.segment
+    for name, data in sides.items():
+        if name.endswith(".index"):
+            _ask_index(result, places, data)
+        elif name.endswith(".timeindex"):
+            _ask_time_index(result, places, data)
+        elif name.endswith(".txnindex"):
+            result.findings.add(*check_transactions(data, segment.base_offset))
+        else:
+            result.findings.add(*check_small_file(name, data))
+        if name == "leader-epoch-checkpoint":
+            with contextlib.suppress(Malformed):
+                result.starts = epoch_starts(data)
+
+
+def _ask_time_index(result: RangeResult, places: Places, data: bytes) -> None:
+    """L9: the order of all entries by the first range, and each entry by the range of its batch."""
+    segment = result.range.segment
+    entries = time_entries(data, segment.base_offset)
+    if result.range.start == 0:
+        result.time_end = int(entries.timestamps[-1]) if len(entries.timestamps) else -1
+        order = list(check_time_order(entries, len(data), is_last=segment.is_last))
+        result.findings.add(*order)
+        if order:
+            return
+    bases, last, stamps = places.timestamps()
+    if len(last) and (np.diff(last) > 0).all():
+        result.findings.add(*first_of(list(check_time_entries(entries, bases, last, stamps))))
 
 
 def _size_now(segment: SegmentInfo) -> int:
@@ -321,6 +411,11 @@ def _ask_index(result: RangeResult, places: Places, data: bytes) -> None:
     segment, start, end = result.range
     is_end = end >= segment.size
     offsets, positions = index_entries(data, segment.base_offset)
+    if segment.is_last and len(positions) and not positions[-1]:
+        offsets, positions = offsets[:-1], positions[:-1]  # a broker is writing it
+    if start == 0:
+        for lie in index_out_of_order(offsets, positions):
+            result.findings.add(Found(lie.position, lie.offset, Rule.L6, lie.reason, side=".index"))
     here = (positions >= start) & ((positions < end) | is_end)
     here &= (positions < segment.size) | (positions >= _size_now(segment))
     for lie in index_lies(offsets[here], positions[here], *places.arrays()):

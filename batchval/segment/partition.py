@@ -11,21 +11,25 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.rules import Rule
-from batchval.segment.findings import Finding, Found, FoundList, Level, fold
+from batchval.segment.findings import BROKEN, Finding, Found, FoundList, Level, fold
 from batchval.segment.folders import SEGMENT_NAME
 from batchval.segment.judge import Last, RangeResult, is_compacted
 from batchval.segment.options import Options
+from batchval.segment.side_checks import EpochChange, check_epochs, first_of
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, shown, sibling, text_of
 
 __all__ = ["Entry", "Joined", "Part", "by_folder", "join"]
 
 #: gaps that are legal once the cleaner has been at the partition
 LEGAL_IF_COMPACTED = (Rule.L3, Rule.L5)
+#: after one of these the offsets and epochs of a log are not what its other files describe
+_LOG_RULES = frozenset({Rule.L1, Rule.L2, Rule.L3, Rule.L4, Rule.L8, Rule.L15, *BROKEN})
 #: segments of a partition whose producers an entry keeps
 _KEPT = 2
 
@@ -57,15 +61,36 @@ class Entry:
         return self.last.position + self.last.size if self.last else 0
 
 
+class Span(NamedTuple):
+    """First and last offset of a segment's believed batches.
+
+    ``is_first``: the segment was read from its start.
+    """
+
+    first: int
+    last: int
+    is_first: bool
+
+
 @dataclass
 class Part:
-    """One segment of a joined partition. ``results`` are empty where an earlier audit had read
-    it."""
+    """One segment of a joined partition.
+
+    ``results`` are empty where an earlier audit had read it.
+    """
 
     segment: SegmentInfo
     entry: Entry
     results: list[RangeResult]
     findings: list[Finding]
+
+    @property
+    def span(self) -> Span | None:
+        """The offsets that it holds, where it was read and has a believed batch of magic 2."""
+        spans = [result.span for result in self.results if result.span is not None]
+        if not spans:
+            return None
+        return Span(spans[0][0], spans[-1][1], self.results[0].range.start == 0)
 
 
 @dataclass
@@ -142,6 +167,7 @@ def join(
         part.entry.continuity = copied(state, compacted=False)
         joined.parts.append(part)
         joined.entries.append(part.entry)
+    _ask_folder(joined, state)
     for entry in joined.entries[:-_KEPT]:
         entry.continuity.producers = np.empty(0, PRODUCERS)
     return joined
@@ -195,6 +221,111 @@ def _found(segment: SegmentInfo, results: list[RangeResult], state: Continuity, 
     return fold(found)
 
 
+# ---- the partition as a whole --------------------------------------------------------------------
+
+
+def _ask_folder(joined: Joined, state: Continuity) -> None:
+    """Add the findings that only the whole folder shows, each at the segment that it is about."""
+    moved = any(result.gone or result.changed for part in joined.parts for result in part.results)
+    if moved or not joined.parts:
+        return  # the folder is listed again
+    _ask_names(joined.parts)
+    _ask_sides_of_sealed(joined.parts)
+    if not joined.unreadable:
+        _ask_epochs(joined.parts, state)
+        _ask_checkpoints(joined.parts, state)
+
+
+def _add(part: Part, *found: Found) -> None:
+    part.findings += [_finding(part.segment, one) for one in found]
+    part.entry.findings += sum(one.level is Level.FINDING for one in found)
+
+
+def _ask_names(parts: Sequence[Part]) -> None:
+    """L8: a name is at most the first offset, and above the last offset of the segment before.
+
+    What a wrong name brings with it, at this segment and at the start of the next, is not a finding
+    of its own.
+    """
+    end, wrong = -1, False
+    for part, later in zip(parts, [*parts[1:], None], strict=True):
+        span = part.span
+        base = part.segment.base_offset
+        why = None
+        if span is not None and base > span.first and span.is_first:
+            why = f"the name says {base}, but the first batch begins at offset {span.first}"
+        elif span is not None and later is not None and later.segment.base_offset <= span.first:
+            why = f"the first batch begins at offset {span.first}, but the next segment at {later.segment.base_offset}"
+        elif span is not None and 0 <= base <= end < span.first:
+            why = f"the name says {base}, but the segment before ends at offset {end}"
+        if wrong or why:
+            kept = [one for one in part.findings if not _comes_of_name(one, all_of_it=bool(why))]
+            follows, part.findings = len(part.findings) - len(kept), kept
+            if why:
+                _add(part, Found(0, span.first if span else None, Rule.L8, why, follows=follows))
+        wrong = bool(why)
+        end = span.last if span is not None else end
+
+
+def _comes_of_name(finding: Finding, *, all_of_it: bool) -> bool:
+    at_start = finding.position == 0 and finding.rule in (Rule.L2, Rule.L3, Rule.L4, Rule.L5)
+    return at_start or (all_of_it and finding.rule in (Rule.L6, Rule.L9, Rule.L10))
+
+
+def _ask_sides_of_sealed(parts: Sequence[Part]) -> None:
+    """L6 and L9 of segments that are no longer written: files that are missing or end too early."""
+    suffixes = {suffix for part in parts for suffix in (".index", ".timeindex") if part.segment.side_uri(suffix)}
+    for part in parts:
+        segment = part.segment
+        if segment.is_last or not segment.size or not part.results:
+            continue
+        for suffix, rule in ((".index", Rule.L6), (".timeindex", Rule.L9)):
+            if suffix in suffixes and segment.side_uri(suffix) is None:
+                _add(part, Found(0, None, rule, "the file is missing; other segments have theirs", side=suffix))
+        highest = max(result.max_timestamp for result in part.results)
+        end = next((result.time_end for result in part.results if result.time_end is not None), None)
+        damaged = any(one.rule is not Rule.L9 for one in part.findings)
+        if end is not None and end < highest and not damaged and not any(one.rule is Rule.L9 for one in part.findings):
+            reason = f"the last entry has timestamp {end}, but the segment reaches {highest}"
+            _add(part, Found(0, None, Rule.L9, reason, side=".timeindex"))
+
+
+def _ask_epochs(parts: Sequence[Part], state: Continuity) -> None:
+    """L12: the leader-epoch-checkpoint against the epochs of the batches."""
+    starts = next((result.starts for part in parts for result in part.results if result.starts is not None), None)
+    if starts is None or any(one.rule in _LOG_RULES for part in parts for one in part.findings):
+        return
+    seen: list[EpochChange] = []
+    for part in parts:
+        for result in part.results:
+            seen += [one for one in result.epochs if not seen or one.epoch != seen[-1].epoch]
+    whole = all(part.results for part in parts) and parts[-1].segment.is_last
+    end = _end_of(parts, state) if whole else 1 << 62
+    _add(parts[0], *check_epochs(starts, seen, end, compacted=state.compacted or not whole))
+
+
+def _ask_checkpoints(parts: Sequence[Part], state: Continuity) -> None:
+    """L13: the log folder's checkpoints against the end of the log."""
+    first, last = parts[0], parts[-1].segment
+    checkpoints = first.segment.checkpoints
+    for name, reason in checkpoints.broken:
+        _add(first, Found(0, None, Rule.L13, reason, side=f"../{name}"))
+    if not last.is_last or any(one.rule in _LOG_RULES for one in parts[-1].findings) or state.after_damage:
+        return
+    end = _end_of(parts, state)
+    found = []
+    for name, offset in checkpoints.items():
+        if offset > end:
+            reason = f"the offset of {last.topic}-{last.partition} is {offset}, but the log ends at {end}"
+            found.append(Found(0, offset, Rule.L13, reason, side=f"../{name}"))
+    _add(first, *first_of(found))
+
+
+def _end_of(parts: Sequence[Part], state: Continuity) -> int:
+    last = -1 if state.last_offset is None else state.last_offset
+    return max(last + 1, parts[-1].segment.base_offset)
+
+
 def _uncertain(segment: SegmentInfo) -> str | None:
     """Return why gaps may be the cleaner's, None where they are not."""
     if segment.cleaned is None:
@@ -210,8 +341,13 @@ def _as_note(found: Found, why: str) -> Found:
 
 def _finding(segment: SegmentInfo, one: Found) -> Finding:
     name = folder_and_name(segment.uri)[1]
-    side = one.side if not one.side.startswith(".") else name.removesuffix(".log") + one.side
-    file = sibling(segment.uri, side) if side else segment.uri
+    side = one.side
+    if side.startswith(".") and not side.startswith("../"):
+        side = name.removesuffix(".log") + side
+    if side.startswith("../"):
+        file = sibling(folder_and_name(segment.uri)[0], side[3:])
+    else:
+        file = sibling(segment.uri, side) if side else segment.uri
     return Finding(
         file=shown(file),
         position=one.position,

@@ -40,8 +40,10 @@ from batchval.segment.folders import (
     walk,
 )
 from batchval.segment.reader import LocalFile, SegmentReader, Source
+from batchval.segment.side_files import Malformed, offsets_of
 
 __all__ = [
+    "Checkpoints",
     "LogFolder",
     "SegmentInfo",
     "SideFile",
@@ -63,6 +65,7 @@ _CREDENTIALS = re.compile(r"://[^/@\s]*@")
 #: files that Kafka writes for each segment, next to it
 _SIDES = (".index", ".timeindex", ".txnindex", ".snapshot")
 #: files that stand in a folder while the cleaner or retention is at work there
+_SNAPSHOT = re.compile(r"\d{20}\.snapshot")
 _IN_FLUX = re.compile(r".*\.(cleaned|swap|deleted)")
 _INTERNAL_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
@@ -75,6 +78,22 @@ class SideFile(NamedTuple):
     mtime_ns: int
 
 
+class Checkpoints(dict[str, int]):
+    """What the checkpoints of a log folder say of one partition: an offset by the file's name.
+
+    ``broken``: files that cannot be read, with the reason. Equal to any other, because a broker
+    writes them all the time.
+    """
+
+    broken: tuple[tuple[str, str], ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpoints)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+
 class SegmentInfo(NamedTuple):
     """One segment as it was listed. Two that are equal have not changed in between.
 
@@ -85,6 +104,7 @@ class SegmentInfo(NamedTuple):
                   the partition's own files too
     ``cleaned``   whether the cleaner's checkpoint names the partition; None: no checkpoint
     ``is_last``   no segment of the folder has a higher base offset: a broker may be writing it
+    ``checkpoints``  of the partition, at its first segment
     ``in_flux``   the folder holds files of a cleaning or deletion that is under way
     """
 
@@ -101,6 +121,7 @@ class SegmentInfo(NamedTuple):
     in_flux: bool = False
     broker: str | None = None
     cluster: str | None = None
+    checkpoints: Checkpoints = Checkpoints()
 
     def side_uri(self, suffix: str) -> str | None:
         """Return the URI of the side file whose name ends so; None where none was listed."""
@@ -141,6 +162,28 @@ class LogFolder:
     def meta(self) -> Mapping[str, str]:
         """The entries of meta.properties."""
         return properties(self.files.get(META_PROPERTIES, b""))
+
+    @functools.cached_property
+    def offsets(self) -> Mapping[str, Mapping[tuple[str, int], int] | str]:
+        """The offsets of each checkpoint, or what is wrong with it."""
+        found: dict[str, Mapping[tuple[str, int], int] | str] = {}
+        for name in CHECKPOINTS:
+            if name in self.files:
+                try:
+                    found[name] = offsets_of(self.files[name])
+                except Malformed as error:
+                    found[name] = str(error)
+        return found
+
+    def checkpoints(self, topic: str, partition: int) -> Checkpoints:
+        """Return what the checkpoints say of a partition."""
+        found = Checkpoints()
+        for name, offsets in self.offsets.items():
+            if isinstance(offsets, str):
+                found.broken += ((name, offsets),)
+            elif (topic, partition) in offsets:
+                found[name] = offsets[topic, partition]
+        return found
 
     def was_cleaned(self, topic: str, partition: int) -> bool | None:
         """Return whether the cleaner has been at a partition; None where nothing says so."""
@@ -279,7 +322,10 @@ class Store:
         for entry in segments:
             base = entry.name[:20]
             sides = [named[base + suffix] for suffix in _SIDES if base + suffix in named]
-            if entry.name == all_names[0]:
+            is_first = entry.name == all_names[0]
+            if is_first:
+                bases = {name[:20] for name in all_names}
+                sides += [side for name, side in named.items() if _SNAPSHOT.fullmatch(name) and name[:20] not in bases]
                 sides += [named[name] for name in PARTITION_FILES if name in named]
             yield SegmentInfo(
                 uri=self.uri(entry.path),
@@ -295,6 +341,7 @@ class Store:
                 in_flux=in_flux,
                 broker=log_folder.meta.get("node.id", log_folder.meta.get("broker.id")),
                 cluster=log_folder.meta.get("cluster.id"),
+                checkpoints=log_folder.checkpoints(topic, partition) if is_first else Checkpoints(),
             )
 
     def log_folder(self, path: str, names: Iterable[str] | None = None) -> LogFolder:

@@ -144,8 +144,9 @@ def _faulty(folder: Path, what: str) -> None:
         parts.insert(3, b"\xff" * 200)
         index = None
     segment(folder / "orders-0", *parts, index=index)
-    segment(folder / "orders-0", *([] if what == "missing segment" else later), base=24)
-    segment(folder / "orders-0", *series(4, base=36, sequence=18), base=36)
+    others = None if index is None else []  # empty files
+    segment(folder / "orders-0", *([] if what == "missing segment" else later), base=24, index=others)
+    segment(folder / "orders-0", *series(4, base=36, sequence=18), base=36, index=others)
     if what == "missing segment":
         (folder / "orders-0" / f"{24:020}.log").unlink()
 

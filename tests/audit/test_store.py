@@ -154,7 +154,7 @@ def test_a_store_gives_the_rows_of_the_disk(remote: Path) -> None:
         one.cleaned for one in far if isinstance(one, SegmentInfo)
     ]
     (one,) = listed(far[0].uri)
-    assert one == far[0]
+    assert one[:7] == far[0][:7]
     store, path = Store.of(far[0].uri)
     assert store.size(path) == near[0][4]
     with store.open(path) as file:
