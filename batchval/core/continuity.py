@@ -19,7 +19,7 @@ from batchval.rules import Rule
 __all__ = ["PRODUCERS", "Continuity", "Finding"]
 
 _SEQUENCES = 2**31
-#: Kafka forgets a producer after producer.id.expiration.ms (a day by default); then any sequence may follow.
+#: Default of producer.id.expiration.ms: Kafka then forgets a producer, and any sequence may follow.
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
 #: What is known of each producer, one row each, by ascending ids: ``sequence`` is the next that it may send.
@@ -60,10 +60,20 @@ def _reason(name: str, a: int, b: int) -> str:
 
 
 class Continuity:
-    """Follows one partition. ``compacted``: the cleaner may have taken records, so gaps are legal."""
+    """Follow one partition.
 
-    def __init__(self, *, compacted: bool = False) -> None:
+    compacted: the cleaner may have taken records, so gaps are legal.
+    producer_id_expiration_ms: the broker's producer.id.expiration.ms.
+    """
+
+    def __init__(
+        self,
+        *,
+        compacted: bool = False,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+    ) -> None:
         self.compacted = compacted
+        self.producer_id_expiration_ms = producer_id_expiration_ms
         self.last_offset: int | None = None
         self.leader_epoch = -1
         self.after_damage = False
@@ -87,7 +97,7 @@ class Continuity:
         """
         if not len(columns):
             return
-        read = Continuity(compacted=self.compacted)
+        read = Continuity(compacted=self.compacted, producer_id_expiration_ms=self.producer_id_expiration_ms)
         read._base = base
         found = [*read._read(columns), *self.join(read)]
         yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
@@ -133,7 +143,7 @@ class Continuity:
         at = np.searchsorted(self.producers["producer_id"], openers["producer_id"])
         at[at == len(self.producers)] = 0
         known = self.producers[at]
-        bad = (known["producer_id"] == openers["producer_id"]) & _breaks(known, openers)
+        bad = (known["producer_id"] == openers["producer_id"]) & self._breaks(known, openers)
         for row, before in zip(openers[bad].tolist(), known["sequence"][bad].tolist(), strict=True):
             said = dict(zip(_OPENERS.names or (), row, strict=True))
             reason = _reason("SEQUENCE_MISSING", said["sequence"], before)
@@ -239,20 +249,20 @@ class Continuity:
         known["sequence"] = (said["sequence"] + spent) % _SEQUENCES
         begins = np.ones(len(rows) + 1, bool)
         begins[1:-1] = (groups[1:] != groups[:-1]) | (said["producer_id"][1:] != said["producer_id"][:-1])
-        bad = ~begins[1:-1] & _breaks(known[:-1], said[1:])
+        bad = ~begins[1:-1] & self._breaks(known[:-1], said[1:])
         for i in np.flatnonzero(bad):
             sequence, before = said["sequence"][i + 1], known["sequence"][i]
             yield self._finding(columns, rows[i + 1], Rule.L5, "SEQUENCE_MISSING", sequence, before)
         self._openers = said[begins[:-1] & (groups == 0)]
         self.producers = known[begins[1:] & (groups == last_group)]
 
-
-def _breaks(known: np.ndarray, next_ones: np.ndarray) -> np.ndarray:
-    """Of pairs of one producer's batches: which sequences do not follow?"""
-    highest = np.iinfo("<i8").max - PRODUCER_ID_EXPIRATION_MS
-    remembered = next_ones["max_timestamp"] <= np.minimum(known["max_timestamp"], highest) + PRODUCER_ID_EXPIRATION_MS
-    same_epoch = known["producer_epoch"] == next_ones["producer_epoch"]
-    return np.asarray(same_epoch & remembered & (known["sequence"] != next_ones["sequence"]))
+    def _breaks(self, known: np.ndarray, next_ones: np.ndarray) -> np.ndarray:
+        """Return which sequences do not follow, of pairs of one producer's batches."""
+        expiration = self.producer_id_expiration_ms
+        until = np.minimum(known["max_timestamp"], np.iinfo("<i8").max - expiration) + expiration
+        remembered = next_ones["max_timestamp"] <= until
+        same_epoch = known["producer_epoch"] == next_ones["producer_epoch"]
+        return np.asarray(same_epoch & remembered & (known["sequence"] != next_ones["sequence"]))
 
 
 def _merged(producers: np.ndarray, stronger: np.ndarray) -> np.ndarray:

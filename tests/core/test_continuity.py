@@ -123,6 +123,18 @@ def test_kafka_forgets_a_producer_after_a_day() -> None:
         assert found(*parts) == expected
 
 
+def test_the_time_after_which_a_producer_is_forgotten_is_an_option() -> None:
+    parts = produced(0, 0), produced(1, 50, base_timestamp=NOW + 11)
+    both = scan_batches(b"".join(parts))
+    for expiration, expected in ((10, []), (11, [Rule.L5])):
+        state = Continuity(producer_id_expiration_ms=expiration)
+        assert [finding.rule for finding in state.feed(both)] == expected
+        first, second = (Continuity(producer_id_expiration_ms=expiration) for _ in parts)
+        assert [*first.feed(scan_batches(parts[0])), *second.feed(scan_batches(parts[1]))] == []
+        joined = pickle.loads(pickle.dumps(first))
+        assert [finding.rule for finding in joined.join(second)] == expected
+
+
 def test_what_is_damaged_is_not_reported_as_a_gap() -> None:
     """A wrong checksum is a finding of its own; nothing in that batch is believed."""
     bad = at(1, crc=1)
