@@ -19,11 +19,13 @@ class RuleText(NamedTuple):
     ``kafka``   class and method of Kafka 4.4.0 that asks; empty where Kafka does not ask
     ``why``     what goes wrong without the check
     ``advice``  what a person does about a finding
+    ``broker``  what a broker does about such damage in its log folder; None where it does not apply
     """
 
     kafka: str
     why: str
     advice: str
+    broker: str | None = None
 
 
 #: Rule.id -> its text
@@ -655,6 +657,11 @@ RULE_TEXTS: dict[str, RuleText] = {
             "Otherwise look for a full disk, a crash or an incomplete copy, and compare the size "
             "with the replicas."
         ),
+        broker=(
+            "Nothing for the active segment. At a start after an unclean shutdown it truncates "
+            "the log here, if that is above the recovery point; what follows is deleted. Below it "
+            "the broker serves what comes before, and fetches of what follows fail."
+        ),
     ),
     "L2": RuleText(
         kafka="",
@@ -710,6 +717,12 @@ RULE_TEXTS: dict[str, RuleText] = {
             "The log itself is whole. Stop the broker, delete the .index file and start it: Kafka "
             "builds the index again from the log."
         ),
+        broker=(
+            "Uses the wrong entries, also after a restart: the index is not checked. Fetches then "
+            "fail, or skip records without an error. A missing .index is built again at a start, "
+            "together with .timeindex and .txnindex; so are those of segments above the recovery "
+            "point after an unclean shutdown."
+        ),
     ),
     "L7": RuleText(
         kafka="",
@@ -726,84 +739,176 @@ RULE_TEXTS: dict[str, RuleText] = {
     "L8": RuleText(
         kafka="",
         why=(
-            "A broker finds a segment by its name. Under a wrong name it looks for offsets in the "
-            "wrong file: fetches miss records, or fail with OFFSET_OUT_OF_RANGE."
+            "Kafka finds the segment of an offset by the names of the files, and the offsets in "
+            "its indexes are relative to the name. A name above the base offset hides records "
+            "from reads that start in the segment before. A name below it shadows the end of that "
+            "segment."
         ),
         advice=(
-            "Look for a file that was renamed, copied under another name, or belongs to another "
-            "partition. Restore the partition from another replica."
+            "Compare the name with the base offset of the first batch and with the segment "
+            "before. Stop the broker, give the segment and its indexes the right name, delete the "
+            ".index file, and start the broker. For a segment that is missing restore the "
+            "replica."
+        ),
+        broker=(
+            "Serves wrong data. It does not compare names with batches. Fetches of offsets that a "
+            "name hides skip ahead to the next batch without an error, and a segment that is "
+            "missing is a gap that consumers pass over."
         ),
     ),
     "L9": RuleText(
         kafka="",
         why=(
-            "Retention by time and lookups by timestamp use the time index. A wrong entry makes a "
-            "broker delete a segment too early or too late, or answer with a wrong offset. A "
-            "broker checks its order only when it recovers after a crash."
+            "Lookups by time (offsetsForTimes), time-based retention and roll by time use the "
+            "time index. A wrong entry starts a consumer at the wrong offset, or makes retention "
+            "delete a segment too early or never."
         ),
         advice=(
-            "The log itself is whole. Stop the broker, delete the .timeindex file and start it: "
-            "Kafka builds the index again from the log."
+            "The log itself is whole. Stop the broker, delete the .index and .timeindex files of "
+            "the segment, and start it: Kafka builds both again from the log. Deleting the "
+            ".timeindex alone leaves it empty."
+        ),
+        broker=(
+            "Uses the wrong entries, also after a restart: it builds the index again only for "
+            "segments above the recovery point after an unclean shutdown, and for those whose "
+            ".index is missing. A missing .timeindex becomes an empty one: lookups then read the "
+            "segment from its start, and retention uses the time of the file."
         ),
     ),
     "L10": RuleText(
-        kafka="",
+        kafka="TransactionIndex.sanityCheck",
         why=(
-            "Consumers with isolation.level=read_committed skip what this index names. Without an "
-            "entry they deliver records of aborted transactions."
+            "A broker tells read_committed consumers by this index which transactions were "
+            "aborted. Without an entry they receive records that were aborted; a wrong entry "
+            "hides records that were committed."
         ),
         advice=(
-            "Stop the broker, delete the .txnindex, .index and .timeindex files of the segment, "
-            "and start it: Kafka builds them again from the log."
+            "The log itself is whole. Stop the broker, delete the .index file of the segment, and "
+            "start it: Kafka then builds .index, .timeindex and .txnindex again. Deleting the "
+            ".txnindex alone does not help. Consumers may already have read aborted records."
+        ),
+        broker=(
+            "Serves wrong data: read_committed consumers receive aborted records. A missing "
+            ".txnindex means that nothing was aborted. At a start the broker only checks that no "
+            "transaction ends below the segment's base offset; then it builds the index again. A "
+            "version above 0 fails the log's loading and takes the log folder offline."
         ),
     ),
     "L11": RuleText(
-        kafka="",
+        kafka="ProducerStateManager.readSnapshot",
         why=(
-            "A broker that starts reads the newest producer snapshot. It deletes one with a wrong "
-            "checksum and reads the log from the snapshot before, which takes longer."
-        ),
-        advice="Nothing is lost. Delete the file while the broker is stopped, and check the disk.",
-    ),
-    "L12": RuleText(
-        kafka="",
-        why=(
-            "Followers ask by leader epoch where their log differs from the leader's. With wrong "
-            "start offsets they truncate too much or too little. A broker does not start a log "
-            "whose checkpoint it cannot read."
+            "A snapshot holds the last sequence, the epoch and the open transaction of each "
+            "producer id. A broker starts with it and reads only what follows. If it is wrong, "
+            "duplicates are accepted, or the batches of a producer are refused."
         ),
         advice=(
-            "Compare the file on all replicas. Stop the broker and delete it: Kafka writes it "
-            "again from what it appends, and a follower from its leader."
+            "Nothing for one snapshot of several. The broker deletes a damaged snapshot at its "
+            "next start and reads the log from the snapshot before. Look for other damage on the "
+            "same disk."
+        ),
+        broker=(
+            "Repairs it at its next start: it logs a warning, deletes the snapshot, and builds "
+            "the state from the snapshot before, or from the start of the log. If the log no "
+            "longer holds a producer's batches, its sequences and epoch are forgotten."
+        ),
+    ),
+    "L12": RuleText(
+        kafka="CheckpointFile.read, LeaderEpochFileCache.assign",
+        why=(
+            "Followers and consumers ask by leader epoch where a log ends, and truncate there. A "
+            "wrong start offset makes a follower keep records that the leader does not have, or "
+            "lose records that it has."
+        ),
+        advice=(
+            "Compare the file with those of the other replicas. Stop the broker and restore the "
+            "entries; for a follower it is safest to delete the partition's folder and let it "
+            "replicate again."
+        ),
+        broker=(
+            "A file that does not parse takes the whole log folder offline, and a broker with one "
+            "log folder stops. Entries that parse are used as they are. Only entries below the "
+            "log start offset or above the log end offset are removed at a start."
         ),
     ),
     "L13": RuleText(
-        kafka="",
+        kafka="CheckpointFile.read, LogLoader.recoverLog",
         why=(
-            "recovery-point, replication and log-start checkpoints name offsets that were in the "
-            "log once. Where the log ends before them, its end is missing: acknowledged records "
-            "may be lost on this replica."
+            "The checkpoints say what was flushed, what is committed, where the log starts, and "
+            "how far the cleaner came. An offset beyond the end of the log means that the end is "
+            "missing, or that the file belongs to another log."
         ),
         advice=(
-            "Compare the end of the log with the other replicas before the broker becomes leader. "
-            "Look for a segment that is missing, a truncated file or a crash of the machine."
+            "Compare with the other replicas: records may be lost at the end of this one. A "
+            "recovery-point-offset-checkpoint that does not parse can be deleted: the broker then "
+            "recovers all segments after an unclean shutdown."
+        ),
+        broker=(
+            "Recovery point and high watermark: limited to the log end offset at a start, without "
+            "an error. Log start beyond the log end: the broker DELETES all segments of the "
+            "partition at its start. A file that does not parse is logged: recovery points and "
+            "log starts then count as 0."
         ),
     ),
     "L14": RuleText(
-        kafka="",
+        kafka="PartitionMetadataReadBuffer.read",
         why=(
-            "A broker compares the topic id in partition.metadata with the one that the "
-            "controller names. It takes the log folder offline when it cannot read the file."
+            "The file binds the folder to a topic id. Without it a broker cannot see that a "
+            "folder belongs to an earlier topic of the same name."
         ),
-        advice="Stop the broker, restore the file from another replica (all have the same topic id).",
+        advice=(
+            "Write the file again with the topic id that `kafka-topics --describe` shows "
+            "(`version: 0` and `topic_id: ID`), or restore it from another replica: the id is the "
+            "same."
+        ),
+        broker=(
+            "A file that does not parse takes the whole log folder offline, and a broker with one "
+            "log folder stops. A missing file is written again."
+        ),
     ),
     "L15": RuleText(
         kafka="",
         why=(
-            "The partition leader epoch is not under the checksum of a batch. Every epoch is -1 "
-            "(not known) or at least 0, so a bit of the disk or of memory has changed."
+            "The leader epoch is not under the checksum of the batch. -1 means unknown; no broker "
+            "writes anything below. A wrong epoch misleads followers when they truncate."
         ),
-        advice="Compare with the other replicas, and check disk and memory of this machine.",
+        advice=(
+            "Compare the batch with the other replicas. The records can be read. To repair the "
+            "replica delete its folder and let the broker replicate it again."
+        ),
+        broker=(
+            "Serves the batch as it is. Recovery and the epoch cache ignore negative epochs. A "
+            "follower refuses nothing either: it stores the batch and skips the cache."
+        ),
+    ),
+    "L16": RuleText(
+        kafka="",
+        why=(
+            "The last stable offset does not pass an open transaction: read_committed consumers "
+            "wait there, and the cleaner does not go on. A coordinator aborts a transaction after "
+            "transaction.timeout.ms, at most transaction.max.timeout.ms."
+        ),
+        advice=(
+            "Find it with `kafka-transactions.sh find-hanging` and abort it with "
+            "`kafka-transactions.sh abort`."
+        ),
+        broker=(
+            "Waits for ever. Partition leaders do not abort transactions, and the coordinator "
+            "knows nothing of a hanging one. Kafka 4 prevents most of them (KIP-890)."
+        ),
+    ),
+    "L17": RuleText(
+        kafka="",
+        why=(
+            "Replicas hold the same batches for the same offsets. Where they differ, consumers "
+            "read other records after the next leader election."
+        ),
+        advice=(
+            "Trust the replicas that agree with the majority and with valid checksums. Stop the "
+            "other broker, delete the partition's folder there, and let it replicate again."
+        ),
+        broker=(
+            "Does not notice it. Followers compare leader epochs and offsets, never bytes."
+        ),
     ),
 }
 # fmt: on

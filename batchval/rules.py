@@ -8,7 +8,7 @@ Three families:
   (ProduceRequest, UnifiedLog.analyzeAndValidateRecords, LogValidator, UnifiedLog.append).
 * ``S1`` to ``S10``: the extras of ``strict`` mode, for batches that Kafka itself would accept, or would
   answer with UNKNOWN_SERVER_ERROR.
-* ``L1`` to ``L15``: findings in a log segment at rest.
+* ``L1`` to ``L17``: findings in a log at rest, in its segments and in Kafka's other files.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _E = ErrorCode
 
 
 class Rule(Enum):
-    """One rule. ``number`` is what columns hold: 1-47 as they are, S1-S10 as 51-60, L1-L15 as
-    71-85.
+    """One rule. ``number`` is what columns hold: 1-47 as they are, S1-S10 as 51-60, L1-L17 as
+    71-87.
     """
 
     # fmt: off
@@ -130,43 +130,51 @@ class Rule(Enum):
     L3 = _Fact("L3", "offset-gap", _E.KAFKA_STORAGE_ERROR, "l", "offsets are missing between two batches of a topic that is not compacted")
     L4 = _Fact("L4", "leader-epoch-going-back", _E.KAFKA_STORAGE_ERROR, "l", "the partition leader epoch is below that of the batch before")
     L5 = _Fact("L5", "sequence-gap", _E.KAFKA_STORAGE_ERROR, "l", "a producer's base sequence does not follow its last one")
-    L6 = _Fact("L6", "lying-index", _E.KAFKA_STORAGE_ERROR, "l", "an index entry does not point at the batch that it names")
+    L6 = _Fact(
+        "L6", "lying-index", _E.KAFKA_STORAGE_ERROR, "l",
+        "an entry of .index does not point at the batch that it names, or entries are out of "
+        "order or missing",
+    )
     L7 = _Fact("L7", "lying-claims", _E.INVALID_RECORD, "pl", "a batch-level claim is not what the records say")
     L8 = _Fact(
         "L8", "segment-name-differs", _E.KAFKA_STORAGE_ERROR, "l",
-        "a segment's name is above its first offset, or not above the last offset of the "
-        "segment before",
+        "the name of a segment is not the base offset that its batches and its neighbours imply",
     )
     L9 = _Fact(
         "L9", "time-index-differs", _E.KAFKA_STORAGE_ERROR, "l",
-        "an entry of a .timeindex is not what the batch at its offset says, or out of "
-        "order, or the last one is missing",
+        "an entry of .timeindex is out of order or not true of a batch, or entries are missing",
     )
     L10 = _Fact(
         "L10", "transaction-index-differs", _E.KAFKA_STORAGE_ERROR, "l",
-        "a .txnindex cannot be read as aborted transactions of its segment, in order",
+        ".txnindex does not hold the aborted transactions that the markers of the segment end",
     )
     L11 = _Fact(
         "L11", "producer-snapshot-damaged", _E.KAFKA_STORAGE_ERROR, "l",
-        "a producer .snapshot has a wrong checksum, an unknown version or a wrong size",
+        "a producer snapshot has a wrong checksum, version, structure or name",
     )
     L12 = _Fact(
         "L12", "epoch-checkpoint-differs", _E.KAFKA_STORAGE_ERROR, "l",
-        "leader-epoch-checkpoint cannot be read, is out of order, or differs from the "
-        "epochs of the batches",
+        "leader-epoch-checkpoint is malformed, out of order, or not true of the batches",
     )
     L13 = _Fact(
         "L13", "log-checkpoint-differs", _E.KAFKA_STORAGE_ERROR, "l",
-        "a checkpoint of the log folder cannot be read, or names an offset beyond the end "
-        "of the log",
+        "an offset checkpoint is malformed, or names an offset that the log does not have",
     )
     L14 = _Fact(
         "L14", "partition-metadata-damaged", _E.KAFKA_STORAGE_ERROR, "l",
         "partition.metadata does not hold a version and a topic id",
     )
     L15 = _Fact(
-        "L15", "leader-epoch-invalid", _E.KAFKA_STORAGE_ERROR, "l",
-        "a batch's partition leader epoch is below -1",
+        "L15", "stored-leader-epoch-invalid", _E.KAFKA_STORAGE_ERROR, "l",
+        "the partition leader epoch of a stored batch is below -1",
+    )
+    L16 = _Fact(
+        "L16", "transaction-hanging", _E.KAFKA_STORAGE_ERROR, "l",
+        "a transaction is open for longer than a transaction coordinator allows",
+    )
+    L17 = _Fact(
+        "L17", "replicas-differ", _E.KAFKA_STORAGE_ERROR, "l",
+        "replicas hold different batches between their log starts and the high watermark",
     )
     # fmt: on
 

@@ -60,9 +60,9 @@ FAMILIES = (
         "",
     ),
     (
-        "Findings at rest: L1 to L15",
-        "What only a whole segment, a partition or the files next to them show. The code is the\n"
-        "one that a log's reader would meet.\n"
+        "Findings at rest: L1 to L17",
+        "What only a whole log shows: its segments, and Kafka's other files. The code is the one\n"
+        "that a log's reader would meet. The section below says what a broker does about it.\n"
         "L7 is also what a door answers where the claims in a header of magic 3 were verified and are not true.",
         "",
     ),
@@ -79,6 +79,16 @@ def _rows(rules: Iterable[Rule], where: str) -> Iterable[str]:
         cells += [code, ", ".join(sorted(rule.profiles)), rule.summary]
         yield "| " + " | ".join(cells) + " |"
 
+
+BROKERS = """
+### What a broker does about such damage
+
+Apache Kafka 4.4.0, by its source and by starts of a broker on damaged log folders. Rules that are
+not listed: a broker does not notice the damage, and serves what it finds.
+
+| id | what a broker does |
+|---|---|
+"""
 
 VERSIONS = f"""
 ## Versions of Kafka
@@ -118,6 +128,8 @@ def generated() -> str:
     parts = [HEAD]
     for (title, text, where), rules in zip(FAMILIES, families.values(), strict=True):
         parts += [f"\n## {title}\n\n{text}\n\n", "\n".join(_rows(rules, where)), "\n"]
+    parts.append(BROKERS)
+    parts += [f"| {rule.id} | {broker} |\n" for rule in families["L"] if (broker := RULE_TEXTS[rule.id].broker)]
     parts += [VERSIONS, "\n".join(_versions()), "\n"]
     return "".join(parts)
 

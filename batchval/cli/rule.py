@@ -76,7 +76,7 @@ def _named(name: str) -> Rule:
         slugs = [rule.slug for rule in Rule]
         raise click.UsageError(
             f"unknown rule {name!r}{nearest(wanted, slugs) or '.'} "
-            "Expected an id (1 to 47, S1 to S10, L1 to L15) or a slug; `batchval rule` lists them"
+            "Expected an id (1 to 47, S1 to S10, L1 to L17) or a slug; `batchval rule` lists them"
         )
     return found
 
@@ -99,6 +99,7 @@ def _row(rule: Rule) -> dict[str, Any]:
         "kafka": text.kafka or None,
         "why": text.why,
         "advice": text.advice,
+        "broker": text.broker,
     }
 
 
@@ -124,6 +125,8 @@ def _explained(rule: Rule) -> str:
         "Why": row["why"],
         "Advice": row["advice"],
     }
+    if row["broker"]:
+        facts["Broker"] = row["broker"]
     indent = " " * _LABEL
     lines = [str(rule), ""]
     for label, text in facts.items():

@@ -164,6 +164,16 @@ cdef enum:  # batchval.rules.Rule.number
     L5 = 75
     L6 = 76
     L7 = 77
+    L8 = 78
+    L9 = 79
+    L10 = 80
+    L11 = 81
+    L12 = 82
+    L13 = 83
+    L14 = 84
+    L15 = 85
+    L16 = 86
+    L17 = 87
 
 # Numbers of more than 31 bits have an enum of their own, here and elsewhere: in a mixed one, GCC 13
 # and Clang 20 make all unsigned, and a comparison with a negative number is false.

@@ -10,8 +10,9 @@ from batchval.cli.cases import compare, read_cases
 from batchval.rules import Rule
 
 GOLDEN = Path(__file__).resolve().parents[2] / "fixtures" / "golden"
-#: no input reaches 17, 20 is gone in Kafka 4, and L7 is about claims
-WITHOUT = {"17", "20", "L7"}
+#: no input reaches 17, 20 is gone in Kafka 4, L7 is about claims, and L8 to L17 need more than the
+#: one segment and its .index of a case (L15 is a finding that Kafka does not have)
+WITHOUT = {"17", "20", *(f"L{n}" for n in range(7, 18))}
 RULES = [rule for rule in Rule if rule.id not in WITHOUT]
 CASES = list(read_cases([GOLDEN]))
 
