@@ -41,6 +41,7 @@ __all__ = ["Manifest", "options_word", "to_table"]
 _OPTIONS: Final = b"batchval.options"
 _STORED: Final = (
     *("deep", "mode", "kafka_version", "cleanup_policy", "accept_claims_header", "max_decompressed_bytes"),
+    "producer_id_expiration_ms",
 )
 
 

@@ -21,6 +21,7 @@ from batchval.cli.options import (
     json_option,
     kafka_version_option,
     mode_option,
+    producer_expiration_option,
 )
 from batchval.cli.output import print_json
 from batchval.cli.progress import progress
@@ -78,6 +79,7 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 )
 @click.option("--topics", multiple=True, metavar="NAME,…", help="Only these; patterns such as orders-* are allowed.")
 @cleanup_policy_option("Which gaps are legal.")
+@producer_expiration_option
 @accept_claims_option
 @click.option("--since", metavar="DIR", help="An earlier audit's folder: read what is new since then alone.")
 @click.option(
@@ -105,6 +107,7 @@ def command(
     split_bytes: int,
     topics: tuple[str, ...],
     cleanup_policy: str,
+    producer_id_expiration_ms: int,
     accept_claims_header: bool,
     since: str | None,
     fail_on: tuple[str, ...],
@@ -151,6 +154,7 @@ def command(
         mode=mode,
         kafka_version=kafka_version,
         cleanup_policy=cleanup_policy,
+        producer_id_expiration_ms=producer_id_expiration_ms,
         accept_claims_header=accept_claims_header,
         topics=names or None,
     )

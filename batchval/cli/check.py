@@ -17,6 +17,7 @@ from batchval.cli.options import (
     parse_extras,
     paths_argument,
     policy_from,
+    producer_expiration_option,
 )
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     help="A topic configuration, such as max.message.bytes=2097152 (again for each).",
 )
 @cleanup_policy_option("For segments: which gaps are legal.")
+@producer_expiration_option
 @click.option(
     "--max-decompressed-bytes",
     type=int,
@@ -91,6 +93,7 @@ def command(
     extras: tuple[str, ...],
     config: tuple[str, ...],
     cleanup_policy: str,
+    producer_id_expiration_ms: int,
     max_decompressed_bytes: int,
     now_ms: int | None,
     accept_claims_header: bool,
@@ -118,6 +121,7 @@ def command(
         profile=profile,
         policy=policy,
         cleanup_policy=cleanup_policy,
+        producer_id_expiration_ms=producer_id_expiration_ms,
         extras=parse_extras(extras),
         max_decompressed_bytes=max_decompressed_bytes,
         now_ms=now_ms,

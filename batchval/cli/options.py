@@ -26,6 +26,7 @@ __all__ = [
     "parse_extras",
     "paths_argument",
     "policy_from",
+    "producer_expiration_option",
 ]
 
 if TYPE_CHECKING:
@@ -98,6 +99,17 @@ def cleanup_policy_option(help: str) -> Callable[[F], F]:
         show_default=True,
         help=help,
     )
+
+
+def producer_expiration_option(command: F) -> F:
+    return click.option(
+        "--producer-id-expiration-ms",
+        type=click.IntRange(0),
+        default=86_400_000,
+        show_default=True,
+        metavar="MS",
+        help="The brokers' producer.id.expiration.ms, after which any sequence may follow (L5).",
+    )(command)
 
 
 def parse_extras(values: tuple[str, ...]) -> dict[str, str]:

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batchval.core.columns import BatchColumns
+from batchval.core.layout import RECORDS
 
 __all__ = [
     "LATE_TRANSACTION_BUFFER_MS",
@@ -55,9 +56,8 @@ _TRANSACTIONAL_OR_CONTROL = 16 | 32
 
 _ABORT, _COMMIT = 0, 1
 _NO_MARKER, _UNREADABLE = -1, -2
-_RECORDS = 61  # a batch's header, in bytes
 _MARKER_BATCH = 78  # a marker's whole batch, as every Kafka release up to 4.4 writes it
-_MARKER_RECORD = np.arange(_RECORDS, _MARKER_BATCH)
+_MARKER_RECORD = np.arange(RECORDS, _MARKER_BATCH)
 _LONGEST_MARKER = 1024  # bytes of records that are looked at
 _VERSION_AND_TYPE = struct.Struct(">hh")
 _VERSION = struct.Struct(">h")
@@ -675,8 +675,8 @@ def _kinds(columns: BatchColumns, rows: _Array, data: memoryview) -> _Array:
     is_read[usual[expected]] = True
     for i in np.flatnonzero(~is_read & is_plain).tolist():
         start = int(positions[i])
-        stop = start + min(int(sizes[i]), _RECORDS + _LONGEST_MARKER)
-        found[i] = _kind(bytes(data[start + _RECORDS : stop]))
+        stop = start + min(int(sizes[i]), RECORDS + _LONGEST_MARKER)
+        found[i] = _kind(bytes(data[start + RECORDS : stop]))
     return found
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from batchval.core.columns import BatchColumns
 from batchval.core.continuity import Continuity
 from batchval.core.result import CLAIMS, PATHS
+from batchval.core.transactions import Transactions
 from batchval.errors import BatchvalError
 from batchval.rules import Rule, by_number
 from batchval.segment.findings import MOST, Found, FoundList, Level, damage_found
@@ -49,7 +50,8 @@ from batchval.segment.side_checks import (
     check_transactions,
     first_of,
 )
-from batchval.segment.side_files import EpochStart, Malformed, epoch_starts, time_entries
+from batchval.segment.side_files import Aborted, EpochStart, Malformed, epoch_starts, time_entries
+from batchval.segment.side_files import transactions as parse_transactions
 from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line, sibling
 
 __all__ = ["Block", "Last", "RangeResult", "blocks", "is_compacted", "judge", "thinned"]
@@ -96,6 +98,7 @@ class RangeResult:
     ``unreadable``  of the segment, or of its index
     ``span``        first and last offset of its believed batches of magic 2
     ``epochs``      where leader epochs change, the range's first batch included
+    ``aborted``     the .txnindex, where this range has read it; None without one
     ``starts``      of the partition's leader-epoch-checkpoint, where this range has read it
     ``max_timestamp``  the highest of a batch that is believed; ``time_end``: that of the last entry
                     of the time index, where this range has read it
@@ -111,6 +114,8 @@ class RangeResult:
     paths: Counter[str] = field(default_factory=Counter)
     claims: Counter[str] = field(default_factory=Counter)
     continuity: Continuity = field(default_factory=Continuity)
+    transactions: Transactions = field(default_factory=Transactions)
+    aborted: list[Aborted] | None = None
     findings: FoundList = field(default_factory=FoundList)
     lost: list[tuple[int, int]] = field(default_factory=list)  # damage: position, size
     misses: list[IndexLie] = field(default_factory=list)
@@ -144,26 +149,28 @@ def thinned(columns: BatchColumns) -> bool:
     )
 
 
-def blocks(part: Range, options: Options) -> Iterator[Block]:
+def blocks(part: Range, options: Options, each: Callable[[Stretch], None] = lambda piece: None) -> Iterator[Block]:
     """Yield the batches that start in a range, in order, with the damage between them.
 
     The blocks of a segment's ranges hold, one after the other, what the whole segment holds,
     however it was cut: SegmentReader.first_at finds where the walk from the segment's start enters
     the range, whatever lies there.
-    Raises OSError for what storage does.
+    ``each`` gets the stretches while their bytes are in memory. Raises OSError for what storage
+    does.
     """
     store, path = Store.of(part.segment.uri)
     with store.open(path, accept_claims_header=options.reads_claims) as file:
-        yield from _read(file, part, options)
+        yield from _read(file, part, options, each)
 
 
-def _read(file: SegmentReader, part: Range, options: Options) -> Iterator[Block]:
+def _read(file: SegmentReader, part: Range, options: Options, each: Callable[[Stretch], None]) -> Iterator[Block]:
     """Small blocks are read and judged while they are in the processor's cache; large ones are handed on."""
     scan = functools.partial(validator_of(options).check_batches, deep=options.deep)
     start = file.first_at(part.start)
     columns, base = BatchColumns(True), start
     for piece in file.stretches(start, part.end, max(file.source.chunk, CACHED), scan, reuse=True):
         if isinstance(piece, Stretch):
+            each(piece)
             columns.extend(piece.columns, piece.position - base)
             if columns.end < GATHERED and len(columns) < MOST_ROWS:
                 continue
@@ -190,10 +197,13 @@ def judge(part: Range, options: Options, take: Callable[[Block], None] = lambda 
     """
     segment = part.segment
     result = RangeResult(part, end=part.start)
-    result.continuity = Continuity(compacted=is_compacted(options, segment))
+    result.continuity = Continuity(
+        compacted=is_compacted(options, segment),
+        producer_id_expiration_ms=options.producer_id_expiration_ms,
+    )
     places = Places()
     sides = _read_sides(result)  # before the log: entries of batches that come later are not in it
-    reading = blocks(part, options)
+    reading = blocks(part, options, functools.partial(_follow_transactions, result))
     while True:
         try:
             block = next(reading, None)
@@ -211,9 +221,15 @@ def judge(part: Range, options: Options, take: Callable[[Block], None] = lambda 
     return result
 
 
+def _follow_transactions(result: RangeResult, piece: Stretch) -> None:
+    segment = result.range.segment.base_offset
+    result.transactions.feed(piece.columns, piece.data, piece.position, segment=segment)
+
+
 def _not_read(result: RangeResult, error: Exception) -> None:
     segment = result.range.segment
     result.continuity.damaged()
+    result.transactions.damaged()
     if isinstance(error, FileNotFoundError) and not _is_link(segment):
         result.gone = True
     result.unreadable.append(Unreadable(segment.uri, one_line(error)))
@@ -246,6 +262,7 @@ def _take(result: RangeResult, places: Places, block: Block, options: Options) -
         result.end = block.position + block.damage.size
         result.bytes += block.damage.size
         result.continuity.damaged()
+        result.transactions.damaged()
         found = damage_found(block.damage, block.file_size, is_last=segment.is_last)
         result.findings.add(found._replace(reason=block.foreign) if block.foreign else found)
     elif block.columns is not None and len(block.columns):
@@ -370,7 +387,9 @@ def _ask_sides(result: RangeResult, places: Places, sides: dict[str, bytes]) -> 
         elif name.endswith(".timeindex"):
             _ask_time_index(result, places, data)
         elif name.endswith(".txnindex"):
-            result.findings.add(*check_transactions(data, segment.base_offset))
+            damaged = list(check_transactions(data, segment.base_offset))
+            result.findings.add(*damaged)
+            result.aborted = [] if damaged else parse_transactions(data)
         else:
             result.findings.add(*check_small_file(name, data))
         if name == "leader-epoch-checkpoint":

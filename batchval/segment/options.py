@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from batchval.core.columns import BatchColumns
+from batchval.core.continuity import PRODUCER_ID_EXPIRATION_MS
 from batchval.core.validator import LogValidator
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
 from batchval.policy import TopicPolicy
@@ -28,6 +29,7 @@ class Options:
     ``split_bytes``     about a task's share of a segment
     ``deep``            open compressed batches, and look at every record
     ``cleanup_policy``  auto, delete or compact: which gaps are legal
+    ``producer_id_expiration_ms``  after which Kafka forgets a producer, and any sequence may follow
     ``topics``          names or patterns; None for all
     ``extras``          extras of strict mode that are only reported, by their ids
 
@@ -46,6 +48,7 @@ class Options:
     mode: Literal["strict", "kafka"] = "strict"
     kafka_version: KafkaVersionName = DEFAULT_KAFKA_VERSION
     cleanup_policy: str = "auto"
+    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
     accept_claims_header: bool = False
     topics: tuple[str, ...] | None = None
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from batchval.core.continuity import PRODUCERS, Continuity
+from batchval.core.transactions import Transactions, check_transaction_index
 from batchval.rules import Rule
 from batchval.segment.findings import BROKEN, Finding, Found, FoundList, Level, fold
 from batchval.segment.folders import SEGMENT_NAME
@@ -151,7 +152,7 @@ def join(
     thinned = any(result.thinned for one in segments for result in results.get(one, ()))
     thinned = thinned or any(known[one.uri].thinned for one in segments if one.uri in known)
     compacted = any(is_compacted(options, one) for one in segments) or (thinned and options.cleanup_policy == "auto")
-    state = Continuity(compacted=compacted)
+    state = Continuity(compacted=compacted, producer_id_expiration_ms=options.producer_id_expiration_ms)
     for one in listed:
         if isinstance(one, Unreadable):
             state.damaged()
@@ -162,6 +163,7 @@ def join(
         before = known.get(one.uri)
         if before is not None:
             state = copied(before.continuity, compacted=compacted)
+            state.producer_id_expiration_ms = options.producer_id_expiration_ms
         part = _joined(one, sorted(results.get(one, ()), key=lambda part: part.range.start), before, state, options)
         _take_lost(joined, part)
         part.entry.continuity = copied(state, compacted=False)
@@ -234,6 +236,8 @@ def _ask_folder(joined: Joined, state: Continuity) -> None:
     if not joined.unreadable:
         _ask_epochs(joined.parts, state)
         _ask_checkpoints(joined.parts, state)
+        if all(part.results for part in joined.parts):
+            _ask_transactions(joined.parts, state)
 
 
 def _add(part: Part, *found: Found) -> None:
@@ -319,6 +323,48 @@ def _ask_checkpoints(parts: Sequence[Part], state: Continuity) -> None:
             reason = f"the offset of {last.topic}-{last.partition} is {offset}, but the log ends at {end}"
             found.append(Found(0, offset, Rule.L13, reason, side=f"../{name}"))
     _add(first, *first_of(found))
+
+
+def _ask_transactions(parts: Sequence[Part], state: Continuity) -> None:
+    """L10: each .txnindex against the abort markers. L16: transactions that nobody will end."""
+    transactions = Transactions()
+    for part in parts:
+        for result in part.results:
+            transactions.join(result.transactions)
+    for part in parts:
+        if not any(one.rule in _LOG_RULES or one.rule is Rule.L10 for one in part.findings):
+            _ask_transaction_index(part, transactions, parts[0].segment.base_offset, state)
+    for one in transactions.hanging():
+        holder = next(part for part in parts if part.segment.base_offset == one.transaction.segment)
+        level = Level.FINDING if one.is_certain else Level.NOTE
+        place = one.transaction.position, one.transaction.first_offset
+        _add(holder, Found(*place, Rule.L16, one.reason, one.transaction.first_timestamp, level=level))
+
+
+def _ask_transaction_index(part: Part, transactions: Transactions, log_start: int, state: Continuity) -> None:
+    entries = next((result.aborted for result in part.results if result.aborted is not None), None)
+    base = part.segment.base_offset
+    aborted = transactions.aborted(base)
+    if entries is None and not _has_indexes(part.segment):
+        return  # a copy of the log alone
+    faults = check_transaction_index(
+        aborted,
+        None if entries is None else [one[1:] for one in entries],
+        segment=base,
+        log_start=log_start,
+        end=part.span.last + 1 if part.span is not None else base,
+        certain_from=transactions.certain_from,
+        is_cleaned=state.compacted,
+    )
+    for fault in faults:
+        level = Level.FINDING if fault.is_certain else Level.NOTE
+        place = max(fault.position, 0), fault.first_offset
+        found = Found(*place, Rule.L10, fault.reason, side=".txnindex", level=level)
+        _add(part, found._replace(follows=fault.differences - 1))
+
+
+def _has_indexes(segment: SegmentInfo) -> bool:
+    return segment.side_uri(".index") is not None
 
 
 def _end_of(parts: Sequence[Part], state: Continuity) -> int:

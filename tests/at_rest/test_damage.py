@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -294,3 +295,37 @@ def test_two_segments_that_changed_places(tmp_path: Path) -> None:
     swap(folder)
     found = by_check(folder)
     assert [one.rule for one in found] == [Rule.L8, Rule.L8]
+
+
+# ---- transactions --------------------------------------------------------------------------------
+
+ABORTED = f"{FIRST}.txnindex"
+TRANSACTIONS = {
+    "lost": remove(ABORTED),
+    "producer id": edit(ABORTED, flip(9)),
+    "first offset": edit(ABORTED, flip(17)),
+    "last offset": edit(ABORTED, flip(25, 8)),
+    "last stable offset": edit(ABORTED, flip(33, 8)),
+    "entry lost": edit(ABORTED, lambda d: d[34:]),
+}
+
+
+@pytest.mark.parametrize("split_bytes", [0, 700, 100])
+@pytest.mark.parametrize("what", TRANSACTIONS)
+def test_an_index_of_aborted_transactions(tmp_path: Path, what: str, split_bytes: int) -> None:
+    """Consumers with read_committed would get records of aborted transactions."""
+    folder = tmp_path / "transactional-0"
+    shutil.copytree(SEGMENTS / folder.name, folder)
+    find = by_check if not split_bytes else partial(by_audit, split_bytes=split_bytes)
+    assert find(folder) == []
+    TRANSACTIONS[what](folder)
+    assert [(one.level, one.rule, Path(one.file).name) for one in find(folder)] == [(Level.FINDING, Rule.L10, ABORTED)]
+
+
+@pytest.mark.parametrize("split_bytes", [0, 100])
+def test_a_transaction_that_nobody_ends(tmp_path: Path, split_bytes: int) -> None:
+    """Its age rests on clocks of clients, and the broker's limit is assumed: a note."""
+    folder = tmp_path / "transactional-open-0"
+    shutil.copytree(SEGMENTS / folder.name, folder)
+    (one,) = by_audit(folder, split_bytes) if split_bytes else by_check(folder)
+    assert (one.level, one.rule, one.offset) == (Level.NOTE, Rule.L16, 3)
