@@ -11,12 +11,15 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlunsplit
 
-import pyarrow as pa
-from pyarrow import fs
-
+from batchval.optional import require
 from batchval.segment.folders import PARTITION_FILES, SEGMENT_NAME
 from batchval.segment.reader import Source
 from batchval.segment.store import _NO_SEGMENT, _SIDES, LogFolder, Store, Unreadable, _Entry, _Folder, one_line, shown
+
+require(__name__)
+
+import pyarrow as pa  # noqa: E402 (an extra, which the line above names where it is missing)
+from pyarrow import fs  # noqa: E402
 
 __all__ = ["RemoteStore"]
 

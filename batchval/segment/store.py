@@ -27,7 +27,6 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from batchval.errors import BatchvalError
-from batchval.optional import require
 from batchval.segment.folders import (
     CHECKPOINTS,
     CLEANER_CHECKPOINT,
@@ -258,7 +257,6 @@ class Store:
         if scheme not in _REMOTE:
             known = ", ".join(f"{name}://" for name in ("file", *_REMOTE))
             raise BatchvalError(f"{shown(uri)}: unknown scheme; known are paths and {known}")
-        require("batchval.segment.remote")
         from batchval.segment.remote import RemoteStore
 
         in_path = scheme in ("s3", "gs", "gcs", "abfs", "abfss")  # pyarrow's path begins with the bucket
