@@ -338,19 +338,21 @@ class Transactions:
     def _feed_plain(self, columns: BatchColumns) -> bool:
         """Read a stretch of valid batches without transactions, gaps or magic 0 and 1."""
         flags = int(np.bitwise_or.reduce(columns["attributes"]))
-        if flags & _TRANSACTIONAL_OR_CONTROL or not columns["is_valid"].all():
+        if flags & _TRANSACTIONAL_OR_CONTROL:
+            return False
+        if np.count_nonzero(columns["is_valid"]) < len(columns):
             return False
         offsets, last, timestamps = (
             columns["base_offset"],
             columns["last_offset"],
             columns["max_timestamp"],
         )
-        if (offsets[1:] - last[:-1] != 1).any() or columns["magic"][0] < 2:
+        if np.count_nonzero(offsets[1:] - last[:-1] != 1) or columns["magic"][0] < 2:
             return False
         self._meet(_First(int(offsets[0]), True, False))
         self.last_offset = int(last[-1])
         self.after_damage = False
-        self.newest_timestamp = max(self.newest_timestamp, int(timestamps.max()))
+        self.newest_timestamp = max(self.newest_timestamp, int(np.maximum.reduce(timestamps)))
         if flags & _LOG_APPEND_TIME:
             self._stamped(timestamps[columns["attributes"] & _LOG_APPEND_TIME != 0])
         return True
