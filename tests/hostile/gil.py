@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import json
 import os
+import shlex
 import struct
 import subprocess
 import sys
@@ -243,7 +244,8 @@ def _watcher() -> ctypes.PyDLL:
     library = Path(folder) / "gil_holds.so"
     include = sysconfig.get_paths()["include"]
     source = Path(__file__).with_suffix("").with_name("gil_holds.c")
-    command = [os.environ.get("CC", "cc"), "-O1", "-shared", "-fPIC", f"-I{include}", "-o", library, source]
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    command = [*compiler, "-O1", "-shared", "-fPIC", f"-I{include}", "-o", library, source]
     subprocess.run(command, check=True, capture_output=True)
     watcher = ctypes.PyDLL(str(library))  # it is called with the GIL
     watcher.gil_worst.restype = ctypes.c_int64
