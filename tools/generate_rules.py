@@ -83,8 +83,10 @@ def _rows(rules: Iterable[Rule], where: str) -> Iterable[str]:
 BROKERS = """
 ### What a broker does about such damage
 
-Apache Kafka 4.4.0, by its source and by starts of a broker on damaged log folders. Rules that are
-not listed: a broker does not notice the damage, and serves what it finds.
+Apache Kafka 4.4.0, by its source and by starts of a broker on damaged log folders
+(`tests/interop/test_broker_on_damage.py` repeats them). Rules that are not listed: a broker does
+not notice the damage, and serves what it finds. `fixtures/damaged/` has a damaged log for each rule
+from L8 on.
 
 | id | what a broker does |
 |---|---|

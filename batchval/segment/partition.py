@@ -23,6 +23,7 @@ from batchval.segment.folders import SEGMENT_NAME
 from batchval.segment.judge import Last, RangeResult, is_compacted
 from batchval.segment.options import Options
 from batchval.segment.side_checks import EpochChange, check_epochs, first_of
+from batchval.segment.side_files import ABORTED_ENTRY
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, shown, sibling, text_of
 
 __all__ = ["Entry", "Joined", "Part", "by_folder", "join"]
@@ -358,8 +359,9 @@ def _ask_transaction_index(part: Part, transactions: Transactions, log_start: in
     )
     for fault in faults:
         level = Level.FINDING if fault.is_certain else Level.NOTE
-        place = max(fault.position, 0), fault.first_offset
-        found = Found(*place, Rule.L10, fault.reason, side=".txnindex", level=level)
+        # where the entry is or should be
+        position = ABORTED_ENTRY * sum(one.last_offset < fault.last_offset for one in entries or ())
+        found = Found(position, fault.first_offset, Rule.L10, fault.reason, side=".txnindex", level=level)
         _add(part, found._replace(follows=fault.differences - 1))
 
 

@@ -17,6 +17,7 @@ from batchval.report.words import plural
 from batchval.rules import Rule
 from batchval.segment.findings import Found
 from batchval.segment.side_files import (
+    ABORTED_ENTRY,
     TIME_ENTRY,
     EpochStart,
     Malformed,
@@ -119,7 +120,7 @@ def check_transactions(data: bytes, base: int) -> Iterator[Found]:
         elif one.producer_id < 0:
             why = f"producer id is {one.producer_id}: expected 0 or more"
         if why:
-            place = number * 34, one.first_offset
+            place = number * ABORTED_ENTRY, one.first_offset
             found.append(Found(*place, Rule.L10, f"entry {number}: {why}", side=".txnindex"))
         before = max(before, one.last_offset)
     yield from first_of(found)

@@ -23,6 +23,7 @@ from batchval.core.crc32c import crc32c
 from batchval.errors import BatchvalError
 
 __all__ = [
+    "ABORTED_ENTRY",
     "Aborted",
     "EpochStart",
     "Malformed",
@@ -37,6 +38,7 @@ __all__ = [
 
 TIME_ENTRY = 12  # bytes
 _ABORTED = struct.Struct(">hqqqq")
+ABORTED_ENTRY = _ABORTED.size  # bytes
 _SNAPSHOT = struct.Struct(">hIi")
 _PRODUCER = 46  # bytes
 _CRC_START = 6  # the checksum covers all bytes after itself
