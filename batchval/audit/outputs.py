@@ -15,6 +15,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -25,13 +26,13 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from batchval.audit.hours import COUNTERS, EXTREMES, HOUR_MS, hour_of
-from batchval.audit.rows import ROW_SCHEMA
+from batchval.audit.rows import column_names, row_schema
 from batchval.errors import BatchvalError
+from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.store import one_line, shown
 
 __all__ = [
-    "BATCHES",
     "ERRORS",
     "SEGMENTS",
     "SUMMARY",
@@ -64,8 +65,6 @@ SUMMARY = pa.schema(
         ("rules", pa.map_(pa.string(), pa.int64())),
     ]
 )
-#: What the files of batches/ hold.
-BATCHES = pa.schema([one for one in ROW_SCHEMA if one.name != "topic"], ROW_SCHEMA.metadata)
 _PRODUCER = pa.struct(
     [
         *(("producer_id", pa.int64()), ("max_timestamp", pa.int64())),
@@ -94,7 +93,13 @@ _FLUSH = 1 << 16  # rows
 _WRITTEN = re.compile(r"(?s).*\.parquet|\..*\.parquet\.[0-9a-f]{32}|\..*\.crc|_SUCCESS")
 _LONGEST = 200  # of an escaped topic in a folder's name
 _KAFKAS = 249  # of a topic; what is longer is no topic's name, and with "topic=" too long for a file system
-_WORDS = ["compression_type", "timestamp_type", "rule", "reason", "path", "null_keys"]
+#: columns of few values, for which Parquet has dictionaries
+_WORDS = (
+    *("cluster", "broker", "file", "compression_type", "timestamp_type", "rule", "error_name", "reason"),
+    *("validation_path", "null_keys"),
+)
+#: what decides in which hour's file a row lies
+_SORTED_BY = ("is_valid", "max_timestamp")
 
 
 @functools.lru_cache(maxsize=8)
@@ -220,11 +225,19 @@ class _Writer:
 
 
 class BatchFiles:
-    """The rows of one range, in a file for each of their hours."""
+    """The rows of one range, in a file for each of their hours.
 
-    def __init__(self, out: str, part: Range) -> None:
+    ``options``: those that rows must be made with, which have the columns that tell the hour.
+    """
+
+    def __init__(self, out: str, part: Range, options: Options) -> None:
         self._place, self._root = place_of(out)
         segment = part.segment
+        names = [name for name in column_names(options.columns) if name != "topic"]
+        self.options = replace(options, columns=(*names, *_SORTED_BY))
+        whole = row_schema(self.options.columns)
+        self._schema = pa.schema([whole.field(name) for name in names], whole.metadata)
+        self._words = [name for name in names if name in _WORDS]
         self._topic = f"batches/topic={_folder_name(segment.topic)}"
         digest = hashlib.sha256(segment.uri.encode("utf-8", "surrogateescape")).hexdigest()[:12]
         self._name = f"{segment.partition}-{segment.base_offset:020}-{part.start:012}-{digest}.parquet"
@@ -240,11 +253,13 @@ class BatchFiles:
                 self._flush()
 
     def _flush(self) -> None:
-        table = pa.Table.from_batches(self._held, ROW_SCHEMA).drop_columns("topic")
+        table = pa.Table.from_batches(self._held)
         self._held.clear()
         self._count = 0
         valid = table["is_valid"].fill_null(False).to_numpy()
-        hours = np.where(valid, table["max_timestamp"].fill_null(-1).to_numpy() // HOUR_MS, -1)
+        stamps = table["max_timestamp"].cast(pa.int64()).fill_null(-1).to_numpy()
+        hours = np.where(valid, stamps // HOUR_MS, -1)
+        table = table.select(self._schema.names)
         found, inverse = np.unique(hours, return_inverse=True)
         for n, hour in enumerate(found.tolist()):
             rows = table if len(found) == 1 else table.take(pa.array(np.flatnonzero(inverse == n)))
@@ -258,7 +273,7 @@ class BatchFiles:
         if name not in self._writers:
             folder = f"{self._root}/{self._topic}/hour={name}"
             self._place.create_dir(folder, recursive=True)
-            self._writers[name] = _Writer(self._place, f"{folder}/{self._name}", BATCHES, _WORDS)
+            self._writers[name] = _Writer(self._place, f"{folder}/{self._name}", self._schema, self._words)
         return self._writers[name]
 
     def close(self) -> tuple[str, ...]:

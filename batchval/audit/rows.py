@@ -1,50 +1,68 @@
 """Rows of batches: Arrow, for every engine.
 
-A row is a batch (the columns of scan_batches, then what the check says), or bytes that are none (``magic`` is null), or
-a file that cannot be read (``position`` is null, rule ``UNREADABLE``). Rows depend on the file's bytes and the options
-alone: not on clocks, engines or on how a segment was split.
+A row is a batch (the columns of scan_batches, then the verdict on it), bytes in no batch (``magic``
+is null), or a file that cannot be read (``position`` is null, rule ``UNREADABLE``). Rows depend on
+the file's bytes and the options alone: not on clocks, engines or on how a segment was split. Only
+the columns that the options name are built.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from batchval.core.columns import NO_DELETE_HORIZON, SCHEMA_VERSION, BatchColumns
+from batchval.core.columns import NO_DELETE_HORIZON, BatchColumns
 from batchval.core.result import CLAIMS, PATHS
-from batchval.errors import ErrorCode
+from batchval.errors import BatchvalError, ErrorCode
 from batchval.rules import by_number
 from batchval.segment.findings import damage_reason
 from batchval.segment.judge import Block, blocks
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.reader import Damage
-from batchval.segment.store import SegmentInfo, one_line
+from batchval.segment.store import SegmentInfo, one_line, shown, text_of
 from batchval.types import CompressionType, TimestampType
 
 __all__ = [
+    "DEFAULT_COLUMNS",
+    "END_OF_TIME_MS",
     "ROW_SCHEMA",
+    "TABLES_VERSION",
+    "TIME",
     "UNREADABLE",
+    "column_names",
     "damaged_row",
     "read_range",
+    "row_schema",
     "rows_of",
     "to_rows",
     "unreadable_row",
 ]
 
+#: ``schema_version`` of rows and of an audit's tables. 1: until 0.2
+TABLES_VERSION = 2
 #: ``rule`` of the one row of a file that cannot be read
 UNREADABLE = "UNREADABLE"
+#: Kafka's timestamps. Outside of the years 1970 to 9999, which every reader of Parquet knows, they
+#: are null.
+TIME = pa.timestamp("ms", "UTC")
+END_OF_TIME_MS = 253_402_300_800_000
 
-#: Rows of every engine. Rules by their ids (``14``, ``S7``, ``L1``), null where nothing is wrong; -1 is Kafka's own
-#: "none" (timestamps, producers, sequences). What a run without ``deep`` does not find out is null.
+#: All columns of rows. Rules by their ids (``14``, ``S7``, ``L1``), null where nothing is wrong. Of
+#: producers, epochs and sequences -1 is Kafka's own "none". What a run without ``deep`` does not
+#: find out is null.
 ROW_SCHEMA = pa.schema(
     [
         ("schema_version", pa.int32()),
+        ("cluster", pa.string()),
+        ("broker", pa.string()),
+        ("file", pa.string()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("segment", pa.int64()),
@@ -57,31 +75,59 @@ ROW_SCHEMA = pa.schema(
         ("partition_leader_epoch", pa.int32()),
         ("compression_type", pa.string()),
         ("timestamp_type", pa.string()),
-        ("base_timestamp", pa.int64()),
-        ("max_timestamp", pa.int64()),
+        ("base_timestamp", TIME),
+        ("max_timestamp", TIME),
         ("producer_id", pa.int64()),
         ("producer_epoch", pa.int16()),
         ("base_sequence", pa.int32()),
         ("last_sequence", pa.int32()),
         ("is_transactional", pa.bool_()),
         ("is_control_batch", pa.bool_()),
-        ("delete_horizon_ms", pa.int64()),
+        ("delete_horizon_ms", TIME),
         ("attributes", pa.int16()),
         ("last_offset_delta", pa.int32()),
         ("crc", pa.int64()),
         ("is_valid", pa.bool_()),
         ("rule", pa.string()),
         ("error_code", pa.int16()),
+        ("error_name", pa.string()),
         ("reason", pa.string()),
-        ("path", pa.string()),
+        ("validation_path", pa.string()),
         ("uncompressed_size", pa.int64()),
-        ("batch_min_timestamp", pa.int64()),
+        ("batch_min_timestamp", TIME),
         ("records_number", pa.int32()),
         ("null_keys", pa.int8()),
         ("claims_honest", pa.bool_()),
     ],
-    {"schema_version": str(SCHEMA_VERSION)},
+    {"schema_version": str(TABLES_VERSION)},
 )
+#: Each column costs a row 30 ns in a JVM, and a string that is filled 100.
+DEFAULT_COLUMNS = (
+    *("topic", "partition", "broker", "segment", "position", "size_in_bytes", "base_offset", "last_offset"),
+    *("records_count", "partition_leader_epoch", "compression_type", "max_timestamp", "producer_id"),
+    *("producer_epoch", "base_sequence", "is_transactional", "is_control_batch", "rule", "reason"),
+)
+_SETS = {"default": DEFAULT_COLUMNS, "all": tuple(ROW_SCHEMA.names)}
+
+
+def column_names(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that an option names: ``default``, ``all`` or names.
+
+    BatchvalError for an unknown one.
+    """
+    names = dict.fromkeys(name for word in words for name in _SETS.get(word, (word,)))
+    for name in names:
+        if name not in _SETS["all"]:
+            raise BatchvalError(f"unknown column {name!r}: expected default, all or {', '.join(ROW_SCHEMA.names)}")
+    if not names:
+        raise BatchvalError("no column is named: expected default, all or names with commas between them")
+    return tuple(names)
+
+
+@functools.cache
+def row_schema(words: tuple[str, ...]) -> pa.Schema:
+    """Return the schema of rows that have the columns of an option (``column_names``)."""
+    return pa.schema([ROW_SCHEMA.field(name) for name in column_names(words)], ROW_SCHEMA.metadata)
 
 
 def read_range(part: Range, options: Options) -> Iterator[pa.RecordBatch]:
@@ -103,12 +149,30 @@ def rows_of(block: Block, segment: SegmentInfo, options: Options) -> pa.RecordBa
 
 # ---- columns to rows -----------------------------------------------------------------------------------------------
 
-_AS_THEY_ARE = (
-    *("magic", "base_offset", "last_offset", "records_count", "partition_leader_epoch", "base_timestamp"),
-    *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "last_sequence", "is_transactional"),
-    *("is_control_batch", "attributes", "last_offset_delta", "is_valid", "error_code"),
-)
-# no arrays yet: the first one that pyarrow makes brings pandas with it, and whoever only lists and cuts needs neither
+
+@dataclass(frozen=True)
+class _Rows:
+    """The checked columns of which rows are made.
+
+    ``keep``: numbers of the rows that are wanted, None for all.
+    """
+
+    columns: BatchColumns
+    segment: SegmentInfo
+    position: int
+    keep: np.ndarray | None
+    reads_claims: bool
+
+    @property
+    def count(self) -> int:
+        return len(self.columns) if self.keep is None else len(self.keep)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name] if self.keep is None else self.columns[name][self.keep]
+
+
+# no arrays yet: the first one that pyarrow makes imports pandas, and listing and cutting need
+# neither
 _CODECS = (*(c.kafka_name for c in CompressionType), "5", "6", "7")
 _TIMESTAMP_TYPES = tuple(TimestampType(number).kafka_name for number in (-1, 0, 1))
 _HONEST, _LYING = CLAIMS.index("honest"), CLAIMS.index("lying")
@@ -124,99 +188,129 @@ def _picked(names: tuple[str | None, ...], numbers: np.ndarray) -> pa.Array:
     return _array(names).take(pa.array(numbers))
 
 
+def _masked(values: np.ndarray, unknown: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
+    return pa.array(values, kind, mask=unknown) if unknown.any() else pa.array(values, kind)
+
+
+def _times(values: np.ndarray, unknown: np.ndarray | None = None) -> pa.Array:
+    outside = (values < 0) | (values >= END_OF_TIME_MS)
+    return _masked(values, outside if unknown is None else outside | unknown, pa.int64()).view(TIME)
+
+
+def _error_names(rows: _Rows) -> pa.Array:
+    codes = rows["error_code"]
+    if not codes.any():
+        return pa.nulls(rows.count, pa.string())
+    return pa.array([ErrorCode(code).name if code else None for code in codes.tolist()], pa.string())
+
+
+def _reasons(rows: _Rows) -> pa.Array:
+    bad = np.flatnonzero(rows["rule"])
+    if not len(bad):
+        return pa.nulls(rows.count, pa.string())
+    reasons: list[str | None] = [None] * rows.count
+    for i in bad.tolist():
+        reasons[i] = rows.columns.reason_of(i if rows.keep is None else int(rows.keep[i]))
+    return pa.array(reasons, pa.string())
+
+
+def _claims_honest(rows: _Rows) -> pa.Array:
+    claims = rows["claims"]
+    return pa.array(claims == _HONEST, mask=(claims != _HONEST) & (claims != _LYING))
+
+
+#: how a column is made of the checked columns, where it is not one of them as it is
+_MADE: Mapping[str, Callable[[_Rows], pa.Array]] = {
+    "position": lambda rows: pa.array(rows["position"] + rows.position),
+    "compression_type": lambda rows: _picked(_CODECS, rows["compression_type"]),
+    "timestamp_type": lambda rows: _picked(_TIMESTAMP_TYPES, rows["timestamp_type"] + 1),
+    "base_timestamp": lambda rows: _times(rows["base_timestamp"]),
+    "max_timestamp": lambda rows: _times(rows["max_timestamp"]),
+    "delete_horizon_ms": lambda rows: _times(rows["delete_horizon_ms"], rows["delete_horizon_ms"] == NO_DELETE_HORIZON),
+    "rule": lambda rows: _picked(_RULES, rows["rule"]),
+    "error_code": lambda rows: _masked(rows["error_code"], rows["error_code"] == 0),
+    "error_name": _error_names,
+    "reason": _reasons,
+    "validation_path": lambda rows: _picked(tuple(PATHS), rows["path"]),
+    "uncompressed_size": lambda rows: _masked(rows["uncompressed_size"], rows["uncompressed_size"] < 0),
+}
+#: those of claims, null where a run does not read them
+_OF_CLAIMS: Mapping[str, Callable[[_Rows], pa.Array]] = {
+    "batch_min_timestamp": lambda rows: _times(rows["batch_min_timestamp"], rows["null_keys"] < 0),
+    "records_number": lambda rows: _masked(rows["records_number"], rows["null_keys"] < 0),
+    "null_keys": lambda rows: _masked(rows["null_keys"], rows["null_keys"] < 0),
+    "claims_honest": _claims_honest,
+}
+
+
 def to_rows(
     columns: BatchColumns, segment: SegmentInfo, position: int, options: Options, keep: np.ndarray | None = None
 ) -> pa.RecordBatch:
-    """Checked columns as rows of ROW_SCHEMA; no Python object a row but the reasons of what is refused.
+    """Return checked columns as rows with the columns of the options.
 
     ``position``: where the columns' positions count from. The options' ``rows`` say which are wanted, ``keep`` (numbers
     of rows) overrides them.
     """
-    rules = columns["rule"]
+    schema = row_schema(options.columns)
     if keep is None and options.rows != "all":
-        keep = np.flatnonzero(rules) if options.rows == "bad" else np.empty(0, "<i8")
-    count = len(columns) if keep is None else len(keep)
-    if not count:
-        return _NO_ROWS
-
-    def column(name: str) -> np.ndarray:
-        return columns[name] if keep is None else columns[name][keep]
-
-    arrays = _same(segment, count)
-    arrays["position"] = pa.array(column("position") + position)
-    arrays["size_in_bytes"] = pa.array(column("size_in_bytes").astype("<i8"))
-    for name in _AS_THEY_ARE:
-        arrays[name] = pa.array(column(name))
-    arrays["compression_type"] = _picked(_CODECS, column("compression_type"))
-    arrays["timestamp_type"] = _picked(_TIMESTAMP_TYPES, column("timestamp_type") + 1)
-    horizon = column("delete_horizon_ms")
-    arrays["delete_horizon_ms"] = pa.array(horizon, mask=horizon == NO_DELETE_HORIZON)
-    arrays["crc"] = pa.array(column("crc").astype("<i8"))
-    arrays["rule"] = _picked(_RULES, column("rule"))
-    arrays["path"] = _picked(tuple(PATHS), column("path"))
-    sizes = column("uncompressed_size")
-    arrays["uncompressed_size"] = pa.array(sizes, mask=sizes < 0)
-    if options.accept_claims_header:
-        none = column("null_keys") < 0
-        for name in ("batch_min_timestamp", "records_number", "null_keys"):
-            arrays[name] = pa.array(column(name), mask=none)
-        claims = column("claims")
-        arrays["claims_honest"] = pa.array(claims == _HONEST, mask=(claims != _HONEST) & (claims != _LYING))
-    bad = np.flatnonzero(column("rule"))
-    if len(bad):
-        reasons: list[str | None] = [None] * count
-        for i in bad.tolist():
-            reasons[i] = columns.reason_of(i if keep is None else int(keep[i]))
-        arrays["reason"] = pa.array(reasons, pa.string())
-    return _batch(arrays, count)
+        keep = np.flatnonzero(columns["rule"]) if options.rows == "bad" else np.empty(0, "<i8")
+    rows = _Rows(columns, segment, position, keep, options.accept_claims_header)
+    if not rows.count:
+        return _no_rows(schema)
+    same = _of_segment(segment)
+    return pa.RecordBatch.from_arrays([_column(field, rows, same) for field in schema], schema=schema)
 
 
-def _same(segment: SegmentInfo, count: int) -> dict[str, pa.Array]:
-    """The columns that are the same in all rows of a segment."""
+def _column(field: pa.Field, rows: _Rows, same: Mapping[str, Any]) -> pa.Array:
+    if field.name in same:
+        value = same[field.name]
+        scalar = pa.scalar(value, field.type)
+        return pa.repeat(scalar, rows.count) if scalar.is_valid else pa.nulls(rows.count, field.type)
+    if field.name in _OF_CLAIMS:
+        return _OF_CLAIMS[field.name](rows) if rows.reads_claims else pa.nulls(rows.count, field.type)
+    if field.name in _MADE:
+        return _MADE[field.name](rows)
+    return pa.array(rows[field.name], field.type)
+
+
+def _of_segment(segment: SegmentInfo) -> dict[str, Any]:
+    """Return the values that are the same in all rows of a segment."""
     return {
-        "schema_version": _repeated(SCHEMA_VERSION, pa.int32(), count),
-        "topic": pa.repeat(pa.scalar(segment.topic, pa.string()), count),
-        "partition": _repeated(segment.partition, pa.int32(), count),
-        "segment": _repeated(segment.base_offset, pa.int64(), count),
+        "schema_version": TABLES_VERSION,
+        "cluster": segment.cluster,
+        "broker": segment.broker,
+        "file": text_of(shown(segment.uri)) or None,
+        "topic": segment.topic,
+        "partition": segment.partition,
+        "segment": segment.base_offset,
     }
 
 
-def _repeated(value: int, kind: Any, count: int) -> pa.Array:
-    return pa.array(np.full(count, value, kind.to_pandas_dtype()))
-
-
-def _batch(arrays: dict[str, pa.Array], count: int) -> pa.RecordBatch:
-    """Columns that nobody has filled are null."""
-    return pa.RecordBatch.from_arrays(
-        [arrays[f.name] if f.name in arrays else pa.nulls(count, f.type) for f in ROW_SCHEMA], schema=ROW_SCHEMA
-    )
-
-
-_NO_ROWS = _batch({}, 0)
+@functools.cache
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def damaged_row(segment: SegmentInfo, damage: Damage, size: int, options: Options) -> pa.RecordBatch:
-    """Bytes that are no batch, as a row."""
-    if options.rows == "none":
-        return _NO_ROWS
+    """Return bytes in no batch as a row."""
     rule, reason = damage_reason(damage, size)
-    arrays = _same(segment, 1)
-    arrays["position"] = pa.array([damage.position], pa.int64())
-    arrays["size_in_bytes"] = pa.array([damage.size], pa.int64())
-    arrays["is_valid"] = pa.array([False])
-    arrays["rule"] = pa.array([rule.id])
-    arrays["error_code"] = pa.array([int(rule.error_code or 0)], pa.int16())
-    arrays["reason"] = pa.array([reason])
-    return _batch(arrays, 1)
+    place = {"position": damage.position, "size_in_bytes": damage.size}
+    return _one_row(segment, options, place | {"rule": rule.id, "reason": reason}, rule.error_code)
 
 
 def unreadable_row(segment: SegmentInfo, reason: str, options: Options) -> pa.RecordBatch:
-    """A file that cannot be read, or not any more, as a row: it has no position."""
+    """Return a file that cannot be read, or not any more, as a row without a position."""
+    return _one_row(segment, options, {"rule": UNREADABLE, "reason": reason}, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _one_row(
+    segment: SegmentInfo, options: Options, values: Mapping[str, Any], error: ErrorCode | None
+) -> pa.RecordBatch:
+    """Return the row of something else than a batch. Columns without a value are null."""
+    schema = row_schema(options.columns)
     if options.rows == "none":
-        return _NO_ROWS
-    arrays = _same(segment, 1)
-    arrays["is_valid"] = pa.array([False])
-    arrays["rule"] = pa.array([UNREADABLE])
-    arrays["error_code"] = pa.array([int(ErrorCode.KAFKA_STORAGE_ERROR)], pa.int16())
-    arrays["reason"] = pa.array([reason])
-    return _batch(arrays, 1)
+        return _no_rows(schema)
+    names = {"error_code": int(error), "error_name": error.name} if error else {}
+    row = _of_segment(segment) | {"is_valid": False} | names | dict(values)
+    arrays = [pa.array([row.get(field.name)], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

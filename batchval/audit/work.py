@@ -22,11 +22,11 @@ def work(part: Range, options: Options, out: str | None) -> RangeResult:
     What storage and bytes do is in the result. Raises OSError for what cannot be written.
     """
     hours = Hours(last_write(part.segment))
-    files = BatchFiles(out, part) if out is not None and options.rows != "none" else None
+    files = BatchFiles(out, part, options) if out is not None and options.rows != "none" else None
 
     def take(block: Block) -> None:
         if files is not None:
-            files.add(rows_of(block, part.segment, options))
+            files.add(rows_of(block, part.segment, files.options))
         if block.columns is not None:
             hours.add(block.columns, part.segment)
 
@@ -35,7 +35,7 @@ def work(part: Range, options: Options, out: str | None) -> RangeResult:
         if files is not None:
             for lost in result.unreadable[:1]:
                 if not result.gone and lost.uri == part.segment.uri:
-                    files.add(unreadable_row(part.segment, lost.reason, options))
+                    files.add(unreadable_row(part.segment, lost.reason, files.options))
             result.files = files.close()
     except BaseException as error:
         if files is not None:

@@ -71,6 +71,13 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
     show_default=True,
     help="Which batches have a row in batches/.",
 )
+@click.option(
+    "--columns",
+    default="default",
+    show_default=True,
+    metavar="default|all|NAME,…",
+    help="Which columns the rows of batches/ have.",
+)
 @click.option("--deep", is_flag=True, help="Open compressed batches too, and look at every record.")
 @mode_option
 @kafka_version_option("Version of the brokers: their answers.")
@@ -101,6 +108,7 @@ def command(
     conf: tuple[str, ...],
     processes: int | None,
     rows: Literal["all", "bad", "none"],
+    columns: str,
     deep: bool,
     mode: Literal["strict", "kafka"],
     kafka_version: KafkaVersionName,
@@ -141,6 +149,7 @@ def command(
         _can_be_written(report)
     failing = _failing(fail_on)
     try:
+        from batchval.audit.rows import column_names
         from batchval.segment.options import Options
     except ImportError as error:
         _say(str(error))
@@ -149,6 +158,7 @@ def command(
         return _compare(compare, as_json, bool(failing))
     options = Options(
         rows=rows,
+        columns=column_names([name.strip() for name in columns.split(",") if name.strip()]),
         split_bytes=split_bytes,
         deep=deep,
         mode=mode,

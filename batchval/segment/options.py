@@ -26,6 +26,7 @@ class Options:
     """How segments are read and judged.
 
     ``rows``            which batches have a row in an audit's batches/
+    ``columns``         columns of those rows: default, all or names (batchval.audit.rows)
     ``split_bytes``     about a task's share of a segment
     ``deep``            open compressed batches, and look at every record
     ``cleanup_policy``  auto, delete or compact: which gaps are legal
@@ -43,6 +44,7 @@ class Options:
     """
 
     rows: Literal["all", "bad", "none"] = "all"
+    columns: tuple[str, ...] = ("default",)
     split_bytes: int = 256 << 20
     deep: bool = False
     mode: Literal["strict", "kafka"] = "strict"

@@ -41,6 +41,7 @@ BATCH_OPTIONS: Final = (
     "topics",
     "startingOffsets",
     "rows",
+    "columns",
     *JUDGE_OPTIONS,
     "timeoutMs",
 )
@@ -134,19 +135,21 @@ class KafkaBatches(DataSource):
         return "kafka-batches"
 
     def schema(self) -> StructType:
-        return row_type()
+        with sentences():
+            return row_type(row_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with sentences():
             known(self.options, BATCH_OPTIONS, self.name())
-            return BatchesReader(Cluster.of(self.options), row_options(self.options), Shape(schema))
+            shape = Shape(schema)
+            return BatchesReader(Cluster.of(self.options), shape.options(row_options(self.options)), shape)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         def make() -> DataSourceStreamReader:
             known(self.options, STREAM_OPTIONS, f"{self.name()} (streaming)")
             most = size(self.options, "maxOffsetsPerTrigger", 0)
-            cluster, options = Cluster.of(self.options), row_options(self.options)
-            return BatchesStreamReader(cluster, options, Shape(schema), most)
+            cluster, shape = Cluster.of(self.options), Shape(schema)
+            return BatchesStreamReader(cluster, shape.options(row_options(self.options)), shape, most)
 
         return stream_or_refusal(make)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from batchval.audit.rows import column_names
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.segment.options import Options
@@ -26,6 +27,7 @@ SEGMENT_OPTIONS: Final = (
     "path",
     "paths",
     "rows",
+    "columns",
     "splitBytes",
     "topics",
     *JUDGE_OPTIONS,
@@ -98,6 +100,7 @@ def row_options(given: Given) -> Options:
     plain = Options()
     return Options(
         rows=cast(Any, one_of(given, "rows", ("all", "bad", "none"))),
+        columns=column_names(topics(given, "columns") or ("default",)),
         split_bytes=size(given, "splitBytes", plain.split_bytes),
         deep=flag(given, "deep"),
         mode=cast(Any, one_of(given, "mode", ("strict", "kafka"))),

@@ -1,4 +1,5 @@
-"""Rows as Spark wants them: its types for ROW_SCHEMA, and Arrow batches in exactly the columns that a schema names.
+"""Rows as Spark wants them: its types for their columns, and Arrow batches in exactly the columns
+that a schema names.
 
 Spark compares the Arrow schema of what a reader yields with the one it expects, types and all, and never says which
 columns a query uses. So the schema that the user gives with ``.schema(…)`` is the projection.
@@ -7,14 +8,16 @@ columns a query uses. So the schema that the user gives with ``.schema(…)`` is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from batchval.audit.rows import ROW_SCHEMA
+from batchval.audit.rows import row_schema
 from batchval.errors import BatchvalError
+from batchval.segment.options import Options
 
 __all__ = ["Shape", "row_type"]
 
@@ -22,15 +25,15 @@ __all__ = ["Shape", "row_type"]
 TOGETHER: Final = 16_384
 
 
-def row_type() -> StructType:
-    """ROW_SCHEMA in Spark's types."""
-    return from_arrow_schema(ROW_SCHEMA)
+def row_type(columns: tuple[str, ...] = ("all",)) -> StructType:
+    """Return the columns of rows in Spark's types."""
+    return from_arrow_schema(row_schema(columns))
 
 
 class Shape:
-    """Brings rows into the columns of ``schema``, which are some of ROW_SCHEMA's, in any order. Small to pickle.
+    """Brings rows into the columns of ``schema``: some of those that rows can have, in any order.
 
-    BatchvalError for a column that rows do not have, or have in another type.
+    Small to pickle. BatchvalError for a column that rows do not have, or have in another type.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -51,6 +54,10 @@ class Shape:
             raise BatchvalError("the schema names no column")
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
+    def options(self, options: Options) -> Options:
+        """Return the options with this schema's columns."""
+        return replace(options, columns=tuple(self.schema.names))
+
     def __call__(self, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same rows, some thousands together."""
         waiting: list[pa.RecordBatch] = []
@@ -66,7 +73,8 @@ class Shape:
             yield _joined(waiting)
 
     def _narrow(self, block: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [block.column(field.name) for field in self.schema]
+        # Spark's timestamps are in microseconds
+        columns = [block.column(field.name).cast(field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 

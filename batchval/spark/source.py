@@ -44,12 +44,14 @@ class KafkaSegments(DataSource):
         return "kafka-segments"
 
     def schema(self) -> StructType:
-        return row_type()
+        with sentences():
+            return row_type(row_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with sentences():
             known(self.options, SEGMENT_OPTIONS, self.name())
-            return SegmentsReader(paths(self.options), row_options(self.options), Shape(schema))
+            shape = Shape(schema)
+            return SegmentsReader(paths(self.options), shape.options(row_options(self.options)), shape)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return stream_or_refusal(lambda: stream_reader(self.options, schema))

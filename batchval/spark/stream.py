@@ -40,7 +40,8 @@ def stream_reader(options: MutableMapping[str, str], schema: StructType) -> Segm
     """What ``kafka-segments`` gives to a stream. BatchvalError for a wrong option."""
     known(options, STREAM_OPTIONS, "kafka-segments (streaming)")
     most = size(options, "maxBytesPerTrigger", 0)
-    return SegmentsStreamReader(paths(options), row_options(options), Shape(schema), most)
+    shape = Shape(schema)
+    return SegmentsStreamReader(paths(options), shape.options(row_options(options)), shape, most)
 
 
 class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

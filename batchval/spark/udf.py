@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -20,7 +21,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from batchval.audit.rows import ROW_SCHEMA, damaged_row, to_rows
+from batchval.audit.rows import ROW_SCHEMA, damaged_row, row_schema, to_rows
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options, validator_of
@@ -32,13 +33,14 @@ from batchval.spark.schema import row_type
 
 __all__ = ["validate_batches", "verdict_type"]
 
-_OF_A_FILE: Final = ("topic", "partition", "segment")
+_OF_A_FILE: Final = ("cluster", "broker", "file", "topic", "partition", "segment")
+_COLUMNS: Final = tuple(name for name in ROW_SCHEMA.names if name not in _OF_A_FILE)
 _NOWHERE: Final = SegmentInfo("", "", -1, base_offset=-1, size=0, mtime_ns=0)
 
 
 def verdict_type() -> StructType:
     """What is said of one batch."""
-    return StructType([field for field in row_type() if field.name not in _OF_A_FILE])
+    return row_type(_COLUMNS)
 
 
 def validate_batches(column: Column | str, **options: str | bool | int) -> Column:
@@ -70,6 +72,7 @@ def judged(values: pa.Array, options: Options) -> pa.Array:
         values = values.cast(pa.binary())
     if values.type not in (pa.binary(), pa.large_binary()):
         raise BatchvalError(f"validate_batches takes a binary column, not one of {values.type}")
+    options = replace(options, columns=_COLUMNS)
     validator = validator_of(options)
     null = values.is_null() if values.null_count else None
     if null is not None:
@@ -105,11 +108,11 @@ def _lists(
     rows: list[pa.RecordBatch], counts: NDArray[np.int64], base: NDArray[np.int64], null: pa.Array | None
 ) -> pa.Array:
     """``counts``: rows of each value; ``base``: what a row's position counts from."""
-    joined = pa.concat_batches(rows) if rows else pa.RecordBatch.from_pylist([], schema=ROW_SCHEMA)
+    joined = pa.concat_batches(rows) if rows else pa.RecordBatch.from_pylist([], schema=row_schema(_COLUMNS))
     kind = (
         to_arrow_schema(StructType([StructField("verdicts", ArrayType(verdict_type()))]), timezone="UTC").field(0).type
     )
-    columns = [joined.column(field.name) for field in kind.value_type]
+    columns = [joined.column(field.name).cast(field.type) for field in kind.value_type]
     at = kind.value_type.get_field_index("position")
     columns[at] = pa.array(np.asarray(columns[at]) - base)
     structs = pa.StructArray.from_arrays(columns, fields=list(kind.value_type))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from tests.interop.kafka_broker import ToolMissing
 from tests.segment.test_fixtures import NAMES
 
 SEGMENTS = Path(__file__).resolve().parents[2] / "fixtures" / "segments"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Rows = dict[str, list[dict[str, Any]]]
 
 
 def audited(root: Path, split_bytes: int = 3_000, **options: Any) -> Rows:
     """By file: the batches of an audit's rows."""
     found: Rows = {}
-    asked = Options(rows="all", split_bytes=split_bytes, **options)
+    asked = Options(rows="all", columns=("all",), split_bytes=split_bytes, **options)
     for folder in sorted({file.parent for file in root.glob("*/*.log")}):
         store, path = Store.of(str(folder))
         for segment in store.list_segments(path):
@@ -36,6 +38,11 @@ def audited(root: Path, split_bytes: int = 3_000, **options: Any) -> Rows:
     return found
 
 
+def plain(value: Any) -> Any:
+    """Return a time as Kafka prints it."""
+    return (value - EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else value
+
+
 def assert_equal_fields(ours: Rows, theirs: list[dict[str, Any]]) -> int:
     by_file: Rows = {}
     for row in theirs:
@@ -43,7 +50,7 @@ def assert_equal_fields(ours: Rows, theirs: list[dict[str, Any]]) -> int:
             by_file.setdefault(row["file"], []).append(row)
     assert {name for name, rows in ours.items() if rows} == set(by_file)
     for name, expected in by_file.items():
-        said = [{kafka: row[own] for kafka, own in NAMES.items()} for row in ours[name]]
+        said = [{kafka: plain(row[own]) for kafka, own in NAMES.items()} for row in ours[name]]
         assert said == [{kafka: row[kafka] for kafka in NAMES} for row in expected], name
     return sum(map(len, by_file.values()))
 

@@ -6,15 +6,27 @@ import itertools
 import os
 import random
 import struct
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, read_range, rows_of, to_rows
-from batchval.core.columns import SCHEMA_VERSION
+from batchval.audit.rows import (
+    DEFAULT_COLUMNS,
+    END_OF_TIME_MS,
+    ROW_SCHEMA,
+    TABLES_VERSION,
+    TIME,
+    UNREADABLE,
+    column_names,
+    read_range,
+    rows_of,
+    to_rows,
+)
 from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError, ErrorCode
 from batchval.policy import TopicPolicy
 from batchval.segment import judge as judge_module
 from batchval.segment.options import Options
@@ -36,7 +48,12 @@ from tests.support.claims import Said, carrying
 from tests.support.segments import segment
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
-DEFAULT = Options()
+ALL = ("all",)
+DEFAULT = Options(columns=ALL)
+
+
+def moment(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
 
 
 def rows_below(folder: Path, options: Options = DEFAULT) -> pa.Table:
@@ -75,7 +92,7 @@ def rows_in(info: SegmentInfo, places: list[int], options: Options = DEFAULT) ->
 def test_real_segments_give_the_same_rows_for_any_split(split_bytes: int) -> None:
     whole = rows_below(SEGMENTS)
     assert whole.num_rows > 200
-    assert rows_below(SEGMENTS, Options(split_bytes=split_bytes)).equals(whole)
+    assert rows_below(SEGMENTS, Options(columns=ALL, split_bytes=split_bytes)).equals(whole)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -84,7 +101,7 @@ def test_any_file_gives_the_same_rows_for_any_cuts(seed: int, deep: bool, tmp_pa
     rng = random.Random(seed)
     data = segment(rng, rng.randint(1, 25), rng.choice((0.0, 0.05, 0.3)), rng.choice((10, 600, 3000)))
     info = write(tmp_path, data)
-    options = Options(deep=deep, accept_claims_header=rng.random() < 0.7)
+    options = Options(columns=ALL, deep=deep, accept_claims_header=rng.random() < 0.7)
     whole = rows_in(info, [], options)
     assert sum(whole["size_in_bytes"].to_pylist()) == len(data)
     for count in (1, 3, 10, 60):
@@ -106,7 +123,7 @@ def test_a_batch_larger_than_a_split_belongs_to_the_range_it_starts_in(tmp_path:
         ]
         assert tuple(found) == counts, place
     assert len(cut(info, 1000, Store.of("")[0])) == -(-info.size // 1000)
-    assert rows_below(tmp_path, Options(split_bytes=1000)).equals(rows_below(tmp_path))
+    assert rows_below(tmp_path, Options(columns=ALL, split_bytes=1000)).equals(rows_below(tmp_path))
 
 
 def test_an_index_that_lies_changes_no_row(tmp_path: Path) -> None:
@@ -124,7 +141,7 @@ def test_an_index_that_lies_changes_no_row(tmp_path: Path) -> None:
         assert [part.start for part in cuts][1:] == [part.end for part in cuts][:-1]
         assert (cuts[0].start, cuts[-1].end) == (0, info.size)
         assert all(part.start < part.end for part in cuts)
-        rows = rows_below(tmp_path, Options(split_bytes=300))
+        rows = rows_below(tmp_path, Options(columns=ALL, split_bytes=300))
         assert rows["position"].to_pylist() == [size * i for i in range(20)]
         assert rows["rule"].null_count == 20
     assert [part.start for part in cut(write(tmp_path, data, truth), 300, Store.of("")[0])][1] in {p for _, p in truth}
@@ -142,27 +159,35 @@ def test_columns_are_those_of_the_library(tmp_path: Path) -> None:
         wrapper([message(1, offset=0)], GZIP, offset=15),
     ]
     data = b"".join(parts)
-    got = rows_in(write(tmp_path, data), []).to_pylist()
+    info = write(tmp_path, data)
+    got = rows_in(info, []).to_pylist()
     wanted = list(LogValidator(profile="log").check_batches(data, deep=False).rows())
-    same = set(wanted[0]) - {"reports", "claims", "reason", "compression_type", "crc"}
+    times = {"base_timestamp", "max_timestamp", "delete_horizon_ms"}
+    same = set(wanted[0]) - {"reports", "claims", "reason", "compression_type", "crc", "path", "error_code"} - times
     assert len(got) == len(wanted) == len(parts)
     for row, want in zip(got, wanted, strict=True):
         assert {name: row[name] for name in same} == {name: want[name] for name in same}
         assert row["reason"] == (want["reason"] or None)
         assert row["compression_type"] == str(want["compression_type"])
         assert (row["topic"], row["partition"], row["segment"]) == ("orders", 3, 7)
-        assert row["schema_version"] == SCHEMA_VERSION
+        assert row["validation_path"] == want["path"]
+        assert (row["error_code"] or 0) == want["error_code"]
+        assert row["error_name"] == (ErrorCode(want["error_code"]).name if want["error_code"] else None)
+        for name in times:
+            assert row[name] == (None if want[name] in (None, -1) else moment(want[name]))
+        assert (row["schema_version"], row["file"]) == (TABLES_VERSION, info.uri)
+        assert (row["broker"], row["cluster"]) == (None, None)
     assert [row["crc"] == want["crc"] for row, want in zip(got, wanted, strict=True)] == [True] * 7
-    assert [row["path"] for row in got] == [None, "full", "full", "full", None, "full", None]
+    assert [row["validation_path"] for row in got] == [None, "full", "full", "full", None, "full", None]
     assert [row["rule"] for row in got] == [None, None, None, "14", "S6", None, None]
     assert [row["compression_type"] for row in got][4] == "6"
-    assert [row["delete_horizon_ms"] for row in got][2] == NOW
+    assert [row["delete_horizon_ms"] for row in got][2] == moment(NOW)
     sizes = [None, len(parts[1]), len(parts[2]), None, None, len(parts[5]), None]
     assert [row["uncompressed_size"] for row in got] == sizes
-    deep = rows_in(write(tmp_path, data), [], Options(deep=True)).to_pylist()
+    deep = rows_in(write(tmp_path, data), [], Options(columns=ALL, deep=True)).to_pylist()
     plain = len(batch(records(3)))
     assert deep[0]["uncompressed_size"] == plain
-    assert [row["path"] for row in deep] == ["shallow", "full", "full", "full", "full", "full", "full"]
+    assert [row["validation_path"] for row in deep] == ["shallow", "full", "full", "full", "full", "full", "full"]
     assert deep[6]["uncompressed_size"] == len(message(1, offset=0))
     assert all(row[name] is None for row in deep for name in ("records_number", "null_keys", "claims_honest"))
 
@@ -176,12 +201,12 @@ def test_claims_in_a_header_are_held_against_the_records_where_those_are_looked_
     )
     data += batch(parts, base_offset=12)
     info = write(tmp_path, data)
-    shallow = rows_in(info, [], Options(accept_claims_header=True)).to_pylist()
-    deep = rows_in(info, [], Options(accept_claims_header=True, deep=True)).to_pylist()
+    shallow = rows_in(info, [], Options(columns=ALL, accept_claims_header=True)).to_pylist()
+    deep = rows_in(info, [], Options(columns=ALL, accept_claims_header=True, deep=True)).to_pylist()
     for found in (shallow, deep):
         assert [row["magic"] for row in found] == [3, 3, 3, 3, 2]
         assert [row["records_number"] for row in found] == [3, 4, 3, 4, None]
-        assert [row["batch_min_timestamp"] for row in found] == [NOW] * 4 + [None]
+        assert [row["batch_min_timestamp"] for row in found] == [moment(NOW)] * 4 + [None]
         assert [row["null_keys"] for row in found] == [1] * 4 + [None]
     assert [row["claims_honest"] for row in shallow] == [True, False, None, None, None]
     assert [row["claims_honest"] for row in deep] == [True, False, True, False, None]
@@ -196,11 +221,14 @@ def test_what_only_a_deep_look_finds(tmp_path: Path) -> None:
     parts = batch(records(3), codec=GZIP), batch(payload=b"no stream", codec=ZSTD, base_offset=3)
     info = write(tmp_path, b"".join(parts))
     assert rows_in(info, [])["rule"].to_pylist() == [None, None]
-    assert rows_in(info, [], Options(deep=True))["rule"].to_pylist() == [None, "S7"]
-    assert rows_in(info, [], Options(deep=True, max_decompressed_bytes=20))["rule"].to_pylist()[0] == "S8"
+    assert rows_in(info, [], Options(columns=ALL, deep=True))["rule"].to_pylist() == [None, "S7"]
+    assert rows_in(info, [], Options(columns=ALL, deep=True, max_decompressed_bytes=20))["rule"].to_pylist()[0] == "S8"
     negative = write(tmp_path, batch(records(3), codec=GZIP, records_count=-1))
-    assert rows_in(negative, [])["rule"].to_pylist() == rows_in(negative, [], Options(deep=True))["rule"].to_pylist()
-    assert rows_in(negative, [], Options(mode="kafka"))["rule"].to_pylist() == ["29"]
+    assert (
+        rows_in(negative, [])["rule"].to_pylist()
+        == rows_in(negative, [], Options(columns=ALL, deep=True))["rule"].to_pylist()
+    )
+    assert rows_in(negative, [], Options(columns=ALL, mode="kafka"))["rule"].to_pylist() == ["29"]
 
 
 def test_each_damage_is_one_row(tmp_path: Path) -> None:
@@ -218,7 +246,7 @@ def test_each_damage_is_one_row(tmp_path: Path) -> None:
     ):
         info = write(tmp_path, data)
         for places in ([], list(range(100, len(data), 100))):
-            rows = rows_in(info, places, Options(rows="bad")).to_pylist()
+            rows = rows_in(info, places, Options(columns=ALL, rows="bad")).to_pylist()
             assert [(row["position"], row["rule"]) for row in rows] == wanted
             assert all(row["reason"] and row["error_code"] and row["is_valid"] is False for row in rows)
 
@@ -232,10 +260,10 @@ def test_forty_small_segments_and_an_empty_one(tmp_path: Path) -> None:
     rows = rows_below(tmp_path)
     assert sorted(rows["base_offset"].to_pylist()) == list(range(40))
     assert set(rows["topic"].to_pylist()) == {"t.0", "t.1", "t.2", "t.3"}
-    assert rows_below(tmp_path, Options(topics=("t.1", "x*")))["segment"].to_pylist() == list(range(1, 40, 4))[
-        ::2
-    ] + list(range(5, 40, 8))
-    assert rows_below(tmp_path, Options(topics=("t.?",))).num_rows == 40
+    assert rows_below(tmp_path, Options(columns=ALL, topics=("t.1", "x*")))["segment"].to_pylist() == list(
+        range(1, 40, 4)
+    )[::2] + list(range(5, 40, 8))
+    assert rows_below(tmp_path, Options(columns=ALL, topics=("t.?",))).num_rows == 40
 
 
 def test_a_file_that_cannot_be_read_is_one_row(tmp_path: Path) -> None:
@@ -248,8 +276,9 @@ def test_a_file_that_cannot_be_read_is_one_row(tmp_path: Path) -> None:
     (block,) = read_range(parts[0], DEFAULT)
     (row,) = block.to_pylist()
     assert (row["rule"], row["error_code"], row["reason"]) == (UNREADABLE, 56, "is a folder")
+    assert row["error_name"] == "KAFKA_STORAGE_ERROR"
     assert (row["topic"], row["segment"], row["position"], row["is_valid"]) == ("orders", 7, None, False)
-    assert [block.num_rows for block in read_range(parts[0], Options(rows="none"))] == [0]
+    assert [block.num_rows for block in read_range(parts[0], Options(columns=ALL, rows="none"))] == [0]
 
 
 def test_a_file_that_fails_half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,3 +333,43 @@ def test_with_a_right_checksum_and_too_small() -> None:
     stump = with_crc(batch()[:50])
     columns = LogValidator(profile="log").check_batches(stump[:8] + struct.pack(">i", 38) + stump[12:], deep=False)
     assert columns["rule"].tolist() == [14]
+
+
+def test_only_the_columns_that_are_wanted_are_built(tmp_path: Path) -> None:
+    info = write(tmp_path, batch(records(2)) + batch(crc=1, base_offset=2) + b"junk")
+    whole = rows_in(info, [])
+    for words in (("default",), ("rule", "position"), ("reason", "default", "rule"), ("file", "max_timestamp")):
+        names = column_names(words)
+        found = pa.Table.from_batches(list(read_range(Range(info, 0, info.size), Options(columns=words))))
+        assert found.equals(whole.select(names)), words
+        assert found.schema.metadata == ROW_SCHEMA.metadata
+    assert column_names(("rule", "default"))[:2] == ("rule", "topic")
+    assert column_names(("all",)) == tuple(ROW_SCHEMA.names)
+    strings = [name for name in DEFAULT_COLUMNS if ROW_SCHEMA.field(name).type == pa.string()]
+    assert (len(DEFAULT_COLUMNS), len(strings)) == (19, 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("offset",), "unknown column 'offset': expected default, all or schema_version"), ((), "no column is named")],
+)
+def test_unknown_columns_are_refused(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(BatchvalError, match=said):
+        column_names(words)
+
+
+@pytest.mark.parametrize(
+    "stamp", [-1, 0, NOW, END_OF_TIME_MS - 1, END_OF_TIME_MS, -2, -62_135_596_800_001, 2**63 - 1, -(2**63)]
+)
+def test_a_timestamp_that_no_reader_can_hold_is_null(stamp: int, tmp_path: Path) -> None:
+    """Python's datetime ends with the year 9999; Spark and DuckDB count microseconds."""
+    data = bytearray(batch(records(1)))
+    struct.pack_into(">qq", data, 27, stamp, stamp)
+    info = write(tmp_path, with_crc(bytes(data)))
+    rows = rows_in(info, [])
+    (row,) = rows.to_pylist()
+    wanted = moment(stamp) if 0 <= stamp < END_OF_TIME_MS else None
+    assert row["is_valid"] is True
+    assert (row["base_timestamp"], row["max_timestamp"]) == (wanted, wanted)
+    assert rows["max_timestamp"].cast(pa.timestamp("us", "UTC")).null_count == (wanted is None)
+    assert rows.schema.field("max_timestamp").type == TIME

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from batchval.audit.rows import ROW_SCHEMA, read_range, unreadable_row
+from batchval.audit.rows import read_range, row_schema, unreadable_row
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo, Store
@@ -82,11 +83,13 @@ def plain(path: Path, **options: Any) -> list[dict[str, Any]]:
             found += list(read_range(Range(one, 0, one.size), told))
         else:
             found.append(unreadable_row(SegmentInfo("", "", -1, -1, 0, 0), f"{one.uri}: {one.reason}", told))
-    return ordered(pa.Table.from_batches(found, schema=ROW_SCHEMA).to_pylist())
+    return ordered(pa.Table.from_batches(found, row_schema(told.columns)).to_pylist())
 
 
 def ordered(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """As dicts, in the order of the log."""
-    dicts = [row if isinstance(row, dict) else row.asDict() for row in rows]
+    """As dicts, in the order of the log. Times in UTC: Spark's are local and do not say so."""
+    dicts = [dict(row) if isinstance(row, dict) else row.asDict() for row in rows]
+    for row in dicts:
+        row |= {name: value.astimezone(UTC) for name, value in row.items() if isinstance(value, datetime)}
     names = ("topic", "partition", "segment", "position")
     return sorted(dicts, key=lambda row: [(row[name] is not None, row[name]) for name in names])

@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, read_range
+from batchval.audit.rows import DEFAULT_COLUMNS, ROW_SCHEMA, UNREADABLE, read_range
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
@@ -43,8 +44,16 @@ def test_rows_are_those_of_a_plain_loop(spark: SparkSession, logs: Path, split: 
 
 
 def test_columns_and_types_are_the_schema(spark: SparkSession, logs: Path) -> None:
-    assert load(spark, logs).columns == ROW_SCHEMA.names
-    assert load(spark, logs).schema == row_type()
+    assert load(spark, logs).columns == list(DEFAULT_COLUMNS)
+    assert load(spark, logs).schema == row_type(("default",))
+    assert load(spark, logs, columns="all").schema == row_type()
+    assert load(spark, logs, columns="file, rule").columns == ["file", "rule"]
+
+
+def test_all_columns_are_those_of_a_plain_loop(spark: SparkSession, logs: Path) -> None:
+    rows = ordered(load(spark, logs, columns="all").collect())
+    assert {row["file"] for row in rows} == {str(path) for path in logs.glob("*/*.log")}
+    assert rows == plain(logs, columns=("all",))
 
 
 def test_deep_mode_and_topics_reach_the_reader(spark: SparkSession, logs: Path) -> None:
@@ -86,6 +95,7 @@ def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str
         ({"rows": "some"}, "option rows is 'some': all, bad or none is possible"),
         ({"splitBytes": "12q"}, "option splitBytes is '12q': a number of bytes such as 256m"),
         ({"splitBytes": "0"}, "at least 1"),
+        ({"columns": "offset"}, "unknown column 'offset': expected default, all or schema_version"),
         ({"deep": "maybe"}, "option deep is 'maybe': false or true is possible"),
         ({"mode": "lax"}, "option mode is 'lax'"),
         ({"kafkaVersion": "2.8"}, "option kafkaVersion is '2.8': 4.4, 3.9 or 4.1 is possible"),
@@ -104,10 +114,12 @@ def test_wrong_options_are_refused_by_name(options: dict[str, str], said: str) -
 
 def test_options_in_any_case_and_sizes_with_units() -> None:
     told = {"path": "/logs", "SPLITBYTES": "64MiB", "Deep": "TRUE", "Rows": "bad", "topics": "a, b,a"}
-    options = KafkaSegments(CaseInsensitiveDict(told)).reader(row_type()).options
-    assert options == Options(split_bytes=64 << 20, deep=True, rows="bad", topics=("a", "b"))
-    options = KafkaSegments(CaseInsensitiveDict({"path": "/", "kafkaversion": "3.9"})).reader(row_type()).options
-    assert options == Options(kafka_version="3.9")
+    options = KafkaSegments(CaseInsensitiveDict(told)).reader(row_type(("default",))).options
+    assert options == Options(columns=DEFAULT_COLUMNS, split_bytes=64 << 20, deep=True, rows="bad", topics=("a", "b"))
+    options = (
+        KafkaSegments(CaseInsensitiveDict({"path": "/", "kafkaversion": "3.9"})).reader(row_type(("default",))).options
+    )
+    assert options == Options(columns=DEFAULT_COLUMNS, kafka_version="3.9")
 
 
 def test_a_refusal_ends_the_query_with_its_sentence(spark: SparkSession, logs: Path) -> None:
@@ -226,9 +238,10 @@ def test_what_a_task_is_told_is_small() -> None:
 def test_blocks_are_handed_over_some_thousands_of_rows_together(tmp_path: Path) -> None:
     log = write(tmp_path / "t-0", series(50))
     segment = SegmentInfo(str(log), "t", 0, 0, log.stat().st_size, 0)
-    rows = list(read_range(Range(segment, 0, segment.size), Options()))
+    rows = list(read_range(Range(segment, 0, segment.size), Options(columns=("all",))))
     many = list(Shape(row_type())(rows * (TOGETHER // 25)))
     assert sum(one.num_rows for one in many) == 50 * (TOGETHER // 25)
     assert len(many) == 2
     assert many[0].num_rows >= TOGETHER
-    assert many[0].schema.types == ROW_SCHEMA.types
+    assert many[0].schema.names == ROW_SCHEMA.names
+    assert many[0].schema.field("max_timestamp").type == pa.timestamp("us", "UTC")

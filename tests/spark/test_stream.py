@@ -22,7 +22,7 @@ ALL = ReadAllAvailable()
 
 
 def reader(path: Path, **options: str) -> SegmentsStreamReader:
-    return stream_reader({"path": str(path), **options}, row_type())
+    return stream_reader({"path": str(path), **options}, row_type(("default",)))
 
 
 def between(stream: SegmentsStreamReader, start: dict[str, int], end: dict[str, int]) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ def _query(spark: SparkSession, folder: Path, **trigger: Any) -> StreamingQuery:
 
 
 def _rows(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
-    return ordered(spark.read.schema(row_type()).parquet(str(folder / "rows")).collect())
+    return ordered(spark.read.schema(row_type(("default",))).parquet(str(folder / "rows")).collect())
 
 
 def _until_rows_came(query: StreamingQuery) -> None:
