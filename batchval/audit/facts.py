@@ -19,9 +19,20 @@ import pyarrow.compute as pc
 from batchval.audit import costs
 from batchval.audit.hours import BY_CODEC, CODECS
 from batchval.audit.rows import UNREADABLE
-from batchval.segment.findings import Level
+from batchval.segment.findings import Level, State
 
-__all__ = ["CODECS", "Codec", "Facts", "Totals", "gather", "hour_words", "is_finding", "of_group", "of_tables"]
+__all__ = [
+    "CODECS",
+    "Codec",
+    "Facts",
+    "Totals",
+    "gather",
+    "hour_words",
+    "is_finding",
+    "is_unreadable",
+    "of_group",
+    "of_tables",
+]
 
 _COUNTS = ("batches", "records", "bytes", "control_batches", "refused")
 _ANOMALIES = ("offset_anomalies", "epoch_anomalies", "sequence_anomalies", "timestamp_outliers", "damaged_bytes")
@@ -201,15 +212,25 @@ def _rules(summary: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], Counte
 
 
 def is_finding() -> pc.Expression:
-    """Return the filter of errors/ for findings. Audits before 0.3 wrote no level."""
+    """Return the filter of errors/ for findings that are there. Audits before 0.3 wrote no level."""
     level, rule = pc.field("level"), pc.field("rule")
-    return (level.is_null() | (level == Level.FINDING.value)) & (rule != UNREADABLE)
+    return (level.is_null() | (level == Level.FINDING.value)) & (rule != UNREADABLE) & _is_there()
+
+
+def is_unreadable() -> pc.Expression:
+    """Return the filter of errors/ for files that could not be read."""
+    return (pc.field("rule") == UNREADABLE) & _is_there()
+
+
+def _is_there() -> pc.Expression:
+    state = pc.field("state")
+    return state.is_null() | (state != State.GONE.value)
 
 
 def of_tables(tables: Mapping[str, pa.Table], findings: int = 200) -> Facts:
     """Of an audit's tables: errors, summary and segments; with the first findings."""
     errors = tables["errors"]
-    lost = errors.filter(pc.equal(errors["rule"], UNREADABLE))
+    lost = errors.filter(is_unreadable())
     found = errors.filter(is_finding())
     return gather(tables["summary"], found.slice(0, findings), found.num_rows, tables["segments"], lost)
 

@@ -44,12 +44,16 @@ __all__ = [
     "write_table",
 ]
 
-#: Findings, and files that could not be read (rule UNREADABLE, without a position).
+#: Findings, and files that could not be read (rule UNREADABLE, without a position). ``state``: new,
+#: open or gone, by an earlier audit (--since).
 ERRORS = pa.schema(
     [
         *(("topic", pa.string()), ("partition", pa.int32()), ("segment", pa.int64()), ("position", pa.int64())),
-        *(("offset", pa.int64()), ("rule", pa.string()), ("slug", pa.string()), ("error_code", pa.string())),
+        *(("offset", pa.int64()), ("max_timestamp", pa.timestamp("ms", "UTC"))),
+        *(("rule", pa.string()), ("slug", pa.string())),
+        *(("error_code", pa.int16()), ("error_name", pa.string())),
         *(("reason", pa.string()), ("file", pa.string()), ("level", pa.string()), ("follows", pa.int64())),
+        *(("state", pa.string()), ("first_seen", pa.timestamp("ms", "UTC"))),
         *(("broker", pa.string()), ("cluster", pa.string())),
     ]
 )

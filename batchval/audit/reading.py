@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from batchval.audit.facts import Facts, gather, is_finding
+from batchval.audit.facts import Facts, gather, is_finding, is_unreadable
 from batchval.audit.outputs import ERRORS, place_of
-from batchval.audit.rows import UNREADABLE
 from batchval.errors import BatchvalError
 from batchval.segment.store import one_line, shown
 
@@ -46,12 +44,11 @@ def read(out: str, name: str, columns: list[str] | None = None) -> pa.Table:
 def facts_of(out: str, findings: int = 200) -> Facts:
     """All that the outputs in this folder say; with the first findings. OutputError."""
     errors = _dataset(out, "errors")
-    lost = pc.field("rule") == UNREADABLE
     try:
         wrong = is_finding()
         count = errors.count_rows(filter=wrong)
         first = errors.to_table(filter=wrong) if count <= _SORTED else errors.head(findings, filter=wrong)
-        unreadable = errors.to_table(filter=lost)
+        unreadable = errors.to_table(filter=is_unreadable())
     except (OSError, pa.ArrowException) as error:
         raise OutputError(f"{shown(out)}: errors/ cannot be read: {one_line(error)}") from None
     if first.num_rows:

@@ -25,7 +25,7 @@ from batchval.audit.outputs import ERRORS, SUMMARY
 from batchval.audit.rows import UNREADABLE
 from batchval.errors import ErrorCode
 from batchval.rules import Rule
-from batchval.segment.findings import Finding, Level
+from batchval.segment.findings import Finding, Level, State
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.partition import Entry, Joined, Part
@@ -87,7 +87,7 @@ def reduce(work: Work, results: Iterable[RangeResult], options: Options, engine:
     for found in (audit.findings, audit.notes):
         found.sort(key=lambda one: (one.topic, one.partition, one.segment, one.file))
     audit.tables = {
-        "errors": _errors(audit, entries),
+        "errors": _errors(audit, entries, work.now_ms),
         "summary": _summary_table(sums, options),
         "segments": to_table(entries, options),
     }
@@ -137,8 +137,9 @@ def _empty_sums(partitions: Iterable[Joined]) -> dict[tuple[str, int], _Sums]:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def _errors(audit: Audit, entries: Sequence[Entry]) -> pa.Table:
-    rows = [_row(finding) for finding in (*audit.findings, *audit.notes)]
+def _errors(audit: Audit, entries: Sequence[Entry], now_ms: int) -> pa.Table:
+    seen = {"state": State.NEW.value, "first_seen": now_ms}
+    rows = [_row(finding) | seen for finding in (*audit.findings, *audit.notes)]
     named = {entry.file: entry for entry in entries}
     for lost in sorted((*audit.unreadable, *audit.unsettled)):
         entry = named.get(lost.uri)
@@ -149,11 +150,12 @@ def _errors(audit: Audit, entries: Sequence[Entry]) -> pa.Table:
                 "segment": entry and entry.base_offset,
                 "rule": UNREADABLE,
                 "slug": "unreadable",
-                "error_code": ErrorCode.KAFKA_STORAGE_ERROR.name,
+                **_error(ErrorCode.KAFKA_STORAGE_ERROR),
                 "reason": text_of(lost.reason),
                 "file": text_of(lost.uri),
                 "level": "unreadable",
                 "follows": 0,
+                **seen,
             }
         )
     return pa.Table.from_pylist(rows, ERRORS)
@@ -161,15 +163,18 @@ def _errors(audit: Audit, entries: Sequence[Entry]) -> pa.Table:
 
 def _row(finding: Finding) -> dict[str, Any]:
     row = {name: getattr(finding, name) for name in ERRORS.names if hasattr(finding, name)}
-    code = finding.rule.error_code
     return row | {
         "rule": finding.rule.id,
         "slug": finding.rule.slug,
-        "error_code": code.name if code else None,
+        **_error(finding.rule.error_code),
         "reason": text_of(finding.reason),
         "file": text_of(finding.file),
         "level": finding.level.value,
     }
+
+
+def _error(code: ErrorCode | None) -> dict[str, Any]:
+    return {"error_code": code and int(code), "error_name": code and code.name}
 
 
 def _summary_table(sums: dict[tuple[str, int], _Sums], options: Options) -> pa.Table:

@@ -19,7 +19,7 @@ from batchval.report.words import plural
 from batchval.rules import Rule
 from batchval.segment.reader import Damage
 
-__all__ = ["BROKEN", "MOST", "Finding", "Found", "FoundList", "Level", "damage_found", "damage_reason", "fold"]
+__all__ = ["BROKEN", "MOST", "Finding", "Found", "FoundList", "Level", "State", "damage_found", "damage_reason", "fold"]
 
 #: findings of one rule that a segment lists by themselves; the last of them counts what is more
 MOST = 100
@@ -31,6 +31,14 @@ class Level(StrEnum):
     FINDING = "finding"
     NOTE = "note"
     REPORT = "report"
+
+
+class State(StrEnum):
+    """What an earlier audit says of a finding: it had none, it had the same, only it had it."""
+
+    NEW = "new"
+    OPEN = "open"
+    GONE = "gone"
 
 
 class Found(NamedTuple):

@@ -34,12 +34,13 @@ class Options:
     ``topics``          names or patterns; None for all
     ``extras``          extras of strict mode that are only reported, by their ids
 
+    ``now_ms``          the time of the run, milliseconds since the epoch; None: the clock.
+                        Timestamps of segments are not judged by it, those of other files are
+
     Of files that are not segments, such as recorded produce requests:
 
     ``profile``         None: log for .log files, produce for others
     ``policy``          the topic's configuration
-    ``now_ms``          the time to judge timestamps by, milliseconds since the epoch; None: the
-    clock
     ``judge_claims``    judges the claims of produce batches; at rest claims are always verified
     """
 

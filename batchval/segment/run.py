@@ -51,12 +51,14 @@ class Work:
     ``known``    entries of an earlier audit for segments of which it has read all, or the first
     part
     ``paths``    what was named, to list it again
+    ``now_ms``   when the run began, milliseconds since the epoch
     """
 
     listed: list[SegmentInfo | Unreadable] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
     known: dict[str, Entry] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
+    now_ms: int = field(default_factory=lambda: int(time.time() * 1000))
 
     @property
     def bytes(self) -> int:
@@ -69,6 +71,8 @@ def list_work(paths: Iterable[str], options: Options, since: Known | None = None
     scheme."""
     paths = tuple(paths)
     found = Work(paths=paths)
+    if options.now_ms is not None:
+        found.now_ms = options.now_ms
     seen: set[str] = set()
     for one in _listed(paths, options):
         if one.uri in seen:

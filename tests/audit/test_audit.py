@@ -27,7 +27,7 @@ from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.run import ROUNDS
-from tests.support.batches import NONE, ZSTD, batch, of_wrong_length, record, records
+from tests.support.batches import NONE, NOW, ZSTD, batch, of_wrong_length, record, records
 
 ROOT = Path(__file__).parents[2]
 SEGMENTS = ROOT / "fixtures" / "segments"
@@ -40,7 +40,7 @@ def plain(ranges: list[Range], options: Options, out: str | None) -> Iterator[Ra
 
 
 def run(*paths: Path, out: Path | None = None, since: Path | None = None, **said: object) -> Audit:
-    asked = {"deep": True, "cleanup_policy": "delete", **said}
+    asked = {"deep": True, "cleanup_policy": "delete", "now_ms": NOW, **said}
     options = Options(**asked)  # type: ignore[arg-type]
     manifest = Manifest.read(str(since), options) if since else None
     todo = list_work(map(str, paths), options, manifest)
