@@ -169,7 +169,7 @@ def _key(row: dict[str, Any]) -> tuple[str, int]:
 
 
 def _by_hour(summary: pa.Table, name: str) -> pa.Table:
-    hours = pc.fill_null(summary["hour"].cast(pa.timestamp("s")).cast(pa.int64()), _NO_HOUR)
+    hours = pc.fill_null(summary["hour"].cast(pa.timestamp("s", "UTC")).cast(pa.int64()), _NO_HOUR)
     table = pa.table(
         [summary["topic"], summary["partition"], hours, summary["records"]], ["topic", "partition", "hour", name]
     )
@@ -190,7 +190,8 @@ def _by_topic(joined: pa.Table) -> list[dict[str, Any]]:
 def _newest(summary: pa.Table) -> dict[tuple[str, int], int | None]:
     """Each partition's highest timestamp in milliseconds, None where none has one."""
     keys = ["topic", "partition"]
-    grouped = summary.group_by(keys, use_threads=False).aggregate([("max_timestamp", "max")])
+    stamps = summary.select(keys).append_column("max_timestamp", summary["max_timestamp"].cast(pa.int64()))
+    grouped = stamps.group_by(keys, use_threads=False).aggregate([("max_timestamp", "max")])
     return {_key(row): row["max_timestamp_max"] for row in grouped.to_pylist()}
 
 

@@ -1,7 +1,8 @@
 """What an audit's outputs add up to: of all, by topic, by hour, by both. Of summary/, errors/ and segments/ alone.
 
-A row of summary/ is a topic, a partition and an hour; counts add up. What a row does not know (uncompressed bytes,
-where the audit was not deep) is null, and so is every sum that would need it.
+A row of summary/ is a partition of a broker, an hour and a codec; counts add up. What a row does
+not know (uncompressed bytes, where the audit was not deep) is null, and so is every sum that would
+need it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchval.audit import costs
-from batchval.audit.hours import BY_CODEC, CODECS
+from batchval.audit.hours import CODECS, HOUR_MS
 from batchval.audit.rows import UNREADABLE
 from batchval.segment.findings import Level, State
 
@@ -29,13 +30,16 @@ __all__ = [
     "gather",
     "hour_words",
     "is_finding",
+    "is_note",
     "is_unreadable",
     "of_group",
     "of_tables",
+    "rules_of",
 ]
 
-_COUNTS = ("batches", "records", "bytes", "control_batches", "refused")
-_ANOMALIES = ("offset_anomalies", "epoch_anomalies", "sequence_anomalies", "timestamp_outliers", "damaged_bytes")
+HOUR_S = HOUR_MS // 1000
+#: what a group's rows of all codecs add up to
+_COUNTS = ("batches", "records", "bytes", "control_batches", "refused", "timestamp_outliers", "damaged_bytes")
 
 
 class Codec(NamedTuple):
@@ -49,6 +53,9 @@ class Codec(NamedTuple):
     claims_bytes: int
 
 
+_OF_CODECS = [name for name in Codec._fields if name not in _COUNTS]
+
+
 @dataclass
 class Totals:
     """What one group of rows adds up to."""
@@ -58,14 +65,21 @@ class Totals:
     bytes: int = 0
     control_batches: int = 0
     refused: int = 0
-    offset_anomalies: int = 0
-    epoch_anomalies: int = 0
-    sequence_anomalies: int = 0
     timestamp_outliers: int = 0
     damaged_bytes: int = 0
     partitions: int = 0
     codecs: dict[str, Codec] = field(default_factory=dict)
     rules: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def offset_anomalies(self) -> int:
+        """L2, L3 and L4: offsets and leader epochs."""
+        return self.rules["L2"] + self.rules["L3"] + self.rules["L4"]
+
+    @property
+    def sequence_anomalies(self) -> int:
+        """L5: sequences of producers."""
+        return self.rules["L5"]
 
     @property
     def findings(self) -> int:
@@ -106,115 +120,76 @@ def saved(name: str, codec: Codec) -> float:
 
 @dataclass
 class Facts:
-    """All that a report says. Hours are seconds since 1970, None for batches without a timestamp."""
+    """All that a report says. Hours are seconds since 1970, None for batches without a timestamp.
+
+    ``rules``     findings by topic, partition, hour and rule: a count each
+    ``findings``  the first of them, as ``notes``
+    """
 
     whole: Totals
     topics: dict[str, Totals]
     summary: pa.Table
-    findings: pa.Table  # the first of them
+    rules: pa.Table
+    findings: pa.Table
     findings_count: int
+    notes: pa.Table
+    notes_count: int
     segments: int
     segment_bytes: int
     unreadable: list[tuple[str, str]]
 
     @functools.cached_property
     def hours(self) -> dict[int | None, Totals]:
-        """Made when it is asked for: a terminal's summary does not."""
-        return {key[0]: totals for key, totals in of_group(self.summary, ["hour"])}
+        """The sums of each hour."""
+        return {key[0]: totals for key, totals in of_group(self.summary, self.rules, ["hour"]).items()}
 
     def topic_hours(self, topic: str) -> dict[int | None, Totals]:
-        rows = self.summary.filter(pc.equal(self.summary["topic"], topic))
-        return {key[0]: totals for key, totals in of_group(rows, ["hour"])}
+        """Return the sums of each hour of a topic."""
+        summary, rules = (table.filter(pc.equal(table["topic"], topic)) for table in (self.summary, self.rules))
+        return {key[0]: totals for key, totals in of_group(summary, rules, ["hour"]).items()}
 
 
-def of_group(summary: pa.Table, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Totals]]:
-    """Each group's key and sums, in the order of the keys, nulls last."""
-    known = [name for name in _count_columns() if name in summary.column_names]
-    sums = [(name, "sum", pc.ScalarAggregateOptions(skip_nulls=False)) for name in known]
-    keyed = _with_zeros(summary.select(list(dict.fromkeys([*by, "partition", *known]))))
-    if "hour" in by:
-        keyed = keyed.set_column(keyed.column_names.index("hour"), "hour", _hour_seconds(keyed["hour"]))
-    if by:
-        sums.append(("partition", "count_distinct", pc.CountOptions()))
-        groups = keyed.group_by(list(by), use_threads=False).aggregate(sums)
-        grouped = groups.sort_by([(name, "ascending") for name in by])
-    else:  # a group of no key is not to be had
-        whole = {f"{name}_sum": pc.sum(keyed[name], skip_nulls=False, min_count=0).as_py() for name in known}
-        grouped = pa.table({name: [value] for name, value in whole.items()})
-    rules = _rules(summary, by)
-    for row in grouped.to_pylist():
-        key = tuple(row[name] for name in by)
-        totals = _totals(row)
-        totals.rules = rules.get(key, Counter())
-        yield key, totals
+def of_group(summary: pa.Table, rules: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], Totals]:
+    """Return each group's sums, in the order of their keys, nulls last."""
+    groups: dict[tuple[Any, ...], Totals] = {}
+    keys = [*by, "codec"]
+    sums = [(name, "sum", pc.ScalarAggregateOptions(skip_nulls=False)) for name in (*_COUNTS, *_OF_CODECS)]
+    rows = summary.group_by(keys, use_threads=False).aggregate(sums).to_pylist()
+    for row in sorted(rows, key=lambda row: (*CODECS, None).index(row["codec"])):
+        _add(groups.setdefault(_key(row, by), Totals()), row)
+    for row in rules.group_by([*by, "rule"], use_threads=False).aggregate([("count", "sum")]).to_pylist():
+        key = _key(row, by)
+        if key not in groups:  # of an hour that has no row of its own
+            key = tuple(None if name == "hour" else value for name, value in zip(by, key, strict=True))
+        groups.setdefault(key, Totals()).rules[row["rule"]] += row["count_sum"]
+    return dict(sorted(groups.items(), key=lambda group: [(value is None, value) for value in group[0]]))
 
 
-def _count_columns() -> Iterator[str]:
-    yield from _COUNTS
-    yield from _ANOMALIES
-    for codec in CODECS:
-        for name in BY_CODEC:
-            yield f"{name}_{codec}"
+def _key(row: Mapping[str, Any], by: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in by)
 
 
-def _with_zeros(table: pa.Table) -> pa.Table:
-    """A codec that a row has no batch of has 0 uncompressed bytes there: null would say that they are not known."""
-    for codec in CODECS:
-        name = f"uncompressed_bytes_{codec}"
-        if name in table.column_names:
-            none = pc.equal(table[f"batches_{codec}"], 0)
-            column = pc.if_else(none, pa.scalar(0, pa.int64()), table[name])
-            table = table.set_column(table.column_names.index(name), name, column)
-    return table
+def _add(totals: Totals, row: Mapping[str, Any]) -> None:
+    for name in _COUNTS:
+        setattr(totals, name, getattr(totals, name) + (row[f"{name}_sum"] or 0))
+    if row["codec"] is not None and row["batches_sum"]:
+        totals.codecs[row["codec"]] = Codec(*(row[f"{name}_sum"] for name in Codec._fields))
 
 
-def _totals(row: Mapping[str, Any]) -> Totals:
-    totals = Totals(partitions=row.get("partition_count_distinct", 0))
-    for name in (*_COUNTS, *_ANOMALIES):
-        setattr(totals, name, row.get(f"{name}_sum") or 0)
-    for codec in CODECS:
-        found = {name: row.get(f"{name}_{codec}_sum") for name in BY_CODEC}
-        uncompressed = found.pop("uncompressed_bytes")
-        if found["batches"]:
-            counts = {name: value or 0 for name, value in found.items()}
-            totals.codecs[codec] = Codec(uncompressed_bytes=uncompressed, **counts)
-    return totals
+def rules_of(errors: pa.Table) -> pa.Table:
+    """Return how many findings of each rule a topic, partition and hour has.
 
-
-def _hour_seconds(hours: pa.ChunkedArray) -> pa.ChunkedArray:
-    return hours.cast(pa.timestamp("s")).cast(pa.int64())
-
-
-def _rules(summary: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], Counter[str]]:
-    """The map column, entry by entry, added up."""
-    found: dict[tuple[Any, ...], Counter[str]] = {}
-    if "rules" not in summary.column_names:
-        return found
-    summary = summary.filter(pc.is_valid(summary["rules"])).combine_chunks()
-    for chunk in summary.select([*by, "rules"]).to_batches():
-        maps = chunk.column("rules")
-        lengths = np.diff(maps.offsets.to_numpy())
-        rows = np.repeat(np.arange(len(maps)), lengths)
-        if not len(rows):
-            continue
-        start, end = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
-        entries = pa.table(
-            [chunk.column(name).take(pa.array(rows)) for name in by]
-            + [maps.keys.slice(start, end - start), maps.items.slice(start, end - start)],
-            [*by, "rule", "count"],
-        )
-        if "hour" in by:
-            entries = entries.set_column(by.index("hour"), "hour", _hour_seconds(entries["hour"]))
-        for row in entries.group_by([*by, "rule"]).aggregate([("count", "sum")]).to_pylist():
-            key = tuple(row[name] for name in by)
-            found.setdefault(key, Counter())[row["rule"]] += row["count_sum"]
-    return found
+    ``errors``: findings alone.
+    """
+    names = ["topic", "partition", "hour", "rule"]
+    hours = pc.divide(errors["max_timestamp"].cast(pa.int64()), HOUR_MS)
+    keyed = errors.select(["topic", "partition", "rule"]).append_column("hour", pc.multiply(hours, HOUR_S))
+    return keyed.group_by(names, use_threads=False).aggregate([([], "count_all")]).rename_columns([*names, "count"])
 
 
 def is_finding() -> pc.Expression:
-    """Return the filter of errors/ for findings that are there. Audits before 0.3 wrote no level."""
-    level, rule = pc.field("level"), pc.field("rule")
-    return (level.is_null() | (level == Level.FINDING.value)) & (rule != UNREADABLE) & _is_there()
+    """Return the filter of errors/ for findings that are there."""
+    return (pc.field("level") == Level.FINDING.value) & _is_there()
 
 
 def is_unreadable() -> pc.Expression:
@@ -227,32 +202,55 @@ def _is_there() -> pc.Expression:
     return state.is_null() | (state != State.GONE.value)
 
 
+def is_note() -> pc.Expression:
+    """Return the filter of errors/ for notes."""
+    return pc.field("level") == Level.NOTE.value
+
+
 def of_tables(tables: Mapping[str, pa.Table], findings: int = 200) -> Facts:
-    """Of an audit's tables: errors, summary and segments; with the first findings."""
+    """Return the facts of the tables errors, summary and segments; with the first findings."""
     errors = tables["errors"]
-    lost = errors.filter(is_unreadable())
-    found = errors.filter(is_finding())
-    return gather(tables["summary"], found.slice(0, findings), found.num_rows, tables["segments"], lost)
+    found, notes, lost = (errors.filter(one()) for one in (is_finding, is_note, is_unreadable))
+    first = (found.slice(0, findings), found.num_rows), (notes.slice(0, findings), notes.num_rows)
+    return gather(tables["summary"], rules_of(found), *first, tables["segments"], lost)
 
 
 def gather(
-    summary: pa.Table, findings: pa.Table, findings_count: int, segments: pa.Table, unreadable: pa.Table | None = None
+    summary: pa.Table,
+    rules: pa.Table,
+    findings: tuple[pa.Table, int],
+    notes: tuple[pa.Table, int],
+    segments: pa.Table,
+    unreadable: pa.Table,
 ) -> Facts:
-    """``findings`` may be the first of many; the count is of all. ``unreadable``: the rows of errors/ that say so."""
-    lost = unreadable if unreadable is not None else findings.slice(0, 0)
-    (whole,) = (totals for _, totals in of_group(summary, []))
-    keys = summary.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
-    whole.partitions = keys.num_rows
+    """Return the facts. ``findings`` and ``notes``: the first of them, and how many there are."""
+    at = summary.column_names.index("hour")
+    summary = summary.set_column(at, "hour", summary["hour"].cast(pa.timestamp("s", "UTC")).cast(pa.int64()))
+    whole = of_group(summary, rules, []).get((), Totals())
+    topics = {key[0]: totals for key, totals in of_group(summary, rules, ["topic"]).items()}
+    for topic, _ in {pair for table in (summary, rules) for pair in _partitions(table)}:
+        whole.partitions += 1
+        topics[topic].partitions += 1
     return Facts(
         whole=whole,
-        topics={key[0]: totals for key, totals in of_group(summary, ["topic"])},
+        topics=topics,
         summary=summary,
-        findings=findings,
-        findings_count=findings_count,
-        segments=len(segments) - segments["base_offset"].null_count,  # the others are paths that could not be listed
+        rules=rules,
+        findings=findings[0],
+        findings_count=findings[1],
+        notes=notes[0],
+        notes_count=notes[1],
+        # the others are paths that could not be listed
+        segments=len(segments) - segments["base_offset"].null_count,
         segment_bytes=pc.sum(segments["size"]).as_py() or 0,
-        unreadable=list(zip(lost["file"].to_pylist(), lost["reason"].to_pylist(), strict=True)),
+        unreadable=list(zip(unreadable["file"].to_pylist(), unreadable["reason"].to_pylist(), strict=True)),
     )
+
+
+def _partitions(table: pa.Table) -> Iterator[tuple[str, int]]:
+    keys = ["topic", "partition"]
+    for row in table.group_by(keys, use_threads=False).aggregate([]).to_pylist():
+        yield row["topic"], row["partition"]
 
 
 def hour_words(hour: int | None, unit: str = "h") -> str:

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from batchval.audit.hours import COUNTERS, EXTREMES, HOUR_MS, hour_of
-from batchval.audit.rows import column_names, row_schema
+from batchval.audit.hours import EXTREMES, HOUR_MS, SUMS, hour_of
+from batchval.audit.rows import TABLES_VERSION, TIME, column_names, row_schema
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
@@ -57,16 +57,15 @@ ERRORS = pa.schema(
         *(("broker", pa.string()), ("cluster", pa.string())),
     ]
 )
-#: A row is a topic, a partition and an hour (UTC). Of uncompressed bytes what was not opened is null; ``rules`` counts
-#: findings by rule, ``damaged_bytes`` are in no batch.
+#: A row is a partition of a broker, an hour (UTC) and a codec. ``codec`` is null for batches whose
+#: header cannot be believed, and for bytes in no batch. Uncompressed bytes are null where payloads
+#: were not opened.
 SUMMARY = pa.schema(
     [
-        *(("topic", pa.string()), ("partition", pa.int32()), ("hour", pa.timestamp("ms", "UTC"))),
-        *((name, pa.int64()) for name in COUNTERS),
-        *((name, pa.int64()) for name in ("offset_anomalies", "epoch_anomalies", "sequence_anomalies")),
-        ("damaged_bytes", pa.int64()),
-        *((name, pa.int64()) for name in EXTREMES),
-        ("rules", pa.map_(pa.string(), pa.int64())),
+        *(("cluster", pa.string()), ("broker", pa.string()), ("topic", pa.string())),
+        *(("partition", pa.int32()), ("hour", TIME), ("codec", pa.string())),
+        *((name, pa.int64()) for name in SUMS),
+        *((name, TIME if name.endswith("timestamp") else pa.int64()) for name in EXTREMES),
     ]
 )
 _PRODUCER = pa.struct(
@@ -192,6 +191,9 @@ def _put(place: Any, path: str, data: bytes) -> None:
 
 
 def write_table(place: Any, path: str, table: pa.Table) -> None:
+    """Write a table with its schema's version."""
+    metadata = {**(table.schema.metadata or {}), b"schema_version": str(TABLES_VERSION)}
+    table = table.replace_schema_metadata(metadata)
     writer = _Writer(place, path, table.schema, use_dictionary=True)
     try:
         writer.write(table)

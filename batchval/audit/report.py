@@ -201,7 +201,8 @@ def _row(name: str, totals: Totals) -> dict[str, Any]:
     row: dict[str, Any] = asdict(totals)
     return row | {
         "name": name,
-        "offsets": totals.offset_anomalies + totals.epoch_anomalies,
+        "offsets": totals.offset_anomalies,
+        "sequence_anomalies": totals.sequence_anomalies,
         "size": human_bytes(totals.bytes),
         "mix": [(number, f"{percent:.1f}") for number, percent in mix],
         "mix_words": ", ".join(f"{CODECS[number]} {percent:.1f} %" for number, percent in mix),

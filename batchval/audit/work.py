@@ -6,7 +6,7 @@ are the same.
 
 from __future__ import annotations
 
-from batchval.audit.hours import Hours, last_write
+from batchval.audit.hours import Counts
 from batchval.audit.outputs import BatchFiles, not_written
 from batchval.audit.rows import rows_of, unreadable_row
 from batchval.segment.judge import Block, RangeResult, judge
@@ -21,14 +21,16 @@ def work(part: Range, options: Options, out: str | None) -> RangeResult:
 
     What storage and bytes do is in the result. Raises OSError for what cannot be written.
     """
-    hours = Hours(last_write(part.segment))
+    counts = Counts(part.segment, options)
     files = BatchFiles(out, part, options) if out is not None and options.rows != "none" else None
 
     def take(block: Block) -> None:
         if files is not None:
             files.add(rows_of(block, part.segment, files.options))
         if block.columns is not None:
-            hours.add(block.columns, part.segment)
+            counts.add(block.columns)
+        elif block.damage is not None:
+            counts.add_damage(block.damage.size)
 
     try:
         result = judge(part, options, take)
@@ -43,5 +45,5 @@ def work(part: Range, options: Options, out: str | None) -> RangeResult:
         if isinstance(error, OSError) and out is not None:
             raise not_written(out, error) from error
         raise
-    result.hours = hours
+    result.hours = counts.table()
     return result

@@ -276,10 +276,12 @@ def test_the_tables(tmp_path: Path) -> None:
         (None, "UNREADABLE", 0, None, None),
     ]
     (hour,) = pq.read_table(tmp_path / "out" / "summary").to_pylist()
-    assert (hour["batches"], hour["records"], hour["rules"]) == (12, 36, [("L3", 1)])
+    assert (hour["batches"], hour["records"], hour["codec"]) == (12, 36, "none")
     assert hour["hour"].isoformat() == "2023-11-14T22:00:00+00:00"
-    assert (hour["offset_anomalies"], hour["min_offset"], hour["max_offset"]) == (1, 0, 47)
-    assert hour["bytes"] == hour["bytes_none"] == hour["uncompressed_bytes_none"]
+    assert (hour["broker"], hour["min_offset"], hour["max_offset"]) == (None, 0, 47)
+    assert hour["bytes"] == hour["uncompressed_bytes"]
+    assert hour["max_timestamp"].isoformat().startswith("2023-11-14T22:")
+    assert (bad[0]["max_timestamp"], bad[0]["error_code"]) == (hour["max_timestamp"], 56)
     listed = pq.read_table(tmp_path / "out" / "segments").to_pylist()
     assert [(row["base_offset"], row["batches"], row["last_offset"]) for row in listed if not row["unreadable"]] == [
         (0, 8, 23),

@@ -22,7 +22,7 @@ def summary(counts: Counts) -> pa.Table:
     for (topic, partition, after), records in counts.items():
         at = None if after is None else HOUR + 3600 * after
         stamp = None if at is None else at * 1000 + 1_800_000
-        rows.append(hour(topic, partition, at, {"none": (1, records, 100)}, max_timestamp=stamp))
+        rows += hour(topic, partition, at, {"none": (1, records, 100)}, max_timestamp=stamp)
     return pa.Table.from_pylist(rows, SUMMARY)
 
 

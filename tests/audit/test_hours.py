@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchval.audit.hours import COUNTERS, HOUR_MS, HOURS_OF_A_SEGMENT, Hours
+from batchval.audit import hours
+from batchval.audit.facts import of_tables
+from batchval.audit.hours import EXTREMES, HOUR_MS, HOURS_OF_A_SEGMENT, NONE, Counts, joined, within
 from batchval.audit.local import run_local
 from batchval.audit.reduce import Audit
 from batchval.audit.run import audit, list_work
@@ -36,36 +38,62 @@ def stamped(offset: int, timestamp: int, *, sound: bool = True) -> bytes:
     return bytes(data)
 
 
-def counted(hours: Hours) -> dict[int, tuple[int, list[int]]]:
-    batches = hours.counts[:, COUNTERS.index("batches")]
-    return {h: (n, e) for h, n, e in zip(hours.hours.tolist(), batches.tolist(), hours.extremes.tolist(), strict=True)}
+def counted(tables: list[pa.Table]) -> dict[int, tuple[int, list[int | None]]]:
+    """Return the batches and extremes of each hour, of at most five hours near 12."""
+    found: dict[int, tuple[int, list[int | None]]] = {}
+    for row in within(joined(tables), 12, 5).to_pylist():
+        extremes = [row[name] for name in EXTREMES]
+        before, others = found.get(row["hour"], (0, extremes))
+        pairs = zip(EXTREMES.values(), extremes, others, strict=True)
+        both = [
+            (min if how == "min" else max)([value for value in pair if value is not None], default=None)
+            for how, *pair in pairs
+        ]
+        found[row["hour"]] = before + row["batches"], both
+    return found
+
+
+def of(data: bytes) -> pa.Table:
+    counts = Counts(SEGMENT, Options())
+    counts.add(validator_of(Options()).check_batches(data))
+    table = counts.table()
+    assert table is not None
+    return table
 
 
 @given(st.lists(st.integers(-2, 30), min_size=1, max_size=40), st.data())
 def test_the_nearest_are_kept_however_counts_come(found: list[int], data: st.DataObject) -> None:
     batches = [stamped(n, hour * HOUR_MS + n, sound=hour >= -1) for n, hour in enumerate(found)]
-    together = Hours(near=12, most=5)
-    judged = validator_of(Options()).check_batches
-    together.add(judged(b"".join(batches)), SEGMENT)
-    parts = [Hours(12, 5), Hours(12, 5), Hours(12, 5)]
+    parts: list[list[pa.Table]] = [[], [], []]
     for one in batches:
-        data.draw(st.sampled_from(parts)).add(judged(one), SEGMENT)
-    joined = Hours(12, 5)
-    for part in parts:
-        joined.merge(part)
-    assert counted(joined) == counted(together)
-    assert joined.total("batches") == len(found)
+        data.draw(st.sampled_from(parts)).append(of(one))
+    got = counted([within(joined(part), 12, 5) for part in parts if part])
+    assert got == counted([of(b"".join(batches))])
+    assert sum(count for count, _ in got.values()) == len(found)
     kept = sorted({hour for hour in found if hour >= 0}, key=lambda hour: (abs(hour - 12), hour))[:5]
-    assert [hour for hour in joined.hours.tolist() if hour >= 0] == sorted(kept)
-    for hour, (count, extremes) in counted(joined).items():
-        rows = [n for n, one in enumerate(found) if (one if one in kept else -1) == hour]
+    assert {hour for hour in got if hour != NONE} == set(kept)
+    for hour, (count, extremes) in got.items():
+        rows = [n for n, one in enumerate(found) if (one if one in kept else NONE) == hour]
         assert count == len(rows)
         believed = [n for n in rows if found[n] >= -1]
-        if believed:
-            stamps = [found[n] * HOUR_MS + n for n in believed]
-            assert extremes == [min(stamps), max(stamps), believed[0], believed[-1]]
-        else:
-            assert extremes[0] > extremes[1]
+        stamps = [stamp for n in believed if (stamp := found[n] * HOUR_MS + n) >= 0]
+        assert extremes[:2] == [min(stamps, default=None), max(stamps, default=None)]
+        assert extremes[2:] == [min(believed, default=None), max(believed, default=None)]
+
+
+def test_a_range_holds_few_rows_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hours, "_HELD", 10)
+    monkeypatch.setattr(hours, "HOURS_OF_A_SEGMENT", 20)
+    counts = Counts(SEGMENT, Options())
+    for n in range(200):
+        counts.add(validator_of(Options()).check_batches(stamped(n, n * HOUR_MS)))
+        assert sum(map(len, counts._held)) <= 20 + 2
+    table = counts.table()
+    assert table is not None
+    assert sorted(zip(table["hour"].to_pylist(), table["batches"].to_pylist(), strict=True)) == [
+        (NONE, 180),
+        *((hour, 1) for hour in range(20)),
+    ]
 
 
 def run(folder: Path, split_bytes: int) -> Audit:
@@ -83,20 +111,23 @@ def test_random_timestamps_make_no_millions_of_rows(tmp_path: Path) -> None:
     os.utime(log, ns=(0, NOW * HOUR_MS * 1_000_000))
     found = run(tmp_path, 1 << 30)
     summary = found.tables["summary"]
-    assert summary.num_rows == HOURS_OF_A_SEGMENT + 1
+    assert summary.num_rows == HOURS_OF_A_SEGMENT + 2  # without an hour: with a codec, and without
     assert run(tmp_path, 400_000).tables["summary"].equals(summary)
     assert pc.sum(summary["batches"]).as_py() == len(stamps)
-    hours = summary["hour"].cast(pa.int64()).to_pylist()
-    assert hours[-1] is None
-    assert hours[:-1] == sorted(hours[:-1])
+    known = summary["hour"].cast(pa.int64()).to_pylist()
+    assert known[-2:] == [None, None]
+    assert known[:-2] == sorted(known[:-2])
     sound = {stamp // HOUR_MS for n, stamp in enumerate(stamps) if n % 1000 != 3}
     nearest = sorted(sound, key=lambda hour: (abs(hour - NOW), hour))[:HOURS_OF_A_SEGMENT]
-    assert hours[:-1] == [hour * HOUR_MS for hour in sorted(nearest)]
-    rules = [dict(row) for row in summary["rules"].to_pylist()]
-    assert found.rules() == sum(map(Counter, rules), Counter())
+    assert known[:-2] == [hour * HOUR_MS for hour in sorted(nearest)]
+    assert summary["codec"].to_pylist()[-2:] == ["none", None]
+    assert pc.sum(summary["refused"]).as_py() == len(stamps) // 1000 + 1
     assert set(found.rules()) == {"14", "L2"}  # the gap that follows has the same cause
-    assert pc.sum(summary["offset_anomalies"]).as_py() == found.rules()["L2"]
-    assert [n for n, row in enumerate(rules) if "14" in row] == [len(rules) - 1]
+    facts = of_tables(found.tables)
+    assert facts.whole.rules == found.rules()
+    assert sum((totals.rules for totals in facts.hours.values()), Counter()) == found.rules()
+    assert facts.hours[None].rules["14"] == found.rules()["14"]
+    assert set(facts.hours) - {None} == {hour * HOUR_MS // 1000 for hour in nearest}
 
 
 @pytest.mark.parametrize("deep", [False, True])

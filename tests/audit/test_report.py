@@ -30,11 +30,16 @@ def two_topics(out: Path) -> str:
         out,
         [
             hour("orders", 0, HOUR, {"zstd": (10, 1000, 50_000, 150_000, 9, 45_000)}),
-            hour("orders", 0, HOUR + 3600, {"gzip": (5, 50, 4_000, 12_000, 5, 4_000)}, {"14": 2, "L3": 1}, refused=2),
-            hour("orders", 1, HOUR + 7200, {"zstd": (1, 10, 500, 1_000, 1, 500)}, {"L5": 4}, sequence_anomalies=4),
+            hour("orders", 0, HOUR + 3600, {"gzip": (5, 50, 4_000, 12_000, 5, 4_000)}, refused=2),
+            hour("orders", 1, HOUR + 7200, {"zstd": (1, 10, 500, 1_000, 1, 500)}),
             hour("logs", 0, HOUR, {"none": (7, 70, 7_000)}),
         ],
-        [finding("orders", "14", "a wrong checksum"), finding("orders", "L3", "a gap", partition=1, offset=17)],
+        [
+            *[finding("orders", "14", "a wrong checksum", max_timestamp=(HOUR + 3600) * 1000 + 5)] * 2,
+            finding("orders", "L3", "a gap", partition=1, offset=17, max_timestamp=(HOUR + 3601) * 1000),
+            *[finding("orders", "L5", "a sequence", partition=1, max_timestamp=(HOUR + 9000) * 1000)] * 4,
+            finding("logs", "L3", "perhaps a gap", level="note"),
+        ],
     )
 
 
@@ -80,7 +85,7 @@ def test_sums_are_those_of_the_rows(tmp_path: Path) -> None:
     whole = facts.whole
     assert (whole.batches, whole.records, whole.bytes, whole.partitions) == (23, 1130, 61_500, 3)
     assert whole.rules == {"14": 2, "L3": 1, "L5": 4}
-    assert (whole.refused, whole.sequence_anomalies, facts.findings_count) == (2, 4, 2)
+    assert (whole.refused, whole.sequence_anomalies, facts.findings_count, facts.notes_count) == (2, 4, 7, 1)
     assert whole.codecs["zstd"] == (11, 1010, 50_500, 151_000, 10, 45_500)
     assert whole.ratio == pytest.approx(163_000 / 54_500)
     assert whole.claims_share == pytest.approx(49_500 / 61_500)
@@ -100,7 +105,7 @@ def test_sums_are_those_of_the_rows(tmp_path: Path) -> None:
 def test_groups_add_up_to_the_whole(tmp_path: Path) -> None:
     facts = facts_of(two_topics(tmp_path / "out"))
     for by in (["topic"], ["hour"], ["topic", "hour"], ["topic", "partition", "hour"]):
-        groups = [totals for _, totals in of_group(facts.summary, by)]
+        groups = list(of_group(facts.summary, facts.rules, by).values())
         for name in ("batches", "records", "bytes", "findings", "refused"):
             assert sum(getattr(t, name) for t in groups) == getattr(facts.whole, name), (by, name)
 
@@ -126,7 +131,7 @@ def test_the_page_shows_the_figures(tmp_path: Path) -> None:
         ["L3", "offset-gap", "1", "1"],
     ]
     assert findings[1] == ["orders", "0", "0", "0", "", "14 crc-mismatch", "a wrong checksum"]
-    assert findings[2][4:] == ["17", "L3 offset-gap", "a gap"]
+    assert findings[3][4:] == ["17", "L3 offset-gap", "a gap"]
     assert [row[0] for row in orders[1:]] == ["2026-11-20 22:00", "2026-11-20 23:00", "2026-11-21 00:00"]
     assert [row[1] for row in orders[1:]] == ["10", "5", "1"]
     assert len(logs) == 2
@@ -137,8 +142,8 @@ def test_the_page_shows_the_figures(tmp_path: Path) -> None:
 
 
 def test_no_name_can_do_anything(tmp_path: Path) -> None:
-    rows = [hour(HOSTILE, 0, HOUR, {"none": (1, 1, 100)}, {"14": 1, HOSTILE: 1})]
-    errors = [finding(HOSTILE, HOSTILE, HOSTILE), finding(HOSTILE, "UNREADABLE", HOSTILE, file=HOSTILE)]
+    rows = [hour(HOSTILE, 0, HOUR, {"none": (1, 1, 100)})]
+    errors = [finding(HOSTILE, HOSTILE, HOSTILE, file=HOSTILE), finding(HOSTILE, "UNREADABLE", HOSTILE, file=HOSTILE)]
     out = write(tmp_path / "out", rows, errors)
     text = report.page(facts_of(out))
     reader = Reader(text)
@@ -204,7 +209,7 @@ def test_the_terminal_says_it_too(tmp_path: Path) -> None:
     lines = terminal_summary(facts_of(two_topics(tmp_path / "out"))).splitlines()
     assert re.split(r" {2,}", lines[1])[:4] == ["orders", "2", "16", "1,060"]
     assert lines[3:6] == ["L5 sequence-gap: 4 findings", "14 crc-mismatch: 2 findings", "L3 offset-gap: 1 finding"]
-    assert lines[-1].startswith("3 segments, 23 batches, 1,130 records, 60.1 KiB: 2 findings; ")
+    assert lines[-1].startswith("3 segments, 23 batches, 1,130 records, 60.1 KiB: 7 findings; ")
     assert lines[-1].endswith("would be saved by a broker or gate that honours claims")
 
 
