@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     examples=(
         "batchval check /var/lib/kafka/data/orders-0",
         "batchval check --json 00000000000000000000.log",
+        "batchval check --salvage /tmp/sound /var/lib/kafka/data/orders-0",
         "batchval check --config max.message.bytes=2097152 request.bin",
         "kubectl exec kafka-0 -- cat 00000000000000000000.log | batchval check -",
     ),
@@ -84,6 +85,13 @@ if TYPE_CHECKING:
     metavar="ignore|verify|audit:RATE|trust",
     help="What to make of claims in headers, with the produce profile. At rest they are always verified.",
 )
+@click.option(
+    "--salvage",
+    "salvage",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="Write the sound batches of each partition to this new folder, and list the lost offsets.",
+)
 @json_option
 def command(
     paths: tuple[Path, ...],
@@ -98,6 +106,7 @@ def command(
     now_ms: int | None,
     accept_claims_header: bool,
     claims: str,
+    salvage: Path | None,
     as_json: bool,
 ) -> int:
     """Judges every batch of PATH…: segments (.log), folders of segments, files of batches back to back.
@@ -130,4 +139,4 @@ def command(
     if now_ms is not None and not -(1 << 63) <= now_ms < 1 << 63:
         raise click.UsageError(f"invalid --now {now_ms}: expected milliseconds since 1970 that fit in 64 bits")
     validator_of(options, "produce")  # wrong settings are refused before the first file
-    return run(paths, options, as_json)
+    return run(paths, options, as_json, salvage)

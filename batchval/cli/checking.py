@@ -22,6 +22,7 @@ from batchval.report.words import human_bytes, plural, printable
 from batchval.segment.check import Summary, check_paths, find_files
 from batchval.segment.findings import Finding
 from batchval.segment.options import ClaimsJudge, Options
+from batchval.segment.salvage import Lost, Salvage, Salvaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,22 +32,32 @@ __all__ = ["judge_of", "run"]
 _SHOWN = 200  # findings in the table; --json has all
 
 
-def run(paths: tuple[Path, ...], options: Options, as_json: bool) -> int:
+def run(paths: tuple[Path, ...], options: Options, as_json: bool, salvage_to: Path | None = None) -> int:
     """Judge the files of all paths, print the findings and return the exit code."""
     summary = Summary()
+    salvage = None
+    if salvage_to is not None:
+        salvage = Salvage(salvage_to, options)
+        salvage.prepare([path for path in paths if path != DASH])
     shown: list[Finding] = []
     with spooled(paths) as (files, copy), progress("check", as_json, lambda: _total(files)) as advance:
-        for finding in _named(check_paths(files, options, summary, advance), copy):
+        for finding in _named(check_paths(files, options, summary, advance, salvage), copy):
             if as_json:
                 print_json(_row(finding))
             elif len(shown) < _SHOWN:
                 shown.append(finding)
         if copy is not None:
             summary.unreadable = [line.replace(str(copy), str(DASH)) for line in summary.unreadable]
+    if salvage is not None:
+        salvage.finish()
     if as_json:
-        print_json(_sums(summary))
+        for lost in salvage.done.lost if salvage is not None else ():
+            print_json(lost.row())
+        print_json(_sums(summary) | (_salvaged(salvage.done) if salvage is not None else {}))
     elif summary.files or not summary.unreadable:
         _print_text(summary, shown)
+        if salvage is not None:
+            click.echo(_salvage_lines(salvage), nl=False)
     for line in (*summary.unreadable, *summary.unsettled):
         click.echo(f"batchval check: {printable(line)}", err=True)
     return UNREADABLE if summary.unreadable else FINDINGS if summary.findings else 0
@@ -78,6 +89,39 @@ def _sums(summary: Summary) -> dict[str, Any]:
         "unsettled": summary.unsettled,
         "unreadable": summary.unreadable,
     }
+
+
+def _salvaged(done: Salvaged) -> dict[str, Any]:
+    return {
+        "salvaged_partitions": done.partitions,
+        "salvaged_segments": done.segments,
+        "salvaged_batches": done.batches,
+        "salvaged_bytes": done.bytes,
+        "lost_ranges": len(done.lost),
+        "lost_offsets": done.lost_offsets,
+    }
+
+
+def _salvage_lines(salvage: Salvage) -> str:
+    """Return a line for each lost range, and one for what was written. Ends a line."""
+    done = salvage.done
+    lines = [_lost_line(lost) for lost in done.lost[:_SHOWN]]
+    if len(done.lost) > _SHOWN:
+        more = plural(len(done.lost) - _SHOWN, "more range")
+        lines.append(f"… and {more} (lost.jsonl has all)")
+    written = f"{plural(done.batches, 'batch')}, {human_bytes(done.bytes)}"
+    lines.append(
+        f"salvaged {plural(done.partitions, 'partition')}, {written}, to "
+        f"{printable(str(salvage.out))}; {plural(done.lost_offsets, 'offset')} lost"
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lost_line(lost: Lost) -> str:
+    offsets = f"offsets {lost.first_offset} to {lost.last_offset} ({plural(lost.offsets, 'offset')}"
+    name = f"{lost.topic}-{lost.partition}" if lost.partition >= 0 else lost.topic
+    place = f"at position {lost.position} of {Path(lost.file).name}"
+    return f"lost: {printable(name)}: {printable(f'{offsets}, {place})')}"
 
 
 def _print_text(summary: Summary, shown: Sequence[Finding]) -> None:

@@ -29,7 +29,8 @@ from batchval.segment.partition import Joined, by_folder, join
 from batchval.segment.ranges import Range
 from batchval.segment.reader import Damage, SegmentFile, Stretch
 from batchval.segment.run import Work, list_work, moved_meanwhile, settled
-from batchval.segment.store import SegmentInfo, Unreadable
+from batchval.segment.salvage import Salvage
+from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name
 
 __all__ = ["Options", "Summary", "check_paths", "find_files", "is_segment"]
 
@@ -128,10 +129,17 @@ def _below(path: Path) -> Iterator[tuple[Path, OSError | None]]:
 
 
 def check_paths(
-    paths: list[Path], options: Options, summary: Summary, progress: Callable[[int], None] = lambda _: None
+    paths: list[Path],
+    options: Options,
+    summary: Summary,
+    progress: Callable[[int], None] = lambda _: None,
+    salvage: Salvage | None = None,
 ) -> Iterator[Finding]:
     """Yield all findings of all files, partition by partition. What cannot be read is noted in the
-    summary."""
+    summary.
+
+    ``salvage`` writes the sound batches of each partition. Raises BatchvalError where it cannot.
+    """
     options = replace(options, deep=True, split_bytes=1 << 62, topics=None)
     roots = {os.path.abspath(path): path for path in paths}
     named: list[str] = []
@@ -145,18 +153,23 @@ def check_paths(
             loose.append(file)
 
     def read(ranges: Sequence[Range]) -> Iterator[RangeResult]:
-        return (_judged(part, options, progress) for part in ranges)
+        return (_judged(part, options, progress, salvage) for part in ranges)
 
-    for work in _works(paths, set(named), options, summary):
+    works = list(_works(paths, set(named), options, summary))
+    if salvage is not None:
+        salvage.expect([folder_and_name(one.listed[0].uri)[0] for one in works])
+    for work in works:
         joined = settled(work, read(work.ranges), options, read)
         summary.moved += moved_meanwhile(work, joined)
         for partition in joined:
+            if salvage is not None:
+                salvage.write(partition, lambda file: str(_as_named(file, roots)))
             yield from _counted(partition, roots, summary)
     for file in loose:
         try:
             if options.profile_of(file) == "log":
-                part = _loose_range(file)
-                yield from _counted(_alone(part, read, options), roots, summary)
+                alone = _alone(_loose_range(file), options, progress)
+                yield from _counted(alone, roots, summary)
             else:
                 yield from map(summary.count, _check_dump(file, options, summary, progress))
         except OSError as failure:
@@ -178,7 +191,9 @@ def _works(paths: list[Path], named: set[str], options: Options, summary: Summar
             )
 
 
-def _judged(part: Range, options: Options, progress: Callable[[int], None]) -> RangeResult:
+def _judged(
+    part: Range, options: Options, progress: Callable[[int], None], salvage: Salvage | None = None
+) -> RangeResult:
     """Judge a range, with progress while it is read."""
     done = 0
 
@@ -188,7 +203,9 @@ def _judged(part: Range, options: Options, progress: Callable[[int], None]) -> R
         progress(size)
         done += size
 
-    result = judge(part, options, take)
+    result = judge(part, options, take if salvage is None else salvage.watch(take))
+    if salvage is not None:
+        salvage.seen(result)
     progress(max(part.end - part.start - done, 0))
     return result
 
@@ -202,8 +219,8 @@ def _loose_range(file: Path) -> Range:
     return Range(info, 0, size)
 
 
-def _alone(part: Range, read: Callable[[Sequence[Range]], Iterator[RangeResult]], options: Options) -> Joined:
-    return join([part.segment], {part.segment: list(read([part]))}, options, {})
+def _alone(part: Range, options: Options, progress: Callable[[int], None]) -> Joined:
+    return join([part.segment], {part.segment: [_judged(part, options, progress)]}, options, {})
 
 
 def _counted(joined: Joined, roots: dict[str, Path], summary: Summary) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from batchval.segment.side_checks import EpochChange, check_epochs, first_of
 from batchval.segment.side_files import ABORTED_ENTRY
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, shown, sibling, text_of
 
-__all__ = ["Entry", "Joined", "Part", "by_folder", "join"]
+__all__ = ["Entry", "Joined", "Part", "by_folder", "join", "uncertain"]
 
 #: gaps that are legal once the cleaner has been at the partition
 LEGAL_IF_COMPACTED = (Rule.L3, Rule.L5)
@@ -102,6 +102,7 @@ class Joined:
     ``moved``      segments that were deleted or replaced while they were read; the partition is
                    listed again
     ``unsettled``  of these, what changed each time that it was read
+    ``compacted``  the cleaner has been at it
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -109,6 +110,7 @@ class Joined:
     unreadable: list[Unreadable] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     unsettled: list[Unreadable] = field(default_factory=list)
+    compacted: bool = False
 
     @property
     def findings(self) -> list[Finding]:
@@ -170,6 +172,7 @@ def join(
         part.entry.continuity = copied(state, compacted=False)
         joined.parts.append(part)
         joined.entries.append(part.entry)
+    joined.compacted = compacted
     _ask_folder(joined, state)
     for entry in joined.entries[:-_KEPT]:
         entry.continuity.producers = np.empty(0, PRODUCERS)
@@ -219,7 +222,7 @@ def _found(segment: SegmentInfo, results: list[RangeResult], state: Continuity, 
     found = [*all_of_them, *between]
     if state.compacted:
         found = [one for one in found if one.rule not in LEGAL_IF_COMPACTED]
-    elif options.cleanup_policy == "auto" and (why := _uncertain(segment)):
+    elif options.cleanup_policy == "auto" and (why := uncertain(segment)):
         found = [_as_note(one, why) if one.rule is Rule.L3 else one for one in found]
     return fold(found)
 
@@ -374,7 +377,7 @@ def _end_of(parts: Sequence[Part], state: Continuity) -> int:
     return max(last + 1, parts[-1].segment.base_offset)
 
 
-def _uncertain(segment: SegmentInfo) -> str | None:
+def uncertain(segment: SegmentInfo) -> str | None:
     """Return why gaps may be the cleaner's, None where they are not."""
     if segment.cleaned is None:
         return "legal if the topic is compacted: no cleaner-offset-checkpoint says so"
