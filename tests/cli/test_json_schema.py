@@ -86,7 +86,7 @@ def compared(command: str, documents: list[Document], *types: str) -> None:
 
 def test_the_page_describes_these_documents() -> None:
     assert set(tables()) == {
-        ("check", "finding"), ("check", "report"), ("check", "note"), ("check", "summary"),
+        ("check", "finding"), ("check", "report"), ("check", "note"), ("check", "summary"), ("check", "lost"),
         ("dump", "batch"), ("dump", "record"), ("dump", "damage"),
         ("rule", "rule"),
         ("audit", "finding"), ("audit", "note"), ("audit", "summary"),
@@ -115,6 +115,12 @@ def test_check(run: Run, tmp_path: Path) -> None:
     path.write_bytes(batch(records(2), crc=1) + batch([record(0, attributes=1)]) + b"\xff" * 40)
     _, out, _ = run("check", "--json", "--now", NOW, "--extra", "S5=report", path, tmp_path / "none")
     compared("check", lines(out), "finding", "report", "summary")
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    parts = (batch(records(1), base_offset=offset, crc=crc) for offset, crc in ((0, None), (1, 1), (2, None)))
+    (folder / f"{0:020}.log").write_bytes(b"".join(parts))
+    _, out, _ = run("check", "--json", "--salvage", tmp_path / "out", folder)
+    compared("check", lines(out), "finding", "lost", "summary")
 
 
 def test_dump(run: Run, tmp_path: Path) -> None:

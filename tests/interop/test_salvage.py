@@ -228,6 +228,8 @@ def test_a_broker_serves_what_was_salvaged(kafka: KafkaBroker, tmp_path: Path) -
     expected = [one for one in sound["transactional-0"] if one.value.startswith(b"commit")]
     assert committed == expected
     assert len(expected) < len(sound["transactional-0"])
+    for folder in folders:
+        assert all(file.with_suffix(".index").exists() for file in folder.glob("*.log"))
     assert list((kafka.data / "transactional-0").glob("*.txnindex"))
 
     after = producer(kafka)
