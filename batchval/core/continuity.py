@@ -42,6 +42,7 @@ class Finding(NamedTuple):
     reason: str
     max_timestamp: int = -1  # the batch's, milliseconds
     previous: int = -1  # position of the batch before; -1: not known
+    before: int = -1  # L2 and L3: last offset of the batch before
 
 
 class _First(NamedTuple):
@@ -137,7 +138,9 @@ class Continuity:
         self._take_over(later, first._replace(gap_is_known=gap_is_known), epoch, forgets)
 
     def _at(self, first: _First, rule: Rule, reason: str, a: int, b: int) -> Finding:
-        return Finding(first.position, first.offset, rule, _reason(reason, a, b), first.max_timestamp, first.previous)
+        place = first.position, first.offset
+        before = b if rule in (Rule.L2, Rule.L3) else -1
+        return Finding(*place, rule, _reason(reason, a, b), first.max_timestamp, first.previous, before)
 
     def _sequences_meet(self, openers: np.ndarray) -> Iterator[Finding]:
         at = np.searchsorted(self.producers["producer_id"], openers["producer_id"])
@@ -213,7 +216,8 @@ class Continuity:
     def _finding(self, columns: BatchColumns, row: int, rule: Rule, reason: str, a: int, b: int) -> Finding:
         position, offset, timestamp = self._place(columns, row)
         previous = self._position(columns, row - 1) if rule is not Rule.L5 else -1
-        return Finding(position, offset, rule, _reason(reason, int(a), int(b)), timestamp, previous)
+        before = int(b) if rule in (Rule.L2, Rule.L3) else -1
+        return Finding(position, offset, rule, _reason(reason, int(a), int(b)), timestamp, previous, before)
 
     def _epochs(self, columns: BatchColumns, rows: np.ndarray) -> Iterator[Finding]:
         epochs = columns["partition_leader_epoch"][rows]

@@ -15,11 +15,25 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
+from batchval.core.continuity import Finding as Between
 from batchval.report.words import plural
 from batchval.rules import Rule
 from batchval.segment.reader import Damage
 
-__all__ = ["BROKEN", "MOST", "Finding", "Found", "FoundList", "Level", "State", "damage_found", "damage_reason", "fold"]
+__all__ = [
+    "BREAKS",
+    "BROKEN",
+    "MOST",
+    "Finding",
+    "Found",
+    "FoundList",
+    "Level",
+    "State",
+    "damage_found",
+    "damage_reason",
+    "fold",
+    "found_between",
+]
 
 #: findings of one rule that a segment lists by themselves; the last of them counts what is more
 MOST = 100
@@ -49,6 +63,8 @@ class Found(NamedTuple):
     ``side``           the suffix or name of the side file; empty for the segment itself
     ``previous``       position of the batch before, where that is known; -1: it is not
     ``follows``        places after this one that the same cause explains
+    ``before``         L2 and L3: the last offset of the batch before
+    ``end``            of damage, the position after it
     """
 
     position: int
@@ -60,6 +76,8 @@ class Found(NamedTuple):
     level: Level = Level.FINDING
     previous: int = -1
     follows: int = 0
+    before: int = -1
+    end: int = -1
 
 
 class Finding(NamedTuple):
@@ -139,6 +157,16 @@ _DAMAGES = {
 }
 
 
+def found_between(one: Between) -> Found:
+    """Return what Continuity found between two batches."""
+    stamp = one.max_timestamp if one.max_timestamp >= 0 else None
+    return Found(
+        *(one.position, one.offset, one.rule, one.reason, stamp),
+        previous=one.previous,
+        before=one.before,
+    )
+
+
 def damage_reason(damage: Damage, size: int) -> tuple[Rule, str]:
     """Return the rule that a damage breaks, and a line about it. ``size``: the file's, in bytes."""
     to_the_end = damage.position + damage.size >= size
@@ -164,36 +192,110 @@ def damage_found(damage: Damage, size: int, *, is_last: bool) -> Found:
     level = Level.FINDING
     if is_last and damage.kind == "zeros" and damage.position + damage.size >= size:
         level, reason = Level.NOTE, f"{reason}: preallocated for batches to come"
-    return Found(damage.position, None, rule, reason, level=level)
+    return Found(damage.position, None, rule, reason, level=level, end=damage.position + damage.size)
 
 
 #: what a batch that was lost, moved, repeated or changed in its offset shows, at it and at the next
 _STRUCTURAL = frozenset({Rule.L2, Rule.L3, Rule.L4, Rule.L5})
 #: after one of these the positions of a segment differ from those that its index was made for
 BROKEN = frozenset({Rule.BATCH_SIZE_TOO_SMALL, Rule.MAGIC_UNKNOWN, Rule.CRC_MISMATCH})
-_BREAKS = frozenset({Rule.L1, Rule.L2, Rule.L3, *BROKEN})
+BREAKS = frozenset({Rule.L1, Rule.L2, Rule.L3, *BROKEN})
 
 
 def fold(found: Iterable[Found]) -> list[Found]:
     """Fold the findings of one segment, so that one fault is one finding.
 
     * L2 to L5 of one batch, and of batches that follow each other, have one cause.
+    * So have those that end what the first began: batches of another place end where the offsets
+      go on; repeated batches end at the offset before them.
+    * Offsets that go back right after damage have their cause there. If there was other damage
+      before, with nothing wrong between, both are the ends of one write to a wrong place.
     * Index entries that match nothing after a batch was lost or moved follow from that.
     * Index entries that match nothing otherwise are one finding, at the first.
     """
     ordered = sorted(found, key=lambda one: (one.position, one.rule.number))
-    log: list[Found] = []
-    chain = -1  # the finding of ``log`` that structural findings belong to
-    reach = -1  # position of the last batch of that chain
-    for one in (one for one in ordered if not one.side):
-        if one.rule in _STRUCTURAL and chain >= 0 and reach in (one.position, one.previous):
-            log[chain] = _chained(log[chain], one, one.position != reach)
-            reach = one.position
-            continue
-        log.append(one)
+    log = _Log()
+    for one in ordered:
+        if not one.side:
+            log.add(one)
+    return [*_folded_index([one for one in ordered if one.side], log.findings), *log.findings]
+
+
+class _Log:
+    """The findings of a segment's batches, folded, in the order of their positions.
+
+    ``chain``   the finding that structural findings belong to; ``reach``: position of its last batch
+    ``jump``    what opened it, while the offsets have not come back from there
+    ``high``    the highest offset that a batch before a structural finding had
+    ``damage``  the last findings that are bytes in no batch, at most two
+    """
+
+    def __init__(self) -> None:
+        self.findings: list[Found] = []
+        self._chain = self._reach = self._high = -1
+        self._jump: Found | None = None
+        self._damage: list[int] = []
+
+    def add(self, one: Found) -> None:
+        """Take the next finding: one of its own, or what follows from one before."""
         if one.rule in _STRUCTURAL:
-            chain, reach = len(log) - 1, one.position
-    return [*_folded_index([one for one in ordered if one.side], log), *log]
+            self._add_structural(one)
+            return
+        self.findings.append(one)
+        if one.offset is None:
+            self._damage = [*self._damage[-1:], len(self.findings) - 1]
+
+    def _add_structural(self, one: Found) -> None:
+        cause = self._cause(one)
+        if cause < 0:
+            self.findings.append(one)
+            cause = len(self.findings) - 1
+        else:
+            self._follow(cause, one, is_next=one.position != self._reach)
+        if cause != self._chain or self._jump is None:
+            self._jump = one if one.before >= 0 else None
+        elif self._returns(one):
+            self._jump = None
+        self._chain, self._reach = cause, one.position
+        self._high = max(self._high, one.before)
+
+    def _follow(self, cause: int, one: Found, *, is_next: bool) -> None:
+        self.findings[cause] = _chained(self.findings[cause], one, is_next)
+
+    def _cause(self, one: Found) -> int:
+        """Return the finding that explains this one; -1: none does."""
+        if self._chain >= 0 and self._reach in (one.position, one.previous):
+            return self._chain
+        if one.rule is Rule.L2 and self._damage:
+            start, end = self._damage[0], self._damage[-1]
+            damage = self.findings[end]
+            # right after it, or one batch later: the write ended in the header of that batch
+            if one.previous < damage.position < one.position or one.previous == damage.end:
+                return self._one_write(start, end)
+        return self._chain if self._returns(one) or self._is_repeated(one) else -1
+
+    def _one_write(self, start: int, end: int) -> int:
+        """Return the finding of a write to a wrong place, with damage at its start and its end."""
+        if end != start + 1:
+            return end  # something else lies between
+        self._follow(start, self.findings.pop(), is_next=True)
+        self._damage = [start]
+        return start
+
+    def _returns(self, one: Found) -> bool:
+        """Return whether the log goes on where it was before batches of another place."""
+        jump = self._jump
+        if jump is None or jump.offset is None or one.offset is None or one.before < 0:
+            return False
+        if jump.rule is Rule.L3:
+            return one.rule is Rule.L2 and jump.before < one.offset <= jump.offset
+        if one.rule is Rule.L2:
+            return one.offset == jump.before + 1
+        return one.before <= jump.before < one.offset
+
+    def _is_repeated(self, one: Found) -> bool:
+        """Return whether a sequence goes back because its batch is there twice."""
+        return one.rule is Rule.L5 and one.offset is not None and one.offset <= self._high
 
 
 def _chained(first: Found, later: Found, is_next: bool) -> Found:
@@ -204,10 +306,20 @@ def _chained(first: Found, later: Found, is_next: bool) -> Found:
     return first._replace(follows=follows, level=later.level, rule=later.rule, reason=later.reason)
 
 
+def _has_come_back(later: Found, entry: Found) -> bool:
+    """Return whether offsets go back to where an index entry says that the log was.
+
+    In a compacted topic nothing but this shows where batches of another place began.
+    """
+    if later.rule is not Rule.L2 or later.offset is None or entry.offset is None:
+        return False
+    return later.offset <= entry.offset + 1 and entry.offset <= later.before
+
+
 def _folded_index(entries: list[Found], log: list[Found]) -> Iterator[Found]:
     """Yield the findings of side files; those of the offset index that the log explains become part
     of ``log``."""
-    breaks = [i for i, one in enumerate(log) if one.rule in _BREAKS]
+    breaks = [i for i, one in enumerate(log) if one.rule in BREAKS]
     first: Found | None = None
     seen: set[tuple[int, int | None]] = set()
     for one in entries:
@@ -218,6 +330,8 @@ def _folded_index(entries: list[Found], log: list[Found]) -> Iterator[Found]:
             continue  # out of order, and points nowhere
         seen.add((one.position, one.offset))
         cause = next((i for i in reversed(breaks) if log[i].position <= one.position), None)
+        if cause is None:
+            cause = next((i for i in breaks if _has_come_back(log[i], one)), None)
         if cause is not None:
             log[cause] = log[cause]._replace(follows=log[cause].follows + 1 + one.follows)
         elif first is None:

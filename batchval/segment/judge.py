@@ -29,7 +29,7 @@ from batchval.core.result import CLAIMS, PATHS
 from batchval.core.transactions import Transactions
 from batchval.errors import BatchvalError
 from batchval.rules import Rule, by_number
-from batchval.segment.findings import MOST, Found, FoundList, Level, damage_found
+from batchval.segment.findings import MOST, Found, FoundList, Level, damage_found, found_between
 from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.index import (
     IndexLie,
@@ -94,6 +94,7 @@ class RangeResult:
     ``end``         where its last one ends
     ``findings``    those that the range shows by itself
     ``misses``      index entries that name no batch of it: a fault unless damage covers the place
+    ``time_misses`` time index entries that contradict its batches
     ``changed``     why the file is not the one that was listed; ``gone``: it is not there any more
     ``unreadable``  of the segment, or of its index
     ``span``        first and last offset of its believed batches of magic 2
@@ -119,6 +120,7 @@ class RangeResult:
     findings: FoundList = field(default_factory=FoundList)
     lost: list[tuple[int, int]] = field(default_factory=list)  # damage: position, size
     misses: list[IndexLie] = field(default_factory=list)
+    time_misses: list[Found] = field(default_factory=list)
     last: Last | None = None
     thinned: bool = False
     changed: str | None = None
@@ -283,8 +285,7 @@ def _take_batches(result: RangeResult, places: Places, columns: BatchColumns, ba
     if options.extras:
         _take_reports(result, columns, base)
     for one in result.continuity.feed(columns, base):
-        stamp = one.max_timestamp if one.max_timestamp >= 0 else None
-        result.findings.add(Found(one.position, one.offset, one.rule, one.reason, stamp, previous=one.previous))
+        result.findings.add(found_between(one))
     _take_span(result, columns)
     _take_epochs(result, columns, base)
     result.thinned = result.thinned or thinned(columns)
@@ -409,7 +410,7 @@ def _ask_time_index(result: RangeResult, places: Places, data: bytes) -> None:
             return
     bases, last, stamps = places.timestamps()
     if len(last) and (np.diff(last) > 0).all():
-        result.findings.add(*first_of(list(check_time_entries(entries, bases, last, stamps))))
+        result.time_misses += first_of(list(check_time_entries(entries, bases, last, stamps)))
 
 
 def _size_now(segment: SegmentInfo) -> int:

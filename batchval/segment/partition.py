@@ -9,6 +9,7 @@ compaction makes legal is known when the whole partition is.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,7 +19,16 @@ import numpy as np
 from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.core.transactions import Transactions, check_transaction_index
 from batchval.rules import Rule
-from batchval.segment.findings import BROKEN, Finding, Found, FoundList, Level, fold
+from batchval.segment.findings import (
+    BREAKS,
+    BROKEN,
+    Finding,
+    Found,
+    FoundList,
+    Level,
+    fold,
+    found_between,
+)
 from batchval.segment.folders import SEGMENT_NAME
 from batchval.segment.judge import Last, RangeResult, is_compacted
 from batchval.segment.options import Options
@@ -212,13 +222,15 @@ def _found(segment: SegmentInfo, results: list[RangeResult], state: Continuity, 
     for result in results:
         all_of_them.extend(result.findings)
         for one in state.join(result.continuity):
-            stamp = one.max_timestamp if one.max_timestamp >= 0 else None
-            between.append(Found(one.position, one.offset, one.rule, one.reason, stamp, previous=one.previous))
+            between.append(found_between(one))
         between += [
             Found(miss.position, miss.offset, Rule.L6, miss.reason, side=".index")
             for miss in result.misses
             if not any(position <= miss.position < position + size for position, size in lost)
         ]
+    misses = [miss for result in results for miss in result.time_misses]
+    if not any(one.rule in BREAKS for one in [*all_of_them, *between]):
+        between += first_of(misses)  # else the batches are not those that the file was made for
     found = [*all_of_them, *between]
     if state.compacted:
         found = [one for one in found if one.rule not in LEGAL_IF_COMPACTED]
@@ -236,6 +248,7 @@ def _ask_folder(joined: Joined, state: Continuity) -> None:
     if moved or not joined.parts:
         return  # the folder is listed again
     _ask_names(joined.parts)
+    _ask_ends(joined.parts)
     _ask_sides_of_sealed(joined.parts)
     if not joined.unreadable:
         _ask_epochs(joined.parts, state)
@@ -278,6 +291,27 @@ def _ask_names(parts: Sequence[Part]) -> None:
 def _comes_of_name(finding: Finding, *, all_of_it: bool) -> bool:
     at_start = finding.position == 0 and finding.rule in (Rule.L2, Rule.L3, Rule.L4, Rule.L5)
     return at_start or (all_of_it and finding.rule in (Rule.L6, Rule.L9, Rule.L10))
+
+
+def _ask_ends(parts: Sequence[Part]) -> None:
+    """Fold L6 of entries after the end of a segment into the gap before the next one.
+
+    A segment that was cut off at the end of a batch shows both.
+    """
+    for part, later in itertools.pairwise(parts):
+        gap = next((i for i, one in enumerate(later.findings) if _is_gap_before(one)), None)
+        if gap is None:
+            continue
+        cut = [one for one in part.findings if one.rule is Rule.L6 and one.position >= part.entry.end]
+        for one in cut:
+            part.findings.remove(one)
+            part.entry.findings -= one.level is Level.FINDING
+            follows = later.findings[gap].follows + 1 + one.follows
+            later.findings[gap] = later.findings[gap]._replace(follows=follows)
+
+
+def _is_gap_before(finding: Finding) -> bool:
+    return finding.rule is Rule.L3 and not finding.position and finding.level is Level.FINDING
 
 
 def _ask_sides_of_sealed(parts: Sequence[Part]) -> None:
@@ -335,9 +369,13 @@ def _ask_transactions(parts: Sequence[Part], state: Continuity) -> None:
     for part in parts:
         for result in part.results:
             transactions.join(result.transactions)
+    log_start = parts[0].segment.base_offset
+    is_whole = True  # whether the segment before is: else transactions that it began are not known
     for part in parts:
-        if not any(one.rule in _LOG_RULES or one.rule is Rule.L10 for one in part.findings):
-            _ask_transaction_index(part, transactions, parts[0].segment.base_offset, state)
+        wrong = [one.rule for one in part.findings if one.rule in _LOG_RULES or one.rule is Rule.L10]
+        if is_whole and not wrong:
+            _ask_transaction_index(part, transactions, log_start, state)
+        is_whole = wrong in ([], [Rule.L10]) and bool(part.segment.size)
     for one in transactions.hanging():
         holder = next(part for part in parts if part.segment.base_offset == one.transaction.segment)
         level = Level.FINDING if one.is_certain else Level.NOTE

@@ -17,11 +17,13 @@ import pytest
 
 from batchval.audit.local import run_local
 from batchval.audit.run import audit, list_work
+from batchval.cli.options import finding_columns
 from batchval.core.columns import scan_batches
 from batchval.core.crc32c import crc32c
+from batchval.report.tables import findings_table
 from batchval.rules import Rule
 from batchval.segment.check import Summary, check_paths
-from batchval.segment.findings import Finding, Level
+from batchval.segment.findings import BROKEN, Finding, Level
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
@@ -287,6 +289,123 @@ def test_what_is_healthy_has_none(tmp_path: Path, what: str, split_bytes: int) -
     HEALTHY[what](folder)
     found = by_audit(folder, split_bytes) if split_bytes else by_check(folder)
     assert [one for one in found if one.level is Level.FINDING] == []
+
+
+# ---- what one fault brings with it ---------------------------------------------------------------
+
+SPLITS = [0, 4 << 10, 100 << 10, 256 << 20]  # 0: check
+#: of another partition: offsets 117 to 159, two batches
+OTHER = b"".join(batches((SEGMENTS / "codec-none-0" / f"{FIRST}.log").read_bytes())[3:6])
+
+
+class Fault(NamedTuple):
+    """``damage`` changes the batches of one segment, the last but one where there are more."""
+
+    rule: Rule
+    damage: Callable[[list[bytes]], list[bytes]]
+
+
+def torn(parts: list[bytes]) -> list[bytes]:
+    return [*parts[:2], parts[2][:-7], *parts[3:]]
+
+
+def overwritten(parts: list[bytes]) -> list[bytes]:
+    """Write a block of another log to a place that is not the start of a batch, nor its end."""
+    data = bytearray(b"".join(parts))
+    at = len(parts[0]) + len(parts[1]) + 20
+    size = len(data) - at - len(parts[-1]) - len(parts[-2]) - 30
+    data[at : at + size] = (OTHER * 4)[40:][:size]
+    return [bytes(data)]
+
+
+def wild(parts: list[bytes]) -> list[bytes]:
+    return [*parts[:2], flip(2)(parts[2]), *parts[3:]]
+
+
+FAULTS = {
+    "a batch twice": Fault(Rule.L2, lambda parts: [*parts[:3], *parts[2:]]),
+    "several batches twice": Fault(Rule.L2, lambda parts: [*parts[:5], *parts[1:]]),
+    "the last batch twice": Fault(Rule.L2, lambda parts: [*parts, parts[-1]]),
+    "a batch lost": Fault(Rule.L3, lambda parts: [*parts[:2], *parts[3:]]),
+    "several batches lost": Fault(Rule.L3, lambda parts: [*parts[:2], *parts[5:]]),
+    "batches swapped": Fault(Rule.L3, lambda parts: [*parts[:1], parts[2], parts[1], *parts[3:]]),
+    "torn, and written on": Fault(Rule.CRC_MISMATCH, torn),
+    "batches of another log put between": Fault(Rule.L3, lambda p: [*p[:2], OTHER, *p[2:]]),
+    "a block of another log": Fault(Rule.CRC_MISMATCH, overwritten),
+    "an offset far above": Fault(Rule.L3, wild),
+}
+LOGS = {"rolled-0": MIDDLE, "idempotent-0": FIRST, "transactional-0": FIRST}
+
+
+def found_in(folder: Path, split_bytes: int) -> list[tuple[Rule, str, int, int]]:
+    found = by_audit(folder, split_bytes) if split_bytes else by_check(folder)
+    return [(one.rule, Path(one.file).name, one.position, one.follows) for one in found]
+
+
+def damaged(tmp_path: Path, name: str, damage: Callable[[list[bytes]], list[bytes]]) -> Path:
+    folder = tmp_path / name
+    shutil.copytree(SEGMENTS / name, folder)
+    file = folder / f"{LOGS[name]}.log"
+    file.write_bytes(b"".join(damage(batches(file.read_bytes()))))
+    return folder
+
+
+@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("what", FAULTS)
+def test_one_fault_is_one_finding(tmp_path: Path, what: str, name: str) -> None:
+    folder = damaged(tmp_path, name, FAULTS[what].damage)
+    ((rule, file, position, follows),) = found_in(folder, 0)
+    assert file == f"{LOGS[name]}.log"
+    assert rule in (FAULTS[what].rule, *BROKEN) if what.startswith(("torn", "a block")) else rule is FAULTS[what].rule
+    for split_bytes in SPLITS[1:]:
+        assert found_in(folder, split_bytes) == [(rule, file, position, follows)]
+
+
+@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("what", FAULTS)
+def test_two_faults_are_two_findings(tmp_path: Path, what: str, name: str) -> None:
+    """The other is one bit of the first batch."""
+
+    def both(parts: list[bytes]) -> list[bytes]:
+        changed = FAULTS[what].damage(parts)
+        return [flip(70)(changed[0]), *changed[1:]]
+
+    folder = damaged(tmp_path, name, both)
+    found = found_in(folder, 0)
+    assert len(found) == 2
+    assert (found[0][0], found[0][2]) == (Rule.CRC_MISMATCH, 0)
+    for split_bytes in SPLITS[1:]:
+        assert found_in(folder, split_bytes) == found
+
+
+@pytest.mark.parametrize("end", ["of a batch", "within a batch"])
+@pytest.mark.parametrize("base", [FIRST, MIDDLE])
+def test_a_segment_that_is_cut_off_is_one_finding(tmp_path: Path, base: str, end: str) -> None:
+    folder = copied(tmp_path)
+    file = folder / f"{base}.log"
+    kept = b"".join(batches(file.read_bytes())[:6])
+    file.write_bytes(kept if end == "of a batch" else kept[:-5])
+    (one,) = found_in(folder, 0)
+    assert one[0] is (Rule.L3 if end == "of a batch" else Rule.L1)
+    for split_bytes in SPLITS[1:]:
+        assert found_in(folder, split_bytes) == [one]
+
+
+@pytest.mark.parametrize("base", [FIRST, MIDDLE])
+def test_an_empty_segment_is_one_finding(tmp_path: Path, base: str) -> None:
+    folder = copied(tmp_path)
+    (folder / f"{base}.log").write_bytes(b"")
+    found = [found_in(folder, split_bytes) for split_bytes in SPLITS]
+    assert [len(one) for one in found] == [1] * 4
+    assert found == found[:1] * 4
+
+
+def test_what_follows_is_shown(tmp_path: Path) -> None:
+    folder = damaged(tmp_path, "rolled-0", FAULTS["a batch lost"].damage)
+    (one,) = by_check(folder)
+    assert one.follows > 1
+    assert f"; {one.follows} more places with the same cause" in findings_table([one])
+    assert finding_columns(one)["follows"] == one.follows
 
 
 def test_two_segments_that_changed_places(tmp_path: Path) -> None:

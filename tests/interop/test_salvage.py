@@ -19,6 +19,8 @@ from batchval.segment.check import Summary, check_paths
 from batchval.segment.findings import Level
 from batchval.segment.options import Options
 from batchval.segment.salvage import Salvage
+from tests.at_rest.test_damage import FAULTS, SPLITS, found_in
+from tests.at_rest.test_damage import batches as whole_batches
 from tests.interop.dump_log import dump
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.test_transaction_index import faults, read
@@ -188,12 +190,30 @@ def kafka() -> Iterator[KafkaBroker]:
     config = {"log.cleaner.backoff.ms": 100, "log.initial.task.delay.ms": 100}
     with running_kafka(config=config) as broker:
         fill(broker)
+        broker.stop()
         yield broker
 
 
 @pytest.mark.jvm
+@pytest.mark.parametrize("topic", ["plain", "codecs", "transactional"])
+def test_one_fault_is_one_finding(kafka: KafkaBroker, tmp_path: Path, topic: str) -> None:
+    """Segments of a MiB with their indexes: what one fault brings with it is not a finding."""
+    folder = tmp_path / f"{topic}-0"
+    shutil.copytree(kafka.data / folder.name, folder)
+    assert [found_in(folder, split_bytes) for split_bytes in SPLITS] == [[]] * len(SPLITS)
+    file = sorted(folder.glob("*.log"))[1]
+    data = file.read_bytes()
+    for what, fault in FAULTS.items():
+        if what.startswith("batches of another log"):
+            continue  # whether its offsets are above or below decides about the rule
+        file.write_bytes(b"".join(fault.damage(whole_batches(data))))
+        found = [found_in(folder, split_bytes) for split_bytes in SPLITS]
+        assert [len(one) for one in found] == [1] * len(SPLITS), what
+        assert found == found[:1] * len(SPLITS), what
+
+
+@pytest.mark.jvm
 def test_a_broker_serves_what_was_salvaged(kafka: KafkaBroker, tmp_path: Path) -> None:
-    kafka.stop()
     folders = [kafka.data / f"{topic}-0" for topic in TOPICS]
     before = {folder.name: held(folder) for folder in folders}
     faulty = {folder.name: damage(folder) for folder in folders}
