@@ -63,7 +63,7 @@ class Found(NamedTuple):
     ``side``           the suffix or name of the side file; empty for the segment itself
     ``previous``       position of the batch before, where that is known; -1: it is not
     ``follows``        places after this one that the same cause explains
-    ``before``         L2 and L3: the last offset of the batch before
+    ``before``         L2, L3 and damage: the last offset of the batch before
     ``end``            of damage, the position after it
     """
 
@@ -128,12 +128,14 @@ class FoundList:
         """Count findings of which MOST are kept already."""
         self._counts[rule, level] += more
 
-    def extend(self, later: FoundList) -> None:
-        """Add what a later range of the same segment found."""
+    def extend(self, later: FoundList, last_offset: int | None = None) -> None:
+        """Add what a later range of the same segment found. ``last_offset``: that before it."""
+        before = -1 if last_offset is None else last_offset
         counts = later._counts.copy()
         for one in later._kept:
             counts[one.rule, one.level] -= 1 + one.follows
-            self.add(one)
+            is_first = one.offset is None and one.before < 0
+            self.add(one._replace(before=before) if is_first else one)
         self._counts.update(counts)
 
     def __iter__(self) -> Iterator[Found]:
@@ -208,8 +210,8 @@ def fold(found: Iterable[Found]) -> list[Found]:
     * L2 to L5 of one batch, and of batches that follow each other, have one cause.
     * So have those that end what the first began: batches of another place end where the offsets
       go on; repeated batches end at the offset before them.
-    * Offsets that go back right after damage have their cause there. If there was other damage
-      before, with nothing wrong between, both are the ends of one write to a wrong place.
+    * Offsets that go back right after damage have their cause there. Damage before and after
+      batches whose offsets are above or below those around them is one write to a wrong place.
     * Index entries that match nothing after a batch was lost or moved follow from that.
     * Index entries that match nothing otherwise are one finding, at the first.
     """
@@ -228,11 +230,12 @@ class _Log:
     ``jump``    what opened it, while the offsets have not come back from there
     ``high``    the highest offset that a batch before a structural finding had
     ``damage``  the last findings that are bytes in no batch, at most two
+    ``end``     position of the damage that ended the chain
     """
 
     def __init__(self) -> None:
         self.findings: list[Found] = []
-        self._chain = self._reach = self._high = -1
+        self._chain = self._reach = self._high = self._end = -1
         self._jump: Found | None = None
         self._damage: list[int] = []
 
@@ -240,6 +243,11 @@ class _Log:
         """Take the next finding: one of its own, or what follows from one before."""
         if one.rule in _STRUCTURAL:
             self._add_structural(one)
+            return
+        jump = self._jump
+        if one.offset is None and jump is not None and jump.rule is Rule.L2 and 0 <= one.before < jump.before:
+            self._follow(self._chain, one, is_next=True)  # the offsets have not come back yet
+            self._jump, self._end = None, one.position
             return
         self.findings.append(one)
         if one.offset is None:
@@ -266,20 +274,26 @@ class _Log:
         """Return the finding that explains this one; -1: none does."""
         if self._chain >= 0 and self._reach in (one.position, one.previous):
             return self._chain
-        if one.rule is Rule.L2 and self._damage:
+        if self._chain >= 0 and 0 <= one.previous < self._end < one.position:
+            return self._chain
+        if one.rule in (Rule.L2, Rule.L4) and self._damage:
             start, end = self._damage[0], self._damage[-1]
             damage = self.findings[end]
             # right after it, or one batch later: the write ended in the header of that batch
             if one.previous < damage.position < one.position or one.previous == damage.end:
-                return self._one_write(start, end)
+                return self._one_write(start, end, one)
         return self._chain if self._returns(one) or self._is_repeated(one) else -1
 
-    def _one_write(self, start: int, end: int) -> int:
+    def _one_write(self, start: int, end: int, one: Found) -> int:
         """Return the finding of a write to a wrong place, with damage at its start and its end."""
+        if end == self._chain + 1 and self._returns(one):
+            start = self._chain  # it began where a batch did
+        elif one.offset is None or (one.rule is Rule.L2 and self.findings[start].before >= one.offset):
+            return end
         if end != start + 1:
             return end  # something else lies between
         self._follow(start, self.findings.pop(), is_next=True)
-        self._damage = [start]
+        self._damage = [start] if self.findings[start].offset is None else []
         return start
 
     def _returns(self, one: Found) -> bool:

@@ -266,6 +266,8 @@ def _take(result: RangeResult, places: Places, block: Block, options: Options) -
         result.continuity.damaged()
         result.transactions.damaged()
         found = damage_found(block.damage, block.file_size, is_last=segment.is_last)
+        if result.continuity.last_offset is not None:
+            found = found._replace(before=result.continuity.last_offset)
         result.findings.add(found._replace(reason=block.foreign) if block.foreign else found)
     elif block.columns is not None and len(block.columns):
         _take_batches(result, places, block.columns, block.position, options)

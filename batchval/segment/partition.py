@@ -220,7 +220,7 @@ def _found(segment: SegmentInfo, results: list[RangeResult], state: Continuity, 
     all_of_them = FoundList()
     between: list[Found] = []
     for result in results:
-        all_of_them.extend(result.findings)
+        all_of_them.extend(result.findings, state.last_offset)
         for one in state.join(result.continuity):
             between.append(found_between(one))
         between += [

@@ -294,7 +294,8 @@ def test_what_is_healthy_has_none(tmp_path: Path, what: str, split_bytes: int) -
 # ---- what one fault brings with it ---------------------------------------------------------------
 
 SPLITS = [0, 4 << 10, 100 << 10, 256 << 20]  # 0: check
-#: of another partition: offsets 117 to 159, two batches
+#: of other partitions: offsets 0 to 12, small batches; offsets 117 to 159, large ones
+SMALL = batches((SEGMENTS / "leader-epoch-0" / f"{FIRST}.log").read_bytes())[:5]
 OTHER = b"".join(batches((SEGMENTS / "codec-none-0" / f"{FIRST}.log").read_bytes())[3:6])
 
 
@@ -313,8 +314,8 @@ def overwritten(parts: list[bytes]) -> list[bytes]:
     """Write a block of another log to a place that is not the start of a batch, nor its end."""
     data = bytearray(b"".join(parts))
     at = len(parts[0]) + len(parts[1]) + 20
-    size = len(data) - at - len(parts[-1]) - len(parts[-2]) - 30
-    data[at : at + size] = (OTHER * 4)[40:][:size]
+    block = b"".join(SMALL)[40:-50]
+    data[at : at + len(block)] = block
     return [bytes(data)]
 
 
