@@ -226,7 +226,8 @@ def fold(found: Iterable[Found]) -> list[Found]:
 class _Log:
     """The findings of a segment's batches, folded, in the order of their positions.
 
-    ``chain``   the finding that structural findings belong to; ``reach``: position of its last batch
+    ``chain``   the finding that structural findings belong to
+    ``reach``   position of its last batch
     ``jump``    what opened it, while the offsets have not come back from there
     ``high``    the highest offset that a batch before a structural finding had
     ``damage``  the last findings that are bytes in no batch, at most two
@@ -290,7 +291,7 @@ class _Log:
             start = self._chain  # it began where a batch did
         elif one.offset is None or (one.rule is Rule.L2 and self.findings[start].before >= one.offset):
             return end
-        if end != start + 1:
+        if not start + 1 == end == len(self.findings) - 1:
             return end  # something else lies between
         self._follow(start, self.findings.pop(), is_next=True)
         self._damage = [start] if self.findings[start].offset is None else []
