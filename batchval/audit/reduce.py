@@ -30,6 +30,7 @@ from batchval.segment.findings import Finding, Level, State
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.partition import Entry, Part
+from batchval.segment.replicas import compare_replicas
 from batchval.segment.run import Engine, Work, moved_meanwhile, settled
 from batchval.segment.store import Unreadable, text_of
 
@@ -67,6 +68,8 @@ def reduce(work: Work, results: Iterable[RangeResult], options: Options, engine:
     """Join the results of the work's ranges; ``engine`` reads again what changed meanwhile."""
     audit = Audit()
     partitions = settled(work, results, options, engine)
+    if options.replicas:
+        compare_replicas(partitions, options)
     entries: list[Entry] = []
     for partition in partitions:
         audit.unreadable += partition.unreadable

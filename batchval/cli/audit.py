@@ -22,6 +22,8 @@ from batchval.cli.options import (
     kafka_version_option,
     mode_option,
     producer_expiration_option,
+    replicas_from,
+    replicas_option,
 )
 from batchval.cli.output import print_json
 from batchval.cli.progress import progress
@@ -48,6 +50,7 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
     examples=(
         "batchval audit --engine local --out monday /var/lib/kafka/data",
         "batchval audit --since monday --out tuesday --report tuesday.html /var/lib/kafka/data",
+        "batchval audit --replicas --engine local b1=/mnt/b1/data b2=/mnt/b2/data b3=/mnt/b3/data",
         "batchval audit --compare source mirror",
         "batchval audit --plan 10PB/day --assume cores=32",
     ),
@@ -88,6 +91,7 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 @cleanup_policy_option("Which gaps are legal.")
 @producer_expiration_option
 @accept_claims_option
+@replicas_option
 @click.option("--since", metavar="DIR", help="An earlier audit's folder: read what is new since then alone.")
 @click.option(
     "--fail-on",
@@ -117,6 +121,7 @@ def command(
     cleanup_policy: str,
     producer_id_expiration_ms: int,
     accept_claims_header: bool,
+    replicas: bool,
     since: str | None,
     fail_on: tuple[str, ...],
     report: Path | None,
@@ -133,8 +138,8 @@ def command(
         raise click.UsageError("expected one of PATH…, --compare A B and --plan RATE")
     if "" in (*paths, *(compare or ()), out, since, rate):
         raise click.UsageError("a path is empty: expected a folder or URI (is a variable not set?)")
-    if not paths and (out, since, report) != (None, None, None):
-        raise click.UsageError("--out, --since and --report need PATH…")
+    if not paths and (out, since, report, replicas) != (None, None, None, False):
+        raise click.UsageError("--out, --since, --report and --replicas need PATH…")
     if assume and rate is None:
         raise click.UsageError("--assume needs --plan RATE")
     names = tuple(name for word in topics for name in word.split(",") if name)
@@ -156,6 +161,8 @@ def command(
         return USAGE
     if compare is not None:
         return _compare(compare, as_json, bool(failing))
+    named = replicas_from(paths) if replicas else ()
+    paths = tuple(one.path for one in named) or paths
     options = Options(
         rows=rows,
         columns=column_names([name.strip() for name in columns.split(",") if name.strip()]),
@@ -167,6 +174,7 @@ def command(
         producer_id_expiration_ms=producer_id_expiration_ms,
         accept_claims_header=accept_claims_header,
         topics=names or None,
+        replicas=named,
     )
     if rate is not None:
         return _plan(rate, engine, options, _pairs(assume, "--assume"), as_json)

@@ -18,6 +18,8 @@ from batchval.cli.options import (
     paths_argument,
     policy_from,
     producer_expiration_option,
+    replicas_from,
+    replicas_option,
 )
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         "batchval check /var/lib/kafka/data/orders-0",
         "batchval check --json 00000000000000000000.log",
         "batchval check --salvage /tmp/sound /var/lib/kafka/data/orders-0",
+        "batchval check --replicas b1=/mnt/b1/data/orders-0 b2=/mnt/b2/data/orders-0",
         "batchval check --config max.message.bytes=2097152 request.bin",
         "kubectl exec kafka-0 -- cat 00000000000000000000.log | batchval check -",
     ),
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
     help="The time to judge timestamps by, with the produce profile. Default: the clock.",
 )
 @accept_claims_option
+@replicas_option
 @click.option(
     "--claims",
     "claims",
@@ -105,6 +109,7 @@ def command(
     max_decompressed_bytes: int,
     now_ms: int | None,
     accept_claims_header: bool,
+    replicas: bool,
     claims: str,
     salvage: Path | None,
     as_json: bool,
@@ -124,6 +129,10 @@ def command(
     policy = policy_from(config, kafka_version=kafka_version, **settings)
     if cleanup_policy == "auto" and any(word.startswith("cleanup.policy=") for word in config):
         cleanup_policy = policy.cleanup_policy
+    if replicas and salvage is not None:
+        raise click.UsageError("--salvage cannot be combined with --replicas: name the one folder to write again")
+    named = replicas_from([str(path) for path in paths]) if replicas else ()
+    paths = tuple(Path(one.path) for one in named) or paths
     options = Options(
         mode=mode,
         kafka_version=kafka_version,
@@ -135,6 +144,7 @@ def command(
         max_decompressed_bytes=max_decompressed_bytes,
         now_ms=now_ms,
         judge_claims=judge_of(claims, policy, mode),
+        replicas=named,
     )
     if now_ms is not None and not -(1 << 63) <= now_ms < 1 << 63:
         raise click.UsageError(f"invalid --now {now_ms}: expected milliseconds since 1970 that fit in 64 bits")

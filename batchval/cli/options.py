@@ -27,11 +27,14 @@ __all__ = [
     "paths_argument",
     "policy_from",
     "producer_expiration_option",
+    "replicas_from",
+    "replicas_option",
 ]
 
 if TYPE_CHECKING:
     from batchval.policy import TopicPolicy
     from batchval.segment.findings import Finding
+    from batchval.segment.options import Replica
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,6 +115,34 @@ def producer_expiration_option(command: F) -> F:
     )(command)
 
 
+def replicas_option(command: F) -> F:
+    return click.option(
+        "--replicas",
+        is_flag=True,
+        help="Compare replicas: each PATH is NAME=PATH, the log folder of one broker or a partition's folder.",
+    )(command)
+
+
+def replicas_from(words: Sequence[str]) -> tuple[Replica, ...]:
+    """Return the replicas that ``b1=/data/b1`` words name. Raises UsageError."""
+    from batchval.segment.options import Replica
+
+    found: list[Replica] = []
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not (name and equals and path) or "/" in name:
+            raise click.UsageError(f"invalid PATH {word!r} with --replicas: expected NAME=PATH, such as b1=/data/b1")
+        found.append(Replica(name, path))
+    if len(found) < 2:
+        raise click.UsageError(f"--replicas needs two NAME=PATH or more: there is {len(found)}")
+    for what in Replica._fields:
+        values = [getattr(one, what) for one in found]
+        for value in values:
+            if values.count(value) > 1:
+                raise click.UsageError(f"--replicas: the {what} {value!r} is there twice: expected different ones")
+    return tuple(found)
+
+
 def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
     """``S1=report`` words."""
     extras = {}
@@ -154,6 +185,7 @@ def finding_columns(finding: Finding) -> dict[str, Any]:
         "error_code": rule.error_code.name if rule.error_code else None,
         "reason": finding.reason,
         "follows": finding.follows,
+        "broker": finding.broker,
     }
 
 

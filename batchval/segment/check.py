@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from batchval.segment.options import Options, validator_of
 from batchval.segment.partition import Joined, by_folder, join
 from batchval.segment.ranges import Range
 from batchval.segment.reader import Damage, SegmentFile, Stretch
+from batchval.segment.replicas import compare_replicas
 from batchval.segment.run import Work, list_work, moved_meanwhile, settled
 from batchval.segment.salvage import Salvage
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name
@@ -158,13 +159,14 @@ def check_paths(
     works = list(_works(paths, set(named), options, summary))
     if salvage is not None:
         salvage.expect([folder_and_name(one.listed[0].uri)[0] for one in works])
-    for work in works:
-        joined = settled(work, read(work.ranges), options, read)
-        summary.moved += moved_meanwhile(work, joined)
-        for partition in joined:
-            if salvage is not None:
-                salvage.write(partition, lambda file: str(_as_named(file, roots)))
-            yield from _counted(partition, roots, summary)
+    partitions = _settled(works, read, options, summary)
+    if options.replicas:
+        partitions = iter(held := list(partitions))
+        compare_replicas(held, options)
+    for partition in partitions:
+        if salvage is not None:
+            salvage.write(partition, lambda file: str(_as_named(file, roots)))
+        yield from _counted(partition, roots, summary)
     for file in loose:
         try:
             if options.profile_of(file) == "log":
@@ -175,6 +177,16 @@ def check_paths(
         except OSError as failure:
             summary.unreadable.append(_one_line(file, failure))
     summary.unreadable = list(dict.fromkeys(summary.unreadable))
+
+
+def _settled(
+    works: Iterable[Work], read: Callable[[Sequence[Range]], Iterator[RangeResult]], options: Options, summary: Summary
+) -> Iterator[Joined]:
+    """Yield the partitions of all work."""
+    for work in works:
+        joined = settled(work, read(work.ranges), options, read)
+        summary.moved += moved_meanwhile(work, joined)
+        yield from joined
 
 
 def _works(paths: list[Path], named: set[str], options: Options, summary: Summary) -> Iterator[Work]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from batchval.core.columns import BatchColumns
 from batchval.core.continuity import PRODUCER_ID_EXPIRATION_MS
@@ -14,11 +14,18 @@ from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
 from batchval.policy import TopicPolicy
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
-__all__ = ["ClaimsJudge", "Options", "Profile", "validator_of"]
+__all__ = ["ClaimsJudge", "Options", "Profile", "Replica", "validator_of"]
 
 Profile: TypeAlias = Literal["produce", "log"]
 #: (validator, whole batches, now_ms) -> their rows
 ClaimsJudge: TypeAlias = Callable[[LogValidator, memoryview, int], BatchColumns]
+
+
+class Replica(NamedTuple):
+    """The log folder of one broker, or one partition's folder, by a name."""
+
+    name: str
+    path: str
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class Options:
     ``producer_id_expiration_ms``  after which Kafka forgets a producer, and any sequence may follow
     ``topics``          names or patterns; None for all
     ``extras``          extras of strict mode that are only reported, by their ids
+    ``replicas``        whose partitions are compared with each other; their names are those of
+                        brokers in findings
 
     ``now_ms``          the time of the run, milliseconds since the epoch; None: the clock.
                         Timestamps of segments are not judged by it, those of other files are
@@ -56,6 +65,7 @@ class Options:
     topics: tuple[str, ...] | None = None
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     extras: Mapping[str, str] = field(default_factory=dict)
+    replicas: tuple[Replica, ...] = ()
     profile: Profile | None = None
     policy: TopicPolicy | None = None
     now_ms: int | None = None

@@ -19,6 +19,7 @@ from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.partition import Entry, Joined, by_folder, join
 from batchval.segment.ranges import Range, cut, not_there
+from batchval.segment.replicas import name_of
 from batchval.segment.store import SegmentInfo, Store, Unreadable
 
 __all__ = ["Engine", "Known", "Work", "list_work", "settled"]
@@ -89,7 +90,9 @@ def list_work(paths: Iterable[str], options: Options, since: Known | None = None
 def _listed(paths: Iterable[str], options: Options) -> Iterator[SegmentInfo | Unreadable]:
     for uri in paths:
         store, path = Store.of(uri)
-        yield from store.list_segments(path, options.topics)
+        for one in store.list_segments(path, options.topics):
+            name = name_of(one.uri, options.replicas)
+            yield one._replace(broker=name) if name is not None and isinstance(one, SegmentInfo) else one
 
 
 def _ranges(segment: SegmentInfo, options: Options, known: dict[str, Entry], since: Known | None) -> Iterator[Range]:

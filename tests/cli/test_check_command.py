@@ -56,7 +56,10 @@ def test_json_lines(run: Run, mixed: Path) -> None:
     *findings, summary = map(json.loads, out.splitlines())
     assert code == 1
     assert [list(finding) for finding in findings] == [
-        ["schema_version", "type", "file", "position", "offset", "rule", "slug", "error_code", "reason", "follows"]
+        [
+            *("schema_version", "type", "file", "position", "offset", "rule", "slug"),
+            *("error_code", "reason", "follows", "broker"),
+        ]
     ] * 2
     assert [{k: v for k, v in f.items() if k != "reason"} for f in findings] == [
         {
@@ -69,6 +72,7 @@ def test_json_lines(run: Run, mixed: Path) -> None:
             "slug": slug,
             "error_code": "CORRUPT_MESSAGE",
             "follows": 0,
+            "broker": None,
         }
         for position, offset, rule, slug in (
             (len(GOOD), 3, "14", "crc-mismatch"),
