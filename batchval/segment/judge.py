@@ -50,7 +50,7 @@ from batchval.segment.side_checks import (
     check_transactions,
     first_of,
 )
-from batchval.segment.side_files import Aborted, EpochStart, Malformed, epoch_starts, time_entries
+from batchval.segment.side_files import TIME_ENTRY, Aborted, EpochStart, Malformed, epoch_starts, time_entries
 from batchval.segment.side_files import transactions as parse_transactions
 from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line, sibling
 
@@ -404,15 +404,30 @@ def _ask_time_index(result: RangeResult, places: Places, data: bytes) -> None:
     """L9: the order of all entries by the first range, and each entry by the range of its batch."""
     segment = result.range.segment
     entries = time_entries(data, segment.base_offset)
+    is_open = _is_open(segment, data, TIME_ENTRY, len(entries.offsets))
     if result.range.start == 0:
         result.time_end = int(entries.timestamps[-1]) if len(entries.timestamps) else -1
         order = list(check_time_order(entries, len(data), is_last=segment.is_last))
-        result.findings.add(*order)
+        result.findings.add(*(_left_over(one) if is_open else one for one in order))
         if order:
             return
     bases, last, stamps = places.timestamps()
     if len(last) and (np.diff(last) > 0).all():
-        result.time_misses += first_of(list(check_time_entries(entries, bases, last, stamps)))
+        found = first_of(list(check_time_entries(entries, bases, last, stamps)))
+        result.time_misses += [_left_over(one) if is_open else one for one in found]
+
+
+def _is_open(segment: SegmentInfo, data: bytes, entry: int, used: int) -> bool:
+    """Return whether an index has space after its entries, as that of the segment that a broker
+    writes."""
+    return segment.is_last and len(data) // entry > used
+
+
+def _left_over(found: Found) -> Found:
+    """Return a note. A follower that truncates its log forgets the entries of its open indexes, but
+    AbstractIndex.truncateToEntries0 leaves their bytes there until others take their place."""
+    reason = f"{found.reason}; legal in an open index after the log was truncated"
+    return found._replace(level=Level.NOTE, reason=reason)
 
 
 def _size_now(segment: SegmentInfo) -> int:
@@ -433,16 +448,21 @@ def _ask_index(result: RangeResult, places: Places, data: bytes) -> None:
     segment, start, end = result.range
     is_end = end >= segment.size
     offsets, positions = index_entries(data, segment.base_offset)
+    is_open = _is_open(segment, data, INDEX_ENTRY, len(offsets))
     if segment.is_last and len(positions) and not positions[-1]:
         offsets, positions = offsets[:-1], positions[:-1]  # a broker is writing it
     if start == 0:
         for lie in index_out_of_order(offsets, positions):
-            result.findings.add(Found(lie.position, lie.offset, Rule.L6, lie.reason, side=".index"))
+            found = Found(lie.position, lie.offset, Rule.L6, lie.reason, side=".index")
+            result.findings.add(_left_over(found) if is_open else found)
     here = (positions >= start) & ((positions < end) | is_end)
     here &= (positions < segment.size) | (positions >= _size_now(segment))
     for lie in index_lies(offsets[here], positions[here], *places.arrays()):
-        if lie.names_a_batch:
-            result.findings.add(Found(lie.position, lie.offset, Rule.L6, lie.reason, side=".index"))
+        found = Found(lie.position, lie.offset, Rule.L6, lie.reason, side=".index")
+        if is_open and not places.lost(lie.position):
+            result.findings.add(_left_over(found))
+        elif lie.names_a_batch:
+            result.findings.add(found)
         elif not places.lost(lie.position):
             result.misses.append(lie)
             if len(result.misses) == _MOST_MISSES:

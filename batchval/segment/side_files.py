@@ -24,6 +24,7 @@ from batchval.errors import BatchvalError
 
 __all__ = [
     "ABORTED_ENTRY",
+    "TIME_ENTRY",
     "Aborted",
     "EpochStart",
     "Malformed",

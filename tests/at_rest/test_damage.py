@@ -232,6 +232,7 @@ DAMAGES = {
     },
 }
 
+LEFT = struct.pack(">ii", 27, 99_999)
 HEALTHY: dict[str, Callable[[Path], None]] = {
     "as it is": lambda folder: None,
     "logs alone": only("*.log"),
@@ -240,6 +241,8 @@ HEALTHY: dict[str, Callable[[Path], None]] = {
     "log start raised within a segment": edit(EPOCHS, to(b"0\n1\n0 40\n")),
     "preallocated": edit(LAST + ".log", lambda d: d + bytes(3000)),
     "preallocated indexes": edit(LAST + ".index", lambda d: d + bytes(800)),
+    "offset index after a truncation": edit(LAST + ".index", lambda d: d + LEFT + bytes(800)),
+    "time index after a truncation": edit(LAST + ".timeindex", lambda d: d + d[:12] + bytes(1200)),
     "empty checkpoints": empty_checkpoints,
     "files of a cleaning": new(f"{MIDDLE}.log.cleaned"),
     "files that are deleted": new(f"{FIRST}.log.deleted"),
