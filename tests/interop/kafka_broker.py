@@ -344,23 +344,34 @@ class KafkaBroker:
 
 
 @contextlib.contextmanager
-def two_brokers(**options: Any) -> Iterator[tuple[KafkaBroker, KafkaBroker]]:
-    """A cluster of nodes 1 (the controller, too) and 2."""
+def brokers(count: int, **options: Any) -> Iterator[list[KafkaBroker]]:
+    """Run a cluster of nodes 1 (also the controller) to ``count``."""
     one = KafkaBroker(**options)
-    second = {
-        "process.roles": "broker",
-        "node.id": 2,
-        "controller.quorum.voters": f"1@{one.host}:{one.controller_port}",
-    }
-    two = KafkaBroker(**options | {"cluster_id": one.cluster_id, "config": {**options.get("config", {}), **second}})
-    two.config["listeners"] = f"PLAINTEXT://{two.host}:{two.port}"
+    nodes = [one]
+    for number in range(2, count + 1):
+        more = {
+            "process.roles": "broker",
+            "node.id": number,
+            "controller.quorum.voters": f"1@{one.host}:{one.controller_port}",
+        }
+        config = {**options.get("config", {}), **more}
+        node = KafkaBroker(**options | {"cluster_id": one.cluster_id, "config": config})
+        node.config["listeners"] = f"PLAINTEXT://{node.host}:{node.port}"
+        nodes.append(node)
     try:
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(KafkaBroker.start, (one, two)))
-        yield one, two
-    finally:  # a clean stop of 2 would wait for 1, and the data is of no more use
-        for broker in (two, one):
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(KafkaBroker.start, nodes))
+        yield nodes
+    finally:  # a clean stop of the others would wait for 1, and the data is of no more use
+        for broker in reversed(nodes):
             broker._forget()
+
+
+@contextlib.contextmanager
+def two_brokers(**options: Any) -> Iterator[tuple[KafkaBroker, KafkaBroker]]:
+    """Run a cluster of nodes 1 (also the controller) and 2."""
+    with brokers(2, **options) as (one, two):
+        yield one, two
 
 
 def free_port(but: int = 0) -> int:
