@@ -165,6 +165,11 @@ def with_junk(data: bytes) -> bytes:
     return first + b"\xff" * 80 + data[len(first) :]
 
 
+def left_over(data: bytes) -> bytes:
+    """Return a time index with entries of before a truncation."""
+    return data + data[:12] + data[:12] + bytes(1200)
+
+
 DAMAGES = {
     # bytes of batches
     "payload": Damage(Rule.CRC_MISMATCH, LOG, edit(LOG, flip(90))),
@@ -242,7 +247,7 @@ HEALTHY: dict[str, Callable[[Path], None]] = {
     "preallocated": edit(LAST + ".log", lambda d: d + bytes(3000)),
     "preallocated indexes": edit(LAST + ".index", lambda d: d + bytes(800)),
     "offset index after a truncation": edit(LAST + ".index", lambda d: d + LEFT + bytes(800)),
-    "time index after a truncation": edit(LAST + ".timeindex", lambda d: d + d[:12] + bytes(1200)),
+    "time index after a truncation": edit(LAST + ".timeindex", left_over),
     "empty checkpoints": empty_checkpoints,
     "files of a cleaning": new(f"{MIDDLE}.log.cleaned"),
     "files that are deleted": new(f"{FIRST}.log.deleted"),

@@ -6,29 +6,36 @@ replica gets its batches in segments of its own.
 
 from __future__ import annotations
 
+import json
+import re
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
 from batchval.audit.local import run_local
 from batchval.audit.run import audit, list_work
+from batchval.cli.options import replicas_from
 from batchval.core.columns import scan_batches
 from batchval.rules import Rule
-from batchval.segment import replica_walk
+from batchval.segment import replica_walk, replicas
 from batchval.segment.check import Summary, check_paths
 from batchval.segment.findings import Finding, Level
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options, Replica
 from batchval.segment.ranges import Range
+from batchval.segment.replica_walk import Side, Walk
 from tests.support.batches import ZSTD, batch, record, with_crc
 
 SEGMENTS = Path(__file__).resolve().parents[2] / "fixtures" / "segments"
 END = 90
 #: first offsets of the segments of each replica
-CUTS = ((0, 30, 60), (0, 45), (0, 12, 15, 75))
+CUTS = ((0, 30, 60), (0, 46), (0, 13, 16, 76))
 HIGH_WATERMARK, LOG_START, CLEANER = (
     f"{name}-checkpoint" for name in ("replication-offset", "log-start-offset", "cleaner-offset")
 )
@@ -267,7 +274,7 @@ def test_a_fault_that_shows_by_itself_is_one_finding(find: Find, what: str, othe
 
 
 def test_a_middle_segment_that_is_lost(find: Find) -> None:
-    (one,) = find(Copy(), Copy([one for one in LOG if not 45 <= base(one) < 60], cuts=(45, 60)), Copy())
+    (one,) = find(Copy(), Copy([one for one in LOG if not 46 <= base(one) < 60], cuts=(60,)), Copy())
     assert (one.level, one.rule, one.broker) == (Level.FINDING, Rule.L3, "b2")
 
 
@@ -428,3 +435,139 @@ def test_logs_of_which_nothing_is_equal_end_the_comparison(find: Find, monkeypat
     (one,) = find(Copy(), Copy(theirs))
     assert differ([one]) == [(Level.FINDING, "b1", 0, 19)]
     assert f"at least offsets 0 to {last(LOG[19])} differ" in one.reason
+
+
+class Meanwhile:
+    """Acts on the folders before each walk, as brokers may."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object]) -> None:
+        self.walks = 0
+        original = replica_walk.Walk.run
+
+        def run(walk: Walk, sides: Sequence[Side], *, compacted: bool) -> None:
+            self.walks += 1
+            acts[min(self.walks, len(acts)) - 1]()
+            original(walk, sides, compacted=compacted)
+
+        monkeypatch.setattr(replica_walk.Walk, "run", run)
+        monkeypatch.setattr(replicas, "PAUSE_S", 0)
+
+
+def compared(folders: Sequence[Path]) -> tuple[list[Finding], Summary]:
+    summary = Summary()
+    named = tuple(Replica(f"b{n}", str(folder)) for n, folder in enumerate(folders, 1))
+    return list(check_paths(list(folders), Options(replicas=named), summary)), summary
+
+
+def logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*.log"))
+
+
+def test_segments_that_retention_deletes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison goes on in a new listing, at the offset where it was."""
+    folders = written(tmp_path, [Copy(), Copy(changed(LOG, 34)), Copy()])
+
+    def delete() -> None:
+        for path in (logs(folders[1])[0], *logs(folders[2])[:2]):
+            path.rename(path.with_suffix(".log.deleted"))
+
+    meanwhile = Meanwhile(monkeypatch, delete, lambda: None)
+    found, summary = compared(folders)
+    assert differ(found) == [(Level.FINDING, "b2", base(LOG[34]), 0)]
+    assert meanwhile.walks >= 2
+    assert (summary.unsettled, summary.unreadable) == ([], [])
+
+
+def test_a_difference_that_is_gone_when_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one of a log that the cleaner was replacing."""
+    folders = written(tmp_path, [Copy(), Copy(), Copy()])
+    path = logs(folders[1])[0]
+    sound = path.read_bytes()
+    meanwhile = Meanwhile(
+        monkeypatch,
+        lambda: path.write_bytes(b"".join(changed(split(sound), 3))),
+        lambda: path.write_bytes(sound),
+    )
+    assert compared(folders)[0] == []
+    assert meanwhile.walks == 2
+
+
+def test_a_difference_that_is_seen_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker goes on writing to another part of the folder."""
+    folders = written(tmp_path, [Copy(), Copy(changed(LOG, 4)), Copy()])
+    last_one = logs(folders[0])[-1]
+    meanwhile = Meanwhile(monkeypatch, lambda: last_one.write_bytes(last_one.read_bytes() + LOG[0][:20]))
+    assert differ(compared(folders)[0]) == [(Level.FINDING, "b2", base(LOG[4]), 0)]
+    assert meanwhile.walks == 2
+
+
+def test_a_partition_that_cannot_be_read_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No exception and no finding: a line that says so."""
+    folders = written(tmp_path, [Copy(), Copy()])
+
+    def fail() -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    Meanwhile(monkeypatch, fail)
+    found, summary = compared(folders)
+    assert found == []
+    (line,) = summary.unsettled
+    assert line.endswith("b1 and b2 were not compared to the end: No such file or directory")
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "batchval", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", [["audit", "--engine", "local"], ["check"]])
+def test_exit_codes(tmp_path: Path, words: Sequence[str]) -> None:
+    folders = written(tmp_path, [Copy(), Copy(changed(LOG, 4)), Copy()])
+    named = [f"b{n}={folder}" for n, folder in enumerate(folders, 1)]
+    code, out, _ = run(*words, "--replicas", "--json", *named)
+    assert code == 1
+    finding = json.loads(out.splitlines()[0])
+    assert (finding["type"], finding["rule"], finding["broker"]) == ("finding", "L17", "b2")
+    assert run(*words, "--replicas", named[0], named[2])[0] == 0
+
+
+def test_a_partition_folder_by_its_own_path(tmp_path: Path) -> None:
+    folders = written(tmp_path, [Copy(), Copy(changed(LOG, 4)), Copy()])
+    named = [f"b{n}={folder / 'rolled-0'}" for n, folder in enumerate(folders, 1)]
+    code, out, _ = run("check", "--replicas", *named)
+    assert (code, out.count("L17 replicas-differ")) == (1, 1)
+
+
+def test_a_replica_that_shares_nothing(tmp_path: Path) -> None:
+    """Two folders of other topics are not two that are equal."""
+    (one,) = written(tmp_path, [Copy()])
+    (two,) = written(tmp_path / "else", [Copy()], topic="other")
+    code, _, err = run("check", "--replicas", f"b1={one}", f"b2={two}")
+    assert code == 3
+    for name in ("b1", "b2"):
+        assert f"no other replica has a partition of {name}: nothing was compared" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["b1=x"], "needs two NAME=PATH or more"),
+        (["x", "y"], "invalid PATH 'x' with --replicas: expected NAME=PATH"),
+        (["b1=x", "=y"], "invalid PATH '=y'"),
+        (["b1=x", "b1=y"], "the name 'b1' is there twice"),
+        (["b1=x", "b2=x"], "the path 'x' is there twice"),
+    ],
+)
+def test_wrong_usage(words: Sequence[str], why: str) -> None:
+    with pytest.raises(click.UsageError, match=re.escape(why)):
+        replicas_from(words)
+
+
+@pytest.mark.parametrize("command", ["audit", "check"])
+def test_wrong_usage_of_the_commands(command: str) -> None:
+    code, _, err = run(command, "--replicas", "b1=x", "y")
+    assert (code, "expected NAME=PATH" in err) == (2, True)
