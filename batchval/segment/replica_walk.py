@@ -90,8 +90,9 @@ class Cursor:
         self.number = number
         self.row = self.stop = 0
         self.damage: tuple[SegmentInfo, int] | None = None
-        self._start = start
-        self._limit = _NO_LIMIT if side.high_watermark is None else side.high_watermark
+        # names and checkpoints may state offsets that a batch cannot have
+        self._start = min(start, _NO_LIMIT)
+        self._limit = _NO_LIMIT if side.high_watermark is None else min(side.high_watermark, _NO_LIMIT)
         self._is_over = False
         self._pieces = self._read(options)
 

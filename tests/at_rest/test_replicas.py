@@ -7,6 +7,7 @@ replica gets its batches in segments of its own.
 from __future__ import annotations
 
 import json
+import random
 import re
 import struct
 import subprocess
@@ -31,6 +32,7 @@ from batchval.segment.options import Options, Replica
 from batchval.segment.ranges import Range
 from batchval.segment.replica_walk import Side, Walk
 from tests.support.batches import ZSTD, batch, record, with_crc
+from tests.support.segments import segment
 
 SEGMENTS = Path(__file__).resolve().parents[2] / "fixtures" / "segments"
 END = 90
@@ -513,6 +515,32 @@ def test_a_partition_that_cannot_be_read_to_the_end(tmp_path: Path, monkeypatch:
     assert found == []
     (line,) = summary.unsettled
     assert line.endswith("b1 and b2 were not compared to the end: No such file or directory")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_the_bytes_are(tmp_path: Path, seed: int) -> None:
+    """Every log of these ends the comparison, without an exception."""
+    chance = random.Random(seed)
+    data, other = segment(chance, 30), segment(chance, 30)
+    same = bytearray(data)
+    for _ in range(chance.randrange(4)):
+        same[chance.randrange(len(same))] = chance.randrange(256)
+    for n, one in enumerate((data, same, other if seed % 3 else data)):
+        folder = tmp_path / f"data{n}" / "any-0"
+        folder.mkdir(parents=True)
+        (folder / f"{0:020}.log").write_bytes(one)
+        (folder.parent / CLEANER).write_text("0\n1\nany 0 5\n" if seed % 2 else "0\n0\n")
+    found, _ = compared([tmp_path / f"data{n}" for n in range(3)])
+    assert sum(one.rule is Rule.L17 for one in found) <= 3
+
+
+@pytest.mark.parametrize("offset", [-1, 1 << 62, (1 << 63) - 1, 10**19 - 1])
+def test_checkpoints_that_name_impossible_offsets(tmp_path: Path, offset: int) -> None:
+    folders = written(tmp_path, [Copy(log_start=offset), Copy(high_watermark=offset), Copy(changed(LOG, 4))])
+    (folders[2] / "rolled-0" / f"{10**20 - 1}.log").write_bytes(LOG[-1])
+    found, summary = compared(folders)
+    assert {one.rule for one in found if one.rule is not Rule.L17} <= {Rule.L8, Rule.L13, Rule.L2}
+    assert summary.unsettled == []
 
 
 # ---- the command ---------------------------------------------------------------------------------
