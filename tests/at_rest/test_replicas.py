@@ -599,3 +599,8 @@ def test_wrong_usage(words: Sequence[str], why: str) -> None:
 def test_wrong_usage_of_the_commands(command: str) -> None:
     code, _, err = run(command, "--replicas", "b1=x", "y")
     assert (code, "expected NAME=PATH" in err) == (2, True)
+
+
+def test_salvage_of_replicas_is_refused(tmp_path: Path) -> None:
+    code, _, err = run("check", "--replicas", "--salvage", str(tmp_path / "out"), "b1=x", "b2=y")
+    assert (code, "--salvage cannot be combined with --replicas" in err) == (2, True)
