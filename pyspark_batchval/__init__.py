@@ -1,6 +1,7 @@
 """Spark looks into installed modules named ``pyspark_…``: with this one, ``kafka-segments`` needs no register.
 
-One module is one format: ``pyspark_batchval_live`` is ``kafka-batches``. Where Spark has no pyarrow to run Python
+One module is one format: ``pyspark_batchval_live`` is ``kafka-batches``,
+``pyspark_batchval_findings`` is ``kafka-findings``. Where Spark has no pyarrow to run Python
 sources with, there is nothing to be found here, and Spark's other sources are not to suffer.
 """
 

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-#: what the wheel installs: Spark finds its data sources by the names of the other two
-PACKAGES = ("batchval", "pyspark_batchval", "pyspark_batchval_live")
+#: what the wheel installs: Spark finds its data sources by the names of the others
+PACKAGES = ("batchval", "pyspark_batchval", "pyspark_batchval_findings", "pyspark_batchval_live")
 #: importing it runs the program
 PROGRAM = "__main__"
 

@@ -12,7 +12,19 @@ from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.segment.options import Options
 
-__all__ = ["JUDGE_OPTIONS", "SEGMENT_OPTIONS", "flag", "known", "one_of", "paths", "row_options", "size", "topics"]
+__all__ = [
+    "FINDING_OPTIONS",
+    "JUDGE_OPTIONS",
+    "SEGMENT_OPTIONS",
+    "flag",
+    "known",
+    "milliseconds",
+    "one_of",
+    "paths",
+    "row_options",
+    "size",
+    "topics",
+]
 
 #: How batches are judged, wherever they come from.
 JUDGE_OPTIONS: Final = (
@@ -31,7 +43,14 @@ SEGMENT_OPTIONS: Final = (
     "splitBytes",
     "topics",
     *JUDGE_OPTIONS,
-    "cleanupPolicy",
+)
+#: what matters between batches only
+BETWEEN_OPTIONS: Final = ("cleanupPolicy", "producerIdExpirationMs")
+#: of ``kafka-findings``
+FINDING_OPTIONS: Final = (
+    *("path", "paths", "splitBytes", "topics"),
+    *JUDGE_OPTIONS,
+    *BETWEEN_OPTIONS,
 )
 
 #: The first is the default.
@@ -45,7 +64,13 @@ Given = Mapping[str, str]  # Spark's, which takes keys in any case
 def known(given: Given, names: tuple[str, ...], format_name: str) -> None:
     """BatchvalError for an option that nobody reads: a slip of the pen must not change what is audited in silence."""
     lower = {name.lower() for name in names}
+    between = {name.lower() for name in BETWEEN_OPTIONS}
     for name in given:
+        if name.lower() in between - lower:
+            raise BatchvalError(
+                f"{format_name} has no option {name!r}: it matters between batches, "
+                "whose findings are those of format kafka-findings"
+            )
         if name.lower() not in lower:
             raise BatchvalError(f"{format_name} has no option {name!r}: it has {', '.join(names)}")
 
@@ -73,6 +98,14 @@ def size(given: Given, name: str, default: int, least: int = 1) -> int:
     if not least <= number < 1 << 62:
         raise BatchvalError(f"option {name} is {text!r}: a number of bytes such as 256m, at least {least}, is possible")
     return number
+
+
+def milliseconds(given: Given, name: str, default: int) -> int:
+    """Milliseconds, at least 1: ``86400000``."""
+    text = given.get(name, str(default)).strip()
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) < 1 << 31:
+        raise BatchvalError(f"option {name} is {given[name]!r}: expected milliseconds, from 1 to 2147483647")
+    return int(text)
 
 
 def topics(given: Given, name: str = "topics") -> tuple[str, ...] | None:
@@ -106,6 +139,7 @@ def row_options(given: Given) -> Options:
         mode=cast(Any, one_of(given, "mode", ("strict", "kafka"))),
         kafka_version=cast(Any, one_of(given, "kafkaVersion", _VERSIONS)),
         cleanup_policy=one_of(given, "cleanupPolicy", ("auto", "delete", "compact")),
+        producer_id_expiration_ms=milliseconds(given, "producerIdExpirationMs", plain.producer_id_expiration_ms),
         accept_claims_header=flag(given, "acceptClaimsHeader"),
         topics=topics(given),
         max_decompressed_bytes=size(given, "maxDecompressedBytes", plain.max_decompressed_bytes),

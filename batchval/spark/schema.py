@@ -31,13 +31,13 @@ def row_type(columns: tuple[str, ...] = ("all",)) -> StructType:
 
 
 class Shape:
-    """Brings rows into the columns of ``schema``: some of those that rows can have, in any order.
+    """Brings rows into the columns of ``schema``, some of those of ``rows`` in any order.
 
     Small to pickle. BatchvalError for a column that rows do not have, or have in another type.
     """
 
-    def __init__(self, schema: StructType) -> None:
-        whole = {field.name: field.dataType for field in row_type()}
+    def __init__(self, schema: StructType, rows: pa.Schema = ROW_SCHEMA) -> None:
+        whole = {field.name: field.dataType for field in from_arrow_schema(rows)}
         seen: set[str] = set()
         for field in schema:
             if field.name in seen:

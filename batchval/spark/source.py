@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from batchval.audit.run import list_work
 from batchval.segment.options import Options
 from batchval.segment.store import Unreadable
+from batchval.spark.findings import KafkaFindings
 from batchval.spark.live import KafkaBatches
 from batchval.spark.options import SEGMENT_OPTIONS, known, paths, row_options
 from batchval.spark.refusal import sentences, stream_or_refusal
@@ -77,6 +78,6 @@ class SegmentsReader(DataSourceReader):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``kafka-segments`` and ``kafka-batches`` known to a session, also to one of Spark Connect."""
-    spark.dataSource.register(KafkaSegments)
-    spark.dataSource.register(KafkaBatches)
+    """Make the formats known to a session, also to one of Spark Connect."""
+    for source in (KafkaSegments, KafkaFindings, KafkaBatches):
+        spark.dataSource.register(source)

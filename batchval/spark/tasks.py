@@ -6,7 +6,7 @@ import functools
 import gc
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -17,7 +17,9 @@ from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo, Unreadable, one_line
 
-__all__ = ["Piece", "pieces", "placeless", "read_piece", "settle"]
+__all__ = ["Piece", "pieces", "placeless", "read_piece", "settle", "together"]
+
+T = TypeVar("T")
 
 #: Small files share a task, for a task costs some 50 ms however small it is: a file counts as at least this many bytes,
 OPENING: Final = 64 << 10
@@ -41,22 +43,26 @@ class Piece(InputPartition):
 
 def pieces(ranges: Iterable[Range], unreadable: Iterable[Unreadable], split_bytes: int) -> list[InputPartition]:
     """Ranges in tasks, the largest first; small ones together."""
-    weighed = sorted(((max(one.end - one.start, OPENING), one) for one in ranges), key=lambda pair: -pair[0])
-    enough = min(split_bytes, max(LEAST, sum(weight for weight, _ in weighed) // TASKS))
-    found: list[InputPartition] = []
-    held: list[Range] = []
-    holding = 0
-    for weight, one in weighed:
-        if held and holding + weight > enough:
-            found.append(Piece(tuple(held)))
-            held, holding = [], 0
-        held.append(one)
-        holding += weight
-    if held:
-        found.append(Piece(tuple(held)))
+    weighed = [(max(one.end - one.start, OPENING), one) for one in ranges]
+    found: list[InputPartition] = [Piece(tuple(held)) for held in together(weighed, split_bytes)]
     if lost := tuple(unreadable):
         found.append(Piece(unreadable=lost))
     return found or [Piece()]
+
+
+def together(weighed: Iterable[tuple[int, T]], split_bytes: int) -> list[list[T]]:
+    """Return what each task reads, the largest first. ``weighed``: bytes, and what has them."""
+    ordered = sorted(weighed, key=lambda pair: -pair[0])
+    enough = min(split_bytes, max(LEAST, sum(weight for weight, _ in ordered) // TASKS))
+    found: list[list[T]] = []
+    holding = 0
+    for weight, one in ordered:
+        if not found or holding + weight > enough:
+            found.append([])
+            holding = 0
+        found[-1].append(one)
+        holding += weight
+    return found
 
 
 def read_piece(piece: Piece, options: Options) -> Iterator[pa.RecordBatch]:

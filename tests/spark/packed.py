@@ -45,7 +45,7 @@ def make(archive: Path) -> None:
                 shutil.copytree(place, packages / place.name, copy_function=_link)
             else:
                 _link(place, packages / place.name)
-        for name in ("batchval", "pyspark_batchval", "pyspark_batchval_live"):
+        for name in ("batchval", "pyspark_batchval", "pyspark_batchval_findings", "pyspark_batchval_live"):
             shutil.copytree(ROOT / name, packages / name, ignore=_LEFT_OUT)
         # its links lead to the interpreter of this machine; venv-pack 0.2 spoils them where a python_prefix is given
         venv_pack.pack(str(environment), output=str(archive), compress_level=0)

@@ -99,7 +99,7 @@ def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str
         ({"deep": "maybe"}, "option deep is 'maybe': false or true is possible"),
         ({"mode": "lax"}, "option mode is 'lax'"),
         ({"kafkaVersion": "2.8"}, "option kafkaVersion is '2.8': 4.4, 3.9 or 4.1 is possible"),
-        ({"cleanupPolicy": "keep"}, "option cleanupPolicy is 'keep'"),
+        ({"cleanupPolicy": "delete"}, "kafka-segments has no option 'cleanupPolicy': it matters between batches"),
         ({"topics": " , "}, "option topics is ' , '"),
         ({"acceptClaimsHeader": "1"}, "option acceptClaimsHeader is '1'"),
         ({"splitbites": "1"}, "kafka-segments has no option 'splitbites': it has path"),
