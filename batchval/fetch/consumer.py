@@ -231,6 +231,11 @@ class Consumer:
         self._guard()
         return await self._metadata.wait_for(topic, self._limit(timeout_ms))
 
+    async def topics_matching(self, pattern: str | re.Pattern[str]) -> list[str]:
+        """Return the topics whose whole names match, in order, without Kafka's internal ones."""
+        self._guard()
+        return await self._metadata.matching(pattern, self._limit(None))
+
     async def offsets_for(
         self, wanted: Mapping[tuple[str, int], int | str], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:

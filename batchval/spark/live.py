@@ -8,6 +8,8 @@ offset of a stream is ``{topic: {partition: next offset}}``. ``segment`` and ``p
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,10 +37,12 @@ __all__ = ["BatchesReader", "BatchesStreamReader", "KafkaBatches", "Stretch"]
 
 #: as Spark's own connector has them: the client's settings begin with ``kafka.``
 _PREFIX: Final = "kafka."
+#: which topics: the first is that of the other formats, the others are Spark's own
+_TOPICS: Final = ("topics", "subscribe", "subscribePattern", "assign")
 BATCH_OPTIONS: Final = (
     "kafka.bootstrap.servers",
     *(_PREFIX + name for name in sorted(PROPERTIES)),
-    "topics",
+    *_TOPICS,
     "startingOffsets",
     "rows",
     "columns",
@@ -63,12 +67,79 @@ class Stretch(InputPartition):
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """Which partitions are read.
+
+    ``topics``   names
+    ``pattern``  topics whose whole names match it, instead
+    ``numbers``  the partitions of each topic; None for all
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    numbers: Mapping[str, tuple[int, ...]] | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Wanted:
+        """Read the one option that names topics. Raises BatchvalError."""
+        names = [name for name in _TOPICS if name in given]
+        if not names:
+            raise BatchvalError("no option subscribe is set: expected names of topics with commas between them")
+        if len(names) > 1:
+            raise BatchvalError(f"options {' and '.join(names)} are set: both name topics, one of them is allowed")
+        text = given[names[0]]
+        if names[0] == "subscribePattern":
+            return cls(pattern=_checked_pattern(text))
+        if names[0] == "assign":
+            numbers = _assigned(text)
+            return cls(tuple(numbers), numbers=numbers)
+        return cls(topics(given, names[0]) or ())
+
+    async def partitions(self, consumer: Consumer) -> dict[str, tuple[int, ...]]:
+        """Return the partitions of each topic, in order, as the brokers have them."""
+        names = self.topics
+        if self.pattern is not None:
+            names = tuple(await consumer.topics_matching(self.pattern))
+        counts = {name: await consumer.partitions_for(name) for name in sorted(names)}
+        if self.numbers is None:
+            return {name: tuple(range(count)) for name, count in counts.items()}
+        for name, count in counts.items():
+            if self.numbers[name][-1] >= count:
+                raise BatchvalError(
+                    f"option assign names partition {self.numbers[name][-1]} of {name}, which has {count}"
+                )
+        return {name: self.numbers[name] for name in counts}
+
+
+def _checked_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise BatchvalError(f"option subscribePattern is {text!r}: {error}") from None
+    return text
+
+
+def _assigned(text: str) -> dict[str, tuple[int, ...]]:
+    """Return the partitions of each topic, in order."""
+    try:
+        numbers = json.loads(text)
+        found = {name: tuple(sorted(set(several))) for name, several in numbers.items()}
+    except (ValueError, TypeError, AttributeError):
+        found = {}
+    flat = [number for several in found.values() for number in several]
+    if not all(found.values()) or not flat or not all(type(n) is int and n >= 0 for n in flat):
+        example = '{"orders": [0, 1]}'
+        raise BatchvalError(f"option assign is {text!r}: expected topics such as {example}")
+    return found
+
+
+@dataclass(frozen=True)
 class Cluster:
     """How to reach the brokers, and what is read. Pickled to workers, where its connections are made."""
 
     bootstrap_servers: tuple[str, ...]
     properties: Mapping[str, str]
-    topics: tuple[str, ...]
+    wanted: Wanted
     starting: str
     timeout_ms: int
 
@@ -78,15 +149,13 @@ class Cluster:
         servers = given.get("kafka.bootstrap.servers", "")
         if not servers.strip():
             raise BatchvalError("no option kafka.bootstrap.servers is given: host:port with commas between them")
-        names = topics(given)
-        if names is None:
-            raise BatchvalError("no option topics is given: names of topics with commas between them")
+        wanted = Wanted.of(given)
         lower = {key.lower(): value for key, value in given.items()}
         properties = {name: lower[_PREFIX + name] for name in PROPERTIES if _PREFIX + name in lower}
         cluster = cls(
             bootstrap_servers=tuple(one.strip() for one in servers.split(",") if one.strip()),
             properties=properties,
-            topics=names,
+            wanted=wanted,
             starting=one_of(given, "startingOffsets", ("earliest", "latest")),
             timeout_ms=size(given, "timeoutMs", 60_000),
         )
@@ -115,12 +184,13 @@ class Cluster:
 
         async def ask() -> Offset:
             async with self.consumer() as consumer:
-                counts = {topic: await consumer.partitions_for(topic) for topic in sorted(self.topics)}
-                wanted = {(topic, number): where for topic, count in counts.items() for number in range(count)}
-                found = await consumer.offsets_for(wanted)
+                partitions = await self.wanted.partitions(consumer)
+                found = await consumer.offsets_for(
+                    {(topic, n): where for topic, numbers in partitions.items() for n in numbers}
+                )
                 return {
-                    topic: {str(n): found[TopicPartition(topic, n)] for n in range(count)}
-                    for topic, count in counts.items()
+                    topic: {str(n): found[TopicPartition(topic, n)] for n in numbers}
+                    for topic, numbers in partitions.items()
                 }
 
         with sentences():

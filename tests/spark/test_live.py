@@ -117,6 +117,35 @@ def test_stretches_that_meet_within_a_batch_have_it_once(kafka: KafkaBroker) -> 
 
 
 @pytest.mark.jvm
+def test_topics_by_the_words_of_spark_s_own_connector(spark: SparkSession, kafka: KafkaBroker) -> None:
+    """``subscribe``, ``subscribePattern`` and ``assign``, in batches and streams."""
+    for topic in ("live-words-a", "live-words-b"):
+        produce(kafka, topic, 40)
+
+    def rows(**options: str) -> list[dict[str, Any]]:
+        frame = spark.read.format("kafka-batches").option("kafka.bootstrap.servers", kafka.bootstrap)
+        return comparable(frame.options(**options).load().collect())
+
+    both = comparable([*at_rest(kafka, "live-words-a"), *at_rest(kafka, "live-words-b")])
+    assert rows(subscribe="live-words-b, live-words-a") == both
+    assert rows(subscribePattern="live-words-.*") == both
+    assert rows(subscribePattern="live-words") == []
+    one = [row for row in both if row["topic"] == "live-words-a" and row["partition"] in (0, 2)]
+    assert rows(assign='{"live-words-a": [2, 0]}') == one
+    options = CaseInsensitiveDict({"kafka.bootstrap.servers": kafka.bootstrap, "subscribePattern": ".*-words-b"})
+    reach = KafkaBatches(options).streamReader(row_type()).latestOffset({}, ReadAllAvailable())
+    assert {topic: sum(ends.values()) for topic, ends in reach.items()} == {"live-words-b": 40}
+
+
+@pytest.mark.jvm
+def test_partitions_that_a_topic_lacks_are_refused(kafka: KafkaBroker) -> None:
+    produce(kafka, "live-few", 1)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "assign": '{"live-few": [1, 3]}'}
+    with pytest.raises(BatchvalError, match="option assign names partition 3 of live-few, which has 3"):
+        KafkaBatches(CaseInsensitiveDict(options)).reader(row_type()).partitions()
+
+
+@pytest.mark.jvm
 def test_offsets_that_are_gone_are_a_row(kafka: KafkaBroker) -> None:
     produce(kafka, "live-gone", 10)
     reader = KafkaBatches(told(kafka, "live-gone")).reader(row_type())
@@ -152,7 +181,17 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
     ("options", "said"),
     [
         ({"topics": "t"}, "no option kafka.bootstrap.servers is given"),
-        ({"kafka.bootstrap.servers": "a:1"}, "no option topics is given"),
+        ({"kafka.bootstrap.servers": "a:1"}, "no option subscribe is set: expected names of topics"),
+        (
+            {"kafka.bootstrap.servers": "a:1", "topics": "t", "subscribe": "t"},
+            "options topics and subscribe are set: both name topics, one of them is allowed",
+        ),
+        ({"kafka.bootstrap.servers": "a:1", "subscribe": " , "}, "option subscribe is ' , '"),
+        ({"kafka.bootstrap.servers": "a:1", "subscribePattern": "a("}, "option subscribePattern is 'a('"),
+        *(
+            ({"kafka.bootstrap.servers": "a:1", "assign": text}, f"option assign is {text!r}: expected topics")
+            for text in ("orders", "[1]", "{}", '{"t": []}', '{"t": [-1]}', '{"t": ["0"]}', '{"t": 3}', '{"t": [true]}')
+        ),
         ({"kafka.bootstrap.servers": "a", "topics": "t"}, "'a' is no address: host:port"),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "startingOffsets": "now"},
