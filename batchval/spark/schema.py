@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from batchval.audit.rows import row_schema
+from batchval.audit.rows import ROW_SCHEMA, row_schema
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 
