@@ -30,6 +30,7 @@ from batchval.audit.rows import TABLES_VERSION, TIME, column_names, row_schema
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
+from batchval.segment.schemes import plain_uri, refusal
 from batchval.segment.store import one_line, shown
 
 __all__ = [
@@ -108,6 +109,9 @@ _SORTED_BY = ("is_valid", "max_timestamp")
 @functools.lru_cache(maxsize=8)
 def place_of(out: str) -> tuple[Any, str]:
     """The file system that a URI or local path lies in, and its path there. BatchvalError."""
+    out = plain_uri(out)
+    if reason := refusal(out):
+        raise BatchvalError(f"{shown(out)}: {reason}")
     try:
         if "://" in out:
             filesystem, path = fs.FileSystem.from_uri(out)

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote, urlunsplit
+from urllib.parse import SplitResult, quote, urlunsplit
 
 from batchval.optional import require
 from batchval.segment.folders import PARTITION_FILES, SEGMENT_NAME
 from batchval.segment.reader import Source
+from batchval.segment.schemes import root_of
 from batchval.segment.store import _NO_SEGMENT, _SIDES, LogFolder, Store, Unreadable, _Entry, _Folder, one_line, shown
 
 require(__name__)
@@ -86,9 +87,8 @@ class RemoteStore(Store):
         return _connected(urlunsplit((self.scheme, self.host, "/", self.query, "")))
 
     def uri(self, path: str) -> str:
-        host = self.host.rpartition("@")[2]
-        if self.scheme not in ("hdfs", "viewfs"):
-            path = path.removeprefix(host)
+        parts = SplitResult(self.scheme, self.host, "", "", "")
+        path = path.removeprefix(root_of(parts))
         return urlunsplit((self.scheme, self.host, quote(path), self.query, ""))
 
     def size(self, path: str) -> int:

@@ -39,6 +39,7 @@ from batchval.segment.folders import (
     walk,
 )
 from batchval.segment.reader import LocalFile, SegmentReader, Source
+from batchval.segment.schemes import plain_uri, refusal, root_of
 from batchval.segment.side_files import Malformed, offsets_of
 
 __all__ = [
@@ -59,7 +60,6 @@ __all__ = [
 _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 #: folders of logs that Kafka is about to delete, or is moving here from another disk
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
-_REMOTE = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 _CREDENTIALS = re.compile(r"://[^/@\s]*@")
 #: files that Kafka writes for each segment, next to it
 _SIDES = (".index", ".timeindex", ".txnindex", ".snapshot")
@@ -248,21 +248,21 @@ class Store:
     @staticmethod
     def of(uri: str) -> tuple[Store, str]:
         """The store that a URI or a local path lies in, and its path there. BatchvalError: a scheme nobody knows."""
+        uri = plain_uri(uri)
+        if reason := refusal(uri):
+            raise BatchvalError(f"{shown(uri)}: {reason}")
         scheme = urlsplit(uri).scheme if "://" in uri else ""
         if not scheme:
             return _LOCAL, uri
         parts = urlsplit(uri)
         if scheme == "file":
             return _LOCAL, unquote(parts.path)
-        if scheme not in _REMOTE:
-            known = ", ".join(f"{name}://" for name in ("file", *_REMOTE))
-            raise BatchvalError(f"{shown(uri)}: unknown scheme; known are paths and {known}")
         from batchval.segment.remote import RemoteStore
 
-        in_path = scheme in ("s3", "gs", "gcs", "abfs", "abfss")  # pyarrow's path begins with the bucket
-        host = parts.netloc.rpartition("@")[2]
         path = unquote(parts.path)
-        return RemoteStore(scheme, parts.netloc, parts.query), f"{host}{path}".rstrip("/") if in_path else path
+        if scheme not in ("hdfs", "viewfs"):
+            path = f"{root_of(parts)}{path}".strip("/")
+        return RemoteStore(scheme, parts.netloc, parts.query), path
 
     def uri(self, path: str) -> str:
         """The name of a file of this store that holds wherever the store can be reached."""

@@ -105,9 +105,8 @@ class Wanted:
             return {name: tuple(range(count)) for name, count in counts.items()}
         for name, count in counts.items():
             if self.numbers[name][-1] >= count:
-                raise BatchvalError(
-                    f"option assign names partition {self.numbers[name][-1]} of {name}, which has {count}"
-                )
+                highest = self.numbers[name][-1]
+                raise BatchvalError(f"option assign names {name}-{highest}, but {name} has {count} partitions")
         return {name: self.numbers[name] for name in counts}
 
 

@@ -131,6 +131,12 @@ def test_an_audit_of_a_bucket_is_that_of_the_disk(line: Wire, tmp_path: Path) ->
     assert sums[0][2].batches > 300
 
 
+def test_a_uri_as_spark_s_users_write_it(line: Wire) -> None:
+    plain = uri(line.port, ROLLED)
+    assert listed(plain.replace("s3://", "s3a://")) == listed(plain)
+    assert len(listed(plain)) == 3
+
+
 def test_outputs_may_lie_there_too(line: Wire) -> None:
     options = Options(rows="all")
     out = uri(line.port, "empty/audit")

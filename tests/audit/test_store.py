@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
+from batchval.audit.outputs import place_of
 from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, read_range
 from batchval.errors import BatchvalError
 from batchval.segment import remote as remote_module
@@ -64,6 +66,61 @@ def test_the_fixtures() -> None:
     assert listed(rolled[1].uri) == [rolled[1]]
     assert listed(f"file://{SEGMENTS}") == found
     assert listed(os.path.relpath(SEGMENTS)) == found
+
+
+@pytest.mark.parametrize(
+    ("uri", "plain", "path"),
+    [
+        ("s3a://bucket/a%20b/c", "s3://bucket/a%20b/c", "bucket/a b/c"),
+        ("S3N://bucket/a?region=eu", "s3://bucket/a?region=eu", "bucket/a"),
+        *(
+            (
+                f"{scheme}://logs@acc.{kind}.core.windows.net/a/b",
+                f"{kept}://logs@acc.dfs.core.windows.net/a/b",
+                "logs/a/b",
+            )
+            for scheme, kept in (("wasb", "abfs"), ("wasbs", "abfss"), ("abfs", "abfs"), ("abfss", "abfss"))
+            for kind in ("blob", "dfs")
+        ),
+        ("abfss://acc.blob.core.windows.net/logs/a", "abfss://acc.blob.core.windows.net/logs/a", "logs/a"),
+        ("abfs://acc:key@127.0.0.1:10000/logs/a", "abfs://acc:key@127.0.0.1:10000/logs/a", "logs/a"),
+        ("abfs://acc:key@logs/a", "abfs://acc:key@logs/a", "logs/a"),
+    ],
+)
+def test_uris_as_hadoop_and_spark_spell_them(uri: str, plain: str, path: str) -> None:
+    """What pyarrow makes of the plain form is the same path."""
+    store, found = Store.of(uri)
+    assert (store.uri(found), found) == (plain, path)
+    assert Store.of(plain) == (store, found)
+    if "://acc:key@127" not in uri and not uri.lower().startswith("s3"):
+        assert fs.FileSystem.from_uri(plain)[1] == path
+
+
+def test_local_uris_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = put(tmp_path / "mount" / "t-0")
+    for uri in (f"file:{tmp_path}", f"file://{tmp_path}"):
+        assert [one.uri for one in listed(uri)] == [str(file)]
+    monkeypatch.setattr("batchval.segment.schemes.DBFS", str(tmp_path / "mount"))
+    for uri in ("dbfs:/t-0", "dbfs:///t-0"):
+        assert [one.uri for one in listed(uri)] == [str(file)]
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("dbfs:/logs", "dbfs:/logs: Databricks mounts dbfs:/ at /dbfs, and this machine has no such folder"),
+        ("oss://me:secret@bucket/a", "oss://bucket/a: unknown scheme; known are paths and file://, s3://"),
+        ("oss://bucket/a", "write s3://bucket/path?endpoint_override=HOST"),
+        ("hdfs:/logs", "hdfs:/logs: not a URI; write hdfs://namenode:port/path"),
+        ("s3:/bucket/a", "s3:/bucket/a: not a URI; write s3://"),
+        ("nfs:/logs", "nfs:/logs: unknown scheme; known are paths"),
+    ],
+)
+def test_schemes_that_are_refused(uri: str, reason: str) -> None:
+    with pytest.raises(BatchvalError, match=re.escape(reason)):
+        Store.of(uri)
+    with pytest.raises(BatchvalError, match=re.escape(reason)):
+        place_of(uri)
 
 
 def test_schemes() -> None:
