@@ -25,7 +25,8 @@ __all__ = [
     "walk",
 ]
 
-SEGMENT_NAME = re.compile(r"(\d{20})\.log")
+#: the first group is the base offset; in tiered storage (tiered.py) the segment's id follows
+SEGMENT_NAME = re.compile(r"([0-9]{20})(?:-[A-Za-z0-9_-]{22})?\.log")
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 #: files of a log folder that have a line for each partition
 CHECKPOINTS = (

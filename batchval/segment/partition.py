@@ -35,6 +35,7 @@ from batchval.segment.options import Options
 from batchval.segment.side_checks import EpochChange, check_epochs, first_of
 from batchval.segment.side_files import ABORTED_ENTRY
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, shown, sibling, text_of
+from batchval.segment.tiered import OVERLAP
 
 __all__ = ["Entry", "Joined", "Part", "by_folder", "join", "uncertain"]
 
@@ -221,8 +222,10 @@ def _found(segment: SegmentInfo, results: list[RangeResult], state: Continuity, 
     between: list[Found] = []
     for result in results:
         all_of_them.extend(result.findings, state.last_offset)
-        for one in state.join(result.continuity):
-            between.append(found_between(one))
+        met = [found_between(one) for one in state.join(result.continuity)]
+        if segment.is_tiered and result.range.start == 0:
+            met = [_as_note(one, OVERLAP) for one in first_of(met)]
+        between += met
         between += [
             Found(miss.position, miss.offset, Rule.L6, miss.reason, side=".index")
             for miss in result.misses
@@ -253,7 +256,7 @@ def _ask_folder(joined: Joined, state: Continuity) -> None:
     if not joined.unreadable:
         _ask_epochs(joined.parts, state)
         _ask_checkpoints(joined.parts, state)
-        if all(part.results for part in joined.parts):
+        if all(part.results for part in joined.parts) and not _overlap(joined.parts):
             _ask_transactions(joined.parts, state)
 
 
@@ -275,6 +278,8 @@ def _ask_names(parts: Sequence[Part]) -> None:
         why = None
         if span is not None and base > span.first and span.is_first:
             why = f"the name says {base}, but the first batch begins at offset {span.first}"
+        elif part.segment.is_tiered:
+            why = None  # the segment before may hold the same offsets
         elif span is not None and later is not None and later.segment.base_offset <= span.first:
             why = f"the first batch begins at offset {span.first}, but the next segment at {later.segment.base_offset}"
         elif span is not None and 0 <= base <= end < span.first:
@@ -286,6 +291,12 @@ def _ask_names(parts: Sequence[Part]) -> None:
                 _add(part, Found(0, span.first if span else None, Rule.L8, why, follows=follows))
         wrong = bool(why)
         end = span.last if span is not None else end
+
+
+def _overlap(parts: Sequence[Part]) -> bool:
+    """Return whether segments of tiered storage hold the same offsets."""
+    spans = [part.span for part in parts if part.segment.is_tiered and part.span is not None]
+    return any(later.first <= span.last for span, later in itertools.pairwise(spans))
 
 
 def _comes_of_name(finding: Finding, *, all_of_it: bool) -> bool:

@@ -16,6 +16,7 @@ from batchval.segment.folders import PARTITION_FILES, SEGMENT_NAME
 from batchval.segment.reader import Source
 from batchval.segment.schemes import root_of
 from batchval.segment.store import _NO_SEGMENT, _SIDES, LogFolder, Store, Unreadable, _Entry, _Folder, one_line, shown
+from batchval.segment.tiered import MANIFEST
 
 require(__name__)
 
@@ -107,7 +108,7 @@ class RemoteStore(Store):
                 about = self._fs.get_file_info(path)
                 if about.type == fs.FileType.File:
                     base = path.removesuffix(".log")
-                    sides = [base + suffix for suffix in _SIDES]
+                    sides = [base + suffix for suffix in (*_SIDES, MANIFEST)]
                     sides += [os.path.join(os.path.dirname(path), name) for name in PARTITION_FILES]
                     files = [about, *self._fs.get_file_info(sides)]
                 else:

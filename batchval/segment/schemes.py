@@ -49,7 +49,7 @@ def plain_uri(uri: str) -> str:
 
 
 def refusal(uri: str) -> str | None:
-    """Return why a plain URI cannot be read; None for what a store may have, and for local paths."""
+    """Return why a plain URI cannot be read; None for one that a store reads, and for paths."""
     found = _SCHEME.match(uri)
     if found is None:
         return None

@@ -41,6 +41,7 @@ from batchval.segment.folders import (
 from batchval.segment.reader import LocalFile, SegmentReader, Source
 from batchval.segment.schemes import plain_uri, refusal, root_of
 from batchval.segment.side_files import Malformed, offsets_of
+from batchval.segment.tiered import MANIFEST, is_tiered, partition_of, transformation
 
 __all__ = [
     "Checkpoints",
@@ -128,6 +129,11 @@ class SegmentInfo(NamedTuple):
             if side.name.endswith(suffix):
                 return sibling(self.uri, side.name)
         return None
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether it lies in tiered storage, to which a broker copies what it has closed."""
+        return is_tiered(folder_and_name(self.uri)[1])
 
     @property
     def index_uri(self) -> str | None:
@@ -303,7 +309,7 @@ class Store:
             if _NO_PARTITION.fullmatch(os.path.basename(folder)):
                 continue
             empty = False
-            topic, partition = _partition_of(folder)
+            topic, partition = _partition_of(folder, names)
             if topics is not None and not any(fnmatch.fnmatchcase(topic, pattern) for pattern in topics):
                 continue
             yield from self._infos(topic, partition, entries, names, log_folders[os.path.dirname(folder)])
@@ -312,14 +318,18 @@ class Store:
 
     def _infos(
         self, topic: str, partition: int, entries: list[_Entry], names: Sequence[str], log_folder: LogFolder
-    ) -> Iterator[SegmentInfo]:
+    ) -> Iterator[SegmentInfo | Unreadable]:
         named = {entry.name: SideFile(entry.name, entry.size, entry.mtime_ns) for entry in entries}
         in_flux = any(_IN_FLUX.fullmatch(name) for name in names)
         all_names = sorted(filter(SEGMENT_NAME.fullmatch, names))
         segments = [entry for entry in entries if SEGMENT_NAME.fullmatch(entry.name)]
         for entry in segments:
-            base = entry.name[:20]
-            sides = [named[base + suffix] for suffix in _SIDES if base + suffix in named]
+            stem = entry.name.removesuffix(".log")
+            if stem + MANIFEST in named and (reason := self._transformed(entry.path)):
+                yield Unreadable(self.uri(entry.path), reason)
+                continue
+            tiered = is_tiered(entry.name)
+            sides = [named[stem + suffix] for suffix in _SIDES if stem + suffix in named]
             is_first = entry.name == all_names[0]
             if is_first:
                 bases = {name[:20] for name in all_names}
@@ -329,18 +339,26 @@ class Store:
                 uri=self.uri(entry.path),
                 topic=topic,
                 partition=partition,
-                base_offset=int(base),
+                base_offset=int(stem[:20]),
                 size=entry.size,
                 mtime_ns=entry.mtime_ns,
                 inode=entry.inode,
                 sides=tuple(sides),
-                cleaned=log_folder.was_cleaned(topic, partition),
-                is_last=entry.name == all_names[-1],
+                cleaned=not tiered and log_folder.was_cleaned(topic, partition),
+                is_last=not tiered and entry.name == all_names[-1],
                 in_flux=in_flux,
                 broker=log_folder.meta.get("node.id", log_folder.meta.get("broker.id")),
                 cluster=log_folder.meta.get("cluster.id"),
                 checkpoints=log_folder.checkpoints(topic, partition) if is_first else Checkpoints(),
             )
+
+    def _transformed(self, path: str) -> str | None:
+        """Return why a segment of tiered storage cannot be read; None where it is a plain one."""
+        try:
+            how = transformation(self.read_bytes(path.removesuffix(".log") + MANIFEST))
+        except (OSError, ValueError) as error:
+            return f"its {MANIFEST} cannot be read: {one_line(error)}"
+        return how and f"{how} by a plugin for tiered storage, as its {MANIFEST} says"
 
     def log_folder(self, path: str, names: Iterable[str] | None = None) -> LogFolder:
         """Return what the files of a log folder say; files that are missing or not small are left
@@ -363,7 +381,9 @@ class Store:
         raise NotImplementedError
 
 
-def _partition_of(folder: str) -> tuple[str, int]:
+def _partition_of(folder: str, names: Iterable[str]) -> tuple[str, int]:
+    if any(map(is_tiered, names)) and (found := partition_of(text_of(folder))):
+        return found
     name = text_of(os.path.basename(folder))
     match = _PARTITION.fullmatch(name)
     return (match[1], int(match[2])) if match and int(match[2]) < 1 << 31 else (name, -1)
@@ -397,7 +417,8 @@ class _Local(Store):
                 return
             folder, name = os.path.split(path)
             self._read_parent(folder, log_folders)
-            chosen = [name, *(name.removesuffix(".log") + suffix for suffix in _SIDES), *PARTITION_FILES]
+            stem = name.removesuffix(".log")
+            chosen = [name, *(stem + suffix for suffix in (*_SIDES, MANIFEST)), *PARTITION_FILES]
             yield from self._entries(folder, chosen, os.listdir(folder))
             return
         problems: list[OSError] = []
