@@ -27,6 +27,7 @@ from batchval.spark.refusal import sentences, stream_or_refusal
 from batchval.spark.schema import Shape, row_type
 from batchval.spark.stream import stream_reader
 from batchval.spark.tasks import Piece, pieces, read_piece
+from batchval.spark.udf import register_sql
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -78,6 +79,7 @@ class SegmentsReader(DataSourceReader):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to a session, also to one of Spark Connect."""
+    """Make the formats and the SQL function known to a session, also to one of Spark Connect."""
     for source in (KafkaSegments, KafkaFindings, KafkaBatches):
         spark.dataSource.register(source)
+    register_sql(spark)

@@ -8,6 +8,7 @@ batch are such a struct too (``magic`` is null). An empty value has an empty arr
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +17,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
@@ -31,8 +33,10 @@ from batchval.spark.options import JUDGE_OPTIONS, known, row_options
 from batchval.spark.refusal import sentences
 from batchval.spark.schema import row_type
 
-__all__ = ["validate_batches", "verdict_type"]
+__all__ = ["register_sql", "validate_batches", "verdict_type"]
 
+#: the function of SQL passes its options to this one as JSON
+_SQL_WORKER: Final = "batchval_validate_batches"
 _OF_A_FILE: Final = ("cluster", "broker", "file", "topic", "partition", "segment")
 _COLUMNS: Final = tuple(name for name in ROW_SCHEMA.names if name not in _OF_A_FILE)
 _NOWHERE: Final = SegmentInfo("", "", -1, base_offset=-1, size=0, mtime_ns=0)
@@ -59,8 +63,48 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
             return judged(values, told)
 
     # its kind is in the annotations: Spark warns where it is told, and its stubs want it told
-    judge: Callable[[Column | str], Column] = arrow_udf(validate, ArrayType(verdict_type()))  # type: ignore[call-overload]
-    return judge(column)
+    judge: Callable[[Column], Column] = arrow_udf(validate, ArrayType(verdict_type()))  # type: ignore[call-overload]
+    return judge(_binary(F.col(column) if isinstance(column, str) else column)).alias("validate_batches")
+
+
+def _binary(column: Column) -> Column:
+    """Return the column; Spark's analysis refuses one that is not of binary type.
+
+    Spark does not know which types a Python function takes. It does know them of bitmap_count,
+    which is in the plan until the optimizer sees that it is never called.
+    """
+    named = column.alias("the argument of validate_batches")
+    return F.when(F.lit(False) & (F.bitmap_count(named) > 0), F.lit(None)).otherwise(column)
+
+
+def register_sql(spark: SparkSession) -> None:
+    """Make ``validate_batches(value, deep => true, ...)`` known to a session's SQL.
+
+    Names of options and the type of the value are checked by Spark's analysis, which casts text to
+    its UTF-8 bytes as for all functions that take binary values.
+    """
+
+    def validate(values: pa.Array, options: pa.Array) -> pa.Array:
+        with sentences():
+            return judged(values, _options_of(options))
+
+    kind = ArrayType(verdict_type())
+    spark.udf.register(_SQL_WORKER, arrow_udf(validate, kind))  # type: ignore[call-overload]
+    parameters = ", ".join(f"{name} STRING DEFAULT NULL" for name in JUDGE_OPTIONS)
+    fields = ", ".join(f"'{name}', {name}" for name in JUDGE_OPTIONS)
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY FUNCTION validate_batches(value BINARY, {parameters}) "
+        f"RETURNS {kind.simpleString()} "
+        f"RETURN {_SQL_WORKER}(value, to_json(named_struct({fields})))"
+    )
+
+
+def _options_of(texts: pa.Array) -> Options:
+    """Return the options of a JSON object for each row: the same for all of them."""
+    different = texts.unique().to_pylist()
+    if len(different) > 1:
+        raise BatchvalError("options of validate_batches are literals: they cannot differ from row to row")
+    return row_options(json.loads(different[0] if different else "{}"))
 
 
 def judged(values: pa.Array, options: Options) -> pa.Array:

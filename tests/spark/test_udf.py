@@ -11,15 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
-from batchval.spark import validate_batches
-from batchval.spark.udf import judged, verdict_type
+from batchval.spark import register, validate_batches
+from batchval.spark.options import row_options
+from batchval.spark.udf import _options_of, judged, verdict_type
 from tests.spark.logs import flipped, series
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,12 +131,80 @@ def test_the_corpus_through_spark_has_the_library_s_verdicts(spark: SparkSession
 
 
 @pytest.mark.jvm
-def test_the_wrong_column_is_told_in_a_sentence(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([("text",)], "value string")
+@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("kind", ["string", "int", "array<binary>"])
+def test_a_column_of_another_type_is_refused_by_the_analysis(spark: SparkSession, kind: str, ansi: str) -> None:
+    """No task runs: a select that nobody collects is refused."""
+    frame = spark.createDataFrame([], f"value {kind}")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        with pytest.raises(AnalysisException) as caught:
+            frame.select(validate_batches("value", deep=True))
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    line = str(caught.value).partition("\n")[0]
+    assert "the argument of validate_batches" in line
+    assert 'requires the "BINARY" type, however' in line
+    assert f'has the type "{kind.upper()}"' in line
+
+
+@pytest.mark.jvm
+def test_the_check_of_the_type_costs_nothing(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = spark.createDataFrame([], "value binary")
+    frame.select(validate_batches("value")).explain()
+    plan = capsys.readouterr().out
+    assert "ArrowEvalPython" in plan
+    assert "bitmap" not in plan
+
+
+@pytest.mark.jvm
+def test_sql(spark: SparkSession) -> None:
+    register(spark)
+    values = [flipped(series(3)[1]), b"".join(series(4)), None, b""]
+    spark.createDataFrame([(value and bytes(value),) for value in values], "value binary").createOrReplaceTempView(
+        "kept"
+    )
+    frame = spark.table("kept")
+    for sql, options in (
+        ("", {}),
+        (", deep => true", {"deep": True}),
+        (", mode => 'kafka', kafkaVersion => '3.9'", {"mode": "kafka", "kafkaVersion": "3.9"}),
+    ):
+        got = spark.sql(f"select validate_batches(value{sql}) as v from kept").collect()
+        assert got == frame.select(validate_batches("value", **options).alias("v")).collect()
+    assert [row.v and [one.rule for one in row.v] for row in got] == [["14"], [None] * 4, None, []]
+    exploded = spark.sql("select inline(v) from (select validate_batches(value) as v from kept)")
+    assert exploded.columns == verdict_type().names
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("validate_batches(1)", 'cannot cast "INT" to "BINARY"'),
+        ("validate_batches(X'00', depp => true)", "argument named `depp`"),
+    ],
+)
+def test_sql_that_the_analysis_refuses(spark: SparkSession, call: str, reason: str) -> None:
+    register(spark)
+    with pytest.raises(AnalysisException, match=re.escape(reason)):
+        spark.sql(f"select {call}")
+
+
+@pytest.mark.jvm
+def test_wrong_options_in_sql_are_a_sentence(spark: SparkSession) -> None:
+    register(spark)
     with pytest.raises(PySparkException) as caught:
-        frame.select(validate_batches("value", deep=True)).collect()
-    assert "validate_batches takes a binary column, not one of" in str(caught.value)
+        spark.sql("select validate_batches(X'00', mode => 'lax') from range(1)").collect()
+    assert "BatchvalError: option mode is 'lax': strict or kafka is possible" in str(caught.value)
     assert "File " not in str(caught.value)
+
+
+def test_options_that_differ_from_row_to_row_are_refused() -> None:
+    assert _options_of(pa.array(['{"deep": "true"}'] * 2)) == row_options({"deep": "true"})
+    assert _options_of(pa.array([], pa.string())) == row_options({})
+    with pytest.raises(BatchvalError, match="they cannot differ from row to row"):
+        _options_of(pa.array(["{}", '{"deep": "true"}']))
 
 
 @pytest.mark.jvm
