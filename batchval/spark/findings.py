@@ -39,8 +39,10 @@ from batchval.spark.tasks import OPENING, settle, together
 
 __all__ = ["FINDINGS", "KafkaFindings"]
 
+#: what a finding has from one audit to the next
+_OF_AUDITS: Final = ("state", "first_seen")
 #: The columns of errors/ that one reading of the segments fills.
-FINDINGS: Final = pa.schema(list(ERRORS))
+FINDINGS: Final = pa.schema([one for one in ERRORS if one.name not in _OF_AUDITS])
 
 Listed = Sequence[SegmentInfo | Unreadable]
 

@@ -63,8 +63,10 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
             return judged(values, told)
 
     # its kind is in the annotations: Spark warns where it is told, and its stubs want it told
-    judge: Callable[[Column], Column] = arrow_udf(validate, ArrayType(verdict_type()))  # type: ignore[call-overload]
-    return judge(_binary(F.col(column) if isinstance(column, str) else column)).alias("validate_batches")
+    kind = ArrayType(verdict_type())
+    judge: Callable[[Column], Column] = arrow_udf(validate, kind)  # type: ignore[call-overload]
+    value = F.col(column) if isinstance(column, str) else column
+    return judge(_binary(value)).alias("validate_batches")
 
 
 def _binary(column: Column) -> Column:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -41,14 +41,16 @@ def by_audit(paths: Iterable[Path], **options: Any) -> list[dict[str, Any]]:
 
 
 def ordered(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=str)
+    """Return rows in an order of their own, timestamps in seconds."""
+    plain = [{name: one.timestamp() if isinstance(one, datetime) else one for name, one in row.items()} for row in rows]
+    return sorted(plain, key=str)
 
 
 def by_reader(path: Path, **options: str) -> list[dict[str, Any]]:
     """Return the rows as tasks make them, in this process."""
     reader = KafkaFindings({"path": str(path), **options}).reader(ROWS)
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
-    return ordered(pa.Table.from_batches(batches, FINDINGS).to_pylist())
+    return ordered(row for batch in batches for row in batch.to_pylist())
 
 
 @pytest.mark.parametrize("what", [*DAMAGES, *HEALTHY])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
@@ -127,6 +127,18 @@ def test_a_refusal_ends_the_query_with_its_sentence(spark: SparkSession, logs: P
         load(spark, logs, rows="some").collect()
     assert "BatchvalError: option rows is 'some': all, bad or none is possible" in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize("schema", ["position int", "offset bigint", "rule string, rule string"])
+def test_a_wrong_schema_ends_the_analysis(spark: SparkSession, logs: Path, schema: str) -> None:
+    """Spark asks for the reader when it plans: its one line has the sentence, and no task runs."""
+    frame = spark.read.format("kafka-segments").schema(schema).load(str(logs))
+    with pytest.raises(AnalysisException) as caught:
+        frame.collect()
+    text = str(caught.value)
+    assert text.startswith("[PYTHON_DATA_SOURCE_ERROR] ")
+    assert "BatchvalError: " in text.partition("\n")[0]
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize(
