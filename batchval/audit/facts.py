@@ -143,6 +143,15 @@ class Facts:
         """The sums of each hour."""
         return {key[0]: totals for key, totals in of_group(self.summary, self.rules, ["hour"]).items()}
 
+    @functools.cached_property
+    def span(self) -> tuple[int, int] | None:
+        """The first and the last timestamp, in milliseconds; None where no batch has one."""
+        first, last = (
+            how(self.summary[name].cast(pa.int64())).as_py()
+            for how, name in ((pc.min, "min_timestamp"), (pc.max, "max_timestamp"))
+        )
+        return None if first is None else (first, last)
+
     def topic_hours(self, topic: str) -> dict[int | None, Totals]:
         """Return the sums of each hour of a topic."""
         summary, rules = (table.filter(pc.equal(table["topic"], topic)) for table in (self.summary, self.rules))

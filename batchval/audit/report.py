@@ -13,6 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from batchval.audit import costs
 from batchval.audit.facts import Codec, Facts, Totals, hour_words, saved
 from batchval.audit.hours import CODECS
@@ -21,6 +24,7 @@ from batchval.errors import BatchvalError
 from batchval.report.charts import COLOURS, Chart, stacked
 from batchval.report.pages import render
 from batchval.report.words import human_bytes, human_seconds, plural, printable
+from batchval.rule_texts import RULE_TEXTS
 from batchval.rules import Rule
 
 __all__ = ["ReportError", "page", "write"]
@@ -30,6 +34,9 @@ _TEMPLATE = Path(__file__).with_name("report.html.j2")
 TOPICS, TOPICS_BY_HOUR, HOURS, FINDINGS, UNREADABLE = 1_000, 40, 168, 200, 200
 _COLUMNS = 200  # of a chart
 _WIDTH = 1132
+_LEAST_SPAN_MS = 60_000
+_CPU_UNITS = ((1_000_000, "CPU microseconds"), (1_000, "CPU milliseconds"), (1, "CPU seconds"))
+_NO_TIME = "no time"
 _RULE_COLOURS = (6, 1, 3, 4, 7, 2, 0, 5)
 
 #: a click on a head sorts by the cells' data-v as numbers, where they have one, else by their words; again: downwards
@@ -68,9 +75,10 @@ def page(facts: Facts, title: str = "batchval audit") -> str:
             cards=list(_cards(facts)),
             charts=[chart for chart in _charts(facts) if chart is not None],
             rules=list(_rules(facts)),
-            findings=[_finding(row) for row in facts.findings.slice(0, FINDINGS).to_pylist()],
-            findings_count=facts.findings_count,
-            findings_left=max(0, facts.findings_count - FINDINGS),
+            places=[
+                _places("Findings", facts.findings, facts.findings_count),
+                _places("Notes", facts.notes, facts.notes_count),
+            ],
             unreadable=[(printable(file), printable(why)) for file, why in facts.unreadable[:UNREADABLE]],
             unreadable_left=max(0, len(facts.unreadable) - UNREADABLE),
             topics=[_row(printable(name), totals) for name, totals in shown],
@@ -80,6 +88,7 @@ def page(facts: Facts, title: str = "batchval audit") -> str:
             ratio_words=_ratio_words(facts.whole),
             cpu_today=human_seconds(facts.whole.cpu_kafka),
             cpu_saved=human_seconds(facts.whole.cpu_saved),
+            cpu_rates=_cpu_rates(facts),
             cpu_share=_percent(facts.whole.cpu_saved / facts.whole.cpu_kafka if facts.whole.cpu_kafka else None),
             measured_on=costs.measured_on(),
             cpu_chart=_cpu_chart(facts.whole),
@@ -110,19 +119,23 @@ def _cards(facts: Facts) -> Iterator[tuple[str, str, str]]:
     yield human_bytes(whole.bytes), "in batches", ""
     found = facts.findings_count
     yield f"{found:,}", "findings" if found != 1 else "finding", "worse" if found else "better"
+    if facts.notes_count:
+        yield f"{facts.notes_count:,}", "notes" if facts.notes_count != 1 else "note", ""
     if facts.unreadable:
         yield f"{len(facts.unreadable):,}", "not read", "worse"
     if whole.damaged_bytes:
         yield human_bytes(whole.damaged_bytes), "in no batch", "worse"
     yield _percent(whole.claims_share), "of the bytes would pass by claims", ""
-    yield human_seconds(whole.cpu_saved), "CPU saved by a broker or gate that honours claims", ""
+    rates = _rates(facts, whole.cpu_saved)
+    each = f": {rates[0]} a day, {rates[1]}" if rates else ""
+    yield human_seconds(whole.cpu_saved), f"CPU saved by a broker or gate that honours claims{each}", ""
 
 
 def _charts(facts: Facts) -> Iterator[Chart | None]:
     unit, columns = _columns(facts.hours)
     label = {"h": "hour (UTC)", "D": "day (UTC)", "M": "month (UTC)", "Y": "year (UTC)"}[unit]
     sizes = [(words, [sum(t.codecs[c].bytes for t in of if c in t.codecs) for c in CODECS]) for words, of in columns]
-    yield stacked("Bytes by codec", label, "bytes", sizes, list(enumerate(CODECS)), width=_WIDTH, height=280)
+    yield _chart("Bytes by codec", "codec", label, "bytes", sizes, list(enumerate(CODECS)), 280)
     rules = [rule for rule, _ in facts.whole.rules.most_common()]
     apart, rest = (rules, []) if len(rules) <= 8 else (rules[:7], rules[7:])
     parts = [(_RULE_COLOURS[i], _rule_words(rule)) for i, rule in enumerate(apart)]
@@ -138,7 +151,29 @@ def _charts(facts: Facts) -> Iterator[Chart | None]:
     ]
     if rest:
         parts.append((_RULE_COLOURS[7], "others"))
-    yield stacked("Findings by rule", label, "findings", counted, parts, width=_WIDTH, height=220)
+    yield _chart("Findings by rule", "rule", label, "findings", counted, parts, 220)
+
+
+def _chart(
+    title: str,
+    part: str,
+    label: str,
+    unit: str,
+    columns: list[tuple[str, list[int]]],
+    parts: list[tuple[int, str]],
+    height: int,
+) -> Chart | None:
+    """Return columns of parts; where one hour has all, a column for each part that it has."""
+    filled = [column for column in columns if any(column[1])]
+    if len(filled) == 1:
+        words, amounts = filled[0]
+        label = f"{part}, {words}{' UTC' if words != _NO_TIME else ''}"
+        columns = [
+            (name, [amount if n == at else 0 for n in range(len(parts))])
+            for at, ((_, name), amount) in enumerate(zip(parts, amounts, strict=True))
+            if amount
+        ]
+    return stacked(title, label, unit, columns, parts, width=_WIDTH, height=height)
 
 
 def _columns(hours: dict[int | None, Totals]) -> tuple[str, list[tuple[str, list[Totals]]]]:
@@ -157,7 +192,7 @@ def _columns(hours: dict[int | None, Totals]) -> tuple[str, list[tuple[str, list
         names = [hour_words(hour, unit) for hour in range(known[0] // seconds * seconds, known[-1] + 1, seconds)]
     columns: dict[str, list[Totals]] = {name: [] for name in names}
     for hour, totals in hours.items():
-        columns.setdefault("none" if hour is None else hour_words(hour, unit), []).append(totals)
+        columns.setdefault(_NO_TIME if hour is None else hour_words(hour, unit), []).append(totals)
     return unit, list(columns.items())
 
 
@@ -178,20 +213,30 @@ def _rules(facts: Facts) -> Iterator[dict[str, Any]]:
             "order": rule.number if rule else 0,
             "slug": rule.slug if rule else "",
             "summary": rule.value.summary if rule else "",
+            "advice": RULE_TEXTS[rule.id].advice if rule else "",
             "count": count,
             "topics": sum(1 for totals in facts.topics.values() if totals.rules[name]),
         }
 
 
+def _places(title: str, first: pa.Table, count: int) -> dict[str, Any]:
+    """Return a table of findings or notes: the first, and how many there are."""
+    rows = [_finding(row) for row in first.slice(0, FINDINGS).to_pylist()]
+    brokers = any(row["broker"] for row in rows)
+    return {"title": title, "rows": rows, "count": count, "left": count - len(rows), "brokers": brokers}
+
+
 def _finding(row: dict[str, Any]) -> dict[str, Any]:
+    follows = f" (and {plural(row['follows'], 'place')} after it)" if row["follows"] else ""
     return {
-        "topic": printable(row["topic"]),
+        "topic": printable(row["topic"] or ""),
+        "broker": printable(row["broker"] or ""),
+        "file": printable(row["file"] or ""),
         "partition": row["partition"],
-        "segment": row["segment"],
         "position": row["position"],
         "offset": row["offset"],
         "rule": _rule_words(row["rule"] or ""),
-        "reason": printable(row["reason"] or ""),
+        "reason": printable(row["reason"] or "") + follows,
     }
 
 
@@ -233,13 +278,41 @@ def _left_by_hour(topics: int) -> str:
 
 
 def _cpu_chart(whole: Totals) -> Chart | None:
+    factor, unit = next(pair for pair in _CPU_UNITS if whole.cpu_kafka * pair[0] < 1000 or pair[0] == 1)
     columns = []
     for name, codec in whole.codecs.items():
         less = saved(name, codec)
         today = costs.cpu_seconds("kafka", name, codec.batches, codec.records, codec.bytes)
-        columns.append((name, [today - less, less]))
+        columns.append((name, [(today - less) * factor, less * factor]))
     parts = [(5, "stays"), (2, "saved by a broker or gate that honours claims")]
-    return stacked("CPU of validation by codec", "codec", "CPU seconds", columns, parts, width=_WIDTH, height=220)
+    return stacked("CPU of validation by codec", "codec", unit, columns, parts, width=_WIDTH, height=220)
+
+
+def _rates(facts: Facts, seconds: float) -> tuple[str, str] | None:
+    """Return CPU seconds a day and cores; None where the data covers less than a minute."""
+    first, last = facts.span or (0, 0)
+    if last - first < _LEAST_SPAN_MS:
+        return None
+    cores = seconds * 1000 / (last - first)
+    words = f"{float(f'{cores:.2g}'):,.12g}" if cores >= 0.001 else "less than 0.001"
+    return human_seconds(cores * 86_400), f"{words} cores"
+
+
+def _cpu_rates(facts: Facts) -> str:
+    """Return the arithmetic of CPU by day and in cores."""
+    saved, today = _rates(facts, facts.whole.cpu_saved), _rates(facts, facts.whole.cpu_kafka)
+    if facts.span is None or saved is None or today is None:
+        return "The data covers less than a minute, which is too little for rates by day."
+    first, last = (str(np.datetime64(stamp, "ms").astype("datetime64[s]")).replace("T", " ") for stamp in facts.span)
+    seconds = (facts.span[1] - facts.span[0]) / 1000
+    return (
+        f"The batches have timestamps from {first} to {last} UTC: {seconds:,.0f} s. "
+        f"Today: {human_seconds(facts.whole.cpu_kafka)} / {seconds:,.0f} s = "
+        f"{today[1]}, {today[0]} a day. "
+        f"Saved: {human_seconds(facts.whole.cpu_saved)} / {seconds:,.0f} s = "
+        f"{saved[1]}, {saved[0]} a day. "
+        "One batch with a wrong timestamp makes the time longer, and these rates smaller."
+    )
 
 
 def _cpu_row(name: str, codec: Codec) -> dict[str, Any]:

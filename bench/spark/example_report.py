@@ -78,6 +78,7 @@ def main() -> int:
                 written = (START_MS + HOURS * HOUR_MS) / 1000
                 os.utime(log, (written, written))
         command = [sys.executable, "-m", "batchval", "audit", folder, "--engine", "local", "--deep", "--rows", "none"]
+        command += ["--cleanup-policy", "delete"]
         return subprocess.run([*command, "--report", str(page)], cwd=ROOT, check=False).returncode
 
 

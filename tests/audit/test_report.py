@@ -18,6 +18,7 @@ from batchval.audit.hours import CODECS
 from batchval.audit.reading import OutputError, facts_of
 from batchval.audit.terminal import terminal_summary
 from batchval.report.charts import stacked
+from batchval.rule_texts import RULE_TEXTS
 from tests.audit.outputs import HOUR, finding, hour, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,7 +121,7 @@ def test_what_one_hour_does_not_know_is_not_known_of_all(tmp_path: Path) -> None
 
 def test_the_page_shows_the_figures(tmp_path: Path) -> None:
     text = report.page(facts_of(two_topics(tmp_path / "out")))
-    topics, rules, findings, orders, logs, cpu = Reader(text).tables
+    topics, rules, findings, notes, orders, logs, cpu = Reader(text).tables
     assert [row[:5] for row in topics[1:]] == [
         ["orders", "2", "16", "1,060", "53.2 KiB"],
         ["logs", "1", "7", "70", "6.8 KiB"],
@@ -130,8 +131,11 @@ def test_the_page_shows_the_figures(tmp_path: Path) -> None:
         ["14", "crc-mismatch", "2", "1"],
         ["L3", "offset-gap", "1", "1"],
     ]
-    assert findings[1] == ["orders", "0", "0", "0", "", "14 crc-mismatch", "a wrong checksum"]
+    file = f"orders-0/{0:020}.log"
+    assert findings[1] == ["orders", "0", file, "0", "", "14 crc-mismatch", "a wrong checksum"]
     assert findings[3][4:] == ["17", "L3 offset-gap", "a gap"]
+    assert rules[2][5] == RULE_TEXTS["14"].advice
+    assert [row[6] for row in notes[1:]] == ["perhaps a gap"]
     assert [row[0] for row in orders[1:]] == ["2026-11-20 22:00", "2026-11-20 23:00", "2026-11-21 00:00"]
     assert [row[1] for row in orders[1:]] == ["10", "5", "1"]
     assert len(logs) == 2
@@ -139,6 +143,47 @@ def test_the_page_shows_the_figures(tmp_path: Path) -> None:
     assert "broker or gate that honours claims" in re.sub(r"\s+", " ", text)
     assert text.count("<svg") == 3
     assert len(re.findall(r"<title>2026-11-20 22:00: zstd 50 k</title>", text)) == 1
+
+
+def test_findings_of_two_replicas_name_their_brokers_and_files(tmp_path: Path) -> None:
+    errors = [finding("orders", "14", "bad", broker=name, file=f"/{name}/orders-0/0.log") for name in ("b1", "b2")]
+    errors[1]["follows"] = 3
+    out = write(tmp_path / "out", [hour("orders", 0, HOUR, {"none": (1, 1, 100)})], errors)
+    _, _, findings, _, _ = Reader(report.page(facts_of(out))).tables
+    assert [row[:4] for row in findings[1:]] == [
+        ["orders", "0", "b1", "/b1/orders-0/0.log"],
+        ["orders", "0", "b2", "/b2/orders-0/0.log"],
+    ]
+    assert [row[7] for row in findings[1:]] == ["bad", "bad (and 3 places after it)"]
+
+
+def test_a_single_hour_has_a_column_for_each_codec(tmp_path: Path) -> None:
+    rows = [hour("a", 0, HOUR, {"none": (1, 1, 100), "zstd": (1, 1, 300)})]
+    text = report.page(facts_of(write(tmp_path / "out", rows)))
+    assert re.findall(r"<title>([a-z]+: [^<]+)</title>", text)[:2] == ["none: none 100", "zstd: zstd 300"]
+    assert "codec, 2026-11-20 22:00 UTC" in text
+
+
+def test_the_cpu_that_is_saved_in_cores_and_by_day(tmp_path: Path) -> None:
+    stamps = {"min_timestamp": HOUR * 1000, "max_timestamp": (HOUR + 3600) * 1000}
+    batches = (10**9, 10**10, 10**13, None, 10**9, 10**13)
+    facts = facts_of(write(tmp_path / "out", [hour("a", 0, HOUR, {"zstd": batches}, **stamps)]))
+    assert facts.span == (HOUR * 1000, (HOUR + 3600) * 1000)
+    text = re.sub(r"\s+", " ", report.page(facts))
+    cores = float(f"{facts.whole.cpu_saved / 3600:.2g}")
+    assert f"/ 3,600 s = {cores:,.12g} cores" in text
+    assert "from 2026-11-20 22:00:00 to 2026-11-20 23:00:00 UTC: 3,600 s" in text
+    short = hour("a", 0, HOUR, {"zstd": batches}, min_timestamp=0, max_timestamp=59_999)
+    assert "less than a minute" in report.page(facts_of(write(tmp_path / "short", [short])))
+
+
+@pytest.mark.parametrize(("others", "columns"), [({}, 6), ({"damaged_bytes": 5}, 4)])
+def test_no_card_stands_alone(tmp_path: Path, others: dict[str, int], columns: int) -> None:
+    rows = [hour("a", 0, HOUR, {"none": (1, 1, 100)}, **others)]
+    text = report.page(facts_of(write(tmp_path / "out", rows)))
+    cards = text.count("<div><b")
+    assert f".cards {{ display: grid; grid-template-columns: repeat({columns}, 1fr)" in text
+    assert cards % columns != 1
 
 
 def test_no_name_can_do_anything(tmp_path: Path) -> None:
