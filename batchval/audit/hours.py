@@ -28,11 +28,13 @@ __all__ = [
     "HOURS_OF_A_SEGMENT",
     "HOUR_MS",
     "NONE",
+    "NO_COUNTS",
     "SUMS",
     "Counts",
     "hour_of",
     "joined",
     "last_write",
+    "unpacked",
     "within",
 ]
 
@@ -55,10 +57,12 @@ SUMS = (
 #: Least or highest of the batches with a right checksum; null without one.
 EXTREMES = {"min_timestamp": "min", "max_timestamp": "max", "min_offset": "min", "max_offset": "max"}
 _KEYS = ("hour", "codec")
+_SCHEMA = pa.schema([(name, pa.int64()) for name in (*_KEYS, *SUMS, *EXTREMES)])
+NO_COUNTS = _SCHEMA.empty_table()
 #: Hours that have rows of their own: three years and more of a segment, fifteen of a partition.
 HOURS_OF_A_SEGMENT, HOURS_OF_A_PARTITION = 1 << 15, 1 << 17
-#: rows of the tables that a range holds before it adds them up
-_HELD = 1 << 12
+#: batches that a range holds before it adds them up: a group-by has a cost of its own
+_HELD = 1 << 16
 
 
 def hour_of(max_timestamp: int) -> int | None:
@@ -82,7 +86,7 @@ class Counts:
     def add(self, columns: BatchColumns) -> None:
         """Count the batches of a stretch."""
         if len(columns):
-            self._held.append(_added(_counted(columns, self._segment, self._is_deep), _KEYS))
+            self._held.append(_counted(columns, self._segment, self._is_deep))
             if sum(map(len, self._held)) > _HELD:
                 self._held = [self._bounded()]
 
@@ -96,13 +100,23 @@ class Counts:
             self._held.append(_of_damage(self._damaged))
         return self._bounded() if self._held else None
 
+    def packed(self) -> bytes | None:
+        """Return all counts as bytes, which take less memory than a table; None without any."""
+        table = self.table()
+        return None if table is None else table.combine_chunks().to_batches()[0].serialize().to_pybytes()
+
     def _bounded(self) -> pa.Table:
-        return within(joined(self._held), last_write(self._segment), HOURS_OF_A_SEGMENT)
+        return within(_added(pa.concat_tables(self._held), _KEYS), last_write(self._segment), HOURS_OF_A_SEGMENT)
+
+
+def unpacked(data: bytes) -> pa.Table:
+    """Return the table of packed counts."""
+    return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(data), _SCHEMA)])
 
 
 def joined(tables: Sequence[pa.Table], keys: Sequence[str] = _KEYS) -> pa.Table:
     """Add tables up: one row for each value of the keys."""
-    return tables[0] if len(tables) == 1 else _added(pa.concat_tables(tables), keys)
+    return _added(pa.concat_tables(tables), keys)
 
 
 def within(table: pa.Table, near: int, most: int) -> pa.Table:
@@ -136,7 +150,7 @@ def _added(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 def _of_damage(size: int) -> pa.Table:
     values: dict[str, int | None] = dict.fromkeys(_KEYS, NONE) | dict.fromkeys(SUMS, 0) | dict.fromkeys(EXTREMES)
     values |= {"uncompressed_bytes": None, "damaged_bytes": size}
-    return pa.table({name: pa.array([value], pa.int64()) for name, value in values.items()})
+    return pa.table({name: [value] for name, value in values.items()}, _SCHEMA)
 
 
 def _counted(columns: BatchColumns, segment: SegmentInfo, is_deep: bool) -> pa.Table:

@@ -16,10 +16,12 @@ from batchval.audit.hours import (
     HOUR_MS,
     HOURS_OF_A_PARTITION,
     HOURS_OF_A_SEGMENT,
+    NO_COUNTS,
     NONE,
     SUMS,
     joined,
     last_write,
+    unpacked,
     within,
 )
 from batchval.audit.manifest import to_table
@@ -155,13 +157,12 @@ def _summary(parts: Sequence[Part]) -> pa.Table:
         segment = part.segment
         whose[_Whose(segment.cluster or "", segment.broker or "", segment.topic, segment.partition)].append(part)
     keys = sorted(whose)
-    counts = [_of_partition(whose[key]) for key in keys]
-    tables = [table for of_key in counts for table in of_key]
-    if not tables:
+    tables = [_of_partition(whose[key]) for key in keys]
+    if not any(map(len, tables)):
         return SUMMARY.empty_table()
-    numbers = np.repeat(np.arange(len(keys)), [sum(map(len, of_key)) for of_key in counts])
+    numbers = np.repeat(np.arange(len(keys)), list(map(len, tables)))
     table = pa.concat_tables(tables).append_column("whose", pa.array(numbers))
-    return _in_order(joined([table, table.slice(0, 0)], ("whose", "hour", "codec")), keys)
+    return _in_order(joined([table], ("whose", "hour", "codec")), keys)
 
 
 class _Whose(NamedTuple):
@@ -173,16 +174,16 @@ class _Whose(NamedTuple):
     partition: int
 
 
-def _of_partition(parts: Sequence[Part]) -> list[pa.Table]:
-    """Return counts that together have at most HOURS_OF_A_PARTITION hours."""
-    tables = [table for part in parts for table in _of_segment(part)]
+def _of_partition(parts: Sequence[Part]) -> pa.Table:
+    """Return counts of at most HOURS_OF_A_PARTITION hours."""
+    tables = [NO_COUNTS, *(table for part in parts for table in _of_segment(part))]
     if sum(map(len, tables)) <= HOURS_OF_A_PARTITION:
-        return tables
-    return [within(joined(tables), max(last_write(part.segment) for part in parts), HOURS_OF_A_PARTITION)]
+        return pa.concat_tables(tables).combine_chunks()
+    return within(joined(tables), max(last_write(part.segment) for part in parts), HOURS_OF_A_PARTITION)
 
 
 def _of_segment(part: Part) -> list[pa.Table]:
-    tables = [result.hours for result in part.results if result.hours is not None]
+    tables = [unpacked(result.hours) for result in part.results if result.hours is not None]
     if sum(map(len, tables)) <= HOURS_OF_A_SEGMENT:
         return tables
     return [within(joined(tables), last_write(part.segment), HOURS_OF_A_SEGMENT)]

@@ -45,5 +45,5 @@ def work(part: Range, options: Options, out: str | None) -> RangeResult:
         if isinstance(error, OSError) and out is not None:
             raise not_written(out, error) from error
         raise
-    result.hours = counts.table()
+    result.hours = counts.packed()
     return result

@@ -103,7 +103,7 @@ class RangeResult:
     ``starts``      of the partition's leader-epoch-checkpoint, where this range has read it
     ``max_timestamp``  the highest of a batch that is believed; ``time_end``: that of the last entry
                     of the time index, where this range has read it
-    ``hours``       the audit's counts by hour and codec
+    ``hours``       the audit's counts by hour and codec (audit/hours.py), packed
     """
 
     range: Range
