@@ -21,7 +21,8 @@ from batchval.core.block cimport ColumnBlock, Layout
 from batchval.core.bytes cimport be32, be64
 from batchval.core.crc32c cimport crc32_moved, crc32_of, crc32c_moved, crc32c_of
 from batchval.core.header cimport (
-    BATCH, BatchHeader, Entry, computed_crc, has_right_crc, next_batch, next_claimed_batch, read_header, stored_crc,
+    BATCH, NO_MORE, BatchHeader, Entry, computed_crc, has_right_crc, next_batch, next_claimed_batch, read_header,
+    stored_crc,
 )
 from batchval.core.layout cimport *
 
@@ -486,19 +487,19 @@ cdef struct Prefixes:  # checksums of the beginnings of a buffer: with them that
     uint32_t *ieee
 
 
-cdef bint note_prefixes(Prefixes *s) noexcept nogil:
-    """False: no memory."""
+cdef uint32_t *note_prefixes(const Prefixes *s, bint castagnoli) noexcept nogil:
+    """NULL: no memory."""
     cdef uint64_t i, count = s.n // CHECKPOINT + 1
-    s.castagnoli = <uint32_t *>malloc(2 * count * sizeof(uint32_t))
-    if s.castagnoli is NULL:
-        return False
-    s.ieee = s.castagnoli + count
-    s.castagnoli[0] = 0
-    s.ieee[0] = 0
+    cdef uint32_t *noted = <uint32_t *>malloc(count * sizeof(uint32_t))
+    if noted is NULL:
+        return NULL
+    noted[0] = 0
     for i in range(1, count):
-        s.castagnoli[i] = crc32c_of(s.castagnoli[i - 1], s.p + (i - 1) * CHECKPOINT, CHECKPOINT)
-        s.ieee[i] = crc32_of(s.ieee[i - 1], s.p + (i - 1) * CHECKPOINT, CHECKPOINT)
-    return True
+        if castagnoli:
+            noted[i] = crc32c_of(noted[i - 1], s.p + (i - 1) * CHECKPOINT, CHECKPOINT)
+        else:
+            noted[i] = crc32_of(noted[i - 1], s.p + (i - 1) * CHECKPOINT, CHECKPOINT)
+    return noted
 
 
 cdef uint32_t crc_of_stretch(const Prefixes *s, uint64_t start, uint64_t end, bint castagnoli) noexcept nogil:
@@ -512,13 +513,164 @@ cdef uint32_t crc_of_stretch(const Prefixes *s, uint64_t start, uint64_t end, bi
 
 cdef bint crc_is_right(Prefixes *s, uint64_t at, const Entry *b) noexcept nogil:
     """Bytes may be laid so that every one of them looks like the start of a long batch. That must not cost a square."""
-    if b.size <= CHECKPOINT or (s.castagnoli is NULL and s.work <= s.n):
+    cdef bint castagnoli = b.magic >= 2
+    if b.size <= CHECKPOINT or s.work <= s.n:
         s.work += b.size
         return stored_crc(b) == computed_crc(b)
-    if s.castagnoli is NULL and not note_prefixes(s):
+    if castagnoli and s.castagnoli is NULL:
+        s.castagnoli = note_prefixes(s, True)
+    if not castagnoli and s.ieee is NULL:
+        s.ieee = note_prefixes(s, False)
+    if (s.castagnoli if castagnoli else s.ieee) is NULL:
         return stored_crc(b) == computed_crc(b)
-    return stored_crc(b) == crc_of_stretch(s, at + (ATTRIBUTES if b.magic >= 2 else LEGACY_MAGIC), at + b.size,
-            b.magic >= 2)
+    return stored_crc(b) == crc_of_stretch(
+        s, at + (ATTRIBUTES if castagnoli else LEGACY_MAGIC), at + b.size, castagnoli)
+
+
+cdef enum:  # SearchWindow.leads_on
+    NOWHERE = -1
+    TO_ZEROS = -2
+    BEYOND = -3
+
+NOT_A_BATCH, ZEROS_FOLLOW, NEEDS_MORE = NOWHERE, TO_ZEROS, BEYOND
+
+
+@cython.final
+cdef class SearchWindow:
+    """Bytes in which batches are searched and proven.
+
+    Any number of questions takes time in proportion to the size of the window and their number: the
+    checksum of a stretch follows from checksums of beginnings of the window. ``is_end``: the window
+    ends where its file ends. ``largest``: bytes of the largest batch that is looked for.
+    """
+
+    cdef Py_buffer view
+    cdef bint is_held, is_end
+    cdef Prefixes s
+    cdef int most
+    cdef uint64_t largest
+
+    def __cinit__(self, buffer, largest, *, bint is_end=True, bint accept_claims_header=False):
+        self.largest = whole_number("largest", largest, 0, INT64_MAX, "bytes")
+        take_buffer(buffer, &self.view)
+        self.is_held = True
+        self.is_end = is_end
+        self.most = 3 if accept_claims_header else 2
+        self.s.p = <const uint8_t *>self.view.buf
+        self.s.n = self.view.len
+
+    def __dealloc__(self):
+        free(self.s.castagnoli)
+        free(self.s.ieee)
+        if self.is_held:
+            PyBuffer_Release(&self.view)
+
+    def next(self, position):
+        """Return where the next batch starts, and how far this is known.
+
+        (found, end): ``found`` is the first position from ``position`` on where a right checksum proves a
+        batch, -1 for none. Positions from ``end`` on must be searched in a window that starts there.
+        """
+        cdef int64_t at = max(whole_number("position", position, INT64_MIN, INT64_MAX), 0)
+        cdef int64_t found = -1
+        with nogil:
+            found = self.search(&at)
+        return found, at
+
+    cdef int64_t search(self, int64_t *at) noexcept nogil:
+        cdef Entry b
+        cdef int64_t n = self.s.n, stop = n - (MAGIC if self.is_end else RECORDS)
+        cdef int state
+        while at[0] < stop:
+            state = looks_like_a_batch(self.s.p + at[0], n - at[0], self.most, &b)
+            if state != UNLIKELY and b.size <= self.largest:
+                if state == CUT_OFF:
+                    if not self.is_end:
+                        return -1
+                elif crc_is_right(&self.s, at[0], &b):
+                    return at[0]
+            at[0] += 1
+        if self.is_end:
+            at[0] = max(at[0], n)
+        return -1
+
+    def leads_on(self, position, int links):
+        """Return where the size of the batch with a wrong checksum at ``position`` leads, if that is believed.
+
+        It is if a batch or the end of the file is there: a header of the same magic whose offset is
+        higher, and not by far; a right checksum; or another batch of which this can be said, after at most
+        ``links`` batches that together have no more than ``largest`` bytes.
+        NOT_A_BATCH; NEEDS_MORE: not known in this window. (ZEROS_FOLLOW, where): only zeros from there
+        to the end of the file would make it believed.
+        """
+        cdef int64_t at = whole_number("position", position, 0, INT64_MAX)
+        cdef int64_t place = 0
+        cdef int64_t answer
+        with nogil:
+            answer = self.follow_lies(at, links, &place)
+        return answer, place
+
+    cdef int64_t follow_lies(self, int64_t at, int links, int64_t *place) noexcept nogil:
+        cdef const uint8_t *p = self.s.p
+        cdef int64_t n = self.s.n, size, left
+        cdef uint64_t budget = self.largest, ahead
+        cdef Entry b
+        if n - at < LOG_OVERHEAD + LEGACY_SMALLEST:
+            return NOWHERE if self.is_end else BEYOND
+        size = <int64_t>be32(p + at + BATCH_LENGTH) + LOG_OVERHEAD
+        if size < LOG_OVERHEAD + LEGACY_SMALLEST or <uint64_t>size > self.largest:
+            return NOWHERE
+        while True:
+            place[0] = at + size
+            left = n - place[0]
+            if self.is_end and left <= 0:
+                return place[0] if left == 0 else NOWHERE
+            if not self.is_end and left < RECORDS:
+                return BEYOND
+            b.p = p + place[0]
+            if left > MAGIC and b.p[MAGIC] == p[at + MAGIC]:
+                ahead = <uint64_t>be64(b.p) - <uint64_t>be64(p + at)
+                if ahead - 1 < FAR - 1:
+                    return place[0]
+            if all_zero(b.p, min(left, <int64_t>RECORDS)):
+                return TO_ZEROS
+            if left <= MAGIC or b.p[MAGIC] > self.most:
+                return NOWHERE
+            size = <int64_t>be32(b.p + BATCH_LENGTH) + LOG_OVERHEAD
+            if size < LOG_OVERHEAD + LEGACY_SMALLEST or <uint64_t>size > budget:
+                return NOWHERE
+            if size > left:
+                return NOWHERE if self.is_end else BEYOND
+            budget -= size
+            b.size = size
+            b.magic = b.p[MAGIC]
+            if (b.magic < 2 or size >= RECORDS) and crc_is_right(&self.s, place[0], &b):
+                return place[0]
+            links -= 1
+            if links <= 0:
+                return NOWHERE
+            at = place[0]
+
+    def is_proven(self, position):
+        """Return whether a batch whose size is in the window has a right checksum; None: not known in this window."""
+        cdef int64_t at = whole_number("position", position, 0, INT64_MAX)
+        cdef int64_t left = <int64_t>self.s.n - at
+        cdef Entry b
+        cdef int found = 0
+        if left < RECORDS and not self.is_end:
+            return None
+        if left <= MAGIC:
+            return False
+        b.p = self.s.p + at
+        b.magic = b.p[MAGIC]
+        b.size = <uint64_t>(<int64_t>be32(b.p + BATCH_LENGTH) + LOG_OVERHEAD)
+        if b.p[MAGIC] > self.most or b.size < LOG_OVERHEAD + LEGACY_SMALLEST or b.size > self.largest:
+            return False
+        if <int64_t>b.size > left:
+            return False if self.is_end else None
+        with nogil:
+            found = (b.magic < 2 or b.size >= RECORDS) and crc_is_right(&self.s, at, &b)
+        return bool(found)
 
 
 def resynchronise(buffer, position=0, *, bint accept_claims_header=False):
@@ -527,31 +679,7 @@ def resynchronise(buffer, position=0, *, bint accept_claims_header=False):
     For going on behind damage: a size field that lies leaves the reader nowhere. Takes time in proportion to the
     buffer's size, whatever it holds. Batches of magic 3 are some only with ``accept_claims_header``.
     """
-    cdef Py_buffer view
-    cdef Entry b
-    cdef Prefixes s
-    cdef int most = 3 if accept_claims_header else 2
-    cdef const uint8_t *p
-    cdef Py_ssize_t at = max(whole_number("position", position, INT64_MIN, INT64_MAX), 0)
-    cdef Py_ssize_t found = -1
-    take_buffer(buffer, &view)
-    p = <const uint8_t *>view.buf
-    s.p = p
-    s.n = view.len
-    s.work = 0
-    s.castagnoli = NULL
-    s.ieee = NULL
-    try:
-        with nogil:
-            while at + MAGIC < view.len:
-                if looks_like_a_batch(p + at, view.len - at, most, &b) and crc_is_right(&s, at, &b):
-                    found = at
-                    break
-                at += 1
-    finally:
-        free(s.castagnoli)
-        PyBuffer_Release(&view)
-    return found
+    return SearchWindow(buffer, INT64_MAX, accept_claims_header=accept_claims_header).next(position)[0]
 
 
 def follow(buffer, largest, *, bint accept_claims_header=False):
@@ -594,12 +722,49 @@ cdef void follow_sizes(const uint8_t *p, int64_t n, int64_t largest, int most, i
         last[0] = following[0]
 
 
-cdef inline bint looks_like_a_batch(const uint8_t *p, size_t left, int most, Entry *b) noexcept nogil:
+cdef enum:  # looks_like_a_batch
+    UNLIKELY
+    LIKELY
+    CUT_OFF  # the buffer ends before the batch does
+
+
+cdef inline int looks_like_a_batch(const uint8_t *p, size_t left, int most, Entry *b) noexcept nogil:
     """Cheap questions first: a checksum over megabytes is only worth a likely place."""
-    if p[MAGIC] > most or next_claimed_batch(p, left, b) != BATCH:
-        return False
+    cdef int found
+    if p[MAGIC] > most:
+        return UNLIKELY
+    found = next_claimed_batch(p, left, b)
+    if found != BATCH and found != NO_MORE:
+        return UNLIKELY
     if b.magic >= 2:
-        if b.size < RECORDS or p[ATTRIBUTES] != 0 or p[ATTRIBUTES + 1] & CODEC_MASK > ZSTD or p[ATTRIBUTES + 1] & 0x80:
-            return False
-        return be32(p + LAST_OFFSET_DELTA) >= 0 and be32(p + RECORDS_COUNT) >= 0
-    return p[LEGACY_ATTRIBUTES] & 0xF0 == 0 and p[LEGACY_ATTRIBUTES] & CODEC_MASK <= LZ4
+        if b.size < RECORDS or left < RECORDS or p[ATTRIBUTES] != 0:
+            return UNLIKELY
+        if p[ATTRIBUTES + 1] & CODEC_MASK > ZSTD or p[ATTRIBUTES + 1] & 0x80:
+            return UNLIKELY
+        if be32(p + LAST_OFFSET_DELTA) < 0 or be32(p + RECORDS_COUNT) < 0:
+            return UNLIKELY
+    elif left <= LEGACY_ATTRIBUTES or p[LEGACY_ATTRIBUTES] & 0xF0 or p[LEGACY_ATTRIBUTES] & CODEC_MASK > LZ4:
+        return UNLIKELY
+    elif not lengths_fit(p, left, b):
+        return UNLIKELY
+    return LIKELY if found == BATCH else CUT_OFF
+
+
+cdef inline bint lengths_fit(const uint8_t *p, int64_t left, const Entry *b) noexcept nogil:
+    """Do key and value of a message of magic 0 or 1 fill it, as far as the buffer shows?
+
+    Without this question every byte of a file of zeros and ones can be worth a checksum.
+    """
+    cdef int64_t at = LEGACY_KEY_V1 if b.magic else LEGACY_KEY_V0
+    cdef int64_t key, value, rest
+    if at + 4 > left:
+        return b.size > <uint64_t>left
+    key = be32(p + at)
+    at += 8 + max(key, 0)
+    rest = <int64_t>b.size - at
+    if key < -1 or rest < 0:
+        return False
+    if at > left:
+        return True
+    value = be32(p + at - 4)
+    return value >= -1 and max(value, 0) == rest

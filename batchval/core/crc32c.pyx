@@ -72,6 +72,11 @@ def crc32(data, uint32_t crc=0):
         PyBuffer_Release(&view)
 
 
+def crc32_combine(uint32_t first, uint32_t second, uint64_t length_of_second):
+    """CRC-32 (IEEE) of two buffers put together, as crc32c_combine."""
+    return c_crc32_ieee_shift(first, length_of_second) ^ second
+
+
 def kernel():
     """The name of the kernel that was chosen."""
     return crc_kernel_name(crc_kernel()).decode()

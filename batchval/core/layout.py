@@ -24,6 +24,8 @@ __all__ = [
     "CODEC_MASK",
     "CRC",
     "LAST_OFFSET_DELTA",
+    "LEGACY_CRC",
+    "LEGACY_MAGIC",
     "LEGACY_SMALLEST",
     "LOG_OVERHEAD",
     "MAGIC",
@@ -52,6 +54,9 @@ RECORDS: Final = 61
 
 #: base_offset and batch_length, which batch_length does not count
 LOG_OVERHEAD: Final = 12
+#: of a message of magic 0 or 1, whose checksum covers what starts at its magic
+LEGACY_CRC: Final = 12
+LEGACY_MAGIC: Final = 16
 #: the least size field of a message (LegacyRecord.RECORD_OVERHEAD_V0)
 LEGACY_SMALLEST: Final = 14
 

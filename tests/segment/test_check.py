@@ -434,7 +434,7 @@ def test_a_checkpoint_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n2\nt 1 7\nt 3 9\n")
     asked: list[str] = []
     opened = os.open
-    monkeypatch.setattr("batchval.segment.reader.os.open", lambda path, *a: asked.append(str(path)) or opened(path, *a))
+    monkeypatch.setattr("batchval.segment.source.os.open", lambda path, *a: asked.append(str(path)) or opened(path, *a))
     assert [Path(f.file).parent.name for f in check(tmp_path, cleanup_policy="auto")[0]] == ["t-0", "t-2"]
     assert (
         sum(path.endswith("cleaner-offset-checkpoint") for path in asked) == 3

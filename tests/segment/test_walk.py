@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.segment import reader
+from batchval.segment import reader, search
 from batchval.segment.reader import Damage, LocalFile, SegmentFile, Stretch
 from tests.support.batches import batch, record, records
 from tests.support.segments import crossing, segment
@@ -123,7 +123,7 @@ def test_a_forged_batch_that_reaches_into_the_next(seed: int, tmp_path: Path) ->
             assert file.first_at(position) == (border if position <= border else len(data))
 
 
-@pytest.mark.parametrize("wrong", [1, 3, 999, 1000, 1001])
+@pytest.mark.parametrize("wrong", [1, 3, 31, 32, 33])
 def test_wrong_checksums_in_a_row_are_batches_all_the_same(wrong: int, tmp_path: Path) -> None:
     """Their offsets go on; where they do not, a chain of a few is still believed."""
     parts = [batch(records(2), base_offset=2 * i, crc=1) for i in range(wrong)]
@@ -132,7 +132,7 @@ def test_wrong_checksums_in_a_row_are_batches_all_the_same(wrong: int, tmp_path:
     assert not any(isinstance(part, Damage) for part in met)
     back = [batch(records(2), base_offset=10_000 - i, crc=1) for i in range(wrong)]
     met = walk(write(tmp_path, b"".join(back) + batch(base_offset=0)))
-    assert isinstance(met[0], Damage) is (wrong >= reader.CHAIN + 1)
+    assert isinstance(met[0], Damage) is (wrong >= search.CHAIN + 1)
     assert walk(write(tmp_path, b"".join(back) + batch(base_offset=0)), block=100) == met
 
 

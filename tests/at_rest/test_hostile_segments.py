@@ -1,0 +1,98 @@
+"""What a hostile byte of a segment costs, over an ordinary one; and that splits do not change what is found."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from batchval.segment.judge import blocks, judge
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range, cut
+from batchval.segment.reader import Damage, SegmentFile
+from batchval.segment.store import SegmentInfo, Store
+from tests.support.hostile_segments import PATTERNS, plain
+
+SIZE = 2_000_000
+CEILING = 100  # times the CPU of an ordinary byte
+
+
+def listed(folder: Path, data: bytes) -> SegmentInfo:
+    path = folder / "t-0" / "00000000000000000000.log"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    (found,) = Store.of(str(path))[0].list_segments(str(path))
+    assert isinstance(found, SegmentInfo)
+    return found
+
+
+def ordinary(folder: Path) -> float:
+    """CPU seconds of a byte of small sound batches that is walked and judged; the best of three."""
+    segment = listed(folder, plain(SIZE))
+    best = float("inf")
+    for _ in range(3):
+        started = time.process_time()
+        assert judge(Range(segment, 0, segment.size), Options()).batches > 20_000
+        best = min(best, time.process_time() - started)
+    return best / segment.size
+
+
+def walked(path: str) -> int:
+    with SegmentFile(Path(path)) as file:
+        return sum(isinstance(part, Damage) for part in file.stretches(0, None, 512 << 10, reuse=True))
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_hostile_byte_costs_at_most_a_hundred_ordinary_ones(tmp_path: Path, name: str) -> None:
+    """The walk over it, with the search for the next batch after each damage."""
+    usual = ordinary(tmp_path)
+    segment = listed(tmp_path, PATTERNS[name](SIZE))
+    costs = []
+    for _ in range(3):  # others who use the machine only make a try slower
+        started = time.process_time()
+        walked(segment.uri)
+        costs.append((time.process_time() - started) / segment.size)
+        if costs[-1] <= CEILING * usual:
+            break
+    assert min(costs) <= CEILING * usual
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_hostile_segments_are_the_same_in_any_split(tmp_path: Path, name: str) -> None:
+    segment = listed(tmp_path, PATTERNS[name](200_000))
+    options = Options()
+
+    def places(split_bytes: int, *, backwards: bool = False) -> list[tuple[int, int, bool]]:
+        found = []
+        ranges = cut(segment, split_bytes, Store.of(segment.uri)[0])
+        for part in reversed(ranges) if backwards else ranges:
+            for block in blocks(part, options):
+                if block.damage is not None:
+                    found.append((block.position, block.damage.size, True))
+                elif block.columns is not None:
+                    starts = (block.columns["position"] + block.position).tolist()
+                    sizes = block.columns["size_in_bytes"].tolist()
+                    found += [(start, size, False) for start, size in zip(starts, sizes, strict=True)]
+        return sorted(found)
+
+    whole = places(1 << 30)
+    assert sum(size for _, size, _ in whole) == segment.size
+    assert places(4096) == whole
+    assert places(30_000, backwards=True) == whole
+
+
+@pytest.mark.alone
+def test_small_splits_do_not_multiply_the_cost(tmp_path: Path) -> None:
+    """Ranges that one process reads in order share what it knows of the walk."""
+    segment = listed(tmp_path, PATTERNS["nested"](SIZE))
+    options = Options()
+
+    def cost(split_bytes: int) -> float:
+        started = time.process_time()
+        for part in cut(segment, split_bytes, Store.of(segment.uri)[0]):
+            judge(part, options)
+        return time.process_time() - started
+
+    assert cost(4096) < 5 * cost(1 << 30) + 1
