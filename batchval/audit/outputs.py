@@ -32,6 +32,7 @@ from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.schemes import plain_uri, refusal
 from batchval.segment.store import one_line, shown
+from batchval.segment.uris import split
 
 __all__ = [
     "ERRORS",
@@ -114,6 +115,7 @@ def place_of(out: str) -> tuple[Any, str]:
         raise BatchvalError(f"{shown(out)}: {reason}")
     try:
         if "://" in out:
+            split(out)
             filesystem, path = fs.FileSystem.from_uri(out)
         else:
             filesystem, path = fs.LocalFileSystem(), out

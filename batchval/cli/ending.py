@@ -80,4 +80,6 @@ def _print(line: str) -> None:
         sys.stdout.flush()
     except OSError:
         _discard_output()
-    click.echo(" ".join(line.split()), err=True)
+    from batchval.segment.uris import without_secrets
+
+    click.echo(without_secrets(" ".join(line.split())), err=True)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: as a Path holds it
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _SIZE = re.compile(r"(?i)\s*(\d+)\s*([kmgt]?)(i?b)?\s*")
 
 
@@ -59,7 +61,22 @@ SIZE = _Size()
 
 
 def paths_argument(command: F) -> F:
-    return click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=click.Path(path_type=Path))(command)
+    return click.argument(
+        "paths",
+        nargs=-1,
+        required=True,
+        metavar="PATH…",
+        type=click.Path(path_type=Path),
+        callback=_local,
+    )(command)
+
+
+def _local(context: click.Context, parameter: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Refuse URIs, which may hold credentials, without showing them."""
+    for path in paths:
+        if _URI.match(str(path)) and not path.exists():
+            raise click.UsageError("a PATH is a URI: expected a file or folder (batchval audit reads URIs)")
+    return paths
 
 
 def json_option(command: F) -> F:

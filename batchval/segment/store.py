@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from batchval.errors import BatchvalError
 from batchval.segment.folders import (
@@ -42,6 +42,7 @@ from batchval.segment.reader import LocalFile, SegmentReader, Source
 from batchval.segment.schemes import plain_uri, refusal, root_of
 from batchval.segment.side_files import Malformed, offsets_of
 from batchval.segment.tiered import MANIFEST, is_tiered, partition_of, transformation
+from batchval.segment.uris import shown, split, without_secrets
 
 __all__ = [
     "Checkpoints",
@@ -61,7 +62,6 @@ __all__ = [
 _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 #: folders of logs that Kafka is about to delete, or is moving here from another disk
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
-_CREDENTIALS = re.compile(r"://[^/@\s]*@")
 #: files that Kafka writes for each segment, next to it
 _SIDES = (".index", ".timeindex", ".txnindex", ".snapshot")
 #: files that stand in a folder while the cleaner or retention is at work there
@@ -221,11 +221,6 @@ def text_of(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def shown(uri: str) -> str:
-    """A URI without the credentials that may stand in it."""
-    return _CREDENTIALS.sub("://", uri)
-
-
 def folder_and_name(uri: str) -> tuple[str, str]:
     """Of what Store.uri gives: a query stands behind the name of a file, and goes with the folder."""
     path, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
@@ -242,7 +237,7 @@ def sibling(uri: str, name: str) -> str:
 def one_line(error: BaseException) -> str:
     """What went wrong, without the line breaks and the credentials that storage services like to send."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return shown(" ".join(text.split())) or type(error).__name__
+    return without_secrets(" ".join(text.split())) or type(error).__name__
 
 
 class Store:
@@ -257,10 +252,10 @@ class Store:
         uri = plain_uri(uri)
         if reason := refusal(uri):
             raise BatchvalError(f"{shown(uri)}: {reason}")
-        scheme = urlsplit(uri).scheme if "://" in uri else ""
-        if not scheme:
+        parts = split(uri) if "://" in uri else None
+        if parts is None or not parts.scheme:
             return _LOCAL, uri
-        parts = urlsplit(uri)
+        scheme = parts.scheme
         if scheme == "file":
             return _LOCAL, unquote(parts.path)
         from batchval.segment.remote import RemoteStore

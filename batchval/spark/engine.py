@@ -23,6 +23,7 @@ from batchval.audit.work import work
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
+from batchval.segment.uris import without_secrets
 from batchval.spark.tasks import settle
 from batchval.spark.words import of_error, python_cause
 
@@ -96,7 +97,7 @@ def _told(error: Exception) -> Exception:
     name, words = python_cause(str(error)) or ("", "")
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, OSError):
-        return OSError(words)
+        return OSError(without_secrets(words))
     return JobFailed(f"Spark gave up: {of_error(error)} (BATCHVAL_TRACEBACK=1 shows where)")
 
 

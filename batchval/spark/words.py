@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from batchval.segment.uris import without_secrets
+
 __all__ = ["of_error", "of_log", "python_cause"]
 
 _LONGEST: Final = 500
@@ -37,9 +39,9 @@ def of_error(error: BaseException) -> str:
     except Exception:  # py4j asks a JVM for the words, which may be gone
         return type(error).__name__
     if cause := python_cause(text):
-        return f"{cause[0]}: {cause[1]}"[:_LONGEST]
+        return without_secrets(f"{cause[0]}: {cause[1]}")[:_LONGEST]
     said = _JAVA.findall(text)
     if not said:
-        return text.strip().partition("\n")[0][:_LONGEST] or type(error).__name__
+        return without_secrets(text.strip().partition("\n")[0])[:_LONGEST] or type(error).__name__
     first, last = said[0].strip(), said[-1].strip()
-    return (first if last in first else f"{first}: {last}")[:_LONGEST]
+    return without_secrets(first if last in first else f"{first}: {last}")[:_LONGEST]

@@ -1,0 +1,103 @@
+"""URIs of stores, and what of them may be printed.
+
+A URI may hold credentials, and one with an unescaped ``/`` or ``@`` in a secret is split at the
+wrong place. So only a URI of this form is printed, without its user information:
+
+    scheme://[user information@]host[:port]/path[?query]
+
+Its path has no ``@``; of the query, settings that cannot be secrets are printed. Of any other URI
+nothing is printed but the scheme.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from batchval.errors import BatchvalError
+
+__all__ = ["HIDDEN", "shown", "split", "without_secrets"]
+
+#: in place of what is not printed
+HIDDEN = "…"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
+_CLEAN = re.compile(
+    r"(?:[^/?#]*@)?(?P<host>[A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(?P<port>:\d{1,5})?"
+    r"(?P<path>/[^?#@]*)?(?:\?(?P<query>[^?#]*))?(?:#[^@]*)?"
+)
+#: settings of pyarrow's file systems that cannot be secrets
+_SETTINGS = frozenset(
+    (
+        "region",
+        "scheme",
+        "endpoint_override",
+        "allow_bucket_creation",
+        "allow_bucket_deletion",
+        "check_directory_existence_before_creation",
+        "force_virtual_addressing",
+        "retry_limit_seconds",
+        "request_timeout",
+        "connect_timeout",
+        "tls_ca_file_path",
+        "tls_ca_dir_path",
+        "tls_verify_certificates",
+        "replication",
+        "buffer_size",
+        "default_block_size",
+        "anonymous",
+        "enable_tls",
+    )
+)
+_VALUE = re.compile(r"[A-Za-z0-9._:/\[\]-]*")
+_TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>`]*")
+#: secret.key=…, access_key=…, "password": "…"
+_SECRET = re.compile(
+    r"(?i)([\w.-]*(?:secret|token|passw|access[_.-]?key|account[_.-]?key|signature|credential)[\w.-]*"
+    r"['\"]?\s*(?:=|(?<=['\"]):)\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)"
+)
+
+
+def split(uri: str) -> SplitResult:
+    """Return the parts of a URI. Raises BatchvalError, which does not show it, if it has none."""
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError:
+        parts = None
+    if parts is None or shown(uri).endswith(f"://{HIDDEN}"):
+        raise BatchvalError(
+            f"{shown(uri)}: not a URI: expected SCHEME://HOST/PATH; escape / and @ elsewhere as %2F and %40"
+        )
+    return parts
+
+
+def shown(uri: str) -> str:
+    """Return what of a URI may be printed; a path of this machine is returned as it is."""
+    scheme = _SCHEME.match(uri)
+    if scheme is None:
+        return uri
+    name, rest = scheme[0], uri[scheme.end() + 3 :]
+    if name == "file":
+        return uri
+    clean = _CLEAN.fullmatch(rest)
+    if clean is None or any(not one.isprintable() or one.isspace() for one in clean["host"] + (clean["port"] or "")):
+        return f"{name}://{HIDDEN}"
+    settings = [word for word in (clean["query"] or "").split("&") if _is_setting(word)]
+    query = "?" + "&".join(settings) if settings else ""
+    return f"{name}://{clean['host']}{clean['port'] or ''}{clean['path'] or ''}{query}"
+
+
+def _is_setting(word: str) -> bool:
+    key, equals, value = word.partition("=")
+    return bool(equals) and key in _SETTINGS and _VALUE.fullmatch(unquote(value)) is not None
+
+
+def without_secrets(text: str) -> str:
+    """Return a text, such as an error's, without what may be a credential in it."""
+    start = text.find("://")
+    if start >= 0:
+        text = _TOKEN.sub(lambda found: shown(found[0]), text)
+        start = text.find("://") + 3
+        if "@" in text[start:]:  # a secret with a space or a quotation mark
+            text = text[:start] + HIDDEN + text[text.rindex("@") + 1 :]
+    return _SECRET.sub(lambda found: found[1] + HIDDEN, text)
