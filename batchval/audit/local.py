@@ -32,6 +32,8 @@ WORTH = 64 << 20
 _AHEAD = 2
 #: pools that may break, one after the other, without a range being done
 _TRIES = 3
+#: that a worker has to end before its files are removed
+_SECONDS = 5
 
 
 class WorkersLost(BatchvalError):
@@ -152,3 +154,5 @@ def _pool(
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:  # nobody waits for them any more: an interrupt, an error, or none are left
             worker.terminate()
+        for worker in workers:
+            worker.join(_SECONDS)

@@ -11,6 +11,7 @@ the same place. A run removes what an earlier one has left in these four folders
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
@@ -189,6 +190,15 @@ def _finish(place: Any, path: str, tables: dict[str, pa.Table], files: Iterable[
         place.create_dir(f"{path}/{name}", recursive=True)
         write_table(place, f"{path}/{name}/part-0.parquet", tables[name])
     _put(place, f"{path}/{_DONE}", b"")
+
+
+def discard(out: str) -> None:
+    """Remove the files that an audit has begun and not ended. Does not raise: another error is under way."""
+    place, path = place_of(out)
+    with contextlib.suppress(OSError, pa.ArrowException):
+        for info in place.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True)):
+            if info.type == fs.FileType.File and info.base_name.startswith("."):
+                place.delete_file(info.path)
 
 
 def _put(place: Any, path: str, data: bytes) -> None:

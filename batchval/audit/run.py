@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from batchval.segment.run import Work, list_work
@@ -38,7 +38,14 @@ def audit(
         outputs.prepare(out)
     prepared()
     # what changed is little, and lies on this machine
-    found = reduce(todo, results, options, lambda ranges: run_local(ranges, options, out))
-    if out is not None:
-        outputs.finish(out, found.tables, found.files)
+    try:
+        found = reduce(todo, results, options, lambda ranges: run_local(ranges, options, out))
+        if out is not None:
+            outputs.finish(out, found.tables, found.files)
+    except BaseException:
+        if isinstance(results, Generator):
+            results.close()  # ends the workers
+        if out is not None:
+            outputs.discard(out)
+        raise
     return found

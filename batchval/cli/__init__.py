@@ -14,6 +14,7 @@ from typing import ClassVar
 import click
 
 from batchval.cli.commands import Commands
+from batchval.cli.termination import ends_by_sigterm
 
 __all__ = ["cli", "main"]
 
@@ -77,8 +78,9 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a file name must not break the output
     try:
-        code = cli.main(prog_name="batchval", standalone_mode=False)
-        sys.stdout.flush()
+        with ends_by_sigterm():
+            code = cli.main(prog_name="batchval", standalone_mode=False)
+            sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         from batchval.cli.ending import exit_code_of
 

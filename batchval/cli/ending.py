@@ -8,7 +8,8 @@ import sys
 import click
 
 from batchval.cli.commands import ReaderGone, nearest
-from batchval.cli.exit_codes import INTERNAL, INTERRUPTED, UNREADABLE, USAGE
+from batchval.cli.exit_codes import INTERNAL, INTERRUPTED, TERMINATED, UNREADABLE, USAGE
+from batchval.cli.termination import Terminated
 
 __all__ = ["exit_code_of"]
 
@@ -31,6 +32,8 @@ def exit_code_of(error: BaseException) -> int:
 def _line_and_code(error: BaseException) -> tuple[str, int]:
     from batchval.errors import BatchvalError
 
+    if isinstance(error, Terminated) or isinstance(error.__cause__, Terminated):
+        return "batchval: terminated", TERMINATED
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
         return "batchval: interrupted", INTERRUPTED
     if isinstance(error, click.UsageError):

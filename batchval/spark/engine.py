@@ -121,6 +121,15 @@ def _waves(
         finally:
             for future in under_way:
                 future.cancel()
+            if under_way:
+                _cancel(spark)
+
+
+def _cancel(spark: SparkSession) -> None:
+    """End the jobs of waves that nobody waits for."""
+    if not type(spark).__module__.startswith("pyspark.sql.connect"):
+        with suppress(Exception):
+            spark.sparkContext.cancelAllJobs()
 
 
 class JobFailed(WorkersLost):

@@ -1,0 +1,34 @@
+"""SIGTERM ends a command as Ctrl-C does: temporary files and worker processes go first."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["Terminated", "ends_by_sigterm"]
+
+
+class Terminated(KeyboardInterrupt):
+    """A SIGTERM."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+    raise Terminated
+
+
+@contextmanager
+def ends_by_sigterm() -> Iterator[None]:
+    """Raise Terminated in the main thread on SIGTERM, unless the signal has a handler or is ignored."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,74 @@
+"""SIGTERM: no process, no temporary file, no half output is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COMMAND, ROOT
+from tests.support.hostile_segments import good
+from tests.support.processes import terminated, until
+
+pytestmark = pytest.mark.alone
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four partitions, some seconds of work with --rows all."""
+    folder = tmp_path_factory.mktemp("logs")
+    data = b"".join(good(i) for i in range(400_000))
+    for n in range(4):
+        (folder / f"t-{n}").mkdir()
+        (folder / f"t-{n}" / f"{0:020}.log").write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        ["local", "--processes", "2"],
+        ["local", "--processes", "1"],
+        pytest.param(["spark", "--conf", "spark.ui.enabled=false"], marks=pytest.mark.jvm),
+    ],
+    ids=" ".join,
+)
+def test_an_audit(tmp_path: Path, logs: Path, engine: list[str]) -> None:
+    out, temporary = tmp_path / "out", tmp_path / "tmp"
+    temporary.mkdir()
+    words = ["audit", "--engine", *engine, "--split-bytes", "1m", "--out", str(out), str(logs)]
+    process = subprocess.Popen(
+        [*COMMAND, *words], stderr=subprocess.PIPE, cwd=ROOT, env=os.environ | {"TMPDIR": str(temporary)}
+    )
+    until("a row is written", lambda: any(out.glob("batches/**/*.parquet")))
+    assert terminated(process, temporary).split() == [b"batchval:", b"terminated"]
+    left = [path.name for path in out.rglob("*") if path.is_file()]
+    assert not any(name.startswith(".") or name == "_SUCCESS" for name in left)
+
+
+def test_check_of_standard_input(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [*COMMAND, "check", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+    assert process.stdin is not None
+    process.stdin.write(good(0) * 30_000)
+    process.stdin.flush()
+    until("input is copied", lambda: any(temporary.iterdir()))
+    assert terminated(process, temporary).split() == [b"batchval:", b"terminated"]
+    assert list(temporary.iterdir()) == []
+
+
+def test_before_anything_is_read() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    program = f"from batchval.cli.termination import ends_by_sigterm\nwith ends_by_sigterm():\n    {code}\n"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
+    assert b"Terminated" in done.stderr
