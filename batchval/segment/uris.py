@@ -49,12 +49,13 @@ _SETTINGS = frozenset(
     )
 )
 _VALUE = re.compile(r"[A-Za-z0-9._:/\[\]-]*")
-_TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>`]*")
+#: each word is tried once: a long one must not take the square of its length
+_TOKEN = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*+://[^\s'\"<>`]*")
 #: secret.key=…, access_key=…, "password": "…"
-_SECRET = re.compile(
-    r"(?i)([\w.-]*(?:secret|token|passw|access[_.-]?key|account[_.-]?key|signature|credential)[\w.-]*"
-    r"['\"]?\s*(?:=|(?<=['\"]):)\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)"
+_PAIR = re.compile(
+    r"(?<![\w.-])([\w.-]++)(['\"]?\s*+(?:=|(?<=['\"]):|(?<=['\"] ):)\s*+)(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)"
 )
+_SECRET = re.compile(r"(?i)secret|token|passw|access[_.-]?key|account[_.-]?key|signature|credential")
 
 
 def split(uri: str) -> SplitResult:
@@ -100,4 +101,4 @@ def without_secrets(text: str) -> str:
         start = text.find("://") + 3
         if "@" in text[start:]:  # a secret with a space or a quotation mark
             text = text[:start] + HIDDEN + text[text.rindex("@") + 1 :]
-    return _SECRET.sub(lambda found: found[1] + HIDDEN, text)
+    return _PAIR.sub(lambda found: found[1] + found[2] + HIDDEN if _SECRET.search(found[1]) else found[0], text)

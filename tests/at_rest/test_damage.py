@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from batchval.audit.local import run_local
-from batchval.audit.run import audit, list_work
+from batchval.audit.run import Engine, audit, list_work
 from batchval.cli.options import finding_columns
 from batchval.core.columns import scan_batches
 from batchval.core.crc32c import crc32c
@@ -255,6 +255,12 @@ HEALTHY: dict[str, Callable[[Path], None]] = {
 }
 
 
+def transactional(top: Path) -> Path:
+    folder = top / "transactional-0"
+    shutil.copytree(SEGMENTS / folder.name, folder)
+    return folder
+
+
 def copied(tmp_path: Path) -> Path:
     folder = tmp_path / "rolled-0"
     shutil.copytree(SEGMENTS / "rolled-0", folder)
@@ -267,15 +273,40 @@ def by_check(folder: Path) -> list[Finding]:
     return list(check_paths([folder], Options(cleanup_policy="delete"), Summary()))
 
 
-def by_audit(folder: Path, split_bytes: int) -> list[Finding]:
-    options = Options(deep=True, cleanup_policy="delete", split_bytes=split_bytes)
-
+def in_processes(count: int) -> Engine:
     def engine(ranges: Sequence[Range], options: Options, out: str | None) -> Iterator[RangeResult]:
-        return run_local(ranges, options, out, 1)
+        return run_local(ranges, options, out, count)
 
-    done = audit(list_work([str(folder)], options), options, engine)
+    return engine
+
+
+def by_audit(folder: Path, split_bytes: int, engine: Engine | None = None) -> list[Finding]:
+    options = Options(deep=True, cleanup_policy="delete", split_bytes=split_bytes)
+    done = audit(list_work([str(folder)], options), options, engine or in_processes(1))
     assert done.unreadable == []
     return [*done.findings, *done.notes]
+
+
+def all_damaged(root: Path) -> dict[str, list[tuple[Level, Rule, Path]]]:
+    """Make every kind of damage in a log folder of its own below one root; return what must be found in it."""
+    expected = {}
+    for kind in (DAMAGES, TRANSACTIONS):
+        for what, damage in kind.items():
+            top = root / what.replace(" ", "-").replace("/", "-") / ("a" if kind is DAMAGES else "t")
+            folder = copied(top) if isinstance(damage, Damage) else transactional(top)
+            place = Damage(Rule.L10, ABORTED, damage) if not isinstance(damage, Damage) else damage
+            place.act(folder)
+            expected[str(top)] = [(Level.FINDING, place.rule, (folder / place.file).resolve())]
+    return expected
+
+
+def found_in(root: Path, split_bytes: int, engine: Engine) -> dict[str, list[tuple[Level, Rule, Path]]]:
+    """Return what one audit of all log folders finds in each."""
+    found: dict[str, list[tuple[Level, Rule, Path]]] = {}
+    for one in by_audit(root, split_bytes, engine):
+        top = root.joinpath(*Path(one.file).relative_to(root).parts[:2])
+        found.setdefault(str(top), []).append((one.level, one.rule, Path(one.file)))
+    return found
 
 
 @pytest.mark.parametrize("split_bytes", [0, 1 << 20, 700, 100])
@@ -288,6 +319,13 @@ def test_one_finding_in_its_file(tmp_path: Path, what: str, split_bytes: int) ->
     assert [(one.level, one.rule, Path(one.file)) for one in found] == [
         (Level.FINDING, damage.rule, (folder / damage.file).resolve())
     ]
+
+
+@pytest.mark.parametrize("split_bytes", [1 << 10, 4 << 10, 256 << 20])
+def test_one_audit_of_all_damages_in_two_processes(tmp_path: Path, split_bytes: int) -> None:
+    expected = all_damaged(tmp_path)
+    assert len(expected) >= 60
+    assert found_in(tmp_path, split_bytes, in_processes(2)) == expected
 
 
 @pytest.mark.parametrize("split_bytes", [0, 700])
@@ -442,8 +480,7 @@ TRANSACTIONS = {
 @pytest.mark.parametrize("what", TRANSACTIONS)
 def test_an_index_of_aborted_transactions(tmp_path: Path, what: str, split_bytes: int) -> None:
     """Consumers with read_committed would get records of aborted transactions."""
-    folder = tmp_path / "transactional-0"
-    shutil.copytree(SEGMENTS / folder.name, folder)
+    folder = transactional(tmp_path)
     find = by_check if not split_bytes else partial(by_audit, split_bytes=split_bytes)
     assert find(folder) == []
     TRANSACTIONS[what](folder)

@@ -66,6 +66,12 @@ def test_what_parses_is_shown_without_credentials() -> None:
     assert without_secrets("put s3://bucket/x: denied") == "put s3://bucket/x: denied"
 
 
+def test_a_long_text_takes_time_in_proportion_to_its_length() -> None:
+    for unit in ("x", "secret", "s3:", "s3://", "a.b-"):
+        text = unit * (1_000_000 // len(unit))
+        assert len(without_secrets(text)) <= len(text)
+
+
 @pytest.mark.parametrize(
     "text",
     [
