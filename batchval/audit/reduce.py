@@ -44,6 +44,7 @@ class Audit:
     """All that was found. ``tables``: errors, summary and segments, as they are written.
 
     ``notes``  what is uncertain, or healthy but worth a line
+    ``transactions``  rows of partitions and their open transactions
     ``moved``  segments that a broker deleted or replaced while the audit ran
     ``unsettled``  files that changed each time they were read
     """
@@ -57,6 +58,7 @@ class Audit:
     segments: int = 0
     skipped: int = 0
     moved: int = 0
+    transactions: list[dict[str, Any]] = field(default_factory=list)
     batches: int = 0
     records: int = 0
     bytes: int = 0
@@ -76,6 +78,7 @@ def reduce(work: Work, results: Iterable[RangeResult], options: Options, engine:
     for partition in partitions:
         audit.unreadable += partition.unreadable
         audit.unsettled += partition.unsettled
+        audit.transactions += partition.transaction_rows
         entries += partition.entries
         for part in partition.parts:
             _take(audit, part, part.segment.uri in work.known)

@@ -24,6 +24,7 @@ from batchval.cli.options import (
     producer_expiration_option,
     replicas_from,
     replicas_option,
+    transactions_option,
 )
 from batchval.cli.output import print_json
 from batchval.cli.progress import progress
@@ -90,6 +91,7 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 @click.option("--topics", multiple=True, metavar="NAME,…", help="Only these; patterns such as orders-* are allowed.")
 @cleanup_policy_option("Which gaps are legal.")
 @producer_expiration_option
+@transactions_option
 @accept_claims_option
 @replicas_option
 @click.option("--since", metavar="DIR", help="An earlier audit's folder: read what is new since then alone.")
@@ -120,6 +122,7 @@ def command(
     topics: tuple[str, ...],
     cleanup_policy: str,
     producer_id_expiration_ms: int,
+    transactions: bool,
     accept_claims_header: bool,
     replicas: bool,
     since: str | None,
@@ -180,7 +183,9 @@ def command(
         return _plan(rate, engine, options, _pairs(assume, "--assume"), as_json)
     if since is not None and out is not None and _inside(since, out):
         raise click.UsageError("--since is in --out, which a run empties: give another folder to write to")
-    return _audit(paths, options, (engine, master, settings, processes), since, out, report, failing, as_json)
+    return _audit(
+        paths, options, (engine, master, settings, processes), since, out, report, failing, as_json, transactions
+    )
 
 
 def _audit(
@@ -192,6 +197,7 @@ def _audit(
     report: Path | None,
     failing: frozenset[Rule],
     as_json: bool,
+    transactions: bool,
 ) -> int:
     from batchval.audit import run
     from batchval.audit.local import WorkersLost
@@ -208,6 +214,8 @@ def _audit(
     from batchval.audit.facts import of_tables
 
     facts = of_tables(found.tables, _SHOWN)
+    if transactions:
+        _show_transactions(found, as_json)
     if as_json:
         for line in _json_lines(found, used, out):
             print_json(line)
@@ -333,6 +341,16 @@ def _no_spark(master: str | None) -> str | None:
 
 
 # ---- answers -------------------------------------------------------------------------------------------------------
+
+
+def _show_transactions(found: Audit, as_json: bool) -> None:
+    from batchval.segment.transaction_rows import table_of
+
+    if as_json:
+        for row in found.transactions:
+            print_json(row)
+    else:
+        click.echo(table_of(found.transactions), nl=False)
 
 
 def _show(found: Audit, facts: Any) -> None:

@@ -20,6 +20,7 @@ from batchval.cli.options import (
     producer_expiration_option,
     replicas_from,
     replicas_option,
+    transactions_option,
 )
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 )
 @cleanup_policy_option("For segments: which gaps are legal.")
 @producer_expiration_option
+@transactions_option
 @click.option(
     "--max-decompressed-bytes",
     type=int,
@@ -106,6 +108,7 @@ def command(
     config: tuple[str, ...],
     cleanup_policy: str,
     producer_id_expiration_ms: int,
+    transactions: bool,
     max_decompressed_bytes: int,
     now_ms: int | None,
     accept_claims_header: bool,
@@ -149,4 +152,4 @@ def command(
     if now_ms is not None and not -(1 << 63) <= now_ms < 1 << 63:
         raise click.UsageError(f"invalid --now {now_ms}: expected milliseconds since 1970 that fit in 64 bits")
     validator_of(options, "produce")  # wrong settings are refused before the first file
-    return run(paths, options, as_json, salvage)
+    return run(paths, options, as_json, salvage, transactions=transactions)

@@ -23,6 +23,7 @@ from batchval.segment.check import Summary, check_paths, find_files
 from batchval.segment.findings import Finding
 from batchval.segment.options import ClaimsJudge, Options
 from batchval.segment.salvage import Lost, Salvage, Salvaged
+from batchval.segment.transaction_rows import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +33,14 @@ __all__ = ["judge_of", "run"]
 _SHOWN = 200  # findings in the table; --json has all
 
 
-def run(paths: tuple[Path, ...], options: Options, as_json: bool, salvage_to: Path | None = None) -> int:
+def run(
+    paths: tuple[Path, ...],
+    options: Options,
+    as_json: bool,
+    salvage_to: Path | None = None,
+    *,
+    transactions: bool = False,
+) -> int:
     """Judge the files of all paths, print the findings and return the exit code."""
     summary = Summary()
     salvage = None
@@ -50,11 +58,15 @@ def run(paths: tuple[Path, ...], options: Options, as_json: bool, salvage_to: Pa
             summary.unreadable = [line.replace(str(copy), str(DASH)) for line in summary.unreadable]
     if salvage is not None:
         salvage.finish()
+    for row in summary.transactions if transactions and as_json else ():
+        print_json(row)
     if as_json:
         for lost in salvage.done.lost if salvage is not None else ():
             print_json(lost.row())
         print_json(_sums(summary) | (_salvaged(salvage.done) if salvage is not None else {}))
     elif summary.files or not summary.unreadable:
+        if transactions:
+            click.echo(table_of(summary.transactions), nl=False)
         _print_text(summary, shown)
         if salvage is not None:
             click.echo(_salvage_lines(salvage), nl=False)

@@ -29,6 +29,7 @@ __all__ = [
     "producer_expiration_option",
     "replicas_from",
     "replicas_option",
+    "transactions_option",
 ]
 
 if TYPE_CHECKING:
@@ -81,6 +82,14 @@ def _local(context: click.Context, parameter: click.Parameter, paths: tuple[Path
 
 def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
+
+
+def transactions_option(command: F) -> F:
+    return click.option(
+        "--transactions",
+        is_flag=True,
+        help="Also show open transactions, the last stable offset and markers without data.",
+    )(command)
 
 
 def accept_claims_option(command: F) -> F:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,7 @@ __all__ = ["Options", "Summary", "check_paths", "find_files", "is_segment"]
 class Summary:
     """What was looked at.
 
+    ``transactions``  rows of partitions and their open transactions
     ``moved``      segments that a broker deleted or replaced meanwhile
     ``unsettled``  files that changed each time they were read
     """
@@ -54,6 +56,7 @@ class Summary:
     reports: int = 0
     notes: int = 0
     moved: int = 0
+    transactions: list[dict[str, Any]] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
@@ -237,6 +240,8 @@ def _alone(part: Range, options: Options, progress: Callable[[int], None]) -> Jo
 
 def _counted(joined: Joined, roots: dict[str, Path], summary: Summary) -> Iterator[Finding]:
     """Yield the findings of a partition, with files as they were named."""
+    for row in joined.transaction_rows:
+        summary.transactions.append(row | {"folder": str(_as_named(row["folder"], roots))})
     for part in joined.parts:
         summary.files += 1
         for result in part.results:

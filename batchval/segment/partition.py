@@ -12,7 +12,7 @@ import copy
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from batchval.segment.side_checks import EpochChange, check_epochs, first_of
 from batchval.segment.side_files import ABORTED_ENTRY
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, shown, sibling, text_of
 from batchval.segment.tiered import OVERLAP
+from batchval.segment.transaction_rows import rows_of
 
 __all__ = ["Entry", "Joined", "Part", "by_folder", "join", "uncertain"]
 
@@ -114,6 +115,7 @@ class Joined:
                    listed again
     ``unsettled``  of these, what changed each time that it was read
     ``compacted``  the cleaner has been at it
+    ``transactions``  where all segments were read
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -122,6 +124,15 @@ class Joined:
     moved: list[str] = field(default_factory=list)
     unsettled: list[Unreadable] = field(default_factory=list)
     compacted: bool = False
+    transactions: Transactions | None = None
+
+    @property
+    def transaction_rows(self) -> list[dict[str, Any]]:
+        """Return what is known of the partition's transactions (batchval.segment.transaction_rows)."""
+        if self.transactions is None:
+            return []
+        segment = self.parts[0].segment
+        return rows_of(self.transactions, segment.topic, segment.partition, shown(folder_and_name(segment.uri)[0]))
 
     @property
     def findings(self) -> list[Finding]:
@@ -257,7 +268,7 @@ def _ask_folder(joined: Joined, state: Continuity) -> None:
         _ask_epochs(joined.parts, state)
         _ask_checkpoints(joined.parts, state)
         if all(part.results for part in joined.parts) and not _overlap(joined.parts):
-            _ask_transactions(joined.parts, state)
+            joined.transactions = _ask_transactions(joined.parts, state)
 
 
 def _add(part: Part, *found: Found) -> None:
@@ -374,8 +385,11 @@ def _ask_checkpoints(parts: Sequence[Part], state: Continuity) -> None:
     _add(first, *first_of(found))
 
 
-def _ask_transactions(parts: Sequence[Part], state: Continuity) -> None:
-    """L10: each .txnindex against the abort markers. L16: transactions that nobody will end."""
+def _ask_transactions(parts: Sequence[Part], state: Continuity) -> Transactions:
+    """Return the partition's transactions.
+
+    L10: each .txnindex against the abort markers. L16: transactions that nobody will end.
+    """
     transactions = Transactions()
     for part in parts:
         for result in part.results:
@@ -392,6 +406,7 @@ def _ask_transactions(parts: Sequence[Part], state: Continuity) -> None:
         level = Level.FINDING if one.is_certain else Level.NOTE
         place = one.transaction.position, one.transaction.first_offset
         _add(holder, Found(*place, Rule.L16, one.reason, one.transaction.first_timestamp, level=level))
+    return transactions
 
 
 def _ask_transaction_index(part: Part, transactions: Transactions, log_start: int, state: Continuity) -> None:

@@ -300,7 +300,7 @@ def all_damaged(root: Path) -> dict[str, list[tuple[Level, Rule, Path]]]:
     return expected
 
 
-def found_in(root: Path, split_bytes: int, engine: Engine) -> dict[str, list[tuple[Level, Rule, Path]]]:
+def all_found(root: Path, split_bytes: int, engine: Engine) -> dict[str, list[tuple[Level, Rule, Path]]]:
     """Return what one audit of all log folders finds in each."""
     found: dict[str, list[tuple[Level, Rule, Path]]] = {}
     for one in by_audit(root, split_bytes, engine):
@@ -325,7 +325,7 @@ def test_one_finding_in_its_file(tmp_path: Path, what: str, split_bytes: int) ->
 def test_one_audit_of_all_damages_in_two_processes(tmp_path: Path, split_bytes: int) -> None:
     expected = all_damaged(tmp_path)
     assert len(expected) >= 60
-    assert found_in(tmp_path, split_bytes, in_processes(2)) == expected
+    assert all_found(tmp_path, split_bytes, in_processes(2)) == expected
 
 
 @pytest.mark.parametrize("split_bytes", [0, 700])

@@ -87,6 +87,8 @@ def compared(command: str, documents: list[Document], *types: str) -> None:
 def test_the_page_describes_these_documents() -> None:
     assert set(tables()) == {
         ("check", "finding"), ("check", "report"), ("check", "note"), ("check", "summary"), ("check", "lost"),
+        ("check", "partition_transactions"), ("check", "transaction"),
+        ("audit", "partition_transactions"), ("audit", "transaction"),
         ("dump", "batch"), ("dump", "record"), ("dump", "damage"),
         ("rule", "rule"),
         ("audit", "finding"), ("audit", "note"), ("audit", "summary"),
@@ -121,6 +123,12 @@ def test_check(run: Run, tmp_path: Path) -> None:
     (folder / f"{0:020}.log").write_bytes(b"".join(parts))
     _, out, _ = run("check", "--json", "--salvage", tmp_path / "out", folder)
     compared("check", lines(out), "finding", "lost", "summary")
+
+
+@pytest.mark.parametrize("words", [("check",), ("audit", "--engine", "local")], ids=" ".join)
+def test_transactions(run: Run, words: tuple[str, ...]) -> None:
+    _, out, _ = run(*words, "--json", "--transactions", SEGMENTS / "transactional-open-0")
+    compared(words[0], lines(out), "note", "partition_transactions", "transaction", "summary")
 
 
 def test_dump(run: Run, tmp_path: Path) -> None:

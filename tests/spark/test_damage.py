@@ -12,7 +12,7 @@ from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.spark.engine import run_spark
-from tests.at_rest.test_damage import all_damaged, found_in
+from tests.at_rest.test_damage import all_damaged, all_found
 
 pytestmark = pytest.mark.jvm
 
@@ -24,4 +24,4 @@ def test_one_audit_of_all_damages(spark: SparkSession, tmp_path: Path, split_byt
     def engine(ranges: Sequence[Range], options: Options, out: str | None) -> Iterable[RangeResult]:
         return run_spark(ranges, options, out)
 
-    assert found_in(tmp_path, split_bytes, engine) == expected
+    assert all_found(tmp_path, split_bytes, engine) == expected
