@@ -193,7 +193,10 @@ def _finish(place: Any, path: str, tables: dict[str, pa.Table], files: Iterable[
 
 
 def discard(out: str) -> None:
-    """Remove the files that an audit has begun and not ended. Does not raise: another error is under way."""
+    """Remove the files that an audit has begun and not ended.
+
+    Does not raise: another error is under way.
+    """
     place, path = place_of(out)
     with contextlib.suppress(OSError, pa.ArrowException):
         for info in place.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True)):

@@ -22,7 +22,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def ends_by_sigterm() -> Iterator[None]:
-    """Raise Terminated in the main thread on SIGTERM, unless the signal has a handler or is ignored."""
+    """Raise Terminated in the main thread on SIGTERM, unless it has a handler or is ignored."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield

@@ -21,8 +21,8 @@ from batchval.core.block cimport ColumnBlock, Layout
 from batchval.core.bytes cimport be32, be64
 from batchval.core.crc32c cimport crc32_moved, crc32_of, crc32c_moved, crc32c_of
 from batchval.core.header cimport (
-    BATCH, NO_MORE, BatchHeader, Entry, computed_crc, has_right_crc, next_batch, next_claimed_batch, read_header,
-    stored_crc,
+    BATCH, NO_MORE, BatchHeader, Entry, computed_crc, has_right_crc, next_batch,
+    next_claimed_batch, read_header, stored_crc,
 )
 from batchval.core.layout cimport *
 
@@ -568,8 +568,9 @@ cdef class SearchWindow:
     def next(self, position):
         """Return where the next batch starts, and how far this is known.
 
-        (found, end): ``found`` is the first position from ``position`` on where a right checksum proves a
-        batch, -1 for none. Positions from ``end`` on must be searched in a window that starts there.
+        (found, end): ``found`` is the first position from ``position`` on where a right checksum
+        proves a batch, -1 for none. Positions from ``end`` on must be searched in a window that
+        starts there.
         """
         cdef int64_t at = max(whole_number("position", position, INT64_MIN, INT64_MAX), 0)
         cdef int64_t found = -1
@@ -595,13 +596,13 @@ cdef class SearchWindow:
         return -1
 
     def leads_on(self, position, int links):
-        """Return where the size of the batch with a wrong checksum at ``position`` leads, if that is believed.
+        """Return where the size of the batch with a wrong checksum at ``position`` leads.
 
         It is if a batch or the end of the file is there: a header of the same magic whose offset is
-        higher, and not by far; a right checksum; or another batch of which this can be said, after at most
-        ``links`` batches that together have no more than ``largest`` bytes.
-        NOT_A_BATCH; NEEDS_MORE: not known in this window. (ZEROS_FOLLOW, where): only zeros from there
-        to the end of the file would make it believed.
+        higher, and not by far; a right checksum; or another batch for which this holds, after at
+        most ``links`` batches that together have no more than ``largest`` bytes.
+        NOT_A_BATCH: it is not believed. NEEDS_MORE: not known in this window. (ZEROS_FOLLOW,
+        where): it is if only zeros follow to the end of the file.
         """
         cdef int64_t at = whole_number("position", position, 0, INT64_MAX)
         cdef int64_t place = 0
@@ -652,7 +653,7 @@ cdef class SearchWindow:
             at = place[0]
 
     def is_proven(self, position):
-        """Return whether a batch whose size is in the window has a right checksum; None: not known in this window."""
+        """Return whether the batch at ``position`` has a right checksum; None: not known here."""
         cdef int64_t at = whole_number("position", position, 0, INT64_MAX)
         cdef int64_t left = <int64_t>self.s.n - at
         cdef Entry b
@@ -664,7 +665,9 @@ cdef class SearchWindow:
         b.p = self.s.p + at
         b.magic = b.p[MAGIC]
         b.size = <uint64_t>(<int64_t>be32(b.p + BATCH_LENGTH) + LOG_OVERHEAD)
-        if b.p[MAGIC] > self.most or b.size < LOG_OVERHEAD + LEGACY_SMALLEST or b.size > self.largest:
+        if b.p[MAGIC] > self.most:
+            return False
+        if b.size < LOG_OVERHEAD + LEGACY_SMALLEST or b.size > self.largest:
             return False
         if <int64_t>b.size > left:
             return False if self.is_end else None
@@ -679,7 +682,8 @@ def resynchronise(buffer, position=0, *, bint accept_claims_header=False):
     For going on behind damage: a size field that lies leaves the reader nowhere. Takes time in proportion to the
     buffer's size, whatever it holds. Batches of magic 3 are some only with ``accept_claims_header``.
     """
-    return SearchWindow(buffer, INT64_MAX, accept_claims_header=accept_claims_header).next(position)[0]
+    window = SearchWindow(buffer, INT64_MAX, accept_claims_header=accept_claims_header)
+    return window.next(position)[0]
 
 
 def follow(buffer, largest, *, bint accept_claims_header=False):
@@ -728,7 +732,8 @@ cdef enum:  # looks_like_a_batch
     CUT_OFF  # the buffer ends before the batch does
 
 
-cdef inline int looks_like_a_batch(const uint8_t *p, size_t left, int most, Entry *b) noexcept nogil:
+cdef inline int looks_like_a_batch(
+        const uint8_t *p, size_t left, int most, Entry *b) noexcept nogil:
     """Cheap questions first: a checksum over megabytes is only worth a likely place."""
     cdef int found
     if p[MAGIC] > most:
@@ -743,7 +748,9 @@ cdef inline int looks_like_a_batch(const uint8_t *p, size_t left, int most, Entr
             return UNLIKELY
         if be32(p + LAST_OFFSET_DELTA) < 0 or be32(p + RECORDS_COUNT) < 0:
             return UNLIKELY
-    elif left <= LEGACY_ATTRIBUTES or p[LEGACY_ATTRIBUTES] & 0xF0 or p[LEGACY_ATTRIBUTES] & CODEC_MASK > LZ4:
+    elif left <= LEGACY_ATTRIBUTES or p[LEGACY_ATTRIBUTES] & 0xF0:
+        return UNLIKELY
+    elif p[LEGACY_ATTRIBUTES] & CODEC_MASK > LZ4:
         return UNLIKELY
     elif not lengths_fit(p, left, b):
         return UNLIKELY

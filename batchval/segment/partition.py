@@ -128,7 +128,7 @@ class Joined:
 
     @property
     def transaction_rows(self) -> list[dict[str, Any]]:
-        """Return what is known of the partition's transactions (batchval.segment.transaction_rows)."""
+        """Return rows of the partition and of its open transactions."""
         if self.transactions is None:
             return []
         segment = self.parts[0].segment

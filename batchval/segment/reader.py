@@ -7,7 +7,8 @@ the checksum over that many bytes has been found right.
 **The walk.** From a position where a batch or damage starts, the next one follows from the file's bytes alone, whatever
 the size of the blocks that are read:
 
-* a batch with a right checksum, or with a wrong one whose size can be believed (``Search.leads_on``): behind it;
+* a batch with a right checksum, or with a wrong one whose size can be believed
+  (``Search.leads_on``): after it;
 * anything else is damage: at the next place that a checksum proves.
 
 So all who walk from 0 meet the same places, and so do all who walk from one of these. ``first_at`` finds the first of
@@ -149,7 +150,7 @@ class SegmentReader:
             if kind == "partial" and position + len(data) < self.size:
                 needed = int.from_bytes(data[BATCH_LENGTH:LOG_OVERHEAD], "big") + LOG_OVERHEAD
                 if len(data) < needed <= self.size - position:
-                    # a size may be a lie: what it makes this read is at most as much as was sound before
+                    # a size may be a lie: it makes this read at most what was sound before
                     if needed <= sound or self._search.stands(position, needed):
                         wanted = needed
                         continue
@@ -178,7 +179,7 @@ class SegmentReader:
     def _damage(self, position: int, kind: str) -> Damage:
         """From ``position`` to the next proven batch, or to the file's end.
 
-        A batch of more than SEARCHED bytes right behind damage counts as damaged too.
+        A batch of more than SEARCHED bytes right after damage counts as damaged too.
         """
         at = position + 1
         if kind in ("zeros", "size"):
@@ -196,7 +197,8 @@ class SegmentReader:
 
         Exact up to LOOKBACK, and behind it if no batch is larger than CLEAR: a chain of headers that has met nothing
         odd over that length left every value that it may have started in. Where it meets damage, or does not begin in
-        time, the walk is taken from ``known``, a place on it, which costs one or two microseconds a batch.
+        time, the walk is taken from ``known``, a place on it. It costs one or two microseconds a
+        batch.
         """
         if position <= known:
             return known

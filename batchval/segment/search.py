@@ -34,10 +34,12 @@ from batchval.segment.source import Memory, Source
 
 __all__ = ["CHAIN", "SEARCHED", "Search"]
 
-SEARCHED = 12 << 20  # bytes of the largest batch that is found after damage, or believed without a right checksum
-CHAIN = 32  # batches with wrong checksums in a row, each leading to the next, before one must be proven
+#: bytes of the largest batch that is found after damage, or believed without a right checksum
+SEARCHED = 12 << 20
+#: batches with wrong checksums, each leading to the next, before one must be proven
+CHAIN = 32
 _FIRST_WINDOW = 64 << 10
-_LARGEST_WINDOW = 32 << 20  # a batch, the batches that it leads to, and room to go on
+_LARGEST_WINDOW = 32 << 20  # a batch, the batches that it leads to, and as much again
 _GROWTH = 4
 _FIRST_ZEROS, _MOST_ZEROS = 4 << 10, 1 << 20
 _PAGE, _STEP, _PROOF_CHUNK = 32 << 20, 16 << 10, 1 << 20
@@ -82,8 +84,10 @@ class Search:
         return self._start == position and self._size >= _LARGEST_WINDOW
 
     def next_batch(self, position: int) -> int:
-        """Return where the first batch of at most SEARCHED bytes starts at or after ``position``, as its checksum
-        proves; the file's size if there is none."""
+        """Return where the first batch starts at or after ``position``, as its checksum proves.
+
+        Batches of more than SEARCHED bytes are not found. The file's size if there is none.
+        """
         while position < self._source.size:
             window = self._at(position)
             start = self._start
@@ -99,10 +103,10 @@ class Search:
     # ---- sizes that may lie ----------------------------------------------------------------------
 
     def leads_on(self, position: int) -> int:
-        """Return where the size of a batch with a wrong checksum leads, if that is believed; else -1.
+        """Return where the size of a batch with a wrong checksum leads; -1 if it is not believed.
 
-        To the end of the file, to zeros up to it, to a header that goes on with the offsets, to a proven batch, or
-        to another of which this can be said, CHAIN times at most: then all on the way are batches.
+        It is if it leads to the end of the file, to zeros up to it, to a header that goes on with
+        the offsets, to a proven batch, or to another for which this holds, CHAIN times at most.
         """
         while position < self._source.size:
             answer, place = self._at(position).leads_on(position - self._start, CHAIN)
@@ -119,7 +123,7 @@ class Search:
         return -1
 
     def stands(self, position: int, size: int) -> bool:
-        """Return whether a batch may be read whole: its checksum is right, or its size is believed."""
+        """Return whether a batch may be read whole: it is proven, or its size is believed."""
         if size > SEARCHED:
             return self._is_proven_by_pages(position, size)
         while True:
@@ -147,7 +151,10 @@ class Search:
         return crc == int.from_bytes(stored, "big")
 
     def _crc_to(self, page: int, position: int, is_legacy: bool) -> int:
-        """Return the checksum from the start of a page to ``position``; any other if the file has become shorter."""
+        """Return the checksum from the start of a page to ``position``.
+
+        Any other if the file has become shorter.
+        """
         steps, rest = divmod(position - page * _PAGE, _STEP)
         noted = self._noted(page, is_legacy)
         start = min(steps, len(noted) - 1)

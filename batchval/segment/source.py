@@ -1,4 +1,4 @@
-"""Open files whose bytes a reader asks for: a local one, bytes in memory; and the memory for blocks of them."""
+"""Open files whose bytes a reader asks for, and the memory for blocks of them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Memory:
         self._size = 0
 
     def at(self, position: int, size: int) -> memoryview:
-        """Return at most ``size`` bytes, fewer at the file's end; they stand until the next call."""
+        """Return at most ``size`` bytes, fewer at the file's end, for use until the next call."""
         offset = position - self._position
         if offset >= 0 and offset + size <= self._size:
             return self._bytes[offset : offset + size].toreadonly()

@@ -72,8 +72,9 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
     for whole in (row for row in rows if row["type"] == "partition_transactions"):
         markers = plural(whole["markers_without_data"], "marker") + " without data"
         text.append(
-            f"{printable(whole['folder'])}: last stable offset {whole['last_stable_offset']}, log end "
-            f"{whole['log_end_offset']}, {whole['committed']} committed, {whole['aborted']} aborted, {markers}"
+            f"{printable(whole['folder'])}: last stable offset {whole['last_stable_offset']}, "
+            f"log end {whole['log_end_offset']}, {whole['committed']} committed, "
+            f"{whole['aborted']} aborted, {markers}"
             + ("" if whole["is_certain"] else " (uncertain: the log has gaps)")
             + "\n"
         )

@@ -53,7 +53,8 @@ _VALUE = re.compile(r"[A-Za-z0-9._:/\[\]-]*")
 _TOKEN = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*+://[^\s'\"<>`]*")
 #: secret.key=…, access_key=…, "password": "…"
 _PAIR = re.compile(
-    r"(?<![\w.-])([\w.-]++)(['\"]?\s*+(?:=|(?<=['\"]):|(?<=['\"] ):)\s*+)(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)"
+    r"(?<![\w.-])([\w.-]++)(['\"]?\s*+(?:=|(?<=['\"]):|(?<=['\"] ):)\s*+)"
+    r"(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)"
 )
 _SECRET = re.compile(r"(?i)secret|token|passw|access[_.-]?key|account[_.-]?key|signature|credential")
 
@@ -66,9 +67,8 @@ def split(uri: str) -> SplitResult:
     except ValueError:
         parts = None
     if parts is None or shown(uri).endswith(f"://{HIDDEN}"):
-        raise BatchvalError(
-            f"{shown(uri)}: not a URI: expected SCHEME://HOST/PATH; escape / and @ elsewhere as %2F and %40"
-        )
+        how = "expected SCHEME://HOST/PATH; escape / and @ elsewhere as %2F and %40"
+        raise BatchvalError(f"{shown(uri)}: not a URI: {how}")
     return parts
 
 

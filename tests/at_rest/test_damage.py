@@ -288,7 +288,7 @@ def by_audit(folder: Path, split_bytes: int, engine: Engine | None = None) -> li
 
 
 def all_damaged(root: Path) -> dict[str, list[tuple[Level, Rule, Path]]]:
-    """Make every kind of damage in a log folder of its own below one root; return what must be found in it."""
+    """Make every kind of damage in a log folder of its own; return what must be found in each."""
     expected = {}
     for kind in (DAMAGES, TRANSACTIONS):
         for what, damage in kind.items():

@@ -1,4 +1,4 @@
-"""What a hostile byte of a segment costs, over an ordinary one; and that splits do not change what is found."""
+"""What a hostile byte of a segment costs, over an ordinary one; and splits change nothing."""
 
 from __future__ import annotations
 

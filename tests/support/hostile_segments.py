@@ -60,7 +60,7 @@ def _own_targets(size: int) -> bytes:
 
 
 def _nested(size: int) -> bytes:
-    """Each batch with a wrong checksum leads to the next, which holds a sound one, and the last to nothing."""
+    """Each wrong batch holds a sound one and leads to the next, the last to nothing."""
     out = bytearray()
     while len(out) < size:
         for i in range(1000):
@@ -97,6 +97,21 @@ def _legacy(size: int) -> bytes:
     return bytes(out)
 
 
+def _half(size: int) -> bytes:
+    """Each size states half of the file."""
+    return _alternating(lambda i: lie(i, size // 2), size, bytes(size // 2) + b"\1")
+
+
+def _to_zeros(size: int) -> bytes:
+    """Sizes lead into zeros that end before the file."""
+    half = size // 2
+    return _leading(half, lambda at: half + 50 - at % 40) + bytes(half) + b"\1"
+
+
+def _wrong(number: int) -> bytes:
+    return batch([record(0)], base_offset=9, crc=1)
+
+
 PATTERNS: dict[str, Callable[[int], bytes]] = {
     "one target": _one_target,
     "a target for each": _own_targets,
@@ -105,13 +120,13 @@ PATTERNS: dict[str, Callable[[int], bytes]] = {
     "zeros": lambda size: _alternating(lambda i: bytes(12), size),
     "long zeros": lambda size: _alternating(lambda i: bytes(5000), size),
     "huge sizes": lambda size: _alternating(lambda i: lie(i, 1 << 30), size),
-    "sizes of most of the file": lambda size: _alternating(lambda i: lie(i, size // 2), size, bytes(size // 2) + b"\1"),
+    "sizes of half of the file": _half,
     "sizes of 40 MiB": lambda size: _alternating(lambda i: lie(i, 40 << 20), size),
     "sizes of 500 kB": lambda size: _alternating(lambda i: lie(i, 500_000), size),
-    "sizes to zeros": lambda size: _leading(size // 2, lambda at: size // 2 + 50 - at % 40) + bytes(size // 2) + b"\1",
+    "sizes to zeros": _to_zeros,
     "nested": _nested,
     "chains": _chains,
-    "wrong checksums": lambda size: _alternating(lambda i: batch([record(0)], base_offset=9, crc=1), size),
+    "wrong checksums": lambda size: _alternating(_wrong, size),
     "unknown magic": lambda size: _alternating(lambda i: lie(i, 61, 9)[:17], size),
     "small messages": lambda size: _alternating(lambda i: message(0, offset=i)[:-1], size),
     "messages that fit": _legacy,
