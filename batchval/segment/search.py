@@ -37,7 +37,7 @@ __all__ = ["CHAIN", "SEARCHED", "Search"]
 #: bytes of the largest batch that is found after damage, or believed without a right checksum
 SEARCHED = 12 << 20
 #: batches with wrong checksums, each leading to the next, before one must be proven
-CHAIN = 32
+CHAIN = 256
 _FIRST_WINDOW = 64 << 10
 _LARGEST_WINDOW = 32 << 20  # a batch, the batches that it leads to, and as much again
 _GROWTH = 4

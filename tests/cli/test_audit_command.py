@@ -189,7 +189,7 @@ def test_what_cannot_be_read(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
             raise PermissionError(errno.EACCES, "Permission denied", str(name))
         return opened(name, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("batchval.segment.reader.os.open", refused)
+    monkeypatch.setattr("batchval.segment.source.os.open", refused)
     code, out, err = run(
         *(*LOCAL, "--out", tmp_path / "out", "--split-bytes", 50),
         *(tmp_path / "in", tmp_path / "empty", tmp_path / "nowhere", tmp_path / "in" / "a-0"),

@@ -242,7 +242,7 @@ def test_without_permission(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     def refused(name: object, *_: object) -> int:  # root would be let in
         raise PermissionError(errno.EACCES, "Permission denied", str(name))
 
-    monkeypatch.setattr("batchval.segment.reader.os.open", refused)
+    monkeypatch.setattr("batchval.segment.source.os.open", refused)
     code, _, err = run("check", path)
     assert (code, err) == (3, f"batchval check: {path}: Permission denied\n")
 

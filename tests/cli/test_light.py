@@ -16,7 +16,7 @@ from batchval.cli.commands import Commands
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "rich", "asyncio", "pyarrow", "pyspark", "pydantic", "uvloop", "concurrent", "multiprocessing")
 #: modules of batchval that `batchval --help` may import
-LISTING = {"batchval", "batchval.__main__", "batchval.cli", "batchval.cli.commands"}
+LISTING = {"batchval", "batchval.__main__", "batchval.cli", "batchval.cli.commands"} | {"batchval.cli.termination"}
 _PROGRAM = """
 import sys
 from batchval.cli import main

@@ -97,6 +97,14 @@ def _legacy(size: int) -> bytes:
     return bytes(out)
 
 
+def _long_chains(size: int) -> bytes:
+    """As _chains, by sizes of 700 bytes: a checksum of each link takes two beginnings."""
+    links = b"".join(lie((1 << 50) - n, 700).ljust(700, b"\7") for n in range(size // 4 // 700))
+    end = size - len(links) - 100
+    step = 700 * 256
+    return _leading(end, lambda at: end - at + at // 130 * 700 % max(len(links) - step, 700)) + links + b"\xff" * 100
+
+
 def _half(size: int) -> bytes:
     """Each size states half of the file."""
     return _alternating(lambda i: lie(i, size // 2), size, bytes(size // 2) + b"\1")
@@ -126,6 +134,7 @@ PATTERNS: dict[str, Callable[[int], bytes]] = {
     "sizes to zeros": _to_zeros,
     "nested": _nested,
     "chains": _chains,
+    "long chains": _long_chains,
     "wrong checksums": lambda size: _alternating(_wrong, size),
     "unknown magic": lambda size: _alternating(lambda i: lie(i, 61, 9)[:17], size),
     "small messages": lambda size: _alternating(lambda i: message(0, offset=i)[:-1], size),
