@@ -1,22 +1,24 @@
-"""segments/: what an audit has read, and where it was then. With it a later audit reads what is new alone.
+"""segments/: what an audit has read, and where it was then. With it a later audit reads only what is
+new.
 
-A segment with the same topic, partition, base offset, size and time of its last write is not read again; one that has
-grown behind its last batch (told by that batch's checksum, offset and epoch) is read from there; any other is read
-whole.
+A segment of the same file, size and time of its last write is not read again. One that has more
+bytes, and in which the last batch of then (by its checksum, offset and epoch) still lies, is read
+from there. Any other is read whole (batchval.segment.entry).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import fs
 
-from batchval.audit.outputs import SEGMENTS, ended, place_of
+from batchval.audit.outputs import SEGMENTS, ended, with_numbers
+from batchval.audit.reading import read
+from batchval.audit.runs import last_reread
+from batchval.audit.states import findings_of, unreadable_of
 from batchval.core.columns import SCHEMA_VERSION
 from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.core.layout import (
@@ -31,14 +33,17 @@ from batchval.core.layout import (
     RECORDS,
 )
 from batchval.errors import BatchvalError
+from batchval.segment.entry import Entry, Reading
+from batchval.segment.findings import Finding
 from batchval.segment.judge import Last
 from batchval.segment.options import Options
-from batchval.segment.partition import Entry
-from batchval.segment.store import SegmentInfo, Store, one_line, shown, text_of
+from batchval.segment.store import SegmentInfo, Store, folder_and_name, one_line, shown, text_of
 
 __all__ = ["Manifest", "options_word", "to_table"]
 
 _OPTIONS: Final = b"batchval.options"
+_PLACE: Final = ("topic", "partition", "base_offset", "size", "mtime_ns", "file", "unreadable")
+_COUNTS: Final = ("batches", "records", "findings", "thinned")
 _STORED: Final = (
     *("deep", "mode", "kafka_version", "cleanup_policy", "accept_claims_header", "max_decompressed_bytes"),
     "producer_id_expiration_ms",
@@ -52,10 +57,10 @@ def options_word(options: Options) -> str:
 
 
 def to_table(entries: Sequence[Entry], options: Options) -> pa.Table:
-    """The manifest. The producers are those behind each partition's last two segments: more is never asked."""
-    plain = ("topic", "partition", "base_offset", "size", "mtime_ns", "file", "unreadable")
-    counts = ("batches", "records", "findings", "thinned")
-    columns: dict[str, Any] = {name: [getattr(entry, name) for entry in entries] for name in (*plain, *counts)}
+    """Return the manifest. It has the producers of each partition's last two segments."""
+    plain = (*_PLACE, *_COUNTS, "read_at")
+    columns: dict[str, Any] = {name: [getattr(entry, name) for entry in entries] for name in plain}
+    columns["state"] = [json.dumps(entry.state(), default=int) for entry in entries]
     columns["file"] = [text_of(entry.file) for entry in entries]
     for name in Last._fields:
         columns[f"last_{name}"] = [getattr(entry.last, name) if entry.last else None for entry in entries]
@@ -77,55 +82,70 @@ def _producers(states: Sequence[np.ndarray]) -> pa.Array:
 
 
 class Manifest:
-    """An earlier audit's. Make one with ``read``."""
+    """An earlier audit: what it read, and what it found. Made by ``read``."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self._same: dict[tuple[Any, ...], list[Entry]] = {}
-        self._named: dict[str, Entry] = {}
-        for entry in entries:
-            if entry.unreadable is None:
-                self._same.setdefault(_key(entry), []).append(entry)
-                self._named[entry.file] = entry
+    def __init__(self, entries: Iterable[Entry], errors: pa.Table, runs: pa.Table) -> None:
+        self.findings: Sequence[Finding] = findings_of(errors)
+        self.unreadable: Mapping[str, int] = unreadable_of(errors)
+        self.runs = runs
+        self.began = last_reread(runs)
+        self._named = {entry.file: entry for entry in entries if entry.unreadable is None and entry.is_settled}
+        self._before: dict[str, str] = {}
+        folders: dict[str, list[Entry]] = {}
+        for entry in self._named.values():
+            folders.setdefault(folder_and_name(entry.file)[0], []).append(entry)
+        for inside in folders.values():
+            names = [one.file for one in sorted(inside, key=lambda one: (one.base_offset or 0, one.file))]
+            self._before.update(zip(names[1:], names, strict=False))
 
     @staticmethod
     def read(uri: str, options: Options) -> Manifest:
-        """From an audit's folder, its segments/ or a file there. BatchvalError: it is none, or of other options."""
-        place, path = place_of(uri)
+        """Read an audit's folder. Raises OutputError where it is none, BatchvalError where the
+        audit has not come to its end, or is of other options or of an earlier release."""
         ended(uri)
-        try:
-            if place.get_file_info(f"{path}/segments").type == fs.FileType.Directory:
-                path += "/segments"
-            table = pq.read_table(path, filesystem=place)
-        except (OSError, pa.ArrowException) as error:
-            raise BatchvalError(f"{shown(uri)}: no manifest of an audit: {one_line(error)}") from None
+        table = read(uri, "segments")
         if not set(SEGMENTS.names) <= set(table.column_names):
-            raise BatchvalError(f"{shown(uri)}: no manifest of an audit: other columns than its segments/ has")
+            raise BatchvalError(
+                f"{shown(uri)}: cannot resume: the audit was written by an earlier release; audit once without --since"
+            )
+        errors, runs = read(uri, "errors"), read(uri, "runs")
         stored = (table.schema.metadata or {}).get(_OPTIONS, b"{}").decode()
         differing = _differing(stored, options)
         if differing:
             others = ", ".join(differing)
             raise BatchvalError(f"{shown(uri)}: cannot resume: the earlier audit used other options ({others})")
-        return Manifest(_entry(row) for row in table.to_pylist())
-
-    def same(self, segment: SegmentInfo) -> Entry | None:
-        """The entry of a segment that nobody has written to since."""
-        found = self._same.get(_key(segment), [])
-        return next((entry for entry in found if entry.file == _name(segment)), found[0] if found else None)
-
-    def grown(self, segment: SegmentInfo) -> Entry | None:
-        """The entry of a segment to which batches were added since, and which is the same up to there."""
-        entry = self._named.get(_name(segment))
-        if entry is None or entry.last is None or segment.size < entry.end:
-            return None
-        store, path = Store.of(segment.uri)
         try:
-            with store.open(path) as file:
-                header = bytes(file.read(entry.last.position, RECORDS)[:RECORDS])
-        except OSError:
-            return None  # whoever reads it will say why
-        size = int.from_bytes(header[BATCH_LENGTH:LOG_OVERHEAD], "big") + LOG_OVERHEAD
-        crc = int.from_bytes(header[CRC:ATTRIBUTES], "big")
-        return entry if (size, crc) == (entry.last.size, entry.last.crc) and _is_there(header, entry) else None
+            return Manifest(map(_entry, with_numbers(table).to_pylist()), errors, runs)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BatchvalError(f"{shown(uri)}: no manifest of an audit: {one_line(error)}") from None
+
+    def find(self, segment: SegmentInfo) -> tuple[Reading, Entry | None]:
+        """Return how much of a segment must be read, and its entry where that is not all."""
+        entry = self._named.get(_name(segment))
+        reading = Reading.WHOLE if entry is None else entry.reading(segment)
+        if entry is None or reading is Reading.WHOLE:
+            return Reading.WHOLE, None
+        if reading is Reading.GROWN and not _has_grown(segment, entry):
+            return Reading.WHOLE, None
+        return reading, entry
+
+    def follows(self, segment: SegmentInfo, before: SegmentInfo | None) -> bool:
+        """Return whether ``before`` was the segment before this one then, too."""
+        return self._before.get(_name(segment)) == (before and _name(before))
+
+
+def _has_grown(segment: SegmentInfo, entry: Entry) -> bool:
+    """Return whether the last batch that the entry knows is still there."""
+    assert entry.last is not None
+    store, path = Store.of(segment.uri)
+    try:
+        with store.open(path) as file:
+            header = bytes(file.read(entry.last.position, RECORDS)[:RECORDS])
+    except OSError:
+        return False  # the range that reads it says why
+    size = int.from_bytes(header[BATCH_LENGTH:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+    crc = int.from_bytes(header[CRC:ATTRIBUTES], "big")
+    return (size, crc) == (entry.last.size, entry.last.crc) and _is_there(header, entry)
 
 
 def _is_there(header: bytes, entry: Entry) -> bool:
@@ -141,10 +161,6 @@ def _is_there(header: bytes, entry: Entry) -> bool:
 def _name(segment: SegmentInfo) -> str:
     """As the manifest has it, in which no credentials are kept."""
     return text_of(shown(segment.uri))
-
-
-def _key(one: Entry | SegmentInfo) -> tuple[Any, ...]:
-    return one.topic, one.partition, one.base_offset, one.size, one.mtime_ns
 
 
 def _differing(stored: str, options: Options) -> list[str]:
@@ -172,6 +188,8 @@ def _entry(row: dict[str, Any]) -> Entry:
     state.after_damage = row["after_damage"]
     fields = PRODUCERS.names or ()
     state.producers = np.array([tuple(one[name] for name in fields) for one in row["producers"] or ()], PRODUCERS)
-    names = ("topic", "partition", "base_offset", "size", "mtime_ns", "file", "unreadable")
-    counts = ("batches", "records", "findings", "thinned")
-    return Entry(**{name: row[name] for name in (*names, *counts)}, last=last, continuity=state)
+    entry = Entry(
+        **{name: row[name] for name in (*_PLACE, *_COUNTS)}, last=last, continuity=state, read_at=row["read_at"]
+    )
+    entry.restore(json.loads(row["state"]))
+    return entry

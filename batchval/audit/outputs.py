@@ -3,10 +3,11 @@
     batches/topic=<name>/hour=<2026-11-21-14>/<partition>-<segment>-<start of the range>-<digest of its name>.parquet
                                    rows; their topic and hour (UTC, or none) are in the folders' names, as Hive wants it
     errors/ summary/ segments/     part-0.parquet each: findings, counts by hour, and the manifest of what was read
+    runs/                          part-0.parquet: a row for this run and each before it
     _batchval_audit, _SUCCESS      whose folder this is; that the run came to its end
 
 Files are written under another name and moved, so that none is seen half: a task that runs again writes the same to
-the same place. A run removes what an earlier one has left in these four folders, and what it did not write itself.
+the same place. A run removes what an earlier one has left in these folders, and what it did not write itself.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from batchval.segment.uris import split
 
 __all__ = [
     "ERRORS",
+    "RUNS",
     "SEGMENTS",
     "SUMMARY",
     "BatchFiles",
@@ -44,6 +46,7 @@ __all__ = [
     "finish",
     "place_of",
     "prepare",
+    "with_numbers",
     "write_table",
 ]
 
@@ -78,7 +81,8 @@ _PRODUCER = pa.struct(
     ]
 )
 #: The manifest: a row a segment, or a file that could not be read (``unreadable`` says why). ``last_*``: its last batch
-#: that was believed; behind that, the partition's state there, from which a later run goes on.
+#: that was believed; then, the partition's state there, from which a later run goes on. ``read_at``: when all of it was
+#: read last. ``state``: JSON that only --since reads.
 SEGMENTS = pa.schema(
     [
         *(("topic", pa.string()), ("partition", pa.int32()), ("base_offset", pa.int64()), ("size", pa.int64())),
@@ -87,10 +91,26 @@ SEGMENTS = pa.schema(
         *(("last_position", pa.int64()), ("last_size", pa.int64()), ("last_crc", pa.int64())),
         *(("last_offset", pa.int64()), ("leader_epoch", pa.int32()), ("after_damage", pa.bool_())),
         ("producers", pa.list_(_PRODUCER)),
+        ("read_at", pa.timestamp("ms", "UTC")),
+        ("state", pa.string()),
+    ]
+)
+#: A row for each run, the earlier ones too. Bytes are those that were read. ``findings``: new and
+#: open ones.
+RUNS = pa.schema(
+    [
+        *(("run_id", pa.string()), ("started_at", pa.timestamp("ms", "UTC"))),
+        *(("ended_at", pa.timestamp("ms", "UTC")), ("version", pa.string())),
+        *(("engine", pa.string()), ("paths", pa.list_(pa.string()))),
+        *(("options", pa.string()), ("since", pa.string())),
+        *((name, pa.int64()) for name in ("segments", "skipped", "reread", "grown", "batches")),
+        *((name, pa.int64()) for name in ("bytes", "findings", "new", "open", "gone")),
+        *((name, pa.int64()) for name in ("notes", "unreadable", "moved")),
+        ("exit_code", pa.int32()),
     ]
 )
 
-_TABLES = ("errors", "summary", "segments")
+_TABLES = ("errors", "summary", "segments", "runs")
 _OURS, _DONE = "_batchval_audit", "_SUCCESS"
 #: A range's batches of more hours than these lie together, in the folder for no hour: a file costs a millisecond.
 HOURS = 48
@@ -186,9 +206,9 @@ def _finish(place: Any, path: str, tables: dict[str, pa.Table], files: Iterable[
     for info in place.get_file_info(batches):
         if info.type == fs.FileType.File and info.path.lstrip("/") not in kept:
             place.delete_file(info.path)
-    for name in _TABLES:
+    for name, table in tables.items():
         place.create_dir(f"{path}/{name}", recursive=True)
-        write_table(place, f"{path}/{name}/part-0.parquet", tables[name])
+        write_table(place, f"{path}/{name}/part-0.parquet", table)
     _put(place, f"{path}/{_DONE}", b"")
 
 
@@ -207,6 +227,12 @@ def discard(out: str) -> None:
 def _put(place: Any, path: str, data: bytes) -> None:
     with place.open_output_stream(path) as stream:
         stream.write(data)
+
+
+def with_numbers(table: pa.Table) -> pa.Table:
+    """Return a table with milliseconds for times: Python has none for the years of damaged ones."""
+    fields = [one.with_type(pa.int64()) if pa.types.is_timestamp(one.type) else one for one in table.schema]
+    return table.cast(pa.schema(fields))
 
 
 def write_table(place: Any, path: str, table: pa.Table) -> None:

@@ -27,11 +27,13 @@ from batchval.audit.hours import (
 from batchval.audit.manifest import to_table
 from batchval.audit.outputs import ERRORS, SUMMARY
 from batchval.audit.rows import END_OF_TIME_MS, UNREADABLE
+from batchval.audit.states import Scope, compared
 from batchval.errors import ErrorCode
+from batchval.segment.entry import Entry, is_whole, log_results
 from batchval.segment.findings import Finding, Level, State
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
-from batchval.segment.partition import Entry, Part
+from batchval.segment.partition import Joined, Part
 from batchval.segment.replicas import compare_replicas
 from batchval.segment.run import Engine, Work, moved_meanwhile, settled
 from batchval.segment.store import Unreadable, text_of
@@ -43,13 +45,18 @@ __all__ = ["Audit", "reduce"]
 class Audit:
     """All that was found. ``tables``: errors, summary and segments, as they are written.
 
+    ``findings``  new and open ones
+    ``gone``   findings of the earlier audit that are there no more
     ``notes``  what is uncertain, or healthy but worth a line
     ``transactions``  rows of partitions and their open transactions
+    ``skipped``  segments of which the log was not read; ``grown``: of which only its end was read
+    ``reread``  segments that were read again because of their age
     ``moved``  segments that a broker deleted or replaced while the audit ran
     ``unsettled``  files that changed each time they were read
     """
 
     findings: list[Finding] = field(default_factory=list)
+    gone: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     unsettled: list[Unreadable] = field(default_factory=list)
@@ -57,11 +64,18 @@ class Audit:
     tables: dict[str, pa.Table] = field(default_factory=dict)
     segments: int = 0
     skipped: int = 0
+    grown: int = 0
+    reread: int = 0
     moved: int = 0
     transactions: list[dict[str, Any]] = field(default_factory=list)
     batches: int = 0
     records: int = 0
     bytes: int = 0
+
+    def states(self) -> dict[str, int]:
+        """Return how many findings are new, open and gone."""
+        found = Counter(finding.state for finding in (*self.findings, *self.gone))
+        return {state.value: found[state] for state in State}
 
     def rules(self) -> Counter[str]:
         """Return how many findings each rule has."""
@@ -81,24 +95,32 @@ def reduce(work: Work, results: Iterable[RangeResult], options: Options, engine:
         audit.transactions += partition.transaction_rows
         entries += partition.entries
         for part in partition.parts:
-            _take(audit, part, part.segment.uri in work.known)
+            _take(audit, part, work)
+    _compare(audit, work, options, partitions)
+    audit.reread = len(work.reread)
     audit.moved = moved_meanwhile(work, partitions)
     audit.unreadable = sorted(set(audit.unreadable))
     entries.sort(key=lambda one: (one.topic or "", one.partition or 0, one.base_offset or 0, one.file))
     audit.files.sort()
-    for found in (audit.findings, audit.notes):
-        found.sort(key=lambda one: (one.topic, one.partition, one.segment, one.file))
+    for found in (audit.findings, audit.gone, audit.notes):
+        found.sort(key=lambda one: (one.topic, one.partition, one.segment, one.file, one.position))
     audit.tables = {
-        "errors": _errors(audit, entries, work.now_ms),
+        "errors": _errors(audit, entries, work),
         "summary": _summary([part for partition in partitions for part in partition.parts]),
         "segments": to_table(entries, options),
     }
     return audit
 
 
-def _take(audit: Audit, part: Part, known: bool) -> None:
+def _take(audit: Audit, part: Part, work: Work) -> None:
+    read = log_results(part.segment, part.results)
     audit.segments += 1
-    audit.skipped += known and not part.results
+    if is_whole(part.segment, part.results):
+        part.entry.read_at = work.now_ms
+    elif part.segment.uri in work.known:
+        audit.grown += bool(read)
+        audit.skipped += not read
+    part.entry.findings = sum(one.level is Level.FINDING for one in part.findings)
     for result in part.results:
         audit.files += result.files
         audit.batches += result.batches
@@ -108,12 +130,25 @@ def _take(audit: Audit, part: Part, known: bool) -> None:
         (audit.findings if finding.level is Level.FINDING else audit.notes).append(finding)
 
 
+def _compare(audit: Audit, work: Work, options: Options, partitions: Sequence[Joined]) -> None:
+    """Give the findings their states."""
+    earlier = work.since.findings if work.since is not None else ()
+    keys: dict[bool, set[tuple[str, int]]] = {True: set(), False: set()}
+    for partition in partitions:
+        is_unsure = bool(partition.unreadable or partition.moved)
+        keys[is_unsure] |= {(part.segment.topic, part.segment.partition) for part in partition.parts}
+    scope = Scope(work.paths, options.topics, keys[True] | keys[False], keys[True], audit.unreadable)
+    there, audit.gone = compared([*audit.findings, *audit.notes], earlier, scope, work.now_ms)
+    audit.findings = [one for one in there if one.level is Level.FINDING]
+    audit.notes = [one for one in there if one.level is not Level.FINDING]
+
+
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def _errors(audit: Audit, entries: Sequence[Entry], now_ms: int) -> pa.Table:
-    seen = {"state": State.NEW.value, "first_seen": now_ms}
-    rows = [_row(finding) | seen for finding in (*audit.findings, *audit.notes)]
+def _errors(audit: Audit, entries: Sequence[Entry], work: Work) -> pa.Table:
+    rows = [_row(finding) for finding in (*audit.findings, *audit.gone, *audit.notes)]
+    earlier = work.since.unreadable if work.since is not None else {}
     named = {entry.file: entry for entry in entries}
     for lost in sorted((*audit.unreadable, *audit.unsettled)):
         entry = named.get(lost.uri)
@@ -129,7 +164,8 @@ def _errors(audit: Audit, entries: Sequence[Entry], now_ms: int) -> pa.Table:
                 "file": text_of(lost.uri),
                 "level": "unreadable",
                 "follows": 0,
-                **seen,
+                "state": (State.OPEN if text_of(lost.uri) in earlier else State.NEW).value,
+                "first_seen": earlier.get(text_of(lost.uri), work.now_ms),
             }
         )
     return pa.Table.from_pylist(rows, ERRORS)
@@ -146,6 +182,7 @@ def _row(finding: Finding) -> dict[str, Any]:
         "reason": text_of(finding.reason),
         "file": text_of(finding.file),
         "level": finding.level.value,
+        "state": finding.state.value,
     }
 
 

@@ -235,7 +235,7 @@ def _finding(row: dict[str, Any]) -> dict[str, Any]:
         "partition": row["partition"],
         "position": row["position"],
         "offset": row["offset"],
-        "rule": _rule_words(row["rule"] or ""),
+        "rule": _rule_words(row["rule"] or "") + (" (open)" if row["state"] == "open" else ""),
         "reason": printable(row["reason"] or "") + follows,
     }
 

@@ -1,8 +1,9 @@
-"""An audit from a work list to outputs: map, join, write.."""
+"""An audit from a work list to outputs: map, join, write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from batchval.segment.run import Work, list_work
@@ -13,16 +14,34 @@ if TYPE_CHECKING:
     from batchval.segment.options import Options
     from batchval.segment.ranges import Range
 
-__all__ = ["Engine", "Work", "audit", "list_work"]
+__all__ = ["Engine", "Run", "Work", "audit", "list_work"]
 
 #: (ranges, options, out) -> a result for each, in any order
 Engine: TypeAlias = "Callable[[Sequence[Range], Options, str | None], Iterable[RangeResult]]"
 
 
+@dataclass(frozen=True)
+class Run:
+    """What only the caller of an audit knows.
+
+    ``since``      the folder of the audit that this one goes on from
+    ``exit_code``  of the process, by what was found
+    """
+
+    engine: str = "local"
+    since: str | None = None
+    exit_code: Callable[[Audit], int] = lambda found: 0
+
+
 def audit(
-    todo: Work, options: Options, engine: Engine, out: str | None = None, prepared: Callable[[], None] = lambda: None
+    todo: Work,
+    options: Options,
+    engine: Engine,
+    out: str | None = None,
+    prepared: Callable[[], None] = lambda: None,
+    run: Run | None = None,
 ) -> Audit:
-    """Does it. With ``out``, a folder or URI, writes batches/ errors/ summary/ segments/ there.
+    """Does it. With ``out``, a folder or URI, writes batches/ errors/ summary/ segments/ runs/ there.
 
     BatchvalError: the folder is no audit's; OSError: it cannot be written. A run that does not come to its end leaves a
     folder without _SUCCESS, which the next run clears.
@@ -31,6 +50,7 @@ def audit(
     from batchval.audit import outputs
     from batchval.audit.local import run_local
     from batchval.audit.reduce import reduce
+    from batchval.audit.runs import to_table
 
     # nothing to read: no JVM either. One that does not start empties no folder
     results = engine(todo.ranges, options, out) if todo.ranges else ()
@@ -41,6 +61,7 @@ def audit(
     try:
         found = reduce(todo, results, options, lambda ranges: run_local(ranges, options, out))
         if out is not None:
+            found.tables["runs"] = to_table(run or Run(), todo, options, found)
             outputs.finish(out, found.tables, found.files)
     except BaseException:
         if isinstance(results, Generator):

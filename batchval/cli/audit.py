@@ -13,6 +13,7 @@ import click
 from batchval.cli.commands import Command
 from batchval.cli.exit_codes import FINDINGS, INTERNAL, UNREADABLE, USAGE
 from batchval.cli.options import (
+    DURATION,
     SIZE,
     accept_claims_option,
     cleanup_policy_option,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from batchval.audit.manifest import Manifest
     from batchval.audit.reduce import Audit
-    from batchval.audit.run import Engine
+    from batchval.audit.run import Engine, Work
     from batchval.segment.options import Options
     from batchval.segment.ranges import Range
 
@@ -94,7 +95,21 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 @transactions_option
 @accept_claims_option
 @replicas_option
-@click.option("--since", metavar="DIR", help="An earlier audit's folder: read what is new since then alone.")
+@click.option("--since", metavar="DIR", help="An earlier audit's folder: read only what is new, keep its findings.")
+@click.option(
+    "--reread",
+    "reread_ms",
+    type=DURATION,
+    metavar="TIME",
+    help="With --since: within 30d (s, m, h, d, w), read also everything that has not changed.",
+)
+@click.option(
+    "--now",
+    "now_ms",
+    type=click.IntRange(0, (1 << 63) - 1),
+    metavar="MS",
+    help="The time of the run, in milliseconds since 1970. Default: the clock.",
+)
 @click.option(
     "--fail-on",
     multiple=True,
@@ -126,6 +141,8 @@ def command(
     accept_claims_header: bool,
     replicas: bool,
     since: str | None,
+    reread_ms: int | None,
+    now_ms: int | None,
     fail_on: tuple[str, ...],
     report: Path | None,
     compare: tuple[str, str] | None,
@@ -143,6 +160,8 @@ def command(
         raise click.UsageError("a path is empty: expected a folder or URI (is a variable not set?)")
     if not paths and (out, since, report, replicas) != (None, None, None, False):
         raise click.UsageError("--out, --since, --report and --replicas need PATH…")
+    if reread_ms is not None and since is None:
+        raise click.UsageError("--reread needs --since DIR: the earlier audit knows what was read when")
     if assume and rate is None:
         raise click.UsageError("--assume needs --plan RATE")
     names = tuple(name for word in topics for name in word.split(",") if name)
@@ -178,13 +197,22 @@ def command(
         accept_claims_header=accept_claims_header,
         topics=names or None,
         replicas=named,
+        now_ms=now_ms,
     )
     if rate is not None:
         return _plan(rate, engine, options, _pairs(assume, "--assume"), as_json)
     if since is not None and out is not None and _inside(since, out):
         raise click.UsageError("--since is in --out, which a run empties: give another folder to write to")
     return _audit(
-        paths, options, (engine, master, settings, processes), since, out, report, failing, as_json, transactions
+        paths,
+        options,
+        (engine, master, settings, processes),
+        (since, reread_ms),
+        out,
+        report,
+        failing,
+        as_json,
+        transactions,
     )
 
 
@@ -192,7 +220,7 @@ def _audit(
     paths: tuple[str, ...],
     options: Options,
     how: tuple[str, str | None, dict[str, str], int | None],
-    since: str | None,
+    earlier: tuple[str | None, int | None],
     out: str | None,
     report: Path | None,
     failing: frozenset[Rule],
@@ -202,12 +230,19 @@ def _audit(
     from batchval.audit import run
     from batchval.audit.local import WorkersLost
 
+    since, reread_ms = earlier
     manifest = _manifest(since, options) if since is not None else None
-    todo = run.list_work(paths, options, manifest)
+    todo = run.list_work(paths, options, manifest, reread_ms)
+
+    def ends(found: Audit) -> int:
+        if found.unreadable:
+            return UNREADABLE
+        return FINDINGS if {rule.id for rule in failing} & found.rules().keys() else 0
+
     try:
         with progress("audit", as_json, lambda: todo.bytes) as advance:
             used, engine = _engine(*how, todo.ranges, advance)
-            found = run.audit(todo, options, engine, out)
+            found = run.audit(todo, options, engine, out, run=run.Run(used, since, ends))
     except WorkersLost as error:
         _say(str(error))
         return INTERNAL
@@ -220,7 +255,7 @@ def _audit(
         for line in _json_lines(found, used, out):
             print_json(line)
     else:
-        _show(found, facts)
+        _show(found, facts, todo)
     for lost in (found.unreadable + found.unsettled)[:_SHOWN]:
         _say(f"{lost.uri}: {lost.reason}")
     if len(found.unreadable) > _SHOWN:
@@ -233,9 +268,7 @@ def _audit(
         except OSError as error:
             _say(f"--report {report}: {error.strerror or error}")
             return UNREADABLE
-    if found.unreadable:
-        return UNREADABLE
-    return FINDINGS if {rule.id for rule in failing} & found.rules().keys() else 0
+    return ends(found)
 
 
 def _manifest(since: str, options: Options) -> Manifest:
@@ -353,11 +386,11 @@ def _show_transactions(found: Audit, as_json: bool) -> None:
         click.echo(table_of(found.transactions), nl=False)
 
 
-def _show(found: Audit, facts: Any) -> None:
+def _show(found: Audit, facts: Any, work: Work) -> None:
     from batchval.audit.terminal import terminal_summary
     from batchval.report.tables import findings_table
 
-    shown = [*found.findings, *found.notes]
+    shown = [*found.findings, *found.gone, *found.notes]
     if shown:
         click.echo(findings_table(shown[:_SHOWN]), nl=False)
     if len(shown) > _SHOWN:
@@ -366,6 +399,11 @@ def _show(found: Audit, facts: Any) -> None:
     click.echo(terminal_summary(facts), nl=False)
     if found.moved:
         click.echo(f"{plural(found.moved, 'segment')} deleted or replaced by the broker meanwhile")
+    if work.since is not None:
+        states = found.states()
+        click.echo(f"findings: {', '.join(f'{states[name]:,} {name}' for name in states)}")
+    if work.reread:
+        click.echo(f"{plural(len(work.reread), 'segment')} read again, for the time since they were read")
     if found.skipped:
         click.echo(f"{found.skipped:,} of {found.segments:,} segments were not read: nothing was written to them since")
 
@@ -373,19 +411,23 @@ def _show(found: Audit, facts: Any) -> None:
 def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str, Any]]:
     from batchval.segment.store import shown
 
-    for finding in (*found.findings, *found.notes):
+    for finding in (*found.findings, *found.gone, *found.notes):
         whose = {name: getattr(finding, name) for name in ("topic", "partition", "segment", "file")}
-        yield {"type": finding.level.value, **whose, **finding_columns(finding)}
+        state = {"state": finding.state.value, "first_seen": finding.first_seen}
+        yield {"type": finding.level.value, **whose, **finding_columns(finding), **state}
     yield {
         "type": "summary",
         "engine": engine,
         "out": shown(out) if out is not None else None,
         "segments": found.segments,
         "skipped": found.skipped,
+        "grown": found.grown,
+        "reread": found.reread,
         "batches": found.batches,
         "records": found.records,
         "bytes": found.bytes,
         "findings": len(found.findings),
+        **found.states(),
         "notes": len(found.notes),
         "moved": found.moved,
         "rules": dict(found.rules()),

@@ -15,6 +15,7 @@ import click
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 
 __all__ = [
+    "DURATION",
     "SIZE",
     "accept_claims_option",
     "cleanup_policy_option",
@@ -59,6 +60,28 @@ class _Size(click.ParamType[int]):
 
 
 SIZE = _Size()
+
+
+_DURATION = re.compile(r"\s*(\d{1,9})\s*([smhdw])\s*")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+class _Duration(click.ParamType[int]):
+    """``30d``: milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _DURATION.fullmatch(value)
+        if match is None or int(match[1]) == 0:
+            expected = "a number above 0 and a unit: 90s, 30m, 12h, 30d, 4w"
+            self.fail(f"invalid duration {value!r}: expected {expected}", param, ctx)
+        return int(match[1]) * _SECONDS[match[2]] * 1000
+
+
+DURATION = _Duration()
 
 
 def paths_argument(command: F) -> F:

@@ -24,7 +24,7 @@ second legal value.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,6 +188,15 @@ class _First(NamedTuple):
     after_damage: bool
 
 
+#: attributes of Transactions that are numbers or tuples of numbers, and those by producer id
+_PLAIN = (
+    *("last_offset", "newest_timestamp", "newest_broker_timestamp", "certain_from"),
+    *("after_damage", "_first", "_events", "_committed", "_aborted", "_without_data"),
+    *("_first_marker_timestamp", "_first_data", "_other_data"),
+)
+_BY_PRODUCER = (("_unended", _Open), ("_ended", _Ended), ("_open", _Open))
+
+
 class Transactions:
     """Joinable state of one partition's transactions.
 
@@ -308,6 +317,34 @@ class Transactions:
             certain = is_brokers and not assumed and transaction.is_certain
             found.append(HangingTransaction(transaction, age, limit, certain, "L16", reason))
         return found
+
+    # ---- to keep ---------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as JSON values, which ``from_json`` reads."""
+        fresh = Transactions()
+        found = {name: getattr(self, name) for name in _PLAIN}
+        found = {name: value for name, value in found.items() if value != getattr(fresh, name)}
+        for name, _ in _BY_PRODUCER:
+            if values := getattr(self, name):
+                found[name] = list(values.items())
+        if len(rows := self._all_aborts()):
+            found["_aborts"] = rows.tolist()
+        return found
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> Transactions:
+        """Return a state that goes on from where ``to_json`` was called."""
+        made = Transactions()
+        for name in _PLAIN:
+            value = found.get(name, getattr(made, name))
+            setattr(made, name, tuple(value) if isinstance(value, list) else value)
+        made._first = made._first and _First(*made._first)
+        for name, kind in _BY_PRODUCER:
+            setattr(made, name, {key: kind(*value) for key, value in found.get(name, ())})
+        if rows := found.get("_aborts"):
+            made._keep(np.array([tuple(row) for row in rows], _ABORTS))
+        return made
 
     # ---- reading ---------------------------------------------------------------------------------
 

@@ -85,7 +85,9 @@ def _place(finding: Any) -> tuple[str, str]:
 
 
 def _rule(finding: Any) -> str:
-    return str(finding.rule) + (f" ({finding.level})" if finding.reported else "")
+    if finding.reported:
+        return f"{finding.rule} ({finding.level})"
+    return f"{finding.rule} ({finding.state})" if finding.state != "new" else str(finding.rule)
 
 
 def _reason(finding: Any) -> str:

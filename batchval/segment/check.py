@@ -202,7 +202,7 @@ def _works(paths: list[Path], named: set[str], options: Options, summary: Summar
         lost = [one for one in listed if isinstance(one, Unreadable) and is_segment(Path(one.uri))]
         if segments or lost:
             yield Work(
-                [*segments, *lost], [ranges[one.uri] for one in segments], {}, tuple(map(os.path.abspath, wanted))
+                [*segments, *lost], [ranges[one.uri] for one in segments], paths=tuple(map(os.path.abspath, wanted))
             )
 
 

@@ -19,11 +19,13 @@ from batchval.core.continuity import Finding as Between
 from batchval.report.words import plural
 from batchval.rules import Rule
 from batchval.segment.reader import Damage
+from batchval.segment.store import text_of
 
 __all__ = [
     "BREAKS",
     "BROKEN",
     "MOST",
+    "STRUCTURAL",
     "Finding",
     "Found",
     "FoundList",
@@ -82,7 +84,10 @@ class Found(NamedTuple):
 
 class Finding(NamedTuple):
     """One fault of a partition, at its first place. ``segment`` is a base offset, -1 for other
-    files."""
+    files.
+
+    ``first_seen``: the time of the first audit that saw it, milliseconds since the epoch.
+    """
 
     file: str
     position: int
@@ -97,6 +102,13 @@ class Finding(NamedTuple):
     max_timestamp: int | None = None
     broker: str | None = None
     cluster: str | None = None
+    state: State = State.NEW
+    first_seen: int | None = None
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What makes two audits' findings the same one. How much follows may change."""
+        return self.broker, text_of(self.file), self.topic, self.partition, self.rule, self.position
 
     @property
     def reported(self) -> bool:
@@ -198,7 +210,7 @@ def damage_found(damage: Damage, size: int, *, is_last: bool) -> Found:
 
 
 #: what a batch that was lost, moved, repeated or changed in its offset shows, at it and at the next
-_STRUCTURAL = frozenset({Rule.L2, Rule.L3, Rule.L4, Rule.L5})
+STRUCTURAL = frozenset({Rule.L2, Rule.L3, Rule.L4, Rule.L5})
 #: after one of these the positions of a segment differ from those that its index was made for
 BROKEN = frozenset({Rule.BATCH_SIZE_TOO_SMALL, Rule.MAGIC_UNKNOWN, Rule.CRC_MISMATCH})
 BREAKS = frozenset({Rule.L1, Rule.L2, Rule.L3, *BROKEN})
@@ -242,7 +254,7 @@ class _Log:
 
     def add(self, one: Found) -> None:
         """Take the next finding: one of its own, or what follows from one before."""
-        if one.rule in _STRUCTURAL:
+        if one.rule in STRUCTURAL:
             self._add_structural(one)
             return
         jump = self._jump

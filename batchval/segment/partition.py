@@ -12,13 +12,14 @@ import copy
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.core.transactions import Transactions, check_transaction_index
 from batchval.rules import Rule
+from batchval.segment.entry import Entry, Seen, is_whole, log_results
 from batchval.segment.findings import (
     BREAKS,
     BROKEN,
@@ -30,7 +31,7 @@ from batchval.segment.findings import (
     found_between,
 )
 from batchval.segment.folders import SEGMENT_NAME
-from batchval.segment.judge import Last, RangeResult, is_compacted
+from batchval.segment.judge import RangeResult, is_compacted
 from batchval.segment.options import Options
 from batchval.segment.side_checks import EpochChange, check_epochs, first_of
 from batchval.segment.side_files import ABORTED_ENTRY
@@ -38,7 +39,7 @@ from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, sho
 from batchval.segment.tiered import OVERLAP
 from batchval.segment.transaction_rows import rows_of
 
-__all__ = ["Entry", "Joined", "Part", "by_folder", "join", "uncertain"]
+__all__ = ["Joined", "Part", "by_folder", "join", "uncertain"]
 
 #: gaps that are legal once the cleaner has been at the partition
 LEGAL_IF_COMPACTED = (Rule.L3, Rule.L5)
@@ -49,48 +50,10 @@ _KEPT = 2
 
 
 @dataclass
-class Entry:
-    """What an audit knows of one segment, or of a file that could not be read.
-
-    ``continuity``: where the partition was after this segment.
-    """
-
-    topic: str | None
-    partition: int | None
-    base_offset: int | None
-    size: int | None
-    mtime_ns: int | None
-    file: str
-    unreadable: str | None = None
-    batches: int = 0
-    records: int = 0
-    findings: int = 0
-    thinned: bool = False
-    last: Last | None = None
-    continuity: Continuity = field(default_factory=Continuity)
-
-    @property
-    def end(self) -> int:
-        """Where the last batch that was believed ends."""
-        return self.last.position + self.last.size if self.last else 0
-
-
-class Span(NamedTuple):
-    """First and last offset of a segment's believed batches.
-
-    ``is_first``: the segment was read from its start.
-    """
-
-    first: int
-    last: int
-    is_first: bool
-
-
-@dataclass
 class Part:
     """One segment of a joined partition.
 
-    ``results`` are empty where an earlier audit had read it.
+    ``results`` are empty where an earlier audit had read it, and nothing has changed since.
     """
 
     segment: SegmentInfo
@@ -99,12 +62,9 @@ class Part:
     findings: list[Finding]
 
     @property
-    def span(self) -> Span | None:
-        """The offsets that it holds, where it was read and has a believed batch of magic 2."""
-        spans = [result.span for result in self.results if result.span is not None]
-        if not spans:
-            return None
-        return Span(spans[0][0], spans[-1][1], self.results[0].range.start == 0)
+    def seen(self) -> Seen:
+        """What the checks of the whole folder ask."""
+        return self.entry.seen
 
 
 @dataclass
@@ -169,8 +129,8 @@ def join(
 ) -> Joined:
     """Join one folder of segments.
 
-    ``known``: what an earlier audit left, by URI. A segment that is known and has no result is
-    unchanged; one that has both was read from its known end on.
+    ``known``: what an earlier audit left, by URI, of segments that have not changed or have only
+    grown since.
     """
     joined = Joined()
     segments = [one for one in listed if isinstance(one, SegmentInfo)]
@@ -178,6 +138,7 @@ def join(
     thinned = thinned or any(known[one.uri].thinned for one in segments if one.uri in known)
     compacted = any(is_compacted(options, one) for one in segments) or (thinned and options.cleanup_policy == "auto")
     state = Continuity(compacted=compacted, producer_id_expiration_ms=options.producer_id_expiration_ms)
+    knows_producers = True
     for one in listed:
         if isinstance(one, Unreadable):
             state.damaged()
@@ -186,18 +147,22 @@ def join(
             joined.entries.append(Entry(None, None, base if base >= 0 else None, None, None, one.uri, one.reason))
             continue
         before = known.get(one.uri)
-        if before is not None:
+        found = sorted(results.get(one, ()), key=lambda part: (part.range.start, part.range.end))
+        if before is not None and not is_whole(one, found):
             state = copied(before.continuity, compacted=compacted)
             state.producer_id_expiration_ms = options.producer_id_expiration_ms
-        part = _joined(one, sorted(results.get(one, ()), key=lambda part: part.range.start), before, state, options)
+            knows_producers = before.knows_producers
+        part = _joined(one, found, before, state, options, knows_producers)
         _take_lost(joined, part)
         part.entry.continuity = copied(state, compacted=False)
+        part.entry.knows_producers = knows_producers
         joined.parts.append(part)
         joined.entries.append(part.entry)
     joined.compacted = compacted
     _ask_folder(joined, state)
     for entry in joined.entries[:-_KEPT]:
         entry.continuity.producers = np.empty(0, PRODUCERS)
+        entry.knows_producers = False
     return joined
 
 
@@ -209,34 +174,46 @@ def copied(continuity: Continuity, *, compacted: bool) -> Continuity:
 
 
 def _joined(
-    segment: SegmentInfo, results: list[RangeResult], known: Entry | None, state: Continuity, options: Options
+    segment: SegmentInfo,
+    results: list[RangeResult],
+    before: Entry | None,
+    state: Continuity,
+    options: Options,
+    knows_producers: bool,
 ) -> Part:
     entry = Entry(*segment[1:6], file=text_of(shown(segment.uri)))
-    if known is not None:
-        entry.batches, entry.records, entry.findings = known.batches, known.records, known.findings
-        entry.thinned, entry.last = known.thinned, known.last
-    found = _found(segment, results, state, options)
-    findings = [_finding(segment, one) for one in found]
-    entry.findings += sum(one.level is Level.FINDING for one in findings)
+    entry.is_last, entry.sides = segment.is_last, segment.sides
+    carried: list[Found] = []
+    if before is not None and is_whole(segment, results):
+        if not knows_producers:  # the run did not read who wrote before this segment
+            carried = [one for one in before.found if one.rule is Rule.L5]
+    elif before is not None:
+        entry.go_on(before, results)
+        carried = before.carried(results, segment)
+    entry.found = _found(segment, results, carried, state)
     for result in results:
         entry.batches += result.batches
         entry.records += result.records
         entry.thinned |= result.thinned
         entry.last = result.last or entry.last
+    entry.seen.add(results)
+    findings = [_finding(segment, one) for one in _judged(segment, entry.found, state, options)]
     return Part(segment, entry, results, findings)
 
 
-def _found(segment: SegmentInfo, results: list[RangeResult], state: Continuity, options: Options) -> list[Found]:
-    """Return the findings of a segment, folded: of its side files first, then by position."""
+def _found(segment: SegmentInfo, results: list[RangeResult], carried: list[Found], state: Continuity) -> list[Found]:
+    """Return what the segment shows by itself, as it was found."""
     lost = [damage for result in results for damage in result.lost]
     all_of_them = FoundList()
+    all_of_them.add(*carried)
+    known = {(one.position, one.rule) for one in carried if one.rule is Rule.L5}
     between: list[Found] = []
     for result in results:
         all_of_them.extend(result.findings, state.last_offset)
         met = [found_between(one) for one in state.join(result.continuity)]
         if segment.is_tiered and result.range.start == 0:
             met = [_as_note(one, OVERLAP) for one in first_of(met)]
-        between += met
+        between += [one for one in met if (one.position, one.rule) not in known]
         between += [
             Found(miss.position, miss.offset, Rule.L6, miss.reason, side=".index")
             for miss in result.misses
@@ -245,7 +222,11 @@ def _found(segment: SegmentInfo, results: list[RangeResult], state: Continuity, 
     misses = [miss for result in results for miss in result.time_misses]
     if not any(one.rule in BREAKS for one in [*all_of_them, *between]):
         between += first_of(misses)  # else the batches are not those that the file was made for
-    found = [*all_of_them, *between]
+    return [*all_of_them, *between]
+
+
+def _judged(segment: SegmentInfo, found: list[Found], state: Continuity, options: Options) -> list[Found]:
+    """Return the findings of a segment, folded: of its side files first, then by position."""
     if state.compacted:
         found = [one for one in found if one.rule not in LEGAL_IF_COMPACTED]
     elif options.cleanup_policy == "auto" and (why := uncertain(segment)):
@@ -267,13 +248,12 @@ def _ask_folder(joined: Joined, state: Continuity) -> None:
     if not joined.unreadable:
         _ask_epochs(joined.parts, state)
         _ask_checkpoints(joined.parts, state)
-        if all(part.results for part in joined.parts) and not _overlap(joined.parts):
+        if not _overlap(joined.parts):
             joined.transactions = _ask_transactions(joined.parts, state)
 
 
 def _add(part: Part, *found: Found) -> None:
     part.findings += [_finding(part.segment, one) for one in found]
-    part.entry.findings += sum(one.level is Level.FINDING for one in found)
 
 
 def _ask_names(parts: Sequence[Part]) -> None:
@@ -284,30 +264,31 @@ def _ask_names(parts: Sequence[Part]) -> None:
     """
     end, wrong = -1, False
     for part, later in zip(parts, [*parts[1:], None], strict=True):
-        span = part.span
+        span = part.seen.span
         base = part.segment.base_offset
         why = None
-        if span is not None and base > span.first and span.is_first:
-            why = f"the name says {base}, but the first batch begins at offset {span.first}"
+        first, last = span if span is not None else (None, end)
+        if first is not None and base > first:
+            why = f"the name says {base}, but the first batch begins at offset {first}"
         elif part.segment.is_tiered:
             why = None  # the segment before may hold the same offsets
-        elif span is not None and later is not None and later.segment.base_offset <= span.first:
-            why = f"the first batch begins at offset {span.first}, but the next segment at {later.segment.base_offset}"
-        elif span is not None and 0 <= base <= end < span.first:
+        elif first is not None and later is not None and later.segment.base_offset <= first:
+            why = f"the first batch begins at offset {first}, but the next segment at {later.segment.base_offset}"
+        elif first is not None and 0 <= base <= end < first:
             why = f"the name says {base}, but the segment before ends at offset {end}"
         if wrong or why:
             kept = [one for one in part.findings if not _comes_of_name(one, all_of_it=bool(why))]
             follows, part.findings = len(part.findings) - len(kept), kept
             if why:
-                _add(part, Found(0, span.first if span else None, Rule.L8, why, follows=follows))
+                _add(part, Found(0, first, Rule.L8, why, follows=follows))
         wrong = bool(why)
-        end = span.last if span is not None else end
+        end = last
 
 
 def _overlap(parts: Sequence[Part]) -> bool:
     """Return whether segments of tiered storage hold the same offsets."""
-    spans = [part.span for part in parts if part.segment.is_tiered and part.span is not None]
-    return any(later.first <= span.last for span, later in itertools.pairwise(spans))
+    spans = [part.seen.span for part in parts if part.segment.is_tiered and part.seen.span is not None]
+    return any(later[0] <= span[1] for span, later in itertools.pairwise(spans))
 
 
 def _comes_of_name(finding: Finding, *, all_of_it: bool) -> bool:
@@ -341,13 +322,12 @@ def _ask_sides_of_sealed(parts: Sequence[Part]) -> None:
     suffixes = {suffix for part in parts for suffix in (".index", ".timeindex") if part.segment.side_uri(suffix)}
     for part in parts:
         segment = part.segment
-        if segment.is_last or not segment.size or not part.results:
+        if segment.is_last or not segment.size:
             continue
         for suffix, rule in ((".index", Rule.L6), (".timeindex", Rule.L9)):
             if suffix in suffixes and segment.side_uri(suffix) is None:
                 _add(part, Found(0, None, rule, "the file is missing; other segments have theirs", side=suffix))
-        highest = max(result.max_timestamp for result in part.results)
-        end = next((result.time_end for result in part.results if result.time_end is not None), None)
+        highest, end = part.seen.max_timestamp, part.seen.time_end
         damaged = any(one.rule is not Rule.L9 for one in part.findings)
         if end is not None and end < highest and not damaged and not any(one.rule is Rule.L9 for one in part.findings):
             reason = f"the last entry has timestamp {end}, but the segment reaches {highest}"
@@ -356,14 +336,13 @@ def _ask_sides_of_sealed(parts: Sequence[Part]) -> None:
 
 def _ask_epochs(parts: Sequence[Part], state: Continuity) -> None:
     """L12: the leader-epoch-checkpoint against the epochs of the batches."""
-    starts = next((result.starts for part in parts for result in part.results if result.starts is not None), None)
+    starts = next((part.seen.starts for part in parts if part.seen.starts is not None), None)
     if starts is None or any(one.rule in _LOG_RULES for part in parts for one in part.findings):
         return
     seen: list[EpochChange] = []
     for part in parts:
-        for result in part.results:
-            seen += [one for one in result.epochs if not seen or one.epoch != seen[-1].epoch]
-    whole = all(part.results for part in parts) and parts[-1].segment.is_last
+        seen += [one for one in part.seen.epochs if not seen or one.epoch != seen[-1].epoch]
+    whole = parts[-1].segment.is_last
     end = _end_of(parts, state) if whole else 1 << 62
     _add(parts[0], *check_epochs(starts, seen, end, compacted=state.compacted or not whole))
 
@@ -392,15 +371,14 @@ def _ask_transactions(parts: Sequence[Part], state: Continuity) -> Transactions:
     """
     transactions = Transactions()
     for part in parts:
-        for result in part.results:
-            transactions.join(result.transactions)
+        transactions.join(part.seen.transactions)
     log_start = parts[0].segment.base_offset
-    is_whole = True  # whether the segment before is: else transactions that it began are not known
+    unbroken = True  # whether the segment before is: else transactions that it began are not known
     for part in parts:
         wrong = [one.rule for one in part.findings if one.rule in _LOG_RULES or one.rule is Rule.L10]
-        if is_whole and not wrong:
+        if unbroken and not wrong:
             _ask_transaction_index(part, transactions, log_start, state)
-        is_whole = wrong in ([], [Rule.L10]) and bool(part.segment.size)
+        unbroken = wrong in ([], [Rule.L10]) and bool(part.segment.size)
     for one in transactions.hanging():
         holder = next(part for part in parts if part.segment.base_offset == one.transaction.segment)
         level = Level.FINDING if one.is_certain else Level.NOTE
@@ -410,7 +388,7 @@ def _ask_transactions(parts: Sequence[Part], state: Continuity) -> Transactions:
 
 
 def _ask_transaction_index(part: Part, transactions: Transactions, log_start: int, state: Continuity) -> None:
-    entries = next((result.aborted for result in part.results if result.aborted is not None), None)
+    entries, span = part.seen.aborted, part.seen.span
     base = part.segment.base_offset
     aborted = transactions.aborted(base)
     if entries is None and not _has_indexes(part.segment):
@@ -420,7 +398,7 @@ def _ask_transaction_index(part: Part, transactions: Transactions, log_start: in
         None if entries is None else [one[1:] for one in entries],
         segment=base,
         log_start=log_start,
-        end=part.span.last + 1 if part.span is not None else base,
+        end=span[1] + 1 if span is not None else base,
         certain_from=transactions.certain_from,
         is_cleaned=state.compacted,
     )
@@ -508,6 +486,7 @@ def _torn(segment: SegmentInfo, results: Sequence[RangeResult]) -> str | None:
     batches inside the value of one of more than 16 MiB, which SegmentReader.first_at may take for
     the walk.)
     """
+    results = log_results(segment, results)
     at = results[0].range.start if results else segment.size
     for result in results:
         if result.first is None:

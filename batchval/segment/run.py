@@ -9,20 +9,22 @@ that changes, a finding counts when it was seen twice; what was seen once is a n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from batchval.errors import BatchvalError
-from batchval.segment.findings import Finding, Level
+from batchval.segment.entry import Entry, Reading
+from batchval.segment.findings import STRUCTURAL, Finding, Level
+from batchval.segment.folders import SEGMENT_NAME
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
-from batchval.segment.partition import Entry, Joined, by_folder, join
+from batchval.segment.partition import Joined, by_folder, join
 from batchval.segment.ranges import Range, cut, not_there
 from batchval.segment.replicas import name_of
-from batchval.segment.store import SegmentInfo, Store, Unreadable
+from batchval.segment.store import SegmentInfo, Store, Unreadable, folder_and_name
 
-__all__ = ["Engine", "Known", "Work", "list_work", "settled"]
+__all__ = ["Engine", "Known", "Work", "due", "list_work", "settled"]
 
 #: times that a partition is read again before its state is taken as it is
 ROUNDS = 6
@@ -34,13 +36,24 @@ Engine = Callable[[Sequence[Range]], Iterable[RangeResult]]
 
 
 class Known(Protocol):
-    """What an earlier audit knows."""
+    """What an earlier audit knows.
 
-    def same(self, segment: SegmentInfo) -> Entry | None:
-        """Return the entry of a segment to which nobody has written since."""
+    ``began``     when it began, or the one before it that last read segments again; milliseconds
+    ``findings``  and notes
+    ``unreadable``  files that it could not read, with the times when that was seen first
+    ``runs``      its table of runs
+    """
 
-    def grown(self, segment: SegmentInfo) -> Entry | None:
-        """Return the entry of a segment to which batches were added since."""
+    began: int
+    findings: Sequence[Finding]
+    unreadable: Mapping[str, int]
+    runs: Any
+
+    def find(self, segment: SegmentInfo) -> tuple[Reading, Entry | None]:
+        """Return how much of a segment must be read, and its entry where that is not all."""
+
+    def follows(self, segment: SegmentInfo, before: SegmentInfo | None) -> bool:
+        """Return whether ``before`` was the segment before this one then, too."""
 
 
 @dataclass
@@ -49,15 +62,18 @@ class Work:
 
     ``listed``   segments, and what could not be listed
     ``ranges``   what is read, the largest first
-    ``known``    entries of an earlier audit for segments of which it has read all, or the first
-    part
+    ``since``    the earlier audit
+    ``known``    its entries for segments that have not changed, or have only grown
+    ``reread``   segments that are read again because of their age
     ``paths``    what was named, to list it again
     ``now_ms``   when the run began, milliseconds since the epoch
     """
 
     listed: list[SegmentInfo | Unreadable] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
+    since: Known | None = None
     known: dict[str, Entry] = field(default_factory=dict)
+    reread: frozenset[str] = frozenset()
     paths: tuple[str, ...] = ()
     now_ms: int = field(default_factory=lambda: int(time.time() * 1000))
 
@@ -67,24 +83,77 @@ class Work:
         return sum(one.end - one.start for one in self.ranges)
 
 
-def list_work(paths: Iterable[str], options: Options, since: Known | None = None) -> Work:
+def list_work(paths: Iterable[str], options: Options, since: Known | None = None, reread_ms: int | None = None) -> Work:
     """List the segments below paths and cut what is to be read. Raises BatchvalError for an unknown
-    scheme."""
+    scheme.
+
+    ``reread_ms``: within this time, every segment is read again.
+    """
     paths = tuple(paths)
-    found = Work(paths=paths)
+    found = Work(paths=paths, since=since)
     if options.now_ms is not None:
         found.now_ms = options.now_ms
-    seen: set[str] = set()
+    unique: dict[str, SegmentInfo | Unreadable] = {}
     for one in _listed(paths, options):
-        if one.uri in seen:
-            continue
-        seen.add(one.uri)
-        found.listed.append(one)
-        if isinstance(one, SegmentInfo):
-            found.ranges += _ranges(one, options, found.known, since)
+        unique.setdefault(one.uri, one)
+    found.listed = list(unique.values())
+    segments = [one for one in found.listed if isinstance(one, SegmentInfo)]
+    readings = dict.fromkeys(segments, Reading.WHOLE)
+    if since is not None:
+        readings = _readings(found, since)
+        if reread_ms is not None:
+            found.reread = due(found, reread_ms)
+    for segment, reading in readings.items():
+        again = segment.uri in found.reread
+        found.ranges += _ranges(segment, Reading.WHOLE if again else reading, options, found.known)
     found.listed += not_there(paths, options.topics, found.listed)
     found.ranges.sort(key=lambda part: (part.start - part.end, part.segment.uri, part.start))
     return found
+
+
+def _readings(work: Work, since: Known) -> dict[SegmentInfo, Reading]:
+    """Return how much of each segment is read; the work gets what is known of them.
+
+    What a segment shows at its first batches depends on the segment before. Where that is another
+    one than then, both are read; where it is deleted, the segment is read if it had findings there.
+    """
+    found: dict[SegmentInfo, Reading] = {}
+    for listed in by_folder(work.listed).values():
+        before: SegmentInfo | None = None
+        changed = False  # the segment before
+        for one in listed:
+            if isinstance(one, Unreadable):
+                continue
+            reading, entry = since.find(one)
+            if entry is not None and not since.follows(one, before):
+                changed |= before is not None or any(it.rule in STRUCTURAL for it in entry.found)
+            if changed or entry is None:
+                found[one] = Reading.WHOLE
+            else:
+                found[one] = reading
+                work.known[one.uri] = entry
+            before, changed = one, reading in (Reading.GROWN, Reading.WHOLE)
+    return found
+
+
+def due(work: Work, interval_ms: int) -> frozenset[str]:
+    """Return the segments to read again so that all are read within an interval.
+
+    These are those that were last read before it, and of the others the oldest, as many bytes as
+    the time since ``began`` asks for.
+    """
+    assert work.since is not None
+    known = [one for one in work.listed if isinstance(one, SegmentInfo) and one.uri in work.known]
+    known.sort(key=lambda one: (work.known[one.uri].read_at or 0, one.uri))
+    left = sum(one.size for one in known) * (work.now_ms - work.since.began) // interval_ms
+    found = set()
+    for one in known:
+        is_old = (work.known[one.uri].read_at or 0) <= work.now_ms - interval_ms
+        if not is_old and one.size > left:
+            break
+        left -= one.size
+        found.add(one.uri)
+    return frozenset(found)
 
 
 def _listed(paths: Iterable[str], options: Options) -> Iterator[SegmentInfo | Unreadable]:
@@ -95,20 +164,15 @@ def _listed(paths: Iterable[str], options: Options) -> Iterator[SegmentInfo | Un
             yield one._replace(broker=name) if name is not None and isinstance(one, SegmentInfo) else one
 
 
-def _ranges(segment: SegmentInfo, options: Options, known: dict[str, Entry], since: Known | None) -> Iterator[Range]:
-    start = 0
-    if since is not None:
-        entry = since.same(segment)
-        if entry is not None:
-            known[segment.uri] = entry
-            return
-        entry = since.grown(segment)
-        if entry is not None:
-            known[segment.uri] = entry
-            start = entry.end
+def _ranges(segment: SegmentInfo, reading: Reading, options: Options, known: Mapping[str, Entry]) -> Iterator[Range]:
+    if reading in (Reading.SIDES, Reading.GROWN):
+        yield Range(segment, 0, 0)
+    if reading in (Reading.UNCHANGED, Reading.SIDES):
+        return
+    start = known[segment.uri].end if reading is Reading.GROWN else 0
     store, _ = Store.of(segment.uri)
     for part in cut(segment, options.split_bytes, store):
-        if part.end > start or (part.end == segment.size and start == segment.size):
+        if part.end > start or not segment.size:
             yield part._replace(start=max(part.start, start))
 
 
@@ -163,7 +227,11 @@ def _listed_again(
         except BatchvalError:
             continue
         inside = by_folder(listed).get(folder, [])
-        found[folder] = [one for one in inside if isinstance(one, SegmentInfo) or alone]
+        found[folder] = [
+            one
+            for one in inside
+            if isinstance(one, SegmentInfo) or alone or SEGMENT_NAME.fullmatch(folder_and_name(one.uri)[1])
+        ]
     return found
 
 
@@ -186,7 +254,7 @@ def _read_again(
             if one not in unchanged or moved:
                 held.pop(one, None)
                 work.known.pop(one.uri, None)
-                ranges += _ranges(one, options, {}, None)
+                ranges += _ranges(one, Reading.WHOLE, options, {})
     for result in engine(ranges) if ranges else ():
         held.setdefault(result.range.segment, []).append(result)
 
@@ -195,14 +263,13 @@ def _confirm(later: Joined, earlier: Sequence[Finding], *, last: bool) -> None:
     """Make notes of findings that were not seen the time before, the last time."""
     if not last:
         return
-    seen = {(one.file, one.position, one.rule) for one in earlier}
+    confirmed = {(one.file, one.position, one.rule) for one in earlier}
     for part in later.parts:
-        part.findings = [
-            one
-            if one.level is not Level.FINDING or (one.file, one.position, one.rule) in seen
-            else one._replace(level=Level.NOTE, reason=f"{one.reason}; seen once, while the folder changed")
-            for one in part.findings
-        ]
+        for i, one in enumerate(part.findings):
+            if one.level is Level.FINDING and (one.file, one.position, one.rule) not in confirmed:
+                reason = f"{one.reason}; seen once, while the folder changed"
+                part.findings[i] = one._replace(level=Level.NOTE, reason=reason)
+                part.entry.is_settled = False
 
 
 def moved_meanwhile(work: Work, joined: Iterable[Joined]) -> int:

@@ -82,9 +82,9 @@ def test_json_is_what_check_says(run: Run, faulty: Path) -> None:
     assert code == 1
     _, checked, _ = run("check", "--json", faulty)
     expected = [line for line in map(json.loads, checked.splitlines()) if line["type"] == "finding"]
-    whose = ("topic", "partition", "segment")
+    whose = ("topic", "partition", "segment", "state", "first_seen")
     assert [{k: v for k, v in line.items() if k not in whose} for line in findings] == expected
-    assert [[line[name] for name in whose] for line in findings] == [["a", 0, 0], ["a", 0, 0], ["b", 0, 0]]
+    assert [[line[name] for name in whose[:3]] for line in findings] == [["a", 0, 0], ["a", 0, 0], ["b", 0, 0]]
     assert summary["rules"] == {"14": 1, "L1": 1, "L3": 1}
     assert (summary["batches"], summary["findings"], summary["engine"]) == (4, 3, "local")
 
@@ -111,7 +111,7 @@ def test_outputs_and_what_is_made_of_them(run: Run, faulty: Path, tmp_path: Path
     out, page = tmp_path / "out", tmp_path / "report.html"
     assert run(*LOCAL, "--out", out, "--report", page, "--split-bytes", 100, faulty)[0] == 1
     assert sorted(path.name for path in out.iterdir()) == [
-        *("_SUCCESS", "_batchval_audit", "batches", "errors", "segments", "summary"),
+        *("_SUCCESS", "_batchval_audit", "batches", "errors", "runs", "segments", "summary"),
     ]
     assert pq.read_table(out / "errors").num_rows == 3
     assert "offset-gap" in page.read_text("utf-8")
@@ -119,7 +119,7 @@ def test_outputs_and_what_is_made_of_them(run: Run, faulty: Path, tmp_path: Path
     assert (code, "no difference" in said) == (0, True)
     write(faulty / "b-0", GOOD)
     other = tmp_path / "other"
-    assert run(*LOCAL, "--out", other, "--since", out, faulty)[0] == 0
+    assert run(*LOCAL, "--out", other, "--since", out, faulty)[0] == 1
     assert run(*LOCAL, "--out", other, faulty)[0] == 1
     assert run("audit", "--compare", out, other)[0] == 1
     assert run("audit", "--compare", out, other, "--fail-on", "none")[0] == 0
@@ -152,7 +152,10 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
         ((tmp_path / "in", "--out", file), "cannot be written"),
         ((tmp_path / "in", "--out", tmp_path / "a", "--since", tmp_path / "a"), "--since is in --out"),
         ((tmp_path / "in", "--out", tmp_path / "a", "--since", tmp_path / "a" / "segments"), "--since is in --out"),
-        ((tmp_path / "in", "--since", tmp_path / "in"), "no manifest"),
+        ((tmp_path / "in", "--since", tmp_path / "in"), "no segments/ of an audit"),
+        ((tmp_path / "in", "--reread", "30d"), "--reread needs --since"),
+        ((tmp_path / "in", "--since", tmp_path / "a", "--reread", "30"), "invalid duration '30': expected"),
+        ((tmp_path / "in", "--since", tmp_path / "a", "--reread", "0d"), "invalid duration '0d': expected"),
         ((tmp_path / "in", "--split-bytes", "0"), "invalid size"),
         ((tmp_path / "in", "--split-bytes", "many"), "invalid size"),
         ((tmp_path / "in", "--conf", "x"), "KEY=VALUE"),
@@ -369,13 +372,14 @@ def _has_open(process: int, ending: str) -> bool:
 
 def test_processes_find_what_one_does(run_apart: Run, faulty: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    words = ("audit", "--engine", "local", "--split-bytes", 100, faulty)
+    words = ("audit", "--engine", "local", "--split-bytes", 100, "--now", 1_795_212_000_000, faulty)
     a = run_apart(*words, "--processes", 1, "--out", one)
     b = run_apart(*words, "--processes", 2, "--out", two)
     assert a == b
     files = [sorted(str(f.relative_to(out)) for f in out.rglob("*") if f.is_file()) for out in (one, two)]
     assert files[0] == files[1]
-    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in files[0])
+    same = [name for name in files[0] if not name.startswith("runs/")]
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in same)
 
 
 @pytest.mark.alone
@@ -399,3 +403,26 @@ def test_an_interrupt_leaves_nothing_running(large: Path, tmp_path: Path) -> Non
         time.sleep(0.05)
     assert not any(_has_open(one, "") for one in workers)
     assert not (tmp_path / "out" / "_SUCCESS").exists()
+
+
+def test_findings_have_a_state(run: Run, faulty: Path, tmp_path: Path) -> None:
+    """The exit code is 1 as long as one is left, the runs say what became of them."""
+    codes = []
+    for name, since in (("a", ()), ("b", ("--since", tmp_path / "a")), ("c", ("--since", tmp_path / "b"))):
+        if name == "c":
+            write(faulty / "b-0", GOOD)
+        code, out, _ = run(*LOCAL, *since, "--out", tmp_path / name, faulty, "--json")
+        *findings, summary = map(json.loads, out.splitlines())
+        codes.append((code, summary["new"], summary["open"], summary["gone"], summary["skipped"]))
+        assert sum(one["state"] == "gone" for one in findings) == summary["gone"]
+    assert codes == [(1, 3, 0, 0, 0), (1, 0, 3, 0, 2), (1, 0, 2, 1, 1)]
+    rows = pq.read_table(tmp_path / "c" / "runs").to_pylist()
+    assert [(row["findings"], row["gone"], row["exit_code"], row["engine"]) for row in rows] == [
+        *((3, 0, 1, "local"), (3, 0, 1, "local"), (2, 1, 1, "local")),
+    ]
+    assert [row["since"] for row in rows] == [None, str(tmp_path / "a"), str(tmp_path / "b")]
+    assert len({row["run_id"] for row in rows}) == 3
+    _, out, _ = run(*LOCAL, "--since", tmp_path / "b", faulty)
+    assert "offset-gap (gone)" in out
+    assert "crc-mismatch (open)" in out
+    assert "findings: 0 new, 2 open, 1 gone" in out.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import struct
 from itertools import pairwise
@@ -304,7 +305,8 @@ def test_any_pieces_joined_in_any_order_are_the_whole(
         fed.feed(scan_batches(stretch), memoryview(stretch), base)
         states.append(Transactions())
         states[-1].feed(scan_batches(stretch), memoryview(stretch), base)
-        states[-1] = pickle.loads(pickle.dumps(states[-1]))
+        kept = json.dumps(pickle.loads(pickle.dumps(states[-1])).to_json())
+        states[-1] = Transactions.from_json(json.loads(kept))
     assert everything(fed) == everything(whole)
     while len(states) > 1:
         i = rng.randrange(len(states) - 1)
