@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from batchval.errors import BatchvalError
 from batchval.segment.ranges import Range
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from batchval.segment.judge import RangeResult
     from batchval.segment.options import Options
 
-__all__ = ["WorkersLost", "run_local", "start_early"]
+__all__ = ["Progress", "WorkersLost", "run_local", "start_early"]
 
 #: a worker costs a third of a second; below so many bytes for each, fewer are started
 WORTH = 64 << 20
@@ -34,6 +34,8 @@ _AHEAD = 2
 _TRIES = 3
 #: that a worker has to end before its files are removed
 _SECONDS = 5
+#: seconds after which progress is shown again
+_SHOW_S = 0.5
 
 
 class WorkersLost(BatchvalError):
@@ -57,7 +59,8 @@ def run_local(
     progress: Callable[[int], None] = lambda done: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[RangeResult]:
-    """Works through ranges, in this order as far as several at once have one. ``progress`` gets bytes of ranges done.
+    """Works through ranges, in this order as far as several at once have one. ``progress`` gets bytes as they are
+    read.
 
     ``processes``: None for as many as there are cores and work for; with 1 all is done in this process. ``say`` gets a
     line when workers are lost. Raises WorkersLost, and OSError for outputs that cannot be written.
@@ -68,18 +71,15 @@ def run_local(
         from batchval.audit.work import work
 
         for one in left:
-            result = work(one, options, out)
-            progress(one.end - one.start)
-            yield result
+            yield work(one, options, out, progress)
         return
     tries = 0
     while left:
         done = 0
         try:
-            for one, result in _pool(left, options, out, processes):
+            for one, result in _pool(left, options, out, processes, progress):
                 done += 1
                 left.remove(one)
-                progress(one.end - one.start)
                 yield result
         except BrokenProcessPool:
             tries = 1 if done else tries + 1
@@ -123,23 +123,43 @@ def _context() -> ForkServerContext:
     return context
 
 
-def _pool(
-    ranges: list[Range], options: Options, out: str | None, processes: int
-) -> Iterator[tuple[Range, RangeResult]]:
-    from batchval.audit.work import work
+class Progress:
+    """Shows bytes that others read: what they count, but at least the ranges that ended, and at
+    most those that began."""
 
+    def __init__(self, show: Callable[[int], None]) -> None:
+        self._show = show
+        self._ended = self._shown = 0
+
+    def show(self, counted: int, ended: Iterable[Range], under_way: Iterable[Range]) -> None:
+        """Show what is new. ``ended``: ranges that ended since, which are also under way."""
+        most = self._ended + sum(one.end - one.start for one in under_way)
+        self._ended += sum(one.end - one.start for one in ended)
+        now = max(self._ended, self._shown, min(counted, most))
+        self._show(now - self._shown)
+        self._shown = now
+
+
+def _pool(
+    ranges: list[Range], options: Options, out: str | None, processes: int, progress: Callable[[int], None]
+) -> Iterator[tuple[Range, RangeResult]]:
     waiting = iter(list(ranges))
-    pool = ProcessPoolExecutor(processes, mp_context=_context())
+    context = _context()
+    read = context.RawValue("q", 0)
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_count_in, initargs=(read,))
+    shown = Progress(progress)
     under_way: dict[Future[RangeResult], Range] = {}
     try:
         while True:
             for one in islice(waiting, processes * _AHEAD - len(under_way)):
-                under_way[pool.submit(work, one, options, out)] = one
+                under_way[pool.submit(_counted, one, options, out)] = one
             if not under_way:
                 pool.shutdown()
                 return
             broken: BrokenProcessPool | None = None
-            for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+            ended = wait(under_way, _SHOW_S, FIRST_COMPLETED).done
+            shown.show(read.value, [under_way[one] for one in ended], under_way.values())
+            for future in ended:
                 one = under_way.pop(future)
                 try:
                     result = future.result()
@@ -156,3 +176,21 @@ def _pool(
             worker.terminate()
         for worker in workers:
             worker.join(_SECONDS)
+
+
+#: in a worker: the bytes that all workers of the pool have read. They add without a lock, which one
+#: that is killed would hold for ever: what is lost is counted when a range ends
+_read: list[Any] = []
+
+
+def _count_in(read: Any) -> None:
+    _read.append(read)
+
+
+def _counted(part: Range, options: Options, out: str | None) -> RangeResult:
+    from batchval.audit.work import work
+
+    def add(done: int) -> None:
+        _read[0].value += done
+
+    return work(part, options, out, add)

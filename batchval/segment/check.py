@@ -214,9 +214,8 @@ def _judged(
 
     def take(block: Block) -> None:
         nonlocal done
-        size = block.damage.size if block.damage is not None else block.columns.end if block.columns is not None else 0
-        progress(size)
-        done += size
+        progress(block.size)
+        done += block.size
 
     result = judge(part, options, take if salvage is None else salvage.watch(take))
     if salvage is not None:

@@ -81,6 +81,13 @@ class Block(NamedTuple):
     file_size: int = 0
     foreign: str | None = None
 
+    @property
+    def size(self) -> int:
+        """Return how many bytes of the segment it has."""
+        if self.damage is not None:
+            return self.damage.size
+        return self.columns.end if self.columns is not None else 0
+
 
 class Last(NamedTuple):
     """The last batch that was believed: by it a later run knows that a segment has only grown."""

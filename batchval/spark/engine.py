@@ -15,10 +15,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from batchval.audit.local import WorkersLost
+from batchval.audit.local import Progress, WorkersLost
 from batchval.audit.work import work
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
@@ -38,6 +38,8 @@ DEEP: Final = 16
 WAVES: Final = 2
 #: bytes below which ranges share a task
 SMALL: Final = 4 << 20
+#: seconds after which progress is shown again
+_SHOW_S: Final = 0.5
 
 
 def run_spark(
@@ -104,7 +106,8 @@ def _told(error: Exception) -> Exception:
 def _waves(
     spark: SparkSession, ranges: Iterator[Range], options: Options, out: str | None, progress: Callable[[int], None]
 ) -> Iterator[RangeResult]:
-    run, slots = _runner(spark)
+    run, slots, read = _runner(spark)
+    shown = Progress(progress)
     with ThreadPoolExecutor(WAVES, thread_name_prefix="batchval-wave") as threads:
         under_way: dict[Future[list[RangeResult]], list[Range]] = {}
         try:
@@ -113,11 +116,12 @@ def _waves(
                     under_way[threads.submit(run, wave, options, out)] = wave
                 if not under_way:
                     return
-                for done in wait(under_way, return_when=FIRST_COMPLETED).done:
-                    wave = under_way.pop(done)
-                    results = done.result()
-                    progress(sum(one.end - one.start for one in wave))
-                    yield from results
+                finished = wait(under_way, _SHOW_S, FIRST_COMPLETED).done
+                ended = [one for done in finished for one in under_way[done]]
+                shown.show(read(), ended, chain.from_iterable(under_way.values()))
+                for done in finished:
+                    del under_way[done]
+                    yield from done.result()
         finally:
             for future in under_way:
                 future.cancel()
@@ -139,23 +143,30 @@ class JobFailed(WorkersLost):
 Run = Callable[[Sequence[Range], Options, "str | None"], "list[RangeResult]"]
 
 
-def _runner(spark: SparkSession) -> tuple[Run, int]:
-    """How this session runs a wave, and how many tasks it runs at once."""
+def _runner(spark: SparkSession) -> tuple[Run, int, Callable[[], int]]:
+    """Return how this session runs a wave, how many tasks it runs at once, and what says how many
+    bytes tasks have read that came to their end."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return lambda wave, options, out: _connected(spark, wave, options, out), 16
+        return lambda wave, options, out: _connected(spark, wave, options, out), 16, lambda: 0
     context = spark.sparkContext
+    read = context.accumulator(0)
 
     def run(wave: Sequence[Range], options: Options, out: str | None) -> list[RangeResult]:
         tasks = context.parallelize(wave, _tasks(wave, context.defaultParallelism))
-        return tasks.mapPartitions(lambda part: _worked(part, options, out)).collect()
+        return tasks.mapPartitions(lambda part: _worked(part, options, out, read.add)).collect()
 
-    return run, max(2, context.defaultParallelism)
+    return run, max(2, context.defaultParallelism), lambda: read.value
 
 
-def _worked(part: Iterable[Range], options: Options, out: str | None) -> Iterator[RangeResult]:
+def _worked(
+    part: Iterable[Range],
+    options: Options,
+    out: str | None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Iterator[RangeResult]:
     """What one task does."""
     for one in part:
-        yield work(one, options, out)
+        yield work(one, options, out, progress)
     settle()
 
 

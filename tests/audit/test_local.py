@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 
 from batchval.audit import local
+from batchval.audit.run import list_work
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range
+from batchval.segment.store import SegmentInfo
+from tests.support.batches import batch, record
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,3 +55,30 @@ def test_cores_where_no_affinity_can_be_asked_for(monkeypatch: pytest.MonkeyPatc
     assert local._cores() == 6
     monkeypatch.setattr(local.os, "cpu_count", lambda: None)
     assert local._cores() == 1
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_progress_counts_bytes_while_a_range_is_read(tmp_path: Path, processes: int) -> None:
+    """More often than ranges end, in this process; what workers lose in counting comes at their ends."""
+    one = batch([record(0, value=bytes(40_000))], partition_leader_epoch=4)
+    log = tmp_path / "t-0" / f"{0:020}.log"
+    log.parent.mkdir()
+    log.write_bytes(b"".join(struct.pack(">q", i) + one[8:] for i in range(4000)))
+    options = Options(split_bytes=80 << 20)
+    ranges = list_work([str(tmp_path)], options).ranges
+    seen: list[int] = []
+    assert len(list(local.run_local(ranges, options, None, processes, seen.append))) == len(ranges) == 2
+    assert sum(seen) == log.stat().st_size
+    assert len([step for step in seen if step]) > (2 if processes == 1 else 0)
+
+
+def test_progress_is_between_what_ended_and_what_began() -> None:
+    seen: list[int] = []
+    shown = local.Progress(seen.append)
+    first, second = (Range(SegmentInfo("/l/t-0/0.log", "t", 0, 0, 100, 0), start, start + 50) for start in (0, 50))
+    shown.show(20, [], [first])
+    shown.show(90, [], [first])
+    shown.show(10, [first], [first, second])
+    shown.show(70, [], [second])
+    shown.show(0, [second], [second])
+    assert seen == [20, 30, 0, 20, 30]

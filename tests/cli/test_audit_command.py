@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -284,7 +284,10 @@ def test_workers_that_end_again_and_again(run: Run, tmp_path: Path, monkeypatch:
     """The kernel kills whatever starts: the third time is the last, and the exit code does not say it was the data."""
     for n in range(4):
         write(tmp_path / f"a-{n}", GOOD)
-    killed = functools.partial(ProcessPoolExecutor, initializer=os._exit, initargs=(9,))
+
+    def killed(*arguments: Any, **options: Any) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(*arguments, **options | {"initializer": os._exit, "initargs": (9,)})
+
     monkeypatch.setattr("batchval.audit.local.ProcessPoolExecutor", killed)
     code, out, err = run("audit", "--engine", "local", "--processes", 2, tmp_path, tmp_path / "nowhere")
     lost = "batchval audit: a worker process was killed; what it was reading is read again"

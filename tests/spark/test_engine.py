@@ -22,6 +22,7 @@ from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo
 from batchval.spark.engine import _tasks, run_spark
 from tests.spark.logs import a_cluster, ordered, plain
+from tests.support.batches import NOW
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.jvm
@@ -34,7 +35,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def outputs(folder: Path) -> dict[str, list[str]]:
     """The rows of all Parquet files, by their places."""
-    files = sorted(folder.rglob("*.parquet"))
+    files = sorted(path for path in folder.rglob("*.parquet") if path.parent.name != "runs")
     return {
         str(file.relative_to(folder)): [json.dumps(row, default=str) for row in pq.read_table(file).to_pylist()]
         for file in files
@@ -42,7 +43,7 @@ def outputs(folder: Path) -> dict[str, list[str]]:
 
 
 def run(engine: Engine, logs: Path, out: Path, **options: Any) -> dict[str, list[str]]:
-    told = Options(**options)
+    told = Options(now_ms=NOW, **options)
     audit(list_work([str(logs)], told), told, engine, str(out))
     return outputs(out)
 
