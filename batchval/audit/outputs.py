@@ -184,7 +184,8 @@ def ended(folder: str) -> None:
     except (OSError, pa.ArrowException) as error:
         raise BatchvalError(f"{shown(folder)}: cannot be read: {one_line(error)}") from None
     if ours.type == fs.FileType.File and done.type != fs.FileType.File:
-        raise BatchvalError(f"{shown(folder)}: the audit that writes there has not come to its end")
+        why = "the audit there has not come to its end: it was interrupted, or is running"
+        raise BatchvalError(f"{shown(folder)}: {why}")
 
 
 def not_written(out: str, error: OSError) -> OSError:
