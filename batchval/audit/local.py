@@ -59,8 +59,9 @@ def run_local(
     progress: Callable[[int], None] = lambda done: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[RangeResult]:
-    """Works through ranges, in this order as far as several at once have one. ``progress`` gets bytes as they are
-    read.
+    """Work through ranges, in this order as far as several at once have one.
+
+    ``progress`` gets bytes as they are read.
 
     ``processes``: None for as many as there are cores and work for; with 1 all is done in this process. ``say`` gets a
     line when workers are lost. Raises WorkersLost, and OSError for outputs that cannot be written.

@@ -1,5 +1,6 @@
-"""segments/: what an audit has read, and where it was then. With it a later audit reads only what is
-new.
+"""segments/: what an audit has read, and where it was then.
+
+With it a later audit reads only what is new.
 
 A segment of the same file, size and time of its last write is not read again. One that has more
 bytes, and in which the last batch of then (by its checksum, offset and epoch) still lies, is read
@@ -105,15 +106,14 @@ class Manifest:
         ended(uri)
         table = read(uri, "segments")
         if not set(SEGMENTS.names) <= set(table.column_names):
-            raise BatchvalError(
-                f"{shown(uri)}: cannot resume: the audit was written by an earlier release; audit once without --since"
-            )
+            why = "the audit was written by an earlier release; audit once without --since"
+            raise BatchvalError(f"{shown(uri)}: cannot resume: {why}")
         errors, runs = read(uri, "errors"), read(uri, "runs")
         stored = (table.schema.metadata or {}).get(_OPTIONS, b"{}").decode()
         differing = _differing(stored, options)
         if differing:
-            others = ", ".join(differing)
-            raise BatchvalError(f"{shown(uri)}: cannot resume: the earlier audit used other options ({others})")
+            others = f"other options ({', '.join(differing)})"
+            raise BatchvalError(f"{shown(uri)}: cannot resume: the earlier audit used {others}")
         try:
             return Manifest(map(_entry, with_numbers(table).to_pylist()), errors, runs)
         except (KeyError, TypeError, ValueError) as error:

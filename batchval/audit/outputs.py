@@ -7,7 +7,8 @@
     _batchval_audit, _SUCCESS      whose folder this is; that the run came to its end
 
 Files are written under another name and moved, so that none is seen half: a task that runs again writes the same to
-the same place. A run removes what an earlier one has left in these folders, and what it did not write itself.
+the same place. A run removes what an earlier one has left in these folders, and what it did not
+write itself.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ _PRODUCER = pa.struct(
     ]
 )
 #: The manifest: a row a segment, or a file that could not be read (``unreadable`` says why). ``last_*``: its last batch
-#: that was believed; then, the partition's state there, from which a later run goes on. ``read_at``: when all of it was
-#: read last. ``state``: JSON that only --since reads.
+#: that was believed; then, the partition's state there, from which a later run goes on.
+#: ``read_at``: when all of it was read last. ``state``: JSON that only --since reads.
 SEGMENTS = pa.schema(
     [
         *(("topic", pa.string()), ("partition", pa.int32()), ("base_offset", pa.int64()), ("size", pa.int64())),

@@ -41,7 +41,7 @@ def audit(
     prepared: Callable[[], None] = lambda: None,
     run: Run | None = None,
 ) -> Audit:
-    """Does it. With ``out``, a folder or URI, writes batches/ errors/ summary/ segments/ runs/ there.
+    """Do it. With ``out``, a folder or URI, write batches/ errors/ summary/ segments/ runs/ there.
 
     BatchvalError: the folder is no audit's; OSError: it cannot be written. A run that does not come to its end leaves a
     folder without _SUCCESS, which the next run clears.

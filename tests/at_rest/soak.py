@@ -213,24 +213,33 @@ def one_run(data: Path, words: Sequence[str], result: Result) -> None:
         check=False,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    result.runs[words[0] if words[0] == "check" else f"audit {words[2]}"] += 1
+    kind = "audit --since" if "--since" in words else " ".join(words[:3:2])
+    result.runs[kind] += 1
     for line in lines:
         if line["type"] == "note":
             result.notes[f"{line['rule']} {line['slug']}"] += 1
         elif line["type"] == "summary":
             result.moved += line["moved"]
+            result.seen["segments not read again"] += line.get("skipped", 0)
+            result.seen["segments that grew"] += line.get("grown", 0)
+            result.seen["segments read again"] += line.get("reread", 0)
     if done.returncode or any(line["type"] == "finding" for line in lines):
         what = [line for line in lines if line["type"] == "finding"]
         shown = f"{json.dumps(what[:3])} {done.stderr[-500:]}"
         result.failures.append(f"exit {done.returncode} of {' '.join(words)}: {shown}")
 
 
-def ways(chance: random.Random, spark: bool, out: Path) -> Iterator[list[str]]:
-    """Yield the command lines of one round."""
+def ways(chance: random.Random, spark: bool, outs: list[Path]) -> Iterator[list[str]]:
+    """Yield the command lines of one round.
+
+    ``outs``: folders of audits that go on from each other.
+    """
     split = chance.choice(("4k", "100k", "256m"))
     yield ["audit", "--engine", "local", "--split-bytes", split, "--processes", "1", "--deep"]
     yield ["check"]
-    yield ["audit", "--engine", "local", "--out", str(out)]
+    outs.append(outs[-1].with_name(str(len(outs))))
+    since = ["--since", str(outs[-2]), "--reread", "1m"] if len(outs) > 2 else []
+    yield ["audit", "--engine", "local", "--rows", "bad", "--out", str(outs[-1]), *since]
     if spark:
         yield ["audit", "--engine", "spark", "--master", "local[1]", "--split-bytes", split]
 
@@ -243,15 +252,16 @@ def soak(seconds: float, *, spark: bool = False, seed: int = 1) -> Result:
         broker = stack.enter_context(KafkaBroker(config=BROKER, heap="400m"))
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         settle(admin.create_topics([NewTopic(name, PARTITIONS, 1, config=more) for name, more in TOPICS.items()]))
+        outs = [folder / "0"]
         watcher = Watcher(broker.data, result.seen)
         with Producers(broker.bootstrap, result, seed):
             until = time.monotonic() + seconds
             while time.monotonic() < until:
-                for words in ways(chance, spark, folder / "out"):
+                for words in ways(chance, spark, outs):
                     watcher.look()
                     one_run(broker.data, words, result)
         broker.stop()
-        for words in ways(chance, False, folder / "out"):
+        for words in ways(chance, False, outs):
             one_run(broker.data, words, result)
     return result
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import pyarrow.parquet as pq
 import pytest
@@ -231,3 +233,64 @@ def test_rereading_is_spread_over_the_interval(chain: Chain) -> None:
     table = pq.read_table(chain.out / str(chain.count - 1) / "segments")
     last = T0 + (chain.count - 1) * DAY
     assert min(table["read_at"].cast("int64").to_pylist()) >= last - 9 * DAY
+
+
+# ---- any chain of audits -------------------------------------------------------------------------
+
+
+def take_away(folder: Path, name: str) -> None:
+    for path in folder.glob(f"{name[:20]}.*"):
+        path.unlink()
+
+
+def damage_anything(chance: Random, folder: Path, kept: Path) -> None:
+    with suppress(OSError, IndexError, ValueError):  # what it would damage is not there any more
+        DAMAGES[chance.choice(list(DAMAGES))].act(folder)
+
+
+def repair_all(chance: Random, folder: Path, kept: Path) -> None:
+    repair(folder, kept)
+
+
+def repair_one(chance: Random, folder: Path, kept: Path) -> None:
+    for path in (kept / folder.name).glob(f"{chance.choice(LOGS)[:20]}.*"):
+        shutil.copy2(path, folder)
+
+
+def delete_one(chance: Random, folder: Path, kept: Path) -> None:
+    logs = sorted(folder.glob("*.log"))
+    if len(logs) > 1:
+        take_away(folder, chance.choice(logs).name)
+
+
+def touch_one(chance: Random, folder: Path, kept: Path) -> None:
+    os.utime(chance.choice([*folder.iterdir(), *folder.parent.glob("*-checkpoint")]))
+
+
+def cut_or_grow_the_last(chance: Random, folder: Path, kept: Path) -> None:
+    log = max(folder.glob("*.log"))
+    parts = batches((kept / folder.name / log.name).read_bytes()) if log.name in LOGS else []
+    data = log.read_bytes()
+    if parts and b"".join(parts).startswith(data):
+        whole = len(data) == sum(map(len, parts))
+        count = chance.randrange(1, len(parts)) if whole else chance.randrange(len(batches(data)), len(parts) + 1)
+        log.write_bytes(b"".join(parts[:count]))
+
+
+OPERATIONS = (damage_anything, repair_all, repair_one, delete_one, touch_one, cut_or_grow_the_last)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_chain_has_the_findings_of_full_audits(chain: Chain, seed: int) -> None:
+    """No finding vanishes: it is open, a note, or gone."""
+    chance = Random(seed)
+    kept = keep(chain.folder)
+    earlier: list[Finding] = []
+    for _ in range(6):
+        found = chain.run(reread_ms=chance.choice([None, 3 * DAY, 40 * DAY]) if chain.count else None)
+        same_as_a_full_audit(chain, found)
+        there = {one.identity for one in [*found.findings, *found.gone, *found.notes]}
+        assert {one.identity for one in earlier} <= there
+        earlier = found.findings
+        for _ in range(chance.randrange(1, 3)):
+            chance.choice(OPERATIONS)(chance, chain.folder, kept)

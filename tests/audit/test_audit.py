@@ -342,6 +342,15 @@ def test_since_of_other_options_is_refused(tmp_path: Path) -> None:
         run(tmp_path / "in", out=tmp_path / "b", since=tmp_path / "nothing")
 
 
+def test_since_of_an_earlier_release_is_refused(tmp_path: Path) -> None:
+    segment(tmp_path / "in" / "t-0", *series(4))
+    run(tmp_path / "in", out=tmp_path / "a")
+    [manifest] = (tmp_path / "a" / "segments").glob("*.parquet")
+    pq.write_table(pq.read_table(manifest).drop_columns(["state", "read_at"]), manifest)
+    with pytest.raises(BatchvalError, match=r"written by an earlier release; audit once without --since"):
+        run(tmp_path / "in", since=tmp_path / "a")
+
+
 def test_since_of_an_audit_before_an_option_was_there_has_its_default(tmp_path: Path) -> None:
     segment(tmp_path / "in" / "t-0", *series(4))
     run(tmp_path / "in", out=tmp_path / "a")

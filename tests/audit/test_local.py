@@ -59,7 +59,7 @@ def test_cores_where_no_affinity_can_be_asked_for(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_progress_counts_bytes_while_a_range_is_read(tmp_path: Path, processes: int) -> None:
-    """More often than ranges end, in this process; what workers lose in counting comes at their ends."""
+    """In this process more often than ranges end. What workers lose is counted at the ends."""
     one = batch([record(0, value=bytes(40_000))], partition_leader_epoch=4)
     log = tmp_path / "t-0" / f"{0:020}.log"
     log.parent.mkdir()

@@ -48,7 +48,8 @@ class Schedule:
         while int(time.time()) == second:
             time.sleep(0.02)
         command = ["sh", str(self.script), *words]
-        ran = subprocess.run(command, env=self.env | env, capture_output=True, text=True, check=False)
+        environment = self.env | env
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert (ran.stdout, ran.stderr) == ("", "")
         return ran.returncode
 
@@ -56,7 +57,7 @@ class Schedule:
         """The audits that are there."""
         return sorted(path.name for path in self.audits.iterdir() if path.is_dir())
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """What the last run printed."""
         return (self.audits / f"{self.kept()[-1]}.txt").read_text()
 
@@ -71,18 +72,18 @@ def test_a_week(schedule: Schedule) -> None:
     healthy = schedule.log.read_bytes()
     assert schedule.run() == 0
     assert schedule.run() == 0
-    assert "findings: 0 new, 0 open, 0 gone" in schedule.said()
+    assert "findings: 0 new, 0 open, 0 gone" in schedule.printed()
     assert not schedule.mails.exists()
     schedule.log.write_bytes(healthy[:20_000] + b"\x55" + healthy[20_001:])
     assert schedule.run() == 1
-    assert "findings: 1 new, 0 open, 0 gone" in schedule.said()
+    assert "findings: 1 new, 0 open, 0 gone" in schedule.printed()
     assert schedule.run() == 1
-    assert "findings: 0 new, 1 open, 0 gone" in schedule.said()
+    assert "findings: 0 new, 1 open, 0 gone" in schedule.printed()
     assert schedule.mails.read_text().count("batchval rule 14 explains the first finding") == 2
     assert len(schedule.kept()) == len(list(schedule.audits.glob("*.txt"))) == 2
     schedule.log.write_bytes(healthy)
     assert schedule.run() == 0
-    assert "findings: 0 new, 0 open, 1 gone" in schedule.said()
+    assert "findings: 0 new, 0 open, 1 gone" in schedule.printed()
 
 
 def test_runs_that_do_not_end_and_runs_that_overlap(schedule: Schedule) -> None:
