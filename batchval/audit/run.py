@@ -26,11 +26,13 @@ class Run:
 
     ``since``      the folder of the audit that this one goes on from
     ``exit_code``  of the process, by what was found
+    ``version``    of batchval
     """
 
     engine: str = "local"
     since: str | None = None
     exit_code: Callable[[Audit], int] = lambda found: 0
+    version: str | None = None
 
 
 def audit(

@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-import batchval
 from batchval.audit.outputs import RUNS, with_numbers
 from batchval.segment.store import shown, text_of
 
@@ -30,7 +29,7 @@ def to_table(run: Run, work: Work, options: Options, found: Audit) -> pa.Table:
         "run_id": uuid4().hex,
         "started_at": work.now_ms,
         "ended_at": work.now_ms if options.now_ms is not None else int(time.time() * 1000),
-        "version": batchval.__version__,
+        "version": run.version,
         "engine": run.engine,
         "paths": [text_of(shown(path)) for path in work.paths],
         "options": _options(options),

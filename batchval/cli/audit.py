@@ -227,6 +227,7 @@ def _audit(
     as_json: bool,
     transactions: bool,
 ) -> int:
+    from batchval import __version__
     from batchval.audit import run
     from batchval.audit.local import WorkersLost
 
@@ -242,7 +243,7 @@ def _audit(
     try:
         with progress("audit", as_json, lambda: todo.bytes) as advance:
             used, engine = _engine(*how, todo.ranges, advance)
-            found = run.audit(todo, options, engine, out, run=run.Run(used, since, ends))
+            found = run.audit(todo, options, engine, out, run=run.Run(used, since, ends, __version__))
     except WorkersLost as error:
         _say(str(error))
         return INTERNAL

@@ -29,7 +29,7 @@ from batchval.segment.side_checks import EpochChange
 from batchval.segment.side_files import Aborted, EpochStart
 from batchval.segment.store import SegmentInfo, SideFile
 
-__all__ = ["Entry", "Reading", "Seen", "is_whole", "log_results"]
+__all__ = ["OF_THE_LOG", "Entry", "Reading", "Seen", "is_whole", "log_results"]
 
 #: side files that are compared with the batches: only a walk of the log can judge them
 OF_THE_LOG = (".index", ".timeindex")

@@ -19,7 +19,7 @@ import numpy as np
 from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.core.transactions import Transactions, check_transaction_index
 from batchval.rules import Rule
-from batchval.segment.entry import Entry, Seen, is_whole, log_results
+from batchval.segment.entry import OF_THE_LOG, Entry, Seen, is_whole, log_results
 from batchval.segment.findings import (
     BREAKS,
     BROKEN,
@@ -202,14 +202,21 @@ def _joined(
 
 
 def _found(segment: SegmentInfo, results: list[RangeResult], carried: list[Found], state: Continuity) -> list[Found]:
-    """Return what the segment shows by itself, as it was found."""
+    """Return what the segment shows by itself, as it was found.
+
+    What small files alone were read for leaves the indexes as they were: ``carried`` has theirs.
+    """
+    judges_log = bool(log_results(segment, results))
     lost = [damage for result in results for damage in result.lost]
     all_of_them = FoundList()
     all_of_them.add(*carried)
     known = {(one.position, one.rule) for one in carried if one.rule is Rule.L5}
     between: list[Found] = []
     for result in results:
-        all_of_them.extend(result.findings, state.last_offset)
+        if judges_log:
+            all_of_them.extend(result.findings, state.last_offset)
+        else:
+            all_of_them.add(*(one for one in result.findings if one.side not in OF_THE_LOG))
         met = [found_between(one) for one in state.join(result.continuity)]
         if segment.is_tiered and result.range.start == 0:
             met = [_as_note(one, OVERLAP) for one in first_of(met)]

@@ -148,6 +148,17 @@ def test_a_segment_that_is_deleted_takes_its_findings(chain: Chain) -> None:
     same_as_a_full_audit(chain, found)
 
 
+def test_small_files_are_read_without_finding_the_rest_twice(chain: Chain) -> None:
+    """The second segment becomes the first, which the partition's own files belong to."""
+    DAMAGES["times cut"].act(chain.folder)
+    chain.run()
+    for path in chain.folder.glob(f"{LOGS[0][:20]}.*"):
+        path.unlink()
+    found = chain.run()
+    assert (states(found), found.batches) == ([State.OPEN], 0)
+    same_as_a_full_audit(chain, found)
+
+
 def test_what_cannot_be_read_is_open(chain: Chain) -> None:
     """A disk that is not mounted repairs nothing."""
     DAMAGES["payload"].act(chain.folder)

@@ -405,11 +405,11 @@ def test_what_cannot_be_read_is_one_row_and_the_rest_is_audited(tmp_path: Path) 
     segment(tmp_path / "in" / "t-0", *series(4, base=30), base=30)
     found = run(tmp_path / "in", tmp_path / "nowhere", tmp_path / "in" / "empty", out=tmp_path / "out")
     assert found.batches == 28
-    assert [f.rule for f in found.findings] == [Rule.L3]
-    assert len(found.unreadable) >= 2
+    assert found.findings == []  # nobody knows which offsets the file that cannot be read has
+    assert len(found.unreadable) == 3
     assert all("\n" not in lost.reason for lost in found.unreadable)
     errors = pq.read_table(tmp_path / "out" / "errors").to_pylist()
-    assert [row["rule"] for row in errors] == ["L3"] + ["UNREADABLE"] * len(found.unreadable)
+    assert [row["rule"] for row in errors] == ["UNREADABLE"] * 3
 
 
 @pytest.mark.parametrize("name", ["a b-0", "ü-1", "no partition", "t=1-3", "50%-0", "x" * 240 + "-0", "-0", "..-2"])
