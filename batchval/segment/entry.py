@@ -168,7 +168,7 @@ class Entry:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what ``state`` returned. Raises KeyError, TypeError or ValueError."""
-        self.found = [Found(*one[:2], _RULES[one[2]], *one[3:6], Level(one[6]), *one[7:]) for one in state["found"]]
+        self.found = [_found(one) for one in state["found"]]
         self.sides = tuple(SideFile(*one) for one in state["sides"])
         for name in ("is_last", "is_settled", "knows_producers"):
             setattr(self, name, state[name])
@@ -182,6 +182,11 @@ class Entry:
             time_end=seen["time_end"],
             transactions=Transactions.from_json(seen["transactions"]),
         )
+
+
+def _found(values: list[Any]) -> Found:
+    fields = dict(zip(Found._fields, values, strict=True))
+    return Found(**fields | {"rule": _RULES[fields["rule"]], "level": Level(fields["level"])})
 
 
 def _each(kind: Any, values: list[Any] | None) -> list[Any] | None:
