@@ -137,7 +137,7 @@ def _compare(audit: Audit, work: Work, options: Options, partitions: Sequence[Jo
     for partition in partitions:
         is_unsure = bool(partition.unreadable or partition.moved)
         keys[is_unsure] |= {(part.segment.topic, part.segment.partition) for part in partition.parts}
-    scope = Scope(work.paths, options.topics, keys[True] | keys[False], keys[True], audit.unreadable)
+    scope = Scope(work.paths, options, keys[True] | keys[False], keys[True], audit.unreadable)
     there, audit.gone = compared([*audit.findings, *audit.notes], earlier, scope, work.now_ms)
     audit.findings = [one for one in there if one.level is Level.FINDING]
     audit.notes = [one for one in there if one.level is not Level.FINDING]

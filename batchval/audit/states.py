@@ -20,6 +20,7 @@ from batchval.audit.outputs import with_numbers
 from batchval.audit.rows import UNREADABLE
 from batchval.rules import Rule
 from batchval.segment.findings import Finding, Level, State
+from batchval.segment.options import Options
 from batchval.segment.store import Store, Unreadable, folder_and_name, shown
 
 __all__ = ["Scope", "compared", "findings_of", "unreadable_of"]
@@ -73,7 +74,7 @@ def compared(
 class Scope:
     """What a run looked at.
 
-    ``paths``, ``topics``  that were named
+    ``paths``, ``options``  that were named
     ``partitions``  (topic, partition) that it listed
     ``unsure``      of these, those of which it could not read all
     ``lost``        what it could not read
@@ -82,18 +83,21 @@ class Scope:
     def __init__(
         self,
         paths: Iterable[str],
-        topics: Sequence[str] | None,
+        options: Options,
         partitions: Set[Partition],
         unsure: Set[Partition],
         lost: Iterable[Unreadable],
     ) -> None:
-        self._topics, self._partitions, self._unsure = topics, partitions, unsure
+        self._options, self._partitions, self._unsure = options, partitions, unsure
         self._roots = {shown(store.uri(path)) for store, path in map(Store.of, paths)}
         self._lost = {one.uri for one in lost}
 
     def has(self, finding: Finding) -> bool:
         """Return whether the run would have seen a finding there."""
-        if self._topics is not None and not any(fnmatchcase(finding.topic, one) for one in self._topics):
+        topics = self._options.topics
+        if topics is not None and not any(fnmatchcase(finding.topic, one) for one in topics):
+            return False
+        if finding.rule is Rule.L17 and not self._options.replicas:
             return False
         return _partition(finding) in self._partitions or not self._roots.isdisjoint(_above(finding.file))
 

@@ -108,7 +108,7 @@ class _Outcome(NamedTuple):
 
 
 def _compare(copies: Sequence[_Copy], options: Options) -> None:
-    thinned = any(result.thinned for one in copies for part in one.joined.parts for result in part.results)
+    thinned = any(part.entry.thinned for one in copies for part in one.joined.parts)
     sides = [_side(one.name, [part.segment for part in one.joined.parts]) for one in copies]
     try:
         outcome = _settled(sides, options, thinned=thinned)
