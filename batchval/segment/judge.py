@@ -63,9 +63,10 @@ MOST_ROWS = 1 << 15
 _MOST_MISSES = 1000
 #: changes of the leader epoch that a range notes
 _MOST_CHANGES = 1000
-#: segment -> a position, and the first place of the walk from there on: ranges that one process
-#: reads one after the other do not each walk through the damage before them
-_WALKED: dict[SegmentInfo, tuple[int, int]] = {}
+#: segment -> a position, the first place of the walk from there on, and when the file was written
+#: last: ranges that one process reads one after the other do not each walk through the damage
+#: before them
+_WALKED: dict[SegmentInfo, tuple[int, int, int]] = {}
 _MOST_WALKED = 100
 
 
@@ -179,7 +180,8 @@ def blocks(part: Range, options: Options, each: Callable[[Stretch], None] = lamb
 def _read(file: SegmentReader, part: Range, options: Options, each: Callable[[Stretch], None]) -> Iterator[Block]:
     """Small blocks are read and judged while they are in the processor's cache; large ones are handed on."""
     scan = functools.partial(validator_of(options).check_batches, deep=options.deep)
-    start = _entered(file, part)
+    written = _last_write(part.segment)
+    start = _entered(file, part, written)
     columns, base = BatchColumns(True), start
     for piece in file.stretches(start, part.end, max(file.source.chunk, CACHED), scan, reuse=True):
         if isinstance(piece, Stretch):
@@ -193,16 +195,27 @@ def _read(file: SegmentReader, part: Range, options: Options, each: Callable[[St
             yield Block(None, piece.position, piece, file.size, _foreign(file, part, piece))
         columns = BatchColumns(True)
         base = piece.position + (piece.size if isinstance(piece, Damage) else len(piece.data))
-    _WALKED[part.segment] = part.end, base + columns.end
+    _WALKED[part.segment] = part.end, base + columns.end, written
     if len(columns):
         yield Block(columns, base)
 
 
-def _entered(file: SegmentReader, part: Range) -> int:
+def _last_write(segment: SegmentInfo) -> int:
+    """Return the time of a local file's last write in nanoseconds, -1 where it is deleted; 0 for an
+    object of a store."""
+    try:
+        return os.stat(segment.uri).st_mtime_ns if segment.inode else 0
+    except OSError:
+        return -1
+
+
+def _entered(file: SegmentReader, part: Range, written: int) -> int:
     """Return where the walk enters a range, from where this process knows it in the segment."""
-    asked, place = _WALKED.pop(part.segment, (0, 0))
+    asked, place, then = _WALKED.pop(part.segment, (0, 0, written))
     while len(_WALKED) >= _MOST_WALKED:
         del _WALKED[next(iter(_WALKED))]
+    if then != written:  # what was known may have been written over
+        asked, place = 0, 0
     if asked <= part.start <= place:
         return place
     return file.first_at(part.start, place if place < part.start else 0)
