@@ -57,9 +57,9 @@ def comparable(rows: Any) -> list[dict[str, Any]]:
     return sorted(kept, key=lambda row: (row["topic"], row["partition"], row["base_offset"]))
 
 
-def at_rest(kafka: KafkaBroker, topic: str) -> list[dict[str, Any]]:
+def at_rest(kafka: KafkaBroker, *topics: str) -> list[dict[str, Any]]:
     """The rows of what the broker has written, without the tail that it has allocated ahead."""
-    rows = plain(kafka.data, topics=(topic,), columns=("default", "magic"))
+    rows = plain(kafka.data, topics=topics, columns=("default", "magic"))
     return comparable(row for row in rows if row["magic"] is not None)
 
 
@@ -125,7 +125,7 @@ def test_topics_by_the_words_of_spark_s_own_connector(spark: SparkSession, kafka
         frame = spark.read.format("kafka-batches").option("kafka.bootstrap.servers", kafka.bootstrap)
         return comparable(frame.options(**options).load().collect())
 
-    both = comparable([*at_rest(kafka, "live-words-a"), *at_rest(kafka, "live-words-b")])
+    both = at_rest(kafka, "live-words-a", "live-words-b")
     assert rows(subscribe="live-words-b, live-words-a") == both
     assert rows(subscribePattern="live-words-.*") == both
     assert rows(subscribePattern="live-words") == []
