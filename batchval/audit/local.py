@@ -1,4 +1,4 @@
-"""``--engine local``: processes of this machine, each a range at a time.
+"""``--engine local``: processes of this machine, each a task at a time.
 
 Workers are spawned, not forked: a fork of a process in which other threads hold locks (Arrow's, a caller's) may stand
 still for ever. A worker that somebody has killed takes the pool with it; what was not done is then done by new ones.
@@ -6,19 +6,20 @@ still for ever. A worker that somebody has killed takes the pool with it; what w
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from typing import TYPE_CHECKING, Any
 
 from batchval.errors import BatchvalError
-from batchval.segment.ranges import Range
+from batchval.segment.ranges import Range, Task, pack
 
 if TYPE_CHECKING:
     from batchval.segment.judge import RangeResult
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "WorkersLost", "run_local", "start_early"]
 
-#: a worker costs a third of a second; below so many bytes for each, fewer are started
-WORTH = 64 << 20
-#: ranges handed out ahead of those that are under way
+#: The first workers cost 0.6 s of CPU, in which a process reads 2 GB from the page cache. Below so
+#: many bytes for each, fewer are started; of bytes that are slower to read, with ``deep`` or from a
+#: remote store, these.
+WORTH = 1 << 30
+WORTH_SLOW = 64 << 20
+#: tasks handed out ahead of those that are under way
 _AHEAD = 2
-#: pools that may break, one after the other, without a range being done
+#: pools that may break, one after the other, without a task being done
 _TRIES = 3
 #: that a worker has to end before its files are removed
 _SECONDS = 5
@@ -42,12 +46,12 @@ class WorkersLost(BatchvalError):
     """Worker processes end again and again without an answer."""
 
 
-def start_early(ranges: Iterable[Range], processes: int | None = None) -> None:
+def start_early(ranges: Iterable[Range], processes: int | None = None, *, deep: bool = False) -> None:
     """Begins to make what the workers of ``run_local`` are forked from, where there will be any. Returns at once.
 
     It imports what an audit needs, which takes as long there as here: call it before importing that.
     """
-    if _processes(list(ranges), processes) > 1:
+    if _processes(list(ranges), processes, deep) > 1:
         _context()
 
 
@@ -59,43 +63,44 @@ def run_local(
     progress: Callable[[int], None] = lambda done: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[RangeResult]:
-    """Work through ranges, in this order as far as several at once have one.
+    """Read ranges in tasks (``pack``), the largest first; results come as tasks end.
 
     ``progress`` gets bytes as they are read.
 
     ``processes``: None for as many as there are cores and work for; with 1 all is done in this process. ``say`` gets a
     line when workers are lost. Raises WorkersLost, and OSError for outputs that cannot be written.
     """
-    left = list(ranges)
-    processes = _processes(left, processes)
-    if processes == 1:
+    left = pack(ranges, options.split_bytes)
+    processes = _processes([one for task in left for one in task], processes, options.deep)
+    if min(processes, len(left)) <= 1:
         from batchval.audit.work import work
 
-        for one in left:
-            yield work(one, options, out, progress)
+        for task in left:
+            yield from work(task, options, out, progress)
         return
     tries = 0
     while left:
         done = 0
         try:
-            for one, result in _pool(left, options, out, processes, progress):
+            for task, results in _pool(left, options, out, min(processes, len(left)), progress):
                 done += 1
-                left.remove(one)
-                yield result
+                left.remove(task)
+                yield from results
         except BrokenProcessPool:
             tries = 1 if done else tries + 1
             if tries == _TRIES:
                 raise WorkersLost(
-                    f"worker processes were killed {_TRIES} times in a row while {len(left)} ranges were left: "
-                    "is there too little memory? (fewer --processes need less)"
+                    f"worker processes were killed {_TRIES} times in a row while {len(left)} tasks "
+                    "were left: is there too little memory? (fewer --processes need less)"
                 ) from None
             say("a worker process was killed; what it was reading is read again")
 
 
-def _processes(ranges: list[Range], processes: int | None) -> int:
+def _processes(ranges: list[Range], processes: int | None, deep: bool) -> int:
     if processes is None:
-        total = sum(one.end - one.start for one in ranges)
-        processes = min(_cores(), -(-total // WORTH))
+        slow = (one.end - one.start for one in ranges if deep or "://" in one.segment.uri)
+        shares = sum(one.end - one.start for one in ranges) / WORTH + sum(slow) / WORTH_SLOW
+        processes = min(_cores(), math.ceil(shares))
     return max(1, min(processes, len(ranges)))
 
 
@@ -114,7 +119,7 @@ def _context() -> ForkServerContext:
     signals it is born with, since an interrupted import would print a stack trace; its workers have them from it.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["batchval.audit.work"])
+    context.set_forkserver_preload(["batchval.audit.lean", "batchval.audit.work"])
     resource_tracker.ensure_running()  # which sets signals of its own, so before
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -142,14 +147,14 @@ class Progress:
 
 
 def _pool(
-    ranges: list[Range], options: Options, out: str | None, processes: int, progress: Callable[[int], None]
-) -> Iterator[tuple[Range, RangeResult]]:
-    waiting = iter(list(ranges))
+    tasks: list[Task], options: Options, out: str | None, processes: int, progress: Callable[[int], None]
+) -> Iterator[tuple[Task, list[RangeResult]]]:
+    waiting = iter(list(tasks))
     context = _context()
     read = context.RawValue("q", 0)
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_count_in, initargs=(read,))
     shown = Progress(progress)
-    under_way: dict[Future[RangeResult], Range] = {}
+    under_way: dict[Future[list[RangeResult]], Task] = {}
     try:
         while True:
             for one in islice(waiting, processes * _AHEAD - len(under_way)):
@@ -159,15 +164,16 @@ def _pool(
                 return
             broken: BrokenProcessPool | None = None
             ended = wait(under_way, _SHOW_S, FIRST_COMPLETED).done
-            shown.show(read.value, [under_way[one] for one in ended], under_way.values())
+            of_ended = [one for future in ended for one in under_way[future]]
+            shown.show(read.value, of_ended, chain.from_iterable(under_way.values()))
             for future in ended:
                 one = under_way.pop(future)
                 try:
-                    result = future.result()
+                    results = future.result()
                 except BrokenProcessPool as error:
                     broken = error
                     continue
-                yield one, result
+                yield one, results
             if broken is not None:
                 raise broken
     finally:
@@ -188,10 +194,10 @@ def _count_in(read: Any) -> None:
     _read.append(read)
 
 
-def _counted(part: Range, options: Options, out: str | None) -> RangeResult:
+def _counted(task: Task, options: Options, out: str | None) -> list[RangeResult]:
     from batchval.audit.work import work
 
     def add(done: int) -> None:
         _read[0].value += done
 
-    return work(part, options, out, add)
+    return work(task, options, out, add)

@@ -1,7 +1,8 @@
 """What an audit writes below its folder: Parquet, through pyarrow.fs, the same bytes for the same input.
 
-    batches/topic=<name>/hour=<2026-11-21-14>/<partition>-<segment>-<start of the range>-<digest of its name>.parquet
-                                   rows; their topic and hour (UTC, or none) are in the folders' names, as Hive wants it
+    batches/topic=<name>/hour=<2026-11-21-14>/
+                                   rows (batchval.audit.batch_files); their topic and hour (UTC, or
+                                   none) are in the folders' names, as Hive wants it
     errors/ summary/ segments/     part-0.parquet each: findings, counts by hour, and the manifest of what was read
     runs/                          part-0.parquet: a row for this run and each before it
     _batchval_audit, _SUCCESS      whose folder this is; that the run came to its end
@@ -15,24 +16,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from batchval.audit.hours import EXTREMES, HOUR_MS, SUMS, hour_of
-from batchval.audit.rows import TABLES_VERSION, TIME, column_names, row_schema
+from batchval.audit.hours import EXTREMES, SUMS
+from batchval.audit.rows import TABLES_VERSION, TIME
 from batchval.errors import BatchvalError
-from batchval.segment.options import Options
-from batchval.segment.ranges import Range
 from batchval.segment.schemes import plain_uri, refusal
 from batchval.segment.store import one_line, shown
 from batchval.segment.uris import split
@@ -42,9 +37,10 @@ __all__ = [
     "RUNS",
     "SEGMENTS",
     "SUMMARY",
-    "BatchFiles",
+    "ParquetFile",
     "ended",
     "finish",
+    "not_written",
     "place_of",
     "prepare",
     "with_numbers",
@@ -113,20 +109,7 @@ RUNS = pa.schema(
 
 _TABLES = ("errors", "summary", "segments", "runs")
 _OURS, _DONE = "_batchval_audit", "_SUCCESS"
-#: A range's batches of more hours than these lie together, in the folder for no hour: a file costs a millisecond.
-HOURS = 48
-_NO_HOUR = "none"  # Hive's own word for null is no type to pyarrow, where there is no other hour
-_FLUSH = 1 << 16  # rows
 _WRITTEN = re.compile(r"(?s).*\.parquet|\..*\.parquet\.[0-9a-f]{32}|\..*\.crc|_SUCCESS")
-_LONGEST = 200  # of an escaped topic in a folder's name
-_KAFKAS = 249  # of a topic; what is longer is no topic's name, and with "topic=" too long for a file system
-#: columns of few values, for which Parquet has dictionaries
-_WORDS = (
-    *("cluster", "broker", "file", "compression_type", "timestamp_type", "rule", "error_name", "reason"),
-    *("validation_path", "null_keys"),
-)
-#: what decides in which hour's file a row lies
-_SORTED_BY = ("is_valid", "max_timestamp")
 
 
 @functools.lru_cache(maxsize=8)
@@ -194,20 +177,15 @@ def not_written(out: str, error: OSError) -> OSError:
     return OSError(error.errno, f"cannot be written: {one_line(error)}", shown(out))
 
 
-def finish(out: str, tables: dict[str, pa.Table], files: Iterable[str]) -> None:
-    """Writes the tables. Files below batches/ that no task of this run has named are removed. OSError."""
+def finish(out: str, tables: dict[str, pa.Table]) -> None:
+    """Write the tables, and say that the run came to its end. Raises OSError."""
     try:
-        _finish(*place_of(out), tables, files)
+        _finish(*place_of(out), tables)
     except OSError as error:
         raise not_written(out, error) from error
 
 
-def _finish(place: Any, path: str, tables: dict[str, pa.Table], files: Iterable[str]) -> None:
-    kept = {f"{path}/{name}".lstrip("/") for name in files}
-    batches = fs.FileSelector(f"{path}/batches", allow_not_found=True, recursive=True)
-    for info in place.get_file_info(batches):
-        if info.type == fs.FileType.File and info.path.lstrip("/") not in kept:
-            place.delete_file(info.path)
+def _finish(place: Any, path: str, tables: dict[str, pa.Table]) -> None:
     for name, table in tables.items():
         place.create_dir(f"{path}/{name}", recursive=True)
         write_table(place, f"{path}/{name}/part-0.parquet", table)
@@ -241,7 +219,7 @@ def write_table(place: Any, path: str, table: pa.Table) -> None:
     """Write a table with its schema's version."""
     metadata = {**(table.schema.metadata or {}), b"schema_version": str(TABLES_VERSION)}
     table = table.replace_schema_metadata(metadata)
-    writer = _Writer(place, path, table.schema, use_dictionary=True)
+    writer = ParquetFile(place, path, table.schema, use_dictionary=True)
     try:
         writer.write(table)
         writer.close()
@@ -250,7 +228,7 @@ def write_table(place: Any, path: str, table: pa.Table) -> None:
         raise
 
 
-class _Writer:
+class ParquetFile:
     """One file, which is there when it is whole."""
 
     def __init__(self, place: Any, path: str, schema: pa.Schema, use_dictionary: bool | Sequence[str]) -> None:
@@ -275,78 +253,3 @@ class _Writer:
                 close()
             except (OSError, ValueError, pa.ArrowException):  # what failed has said so already
                 continue
-
-
-class BatchFiles:
-    """The rows of one range, in a file for each of their hours.
-
-    ``options``: those that rows must be made with, which have the columns that tell the hour.
-    """
-
-    def __init__(self, out: str, part: Range, options: Options) -> None:
-        self._place, self._root = place_of(out)
-        segment = part.segment
-        names = [name for name in column_names(options.columns) if name != "topic"]
-        self.options = replace(options, columns=(*names, *_SORTED_BY))
-        whole = row_schema(self.options.columns)
-        self._schema = pa.schema([whole.field(name) for name in names], whole.metadata)
-        self._words = [name for name in names if name in _WORDS]
-        self._topic = f"batches/topic={_folder_name(segment.topic)}"
-        digest = hashlib.sha256(segment.uri.encode("utf-8", "surrogateescape")).hexdigest()[:12]
-        self._name = f"{segment.partition}-{segment.base_offset:020}-{part.start:012}-{digest}.parquet"
-        self._held: list[pa.RecordBatch] = []
-        self._count = 0
-        self._writers: dict[str, _Writer] = {}
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        if rows.num_rows:
-            self._held.append(rows)
-            self._count += rows.num_rows
-            if self._count >= _FLUSH:
-                self._flush()
-
-    def _flush(self) -> None:
-        table = pa.Table.from_batches(self._held)
-        self._held.clear()
-        self._count = 0
-        valid = table["is_valid"].fill_null(False).to_numpy()
-        stamps = table["max_timestamp"].cast(pa.int64()).fill_null(-1).to_numpy()
-        hours = np.where(valid, stamps // HOUR_MS, -1)
-        table = table.select(self._schema.names)
-        found, inverse = np.unique(hours, return_inverse=True)
-        for n, hour in enumerate(found.tolist()):
-            rows = table if len(found) == 1 else table.take(pa.array(np.flatnonzero(inverse == n)))
-            self._writer(hour_of(hour * HOUR_MS)).write(rows)
-
-    def _writer(self, hour: int | None) -> _Writer:
-        # with a T before the hour, Spark would take it for a date
-        name = _NO_HOUR if hour is None else str(np.datetime64(hour, "h")).replace("T", "-")
-        if name not in self._writers and len(self._writers) >= HOURS:
-            name = _NO_HOUR
-        if name not in self._writers:
-            folder = f"{self._root}/{self._topic}/hour={name}"
-            self._place.create_dir(folder, recursive=True)
-            self._writers[name] = _Writer(self._place, f"{folder}/{self._name}", self._schema, self._words)
-        return self._writers[name]
-
-    def close(self) -> tuple[str, ...]:
-        """Moves the files to their names, which are told, below the audit's folder."""
-        if self._held:
-            self._flush()
-        names = []
-        for writer in self._writers.values():
-            writer.close()
-            names.append(writer.path[len(self._root) :].lstrip("/"))
-        return tuple(sorted(names))
-
-    def abort(self) -> None:
-        for writer in self._writers.values():
-            writer.abort()
-
-
-def _folder_name(topic: str) -> str:
-    """As Hive and Spark escape a value; what is too long for a folder's name is cut, and told apart by a digest."""
-    name = quote(topic, safe="", errors="backslashreplace")
-    if len(name) > (_LONGEST if name != topic else _KAFKAS):
-        return f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    return name

@@ -49,6 +49,7 @@ class Audit:
     ``gone``   findings of the earlier audit that are there no more
     ``notes``  what is uncertain, or healthy but worth a line
     ``transactions``  rows of partitions and their open transactions
+    ``files``  where the rows are: file, first row there, rows
     ``skipped``  segments of which the log was not read; ``grown``: of which only its end was read
     ``reread``  segments that were read again because of their age
     ``moved``  segments that a broker deleted or replaced while the audit ran
@@ -60,7 +61,7 @@ class Audit:
     notes: list[Finding] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     unsettled: list[Unreadable] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
+    files: list[tuple[str, int, int]] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     segments: int = 0
     skipped: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -49,7 +49,7 @@ def audit(
     folder without _SUCCESS, which the next run clears.
     """
     # imported here, while the workers' own imports are under way: see local.start_early
-    from batchval.audit import outputs
+    from batchval.audit import batch_files, outputs
     from batchval.audit.local import run_local
     from batchval.audit.reduce import reduce
     from batchval.audit.runs import to_table
@@ -59,12 +59,19 @@ def audit(
     if out is not None:
         outputs.prepare(out)
     prepared()
+    written: list[tuple[str, int, int]] = []
     # what changed is little, and lies on this machine
     try:
-        found = reduce(todo, results, options, lambda ranges: run_local(ranges, options, out))
+        found = reduce(
+            todo,
+            _noting(results, written),
+            options,
+            lambda ranges: _noting(run_local(ranges, options, out), written),
+        )
         if out is not None:
+            batch_files.keep(out, written, found.files)
             found.tables["runs"] = to_table(run or Run(), todo, options, found)
-            outputs.finish(out, found.tables, found.files)
+            outputs.finish(out, found.tables)
     except BaseException:
         if isinstance(results, Generator):
             results.close()  # ends the workers
@@ -72,3 +79,10 @@ def audit(
             outputs.discard(out)
         raise
     return found
+
+
+def _noting(results: Iterable[RangeResult], written: list[tuple[str, int, int]]) -> Iterator[RangeResult]:
+    """Yield the results, and note where their rows are."""
+    for result in results:
+        written += result.files
+        yield result

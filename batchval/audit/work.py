@@ -1,4 +1,4 @@
-"""One range of one segment in; its files, and one small result that others can be joined to, out.
+"""One task in: ranges of segments; its files, and one small result for each range, out.
 
 Spark's tasks, local processes and a plain loop call the same function, so their rows and findings
 are the same.
@@ -8,30 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from batchval.audit.batch_files import BatchFiles
 from batchval.audit.hours import Counts
-from batchval.audit.outputs import BatchFiles, not_written
+from batchval.audit.outputs import not_written
 from batchval.audit.rows import rows_of, unreadable_row
 from batchval.segment.judge import Block, RangeResult, judge
 from batchval.segment.options import Options
-from batchval.segment.ranges import Range
+from batchval.segment.ranges import Range, Task
 
 __all__ = ["work"]
 
 
 def work(
-    part: Range,
+    task: Task,
     options: Options,
     out: str | None,
     progress: Callable[[int], None] = lambda done: None,
-) -> RangeResult:
-    """Read a range, and write its rows below ``out``/batches where the options want rows.
+) -> list[RangeResult]:
+    """Read the ranges of a task, and write their rows below ``out``/batches.
 
-    ``progress`` gets bytes as they are read, those of the whole range in all.
+    ``progress`` gets bytes as they are read, those of the whole task in all.
 
-    What storage and bytes do is in the result. Raises OSError for what cannot be written.
+    What storage and bytes do is in the results. Raises OSError for what cannot be written.
     """
+    if out is None or options.rows == "none":
+        return [_read(part, options, None, progress) for part in task]
+    files = BatchFiles(out, task, options)
+    try:
+        results = [_read(part, options, files, progress) for part in task]
+        files.close()
+    except BaseException as error:
+        files.abort()
+        if isinstance(error, OSError):
+            raise not_written(out, error) from error
+        raise
+    return results
+
+
+def _read(part: Range, options: Options, files: BatchFiles | None, progress: Callable[[int], None]) -> RangeResult:
     counts = Counts(part.segment, options)
-    files = BatchFiles(out, part, options) if out is not None and options.rows != "none" else None
+    if files is not None:
+        files.begin(part)
 
     left = part.end - part.start
 
@@ -47,19 +64,12 @@ def work(
         left -= step
         progress(step)
 
-    try:
-        result = judge(part, options, take)
-        if files is not None:
-            for lost in result.unreadable[:1]:
-                if not result.gone and lost.uri == part.segment.uri:
-                    files.add(unreadable_row(part.segment, lost.reason, files.options))
-            result.files = files.close()
-    except BaseException as error:
-        if files is not None:
-            files.abort()
-        if isinstance(error, OSError) and out is not None:
-            raise not_written(out, error) from error
-        raise
+    result = judge(part, options, take)
     progress(left)
     result.hours = counts.packed()
+    if files is not None:
+        for lost in result.unreadable[:1]:
+            if not result.gone and lost.uri == part.segment.uri:
+                files.add(unreadable_row(part.segment, lost.reason, files.options))
+        result.files = files.end()
     return result

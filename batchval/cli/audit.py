@@ -242,7 +242,7 @@ def _audit(
 
     try:
         with progress("audit", as_json, lambda: todo.bytes) as advance:
-            used, engine = _engine(*how, todo.ranges, advance)
+            used, engine = _engine(*how, todo.ranges, advance, options.deep)
             found = run.audit(todo, options, engine, out, run=run.Run(used, since, ends, __version__))
     except WorkersLost as error:
         _say(str(error))
@@ -338,6 +338,7 @@ def _engine(
     processes: int | None,
     ranges: Sequence[Range],
     advance: Callable[[int], None],
+    deep: bool,
 ) -> tuple[str, Engine]:
     """The engine that was asked for, or local processes where Spark cannot start. One line says so."""
     if name == "spark":
@@ -353,7 +354,9 @@ def _engine(
         _say(f"{why}; going on with --engine local")
     from batchval.audit.local import run_local, start_early
 
-    start_early(ranges, processes)
+    start_early(ranges, processes, deep=deep)
+    import batchval.audit.lean  # noqa: F401
+
     return "local", lambda todo, options, out: run_local(todo, options, out, processes, advance, _say)
 
 

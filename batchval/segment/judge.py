@@ -116,6 +116,7 @@ class RangeResult:
     ``max_timestamp``  the highest of a batch that is believed; ``time_end``: that of the last entry
                     of the time index, where this range has read it
     ``hours``       the audit's counts by hour and codec (audit/hours.py), packed
+    ``files``       where the audit wrote its rows: file, first row there, rows
     """
 
     range: Range
@@ -144,7 +145,7 @@ class RangeResult:
     max_timestamp: int = -1
     time_end: int | None = None
     hours: Any = None
-    files: tuple[str, ...] = ()
+    files: tuple[tuple[str, int, int], ...] = ()
 
 
 def is_compacted(options: Options, segment: SegmentInfo) -> bool:

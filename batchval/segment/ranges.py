@@ -1,25 +1,33 @@
-"""Ranges of segments: what one task reads. A batch belongs to the range that it starts in, whatever its end.
+"""Ranges of segments, and tasks of ranges. A batch belongs to the range that it starts in.
 
 Cuts are only proposals: by the segment's .index where that has entries, at fixed positions else.
 The task finds out where the first batch of its range really starts (batchval.segment.judge).
+A task is what a process or one of Spark's tasks reads at a time: small ranges share one.
 """
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from batchval.segment.reader import INDEX_ENTRY
 from batchval.segment.store import SegmentInfo, Store, Unreadable, shown
 
-__all__ = ["Range", "cut", "not_there"]
+__all__ = ["Range", "Task", "cut", "not_there", "pack", "together"]
 
+T = TypeVar("T")
 
 #: ranges of a segment: of Kafka's largest, 2 GiB, they are half a MiB each
 MOST = 4096
+#: bytes that a range counts as at least: to open its files costs as much
+OPENING = 1 << 20
+#: a task has as many bytes as make this number of tasks
+TASKS = 64
+#: ... but at least so many: a task of Spark costs 10 ms of CPU, and each writes files of its own
+LEAST = 32 << 20
 
 
 class Range(NamedTuple):
@@ -28,6 +36,46 @@ class Range(NamedTuple):
     segment: SegmentInfo
     start: int
     end: int
+
+
+#: ranges that are read one after the other, of which an audit writes files together
+Task: TypeAlias = "tuple[Range, ...]"
+
+
+def pack(ranges: Iterable[Range], split_bytes: int) -> list[Task]:
+    """Return ranges in tasks of about ``split_bytes`` or less, the largest first.
+
+    Ranges of one topic with near offsets are neighbours: partitions that are written alike have
+    these at one time, so that a task writes files of few hours. The same ranges make the same
+    tasks, in whatever order they come.
+    """
+    weighed = [(max(one.end - one.start, OPENING), one) for one in sorted(ranges, key=_near)]
+    return [tuple(task) for task in together(weighed, split_bytes)]
+
+
+def together(weighed: Sequence[tuple[int, T]], split_bytes: int) -> list[list[T]]:
+    """Return what each task reads, the largest first; in a task in this order.
+
+    ``weighed``: bytes, and what has them.
+    """
+    most = min(split_bytes, max(LEAST, sum(weight for weight, _ in weighed) // TASKS))
+    found = [(weight, [one]) for weight, one in weighed if 2 * weight > most]
+    room = 0
+    for weight, one in weighed:
+        if 2 * weight > most:
+            continue
+        if weight > room:
+            found.append((0, []))
+            room = most
+        room -= weight
+        found[-1][1].append(one)
+        found[-1] = most - room, found[-1][1]
+    return [task for _, task in sorted(found, key=lambda pair: -pair[0])]
+
+
+def _near(part: Range) -> tuple[str, int, int, str, int]:
+    segment = part.segment
+    return segment.topic, segment.base_offset, segment.partition, segment.uri, part.start
 
 
 def not_there(

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING
 from batchval.optional import require
 
 if TYPE_CHECKING:
+    from batchval.spark.audits import SparkAudit, audit
     from batchval.spark.source import KafkaSegments, register
     from batchval.spark.start import NoJava, session
     from batchval.spark.udf import validate_batches
 
-__all__ = ["KafkaSegments", "NoJava", "register", "session", "validate_batches"]
+__all__ = ["KafkaSegments", "NoJava", "SparkAudit", "audit", "register", "session", "validate_batches"]
 
 require(__name__)
 
 _HOMES = {
     "KafkaSegments": "source",
     "NoJava": "start",
+    "SparkAudit": "audits",
+    "audit": "audits",
     "register": "source",
     "session": "start",
     "validate_batches": "udf",

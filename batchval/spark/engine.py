@@ -1,8 +1,11 @@
-"""``--engine spark``: each range of each segment is a task, its small result comes back, in waves.
+"""``--engine spark``: tasks (``pack``) in waves; the small results of their ranges come back.
 
 A result holds what the reduce needs and no rows, so a driver's memory is bounded by the waves under way. Two waves are
 there at once: the slots that one leaves at its end are taken by the next. Tasks write files by names of their own, so
 a task that is run again (a lost executor) writes the same bytes to the same place.
+
+A classic session runs an RDD of shares of a wave. Spark Connect has no RDDs: there a row is a
+share, and mapInArrow runs it. On a classic session that costs more (docs/departures.md).
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from batchval.audit.local import Progress, WorkersLost
 from batchval.audit.work import work
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
-from batchval.segment.ranges import Range
+from batchval.segment.ranges import Range, Task, pack
 from batchval.segment.uris import without_secrets
 from batchval.spark.tasks import settle
 from batchval.spark.words import of_error, python_cause
@@ -31,13 +34,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["JobFailed", "run_spark"]
+__all__ = ["JobFailed", "run_on", "run_spark"]
 
 #: tasks of a wave for each slot of the cluster: enough that its ragged end costs little
 DEEP: Final = 16
+#: ... and in how many tasks of Spark's they are: one costs 14 ms of CPU
+SHARES: Final = 4
 WAVES: Final = 2
-#: bytes below which ranges share a task
-SMALL: Final = 4 << 20
+#: slots of a Spark Connect server, which does not say how many it has
+CONNECT_SLOTS: Final = 16
 #: seconds after which progress is shown again
 _SHOW_S: Final = 0.5
 
@@ -51,13 +56,14 @@ def run_spark(
     conf: Mapping[str, str] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[RangeResult]:
-    """Works through ranges, the largest of them first where the caller sorts so; results come as waves end.
+    """Read ranges in tasks, the largest first; results come as waves end.
 
-    Spark is up when this returns. ``progress`` gets the bytes of ranges that are done. Raises NoJava where a JVM is
-    needed and none can be had, NotStarted where Spark cannot start as it was told, OSError for outputs that cannot be
-    written, and JobFailed where Spark gave up: what storage refuses is in the result, so that is a defect or a cluster
-    that has gone. The session is ended if it was made here. What a JVM says that is started here is not shown, unless
-    ``conf`` has a spark.log.level or BATCHVAL_TRACEBACK is set.
+    Spark is up when this returns. ``progress`` gets the bytes of ranges that are done. Raises
+    NoJava where a JVM is needed and none can be had, NotStarted where Spark cannot start with these
+    settings, OSError for outputs that cannot be written, and JobFailed where Spark gave up: what
+    storage refuses is in the result, so that is a defect or a cluster that has gone. The session is
+    ended if it was made here. What a JVM says that is started here is not shown, unless ``conf``
+    has a spark.log.level or BATCHVAL_TRACEBACK is set.
     """
     from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
     from pyspark.sql import SparkSession
@@ -74,24 +80,36 @@ def run_spark(
         servers: tuple[Any, ...] = (AccumulatorTCPServer, AccumulatorUnixServer)
         for server in servers:
             server.handle_error = lambda *_: None
-    return _results(spark, before is None, _waves(spark, iter(ranges), options, out, progress or (lambda done: None)))
+    return _and_stop(spark, before is None, run_on(spark, ranges, options, out, progress))
 
 
-def _results(spark: SparkSession, ours: bool, waves: Iterator[RangeResult]) -> Iterator[RangeResult]:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
+def _and_stop(spark: SparkSession, ours: bool, results: Iterator[RangeResult]) -> Iterator[RangeResult]:
     try:
-        yield from waves
-    except (Py4JError, PySparkException, ConnectionError) as error:
-        if os.environ.get("BATCHVAL_TRACEBACK"):
-            raise
-        raise _told(error) from error
+        yield from results
     finally:
         if ours:
             with warnings.catch_warnings(), suppress(Exception):  # a JVM that is gone has stopped
                 warnings.simplefilter("ignore")
                 spark.stop()
+
+
+def run_on(
+    spark: SparkSession,
+    ranges: Iterable[Range],
+    options: Options,
+    out: str | None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[RangeResult]:
+    """Do what ``run_spark`` does in a session that is there."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield from _waves(spark, pack(ranges, options.split_bytes), options, out, progress or (lambda done: None))
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        if os.environ.get("BATCHVAL_TRACEBACK"):
+            raise
+        raise _told(error) from error
 
 
 def _told(error: Exception) -> Exception:
@@ -104,21 +122,23 @@ def _told(error: Exception) -> Exception:
 
 
 def _waves(
-    spark: SparkSession, ranges: Iterator[Range], options: Options, out: str | None, progress: Callable[[int], None]
+    spark: SparkSession, tasks: Iterable[Task], options: Options, out: str | None, progress: Callable[[int], None]
 ) -> Iterator[RangeResult]:
     run, slots, read = _runner(spark)
     shown = Progress(progress)
+    left = iter(tasks)
     with ThreadPoolExecutor(WAVES, thread_name_prefix="batchval-wave") as threads:
-        under_way: dict[Future[list[RangeResult]], list[Range]] = {}
+        under_way: dict[Future[list[RangeResult]], list[Task]] = {}
         try:
             while True:
-                while len(under_way) < WAVES and (wave := list(islice(ranges, slots * DEEP))):
+                while len(under_way) < WAVES and (wave := list(islice(left, slots * DEEP))):
                     under_way[threads.submit(run, wave, options, out)] = wave
                 if not under_way:
                     return
                 finished = wait(under_way, _SHOW_S, FIRST_COMPLETED).done
-                ended = [one for done in finished for one in under_way[done]]
-                shown.show(read(), ended, chain.from_iterable(under_way.values()))
+                ended = [one for done in finished for task in under_way[done] for one in task]
+                began = [one for wave in under_way.values() for task in wave for one in task]
+                shown.show(read(), ended, began)
                 for done in finished:
                     del under_way[done]
                     yield from done.result()
@@ -140,47 +160,50 @@ class JobFailed(WorkersLost):
     """A job of Spark's came to no end."""
 
 
-Run = Callable[[Sequence[Range], Options, "str | None"], "list[RangeResult]"]
+Run = Callable[[Sequence[Task], Options, "str | None"], "list[RangeResult]"]
 
 
 def _runner(spark: SparkSession) -> tuple[Run, int, Callable[[], int]]:
     """Return how this session runs a wave, how many tasks it runs at once, and what says how many
     bytes tasks have read that came to their end."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return lambda wave, options, out: _connected(spark, wave, options, out), 16, lambda: 0
+        return lambda wave, options, out: _connected(spark, wave, options, out), CONNECT_SLOTS, lambda: 0
     context = spark.sparkContext
     read = context.accumulator(0)
 
-    def run(wave: Sequence[Range], options: Options, out: str | None) -> list[RangeResult]:
-        tasks = context.parallelize(wave, _tasks(wave, context.defaultParallelism))
-        return tasks.mapPartitions(lambda part: _worked(part, options, out, read.add)).collect()
+    slots = max(2, context.defaultParallelism)
 
-    return run, max(2, context.defaultParallelism), lambda: read.value
+    def run(wave: Sequence[Task], options: Options, out: str | None) -> list[RangeResult]:
+        shares = context.parallelize(_shares(wave, slots), min(len(wave), slots * SHARES))
+        return list(shares.mapPartitions(lambda part: _worked(part, options, out, read.add)).collect())
+
+    return run, slots, lambda: read.value
+
+
+def _shares(wave: Sequence[Task], slots: int) -> list[Sequence[Task]]:
+    """Return what each task of Spark's does: as many tasks of all sizes."""
+    count = min(len(wave), slots * SHARES)
+    return [wave[n::count] for n in range(count)]
 
 
 def _worked(
-    part: Iterable[Range],
+    shares: Iterable[Sequence[Task]],
     options: Options,
     out: str | None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Iterator[RangeResult]:
-    """What one task does."""
-    for one in part:
-        yield work(one, options, out, progress)
+    """What one task of Spark's does."""
+    for share in shares:
+        for one in share:
+            yield from work(one, options, out, progress)
     settle()
 
 
-def _tasks(wave: Sequence[Range], slots: int) -> int:
-    """One a range, unless they are small: then as few as keep the slots busy and a task's own cost small."""
-    enough = sum(one.end - one.start for one in wave) // SMALL
-    return max(1, min(len(wave), max(enough, slots)))
-
-
-def _connected(spark: Any, wave: Sequence[Range], options: Options, out: str | None) -> list[RangeResult]:
-    """Spark Connect has no RDDs: a row is a task, and its result comes back in a column."""
+def _connected(spark: Any, wave: Sequence[Task], options: Options, out: str | None) -> list[RangeResult]:
+    """Run a wave where a row is a task of Spark's, and its results come back in a column."""
     import pyarrow as pa
 
-    held = [pickle.dumps(one) for one in wave]
+    held = [pickle.dumps(one) for one in _shares(wave, CONNECT_SLOTS)]
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -188,6 +211,5 @@ def _connected(spark: Any, wave: Sequence[Range], options: Options, out: str | N
             results = [pickle.dumps(one) for one in _worked(wanted, options, out)]
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], names=["result"])
 
-    tasks = _tasks(wave, 16)
-    rows = spark.range(0, len(wave), 1, tasks).mapInArrow(each, "result binary").collect()
+    rows = spark.range(0, len(held), 1, len(held)).mapInArrow(each, "result binary").collect()
     return [pickle.loads(row.result) for row in rows]

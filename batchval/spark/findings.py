@@ -29,13 +29,13 @@ from batchval.errors import BatchvalError
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.partition import by_folder
-from batchval.segment.ranges import Range
+from batchval.segment.ranges import OPENING, Range, together
 from batchval.segment.run import Work
 from batchval.segment.store import SegmentInfo, Unreadable
 from batchval.spark.options import FINDING_OPTIONS, known, paths, row_options
 from batchval.spark.refusal import sentences, stream_or_refusal
 from batchval.spark.schema import Shape
-from batchval.spark.tasks import OPENING, settle, together
+from batchval.spark.tasks import settle
 
 __all__ = ["FINDINGS", "KafkaFindings"]
 
@@ -121,7 +121,7 @@ def _audited(todo: Work, options: Options) -> pa.Table:
     """Return the errors/ table of an audit of these segments, one range each."""
 
     def engine(ranges: Iterable[Range]) -> Iterator[RangeResult]:
-        return (work(one, options, None) for one in ranges)
+        return iter(work(tuple(ranges), options, None))
 
     segments = (one for one in todo.listed if isinstance(one, SegmentInfo))
     results = engine(Range(one, 0, one.size) for one in segments)

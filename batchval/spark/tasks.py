@@ -6,7 +6,7 @@ import functools
 import gc
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -14,20 +14,10 @@ from pyspark.sql.datasource import InputPartition
 from batchval.audit.rows import read_range, unreadable_row
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
-from batchval.segment.ranges import Range
+from batchval.segment.ranges import Range, Task, pack
 from batchval.segment.store import SegmentInfo, Unreadable, one_line
 
-__all__ = ["Piece", "pieces", "placeless", "read_piece", "settle", "together"]
-
-T = TypeVar("T")
-
-#: Small files share a task, for a task costs some 50 ms however small it is: a file counts as at least this many bytes,
-OPENING: Final = 64 << 10
-#: ... and a task takes as much as makes this many tasks of all,
-TASKS: Final = 64
-#: ... but at least so much.
-LEAST: Final = 4 << 20
-
+__all__ = ["Piece", "pieces", "placeless", "read_piece", "settle"]
 
 _NOWHERE: Final = SegmentInfo(uri="", topic="", partition=-1, base_offset=-1, size=0, mtime_ns=0)
 _WHICH: Final = ("topic", "partition", "segment")
@@ -37,32 +27,16 @@ _WHICH: Final = ("topic", "partition", "segment")
 class Piece(InputPartition):
     """What one task reads: ranges, and what the listing could not read. Small to pickle."""
 
-    ranges: tuple[Range, ...] = ()
+    ranges: Task = ()
     unreadable: tuple[Unreadable, ...] = ()
 
 
 def pieces(ranges: Iterable[Range], unreadable: Iterable[Unreadable], split_bytes: int) -> list[InputPartition]:
-    """Ranges in tasks, the largest first; small ones together."""
-    weighed = [(max(one.end - one.start, OPENING), one) for one in ranges]
-    found: list[InputPartition] = [Piece(tuple(held)) for held in together(weighed, split_bytes)]
+    """Return ranges in tasks (``pack``), and what the listing could not read in one more."""
+    found: list[InputPartition] = [Piece(task) for task in pack(ranges, split_bytes)]
     if lost := tuple(unreadable):
         found.append(Piece(unreadable=lost))
     return found or [Piece()]
-
-
-def together(weighed: Iterable[tuple[int, T]], split_bytes: int) -> list[list[T]]:
-    """Return what each task reads, the largest first. ``weighed``: bytes, and what has them."""
-    ordered = sorted(weighed, key=lambda pair: -pair[0])
-    enough = min(split_bytes, max(LEAST, sum(weight for weight, _ in ordered) // TASKS))
-    found: list[list[T]] = []
-    holding = 0
-    for weight, one in ordered:
-        if not found or holding + weight > enough:
-            found.append([])
-            holding = 0
-        found[-1].append(one)
-        holding += weight
-    return found
 
 
 def read_piece(piece: Piece, options: Options) -> Iterator[pa.RecordBatch]:

@@ -19,8 +19,12 @@ WAYS = {
     "spark bad": "Spark, `rows=bad`, rows dropped",
     "spark parquet": "Spark, `rows=all`, Parquet by Spark",
     "processes parquet": "plain processes, `rows=all`, Parquet by the audit",
+    "processes sums": "plain processes, Parquet by the audit, then sums by topic",
+    "spark batches": "`audit(spark).batches()`, then sums by topic",
     "engine parquet": "`audit --engine spark`, `rows=all`, Parquet by the audit",
 }
+#: ways that are compared with the plain processes that do the same
+SUMS = ("processes sums", "spark batches")
 MEMORY = {
     "memory": "memory of a Python worker, batches of 16 MiB",
     "memory deep": "the same, with `--deep`",
@@ -36,10 +40,10 @@ MIB = 1 << 20
 def spark_body(result: dict[str, Any]) -> str:
     """Return throughput and CPU of the ways to read the same segments."""
     gb, rows = result["bytes"] / 1e9, []
-    processes = result["runs"].get("processes")
     for name, runs in result["runs"].items():
         wall = statistics.median(run["wall"] for run in runs)
         costs = [run["cpu"] / gb for run in runs]
+        processes = result["runs"].get("processes sums" if name in SUMS else "processes")
         pairs = zip(processes, runs, strict=True) if processes else ()
         over = [a["wall"] / b["wall"] for a, b in pairs]
         rows.append(

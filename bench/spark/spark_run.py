@@ -5,8 +5,11 @@
 Two segments of 1 GiB, hard-linked into as many partitions as make --gib: what is read lies in the page cache. CPU is
 that of the whole tree of processes (driver, JVM, Python workers), from /proc. Everybody has the ranges that
 kafka-segments cuts (256 MiB). "plain": a process reads one range after the other and drops the rows; "processes": as
-many as cores, each a task at a time; "spark": DataFrame to Spark's noop sink. The first round is dropped: the JVM
-compiles.
+many as cores, each a task at a time; "spark": DataFrame to Spark's noop sink. "sums": write
+batches/ in Parquet, then sum records and take the highest timestamp by topic. The first round is
+dropped: the JVM compiles.
+
+--quick: 8 GiB, three rounds, and the ways that have a target alone; two minutes on two idle cores.
 """
 
 from __future__ import annotations
@@ -34,19 +37,23 @@ import machine  # noqa: E402
 import result_files  # noqa: E402
 import segments  # noqa: E402
 from process_tree import cpu, tree  # noqa: E402
+from pyarrow import dataset  # noqa: E402
 
 from batchval.audit.rows import read_range  # noqa: E402
 from batchval.audit.run import list_work  # noqa: E402
 from batchval.audit.work import work  # noqa: E402
 from batchval.segment.options import Options  # noqa: E402
-from batchval.segment.ranges import Range  # noqa: E402
+from batchval.segment.ranges import Range, Task, pack  # noqa: E402
 from bench import pages  # noqa: E402
 from bench.pages import spark as page  # noqa: E402
 from bench.pages.spark import MIB, WAYS  # noqa: E402
 
+#: the ways of --quick: those of the targets
+QUICK = ("processes", "spark", "processes sums", "spark batches")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TARGETS = {
     "throughput": ("Spark's throughput over that of plain processes", "≥", 0.6),
+    "batches": ("audit(spark).batches() over plain processes that write and read the same Parquet", "≥", 0.8),
     "cpu": ("Spark's own CPU, s/GB (over that of plain processes)", "≤", 0.30),
     "parquet": ("Spark's Parquet, µs of CPU a row (over rows=all to nowhere)", "≤", 10.0),
     "engine": ("the audit's Parquet on Spark, µs of CPU a row (over rows=all to nowhere)", "≤", 10.0),
@@ -87,9 +94,16 @@ def read_all(job: tuple[Range, Options]) -> int:
     return sum(block.num_rows for block in read_range(*job))
 
 
-def write_all(job: tuple[Range, Options, str]) -> int:
-    work(*job)
-    return 0
+def write_all(job: tuple[Task, Options, str]) -> int:
+    return len(work(*job))
+
+
+def sums(out: Path) -> dict[str, int]:
+    """Records by topic, from batches/; their highest timestamp is found and dropped."""
+    columns = ["topic", "records_count", "max_timestamp"]
+    rows = dataset.dataset(out / "batches", partitioning="hive").to_table(columns=columns)
+    found = rows.group_by("topic").aggregate([("records_count", "sum"), ("max_timestamp", "max")])
+    return {row["topic"]: row["records_count_sum"] for row in found.to_pylist()}
 
 
 class Bench:
@@ -120,11 +134,31 @@ class Bench:
     def ways(self) -> dict[str, Callable[[], Any]]:
         jobs = [(one, self.options) for one in self.ranges]
 
+        tasks = pack(self.ranges, self.options.split_bytes)
+
         def engine() -> None:
             from batchval.spark.engine import run_spark
 
             for _ in run_spark(self.ranges, self.options, self._fresh()):
                 pass
+
+        def written() -> None:
+            out = self._fresh()
+            for _ in self.pool.imap_unordered(write_all, [(task, self.options, out) for task in tasks]):
+                pass
+
+        def processes_sums() -> dict[str, int]:
+            written()
+            return sums(self.out)
+
+        def spark_batches() -> dict[str, int]:
+            from pyspark.sql import functions as F
+
+            from batchval.spark import audit
+
+            rows = audit(self.spark, self.logs, out=self._fresh(), split_bytes=self.options.split_bytes).batches()
+            found = rows.groupBy("topic").agg(F.sum("records_count").alias("records"), F.max("max_timestamp"))
+            return {row.topic: row.records for row in found.collect()}
 
         return {
             "plain": lambda: sum(map(read_all, jobs)),
@@ -132,9 +166,9 @@ class Bench:
             "spark": lambda: self.frame().write.format("noop").mode("overwrite").save(),
             "spark bad": lambda: self.frame(rows="bad").write.format("noop").mode("overwrite").save(),
             "spark parquet": lambda: self.frame().write.mode("overwrite").parquet(self._fresh()),
-            "processes parquet": lambda: list(
-                self.pool.imap_unordered(write_all, [(*job, out) for out in [self._fresh()] for job in jobs])
-            ),
+            "processes parquet": written,
+            "processes sums": processes_sums,
+            "spark batches": spark_batches,
             "engine parquet": engine,
         }
 
@@ -150,6 +184,9 @@ class Bench:
         }
         if len(set(seen.values())) != 1:
             raise SystemExit(f"not the same rows: {seen}")
+        ways = self.ways()
+        if ways["processes sums"]() != ways["spark batches"]():
+            raise SystemExit("not the same sums")
         return seen["spark"]
 
     def rounds(self, rounds: int, names: list[str]) -> dict[str, list[dict[str, float]]]:
@@ -205,6 +242,7 @@ def figures(found: dict[str, list[dict[str, float]]], size: int, rows: int) -> d
 
     return {
         "throughput": over("spark", "processes", lambda x, y: y["wall"] / x["wall"]),
+        "batches": over("spark batches", "processes sums", lambda x, y: y["wall"] / x["wall"]),
         "cpu": over("spark", "processes", lambda x, y: (x["cpu"] - y["cpu"]) / gb),
         "parquet": over("spark parquet", "spark", lambda x, y: (x["cpu"] - y["cpu"]) / rows * 1e6),
         "engine": over("engine parquet", "spark", lambda x, y: (x["cpu"] - y["cpu"]) / rows * 1e6),
@@ -289,12 +327,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--split", type=int, default=256 * MIB, metavar="BYTES")
     parser.add_argument("--only", nargs="+", choices=sorted(WAYS), default=list(WAYS))
     parser.add_argument("--no-memory", action="store_true", help="without the run for worker memory")
-    parser.add_argument("--quick", action="store_true", help="a look at 64 MiB: one round, no result")
+    parser.add_argument("--quick", action="store_true", help="8 GiB, three rounds, the targets' ways, no result")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "spark")
     parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    parser.add_argument("--large-mib", type=int, default=512, help="bytes of large batches, for worker memory")
     given = parser.parse_args(argv)
     if given.quick:
-        given.gib, given.rounds, given.split = 1 / 16, 1, 8 * MIB
+        given.gib, given.rounds, given.only, given.no_memory = 8.0, 3, list(QUICK), True
     if given.write:
         if given.quick or given.gib < 8 or given.rounds < 3 or set(given.only) != set(WAYS) or given.no_memory:
             parser.error("--write needs a whole run: 8 GiB, three rounds at least, all ways, with memory")
@@ -313,7 +352,7 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         bench.close()
     measured = figures(found, bench.bytes, rows)
     if not given.no_memory:
-        large = make_large(folder / "large", *((1, 16) if given.quick else (16, 512)))
+        large = make_large(folder / "large", min(16, given.large_mib // 16), given.large_mib)
         measured["memory"] = [worker_memory(large, given.cores, deep=False)]
         measured["memory deep"] = [worker_memory(large, given.cores, deep=True)]
     import pandas

@@ -435,7 +435,7 @@ def test_odd_topics_have_folders_of_their_own(tmp_path: Path, name: str) -> None
     found = run(tmp_path / "in", out=tmp_path / "out")
     assert (found.unreadable, found.batches, len(found.files)) == ([], 2, 1)
     assert pq.read_table(tmp_path / "out" / "summary")["topic"].to_pylist() == [name]
-    assert pq.ParquetFile(tmp_path / "out" / found.files[0]).metadata.num_rows == 2
+    assert pq.ParquetFile(tmp_path / "out" / found.files[0][0]).metadata.num_rows == 2
 
 
 def test_a_flood_of_findings(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,9 @@ from batchval.audit.reduce import Audit
 from batchval.audit.rows import UNREADABLE, read_range
 from batchval.audit.run import Work, audit, list_work
 from batchval.audit.work import work
+from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
-from batchval.segment.ranges import cut
+from batchval.segment.ranges import Range, cut
 from batchval.segment.reader import LOOKBACK
 from batchval.segment.store import SegmentInfo, Store, Unreadable, shown
 from tests.support.go import GoMissing
@@ -30,6 +31,12 @@ SEGMENTS = Path(__file__).resolve().parents[2] / "fixtures" / "segments"
 ROLLED = "kafka/logs/rolled-0"
 LARGE = f"{0:020}.log"
 SIZE = 2 * LOOKBACK
+
+
+def one_by_one(ranges: Sequence[Range], options: Options, out: str | None) -> Iterator[RangeResult]:
+    """Read each range in this process, as a task of its own."""
+    for part in ranges:
+        yield from work((part,), options, out)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +131,7 @@ def test_an_audit_of_a_bucket_is_that_of_the_disk(line: Wire, tmp_path: Path) ->
     sums = []
     for name, path in (("there", uri(line.port, "kafka/logs")), ("here", str(SEGMENTS))):
         out = str(tmp_path / name)
-        audit(list_work([path], options), options, lambda ranges, o, to: (work(part, o, to) for part in ranges), out)
+        audit(list_work([path], options), options, one_by_one, out)
         facts = facts_of(out)
         sums.append((facts.topics, facts.hours, facts.whole, facts.findings_count, facts.unreadable))
     assert sums[0] == sums[1]
@@ -143,7 +150,7 @@ def test_outputs_may_lie_there_too(line: Wire) -> None:
     found = audit(
         list_work([uri(line.port, ROLLED)], options),
         options,
-        lambda ranges, o, to: (work(part, o, to) for part in ranges),
+        one_by_one,
         out,
     )
     facts = facts_of(out)
@@ -157,7 +164,7 @@ def test_a_service_that_breaks_off_loses_one_segment(line: Wire, tmp_path: Path,
     options = Options(rows="bad")
     todo = list_work([uri(line.port, "kafka/logs")], options)
     out = str(tmp_path / "out")
-    audit(todo, options, lambda ranges, o, to: (work(part, o, to) for part in ranges), out)
+    audit(todo, options, one_by_one, out)
     assert line.broken > 0
     facts = facts_of(out)
     ((file, reason),) = facts.unreadable
@@ -174,7 +181,7 @@ def test_a_service_that_breaks_off_loses_one_segment(line: Wire, tmp_path: Path,
 def _local(tmp_path: Path, options: Options) -> str:
     out = str(tmp_path / "local")
     todo = list_work([str(SEGMENTS)], options)
-    audit(todo, options, lambda ranges, o, to: (work(part, o, to) for part in ranges), out)
+    audit(todo, options, one_by_one, out)
     return out
 
 
@@ -215,7 +222,7 @@ def test_wrong_credentials_are_said_without_being_told(line: Wire) -> None:
 
 
 def _mapped(todo: Work, options: Options, out: str) -> Audit:
-    return audit(todo, options, lambda ranges, o, to: (work(part, o, to) for part in ranges), out)
+    return audit(todo, options, one_by_one, out)
 
 
 def test_credentials_stay_in_the_command(line: Wire, tmp_path: Path) -> None:

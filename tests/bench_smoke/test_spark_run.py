@@ -12,6 +12,7 @@ import pytest
 from tests.support.benches import ROOT, on_path
 
 BENCH = ROOT / "bench" / "spark"
+TINY = ("--gib", "0.0625", "--rounds", "1", "--split", str(8 << 20), "--large-mib", "16")
 
 with on_path("spark"):
     import spark_run
@@ -25,17 +26,20 @@ def test_figures_are_differences_round_by_round() -> None:
         "processes": runs((1.0, 4.0), (1.0, 4.2)),
         "spark": runs((2.0, 8.0), (1.6, 8.0)),
         "spark parquet": runs((4.0, 18.0), (4.0, 16.0)),
+        "processes sums": runs((1.0, 2.0), (0.9, 2.0)),
+        "spark batches": runs((1.25, 3.0), (1.0, 3.0)),
         "engine parquet": runs((2.0, 9.0), (2.0, 10.0)),
     }
     measured = spark_run.figures(found, size=10 * 10**9, rows=1_000_000)
     assert measured == {
         "throughput": [0.5, 0.625],
+        "batches": [0.8, 0.9],
         "cpu": pytest.approx([0.4, 0.38]),
         "parquet": [10.0, 8.0],
         "engine": [1.0, 2.0],
     }
     by_name = {one["name"]: one for one in spark_run.verdicts(measured)}
-    assert [one["verdict"] for one in by_name.values()] == ["noise", "missed", "met", "met"]
+    assert [one["verdict"] for one in by_name.values()] == ["noise", "met", "missed", "met", "met"]
     assert spark_run.verdicts({"memory": [251.0], "memory deep": []})[0]["verdict"] == "missed"
 
 
@@ -54,7 +58,7 @@ def test_partitions_are_links_to_two_segments(tmp_path: Path) -> None:
 def test_a_tiny_run(tmp_path: Path) -> None:
     out = tmp_path / "spark"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", BENCH / "spark_run.py", "--quick", "--cores", "2", "--out", out],
+        [sys.executable, "-W", "ignore", BENCH / "spark_run.py", *TINY, "--cores", "2", "--out", out],
         capture_output=True, text=True, check=False, cwd=ROOT, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-5000:]

@@ -245,14 +245,14 @@ def test_a_report_that_cannot_be_written_takes_no_answer_away(
     assert "crc-mismatch" in out
 
 
-@pytest.mark.parametrize("where", ["BatchFiles.add", "_finish"])
+@pytest.mark.parametrize("where", ["batch_files.BatchFiles.add", "outputs._finish"])
 def test_a_full_disk_is_named(
     run: Run, faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(f"batchval.audit.outputs.{where}", full)
+    monkeypatch.setattr(f"batchval.audit.{where}", full)
     code, _, err = run(*LOCAL, "--out", tmp_path / "out", faulty)
     line = f"batchval: {tmp_path / 'out'}: cannot be written: No space left on device\n"
     assert (code, err) == (3, line)
@@ -289,12 +289,13 @@ def test_workers_that_end_again_and_again(run: Run, tmp_path: Path, monkeypatch:
         return ProcessPoolExecutor(*arguments, **options | {"initializer": os._exit, "initargs": (9,)})
 
     monkeypatch.setattr("batchval.audit.local.ProcessPoolExecutor", killed)
-    code, out, err = run("audit", "--engine", "local", "--processes", 2, tmp_path, tmp_path / "nowhere")
+    words = ("audit", "--engine", "local", "--processes", 2, "--split-bytes", 2 * len(GOOD))
+    code, out, err = run(*words, tmp_path, tmp_path / "nowhere")
     lost = "batchval audit: a worker process was killed; what it was reading is read again"
     assert (code, out) == (4, "")
     first, second, last = err.splitlines()
     assert first == second == lost
-    assert "were killed 3 times in a row while 4 ranges were left" in last
+    assert "were killed 3 times in a row while 4 tasks were left" in last
 
 
 def test_a_plan(run: Run) -> None:
@@ -405,6 +406,7 @@ def test_an_interrupt_leaves_nothing_running(large: Path, tmp_path: Path) -> Non
     while time.monotonic() < until and any(_has_open(one, "") for one in workers):
         time.sleep(0.05)
     assert not any(_has_open(one, "") for one in workers)
+    assert [file.name for file in (tmp_path / "out").rglob(".*")] == []
     assert not (tmp_path / "out" / "_SUCCESS").exists()
 
 

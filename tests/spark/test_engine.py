@@ -19,8 +19,7 @@ from batchval.audit.run import Engine, audit, list_work
 from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
-from batchval.segment.store import SegmentInfo
-from batchval.spark.engine import _tasks, run_spark
+from batchval.spark.engine import run_spark
 from tests.spark.logs import a_cluster, ordered, plain
 from tests.support.batches import NOW
 
@@ -74,16 +73,6 @@ def test_progress_counts_the_bytes_of_all_ranges(spark: SparkSession, logs: Path
     assert sum(seen) == todo.bytes
     assert sorted((one.range for one in results), key=str) == sorted(todo.ranges, key=str)
     assert len(seen) > 1  # waves
-
-
-def test_small_ranges_share_tasks() -> None:
-    def ranges(size: int, count: int) -> list[Range]:
-        return [Range(SegmentInfo("/l/t-0/0.log", "t", 0, 0, size, 0), 0, size)] * count
-
-    assert _tasks(ranges(256 << 20, 40), 4) == 40
-    assert _tasks(ranges(1 << 10, 1000), 4) == 4
-    assert _tasks(ranges(1 << 20, 64), 4) == 16
-    assert _tasks(ranges(100, 2), 4) == 2
 
 
 CONNECTED = """

@@ -87,18 +87,18 @@ def test_sql_and_a_narrower_schema(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_partition_is_read_whole_and_small_ones_together(tmp_path: Path) -> None:
-    for number in range(40):
+    for number in range(30):
         write(tmp_path / f"small-{number}", series(2, seed=number))
     for base in (0, 5000):
         with write(tmp_path / "large-0", series(4, base=base), base=base).open("ab") as file:
-            file.truncate(6 << 20)
+            file.truncate(20 << 20)
     tasks = KafkaFindings({"path": str(tmp_path)}).reader(ROWS).partitions()
     held = [
         [[one.topic for one in folder if isinstance(one, SegmentInfo)] for folder in task.listed]
         for task in tasks
         if isinstance(task, Folders)
     ]
-    assert held == [[["large", "large"]], [["small"]] * 40]
+    assert held == [[["large", "large"]], [["small"]] * 30]
 
 
 def test_a_file_that_is_deleted_after_the_listing_is_not_a_finding(tmp_path: Path) -> None:
