@@ -285,7 +285,8 @@ def _ask_names(parts: Sequence[Part]) -> None:
             why = f"the name says {base}, but the segment before ends at offset {end}"
         if wrong or why:
             kept = [one for one in part.findings if not _comes_of_name(one, all_of_it=bool(why))]
-            follows, part.findings = len(part.findings) - len(kept), kept
+            follows = sum(1 + one.follows for one in part.findings if one not in kept)
+            part.findings = kept
             if why:
                 _add(part, Found(0, first, Rule.L8, why, follows=follows))
         wrong = bool(why)
