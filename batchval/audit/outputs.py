@@ -4,6 +4,7 @@
                                    rows (batchval.audit.batch_files); their topic and hour (UTC, or
                                    none) are in the folders' names, as Hive wants it
     errors/ summary/ segments/     part-0.parquet each: findings, counts by hour, and the manifest of what was read
+    transactions/                  part-0.parquet: transactions by partition
     runs/                          part-0.parquet: a row for this run and each before it
     _batchval_audit, _SUCCESS      whose folder this is; that the run came to its end
 
@@ -37,6 +38,7 @@ __all__ = [
     "RUNS",
     "SEGMENTS",
     "SUMMARY",
+    "TRANSACTIONS",
     "ParquetFile",
     "ended",
     "finish",
@@ -107,7 +109,27 @@ RUNS = pa.schema(
     ]
 )
 
-_TABLES = ("errors", "summary", "segments", "runs")
+_OPEN_TRANSACTION = pa.struct(
+    [
+        *(("producer_id", pa.int64()), ("producer_epoch", pa.int16())),
+        *((name, pa.int64()) for name in ("first_offset", "last_offset")),
+        *(("first_timestamp", TIME), ("last_timestamp", TIME)),
+        *((name, pa.int64()) for name in ("age_ms", "limit_ms")),
+        *((name, pa.bool_()) for name in ("is_hanging", "is_certain")),
+    ]
+)
+#: A row for each partition folder with transactional batches or markers. Fields: docs/command-line.md.
+TRANSACTIONS = pa.schema(
+    [
+        *(("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())),
+        *((name, pa.int64()) for name in ("last_stable_offset", "log_end_offset", "open", "hanging")),
+        *((name, pa.int64()) for name in ("committed", "aborted", "markers_without_data")),
+        ("is_certain", pa.bool_()),
+        ("open_transactions", pa.list_(_OPEN_TRANSACTION)),
+    ]
+)
+
+_TABLES = ("errors", "summary", "segments", "transactions", "runs")
 _OURS, _DONE = "_batchval_audit", "_SUCCESS"
 _WRITTEN = re.compile(r"(?s).*\.parquet|\..*\.parquet\.[0-9a-f]{32}|\..*\.crc|_SUCCESS")
 

@@ -1,4 +1,4 @@
-"""Joins the results of ranges into the tables of an audit: errors, summary and segments."""
+"""Join the results of ranges into the tables of an audit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from batchval.audit.hours import (
     within,
 )
 from batchval.audit.manifest import to_table
-from batchval.audit.outputs import ERRORS, SUMMARY
+from batchval.audit.outputs import ERRORS, SUMMARY, TRANSACTIONS
 from batchval.audit.rows import END_OF_TIME_MS, UNREADABLE
 from batchval.audit.states import Scope, compared
 from batchval.errors import ErrorCode
@@ -109,6 +109,7 @@ def reduce(work: Work, results: Iterable[RangeResult], options: Options, engine:
         "errors": _errors(audit, entries, work),
         "summary": _summary([part for partition in partitions for part in partition.parts]),
         "segments": to_table(entries, options),
+        "transactions": _transactions(audit.transactions),
     }
     return audit
 
@@ -172,11 +173,31 @@ def _errors(audit: Audit, entries: Sequence[Entry], work: Work) -> pa.Table:
     return pa.Table.from_pylist(rows, ERRORS)
 
 
+def _transactions(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Return a row for each partition, with its open transactions in it."""
+    opened: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    partitions = []
+    for row in rows:
+        if row["type"] == "transaction":
+            times = {name: _time(row[name]) for name in ("first_timestamp", "last_timestamp")}
+            opened[row["folder"]].append(row | times)
+        else:
+            partitions.append(row)
+    partitions.sort(key=lambda row: (row["topic"], row["partition"], row["folder"]))
+    whole = [row | {"open_transactions": opened[row["folder"]]} for row in partitions]
+    return pa.Table.from_pylist(whole, TRANSACTIONS)
+
+
+def _time(stamp: int | None) -> int | None:
+    """Return milliseconds that a table can hold; None for others."""
+    return stamp if stamp is not None and 0 <= stamp < END_OF_TIME_MS else None
+
+
 def _row(finding: Finding) -> dict[str, Any]:
     row = {name: getattr(finding, name) for name in ERRORS.names if hasattr(finding, name)}
     stamp = finding.max_timestamp
     return row | {
-        "max_timestamp": stamp if stamp is not None and 0 <= stamp < END_OF_TIME_MS else None,
+        "max_timestamp": _time(stamp),
         "rule": finding.rule.id,
         "slug": finding.rule.slug,
         **_error(finding.rule.error_code),

@@ -43,7 +43,7 @@ def audit(
     prepared: Callable[[], None] = lambda: None,
     run: Run | None = None,
 ) -> Audit:
-    """Do it. With ``out``, a folder or URI, write batches/ errors/ summary/ segments/ runs/ there.
+    """Do it. With ``out``, a folder or URI, write the tables there (batchval.audit.outputs).
 
     BatchvalError: the folder is no audit's; OSError: it cannot be written. A run that does not come to its end leaves a
     folder without _SUCCESS, which the next run clears.

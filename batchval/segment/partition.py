@@ -92,7 +92,8 @@ class Joined:
         if self.transactions is None:
             return []
         segment = self.parts[0].segment
-        return rows_of(self.transactions, segment.topic, segment.partition, shown(folder_and_name(segment.uri)[0]))
+        folder = text_of(shown(folder_and_name(segment.uri)[0]))
+        return rows_of(self.transactions, segment.topic, segment.partition, folder)
 
     @property
     def findings(self) -> list[Finding]:

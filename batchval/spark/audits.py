@@ -71,6 +71,10 @@ class SparkAudit:
         """Return the manifest."""
         return self._table("segments")
 
+    def transactions(self) -> DataFrame:
+        """Return a row for each partition with transactions, with its open ones."""
+        return self._table("transactions")
+
     def _table(self, name: str) -> DataFrame:
         return self.spark.read.parquet(self._place(name))
 

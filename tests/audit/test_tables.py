@@ -87,6 +87,20 @@ def test_uncompressed_bytes_are_known_where_payloads_were_opened(tmp_path: Path,
     assert [gzip["uncompressed_bytes"]] == sizes
 
 
+def test_transactions_have_a_row_for_each_partition(tmp_path: Path) -> None:
+    segments = Path(__file__).resolve().parents[2] / "fixtures" / "segments"
+    names = ("transactional-0", "transactional-open-0", "rolled-0")
+    found = run(*(segments / name for name in names), out=tmp_path / "out")
+    ended, open_one = pq.read_table(tmp_path / "out" / "transactions").to_pylist()
+    assert ended == found.tables["transactions"].to_pylist()[0]
+    assert (ended["topic"], ended["last_stable_offset"], ended["log_end_offset"]) == ("transactional", 34, 34)
+    assert (ended["committed"], ended["aborted"], ended["open_transactions"]) == (3, 3, [])
+    assert (open_one["last_stable_offset"], open_one["log_end_offset"], open_one["open"]) == (3, 8, 1)
+    (one,) = open_one["open_transactions"]
+    assert (one["producer_id"], one["first_offset"], one["is_hanging"]) == (2005, 3, True)
+    assert one["first_timestamp"].year == 2026
+
+
 def _duckdb(path: Path) -> list[dict[str, Any]]:
     import duckdb
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from batchval.core.columns import scan_batches
 from batchval.core.transactions import Transactions, check_transaction_index
-from tests.interop.kafka_broker import KafkaBroker
+from tests.interop.kafka_broker import KafkaBroker, java_command
 from tests.support.fixtures import running_kafka
 
 _ENTRY = struct.Struct(">hqqqq")  # version, producer id, first, last and last stable offset
@@ -198,6 +201,41 @@ def test_a_follower_that_catches_up_indexes_other_stable_offsets() -> None:
         assert copies[0][0].aborted() == copies[1][0].aborted()
         assert copies[0][1] != copies[1][1]
         assert [faults(*copy) for copy in copies] == [[], []]
+
+
+@pytest.mark.jvm
+def test_open_transactions_are_those_of_kafka_s_own_tool(kafka: KafkaBroker) -> None:
+    """check --transactions on the live log next to kafka-transactions.sh describe-producers."""
+    writer = Writer(kafka, "open", 3)
+    writer.create({})
+    first = writer.interleaved(rounds=40, size=200)
+    words = ["describe-producers", "--broker-id", "1", "--topic", "open", "--partition", "0"]
+    command = java_command(
+        "org.apache.kafka.tools.TransactionsCommand",
+        *("--bootstrap-server", kafka.bootstrap, *words),
+        profile="tools",
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    head, *lines = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    producers = [dict(zip(head, line, strict=True)) for line in lines]
+    start = "CurrentTransactionStartOffset"
+    expected = [
+        (int(one["ProducerId"]), int(one["ProducerEpoch"]), int(one[start]))
+        for one in producers
+        if one[start] != "None"
+    ]
+    words = ["check", "--transactions", "--json", str(kafka.data / "open-0")]
+    command = [sys.executable, "-m", "batchval", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    found = [
+        (one["producer_id"], one["producer_epoch"], one["first_offset"]) for one in rows if one["type"] == "transaction"
+    ]
+    assert found == expected == [(found[0][0], found[0][1], first)]
+    (whole,) = [one for one in rows if one["type"] == "partition_transactions"]
+    assert whole["last_stable_offset"] == writer.stable_offset()
+    assert (whole["open"], whole["hanging"], whole["markers_without_data"]) == (1, 0, 0)
+    writer.producers[0].commit_transaction(PATIENCE)
 
 
 @pytest.mark.jvm
