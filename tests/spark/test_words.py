@@ -89,12 +89,16 @@ class Session:
         (ConnectionRefusedError(111, "Connection refused"), WorkersLost, "Spark gave up: .*refused"),
     ],
 )
-def test_a_job_s_end_is_told_in_a_line(error: Exception, kind: type[Exception], said: str) -> None:
-    def waves() -> Any:
+def test_a_job_s_end_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception], said: str
+) -> None:
+    def waves(*_: Any) -> Any:
         yield "first"
         raise error
 
-    results = engine._results(Session(), True, waves())  # type: ignore[arg-type]
+    monkeypatch.setattr(engine, "_waves", waves)
+    session: Any = Session()
+    results = engine._and_stop(session, True, engine.run_on(session, [], Options(), None))
     assert next(results) == "first"  # type: ignore[comparison-overlap]
     with pytest.raises(kind, match=said):
         next(results)
