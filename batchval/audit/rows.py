@@ -37,7 +37,7 @@ __all__ = [
     "TIME",
     "UNREADABLE",
     "column_names",
-    "damaged_row",
+    "damaged_rows",
     "read_range",
     "row_schema",
     "rows_of",
@@ -142,10 +142,24 @@ def read_range(part: Range, options: Options) -> Iterator[pa.RecordBatch]:
 
 def rows_of(block: Block, segment: SegmentInfo, options: Options) -> pa.RecordBatch:
     """Return the rows of a block that the options want."""
-    if block.damage is not None:
-        return damaged_row(segment, block.damage, block.file_size, options)
-    assert block.columns is not None
-    return to_rows(block.columns, segment, block.position, options)
+    keep = _wanted(block.columns, options)
+    rows = to_rows(block.columns, segment, block.position, options, keep)
+    if not block.damages or options.rows == "none":
+        return rows
+    lost = damaged_rows(segment, block.damages, block.file_size, options)
+    if not rows.num_rows:
+        return lost
+    batches = block.columns["position"] + block.position
+    places = [batches if keep is None else batches[keep], [one.position for one in block.damages]]
+    both = pa.Table.from_batches([rows, lost]).take(pa.array(np.argsort(np.concatenate(places))))
+    return both.combine_chunks().to_batches()[0]
+
+
+def _wanted(columns: BatchColumns, options: Options) -> np.ndarray | None:
+    """Return the numbers of the rows that the options want; None for all."""
+    if options.rows == "all":
+        return None
+    return np.flatnonzero(columns["rule"]) if options.rows == "bad" else np.empty(0, "<i8")
 
 
 # ---- columns to rows -----------------------------------------------------------------------------------------------
@@ -253,8 +267,8 @@ def to_rows(
     of rows) overrides them.
     """
     schema = row_schema(options.columns)
-    if keep is None and options.rows != "all":
-        keep = np.flatnonzero(columns["rule"]) if options.rows == "bad" else np.empty(0, "<i8")
+    if keep is None:
+        keep = _wanted(columns, options)
     rows = _Rows(columns, segment, position, keep, options.accept_claims_header)
     if not rows.count:
         return _no_rows(schema)
@@ -292,26 +306,41 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-def damaged_row(segment: SegmentInfo, damage: Damage, size: int, options: Options) -> pa.RecordBatch:
-    """Return bytes in no batch as a row."""
-    rule, reason = damage_reason(damage, size)
-    place = {"position": damage.position, "size_in_bytes": damage.size}
-    return _one_row(segment, options, place | {"rule": rule.id, "reason": reason}, rule.error_code)
+def damaged_rows(segment: SegmentInfo, damages: Sequence[Damage], size: int, options: Options) -> pa.RecordBatch:
+    """Return bytes in no batch as rows, one for each damage."""
+    causes = [damage_reason(one, size) for one in damages]
+    codes = [rule.error_code for rule, _ in causes]
+    values: dict[str, list[Any]] = {
+        "position": [one.position for one in damages],
+        "size_in_bytes": [one.size for one in damages],
+        "rule": [rule.id for rule, _ in causes],
+        "reason": [reason for _, reason in causes],
+    }
+    return _other_rows(segment, options, values, codes)
 
 
 def unreadable_row(segment: SegmentInfo, reason: str, options: Options) -> pa.RecordBatch:
     """Return a file that cannot be read, or not any more, as a row without a position."""
-    return _one_row(segment, options, {"rule": UNREADABLE, "reason": reason}, ErrorCode.KAFKA_STORAGE_ERROR)
+    values = {"rule": [UNREADABLE], "reason": [reason]}
+    return _other_rows(segment, options, values, [ErrorCode.KAFKA_STORAGE_ERROR])
 
 
-def _one_row(
-    segment: SegmentInfo, options: Options, values: Mapping[str, Any], error: ErrorCode | None
+def _other_rows(
+    segment: SegmentInfo,
+    options: Options,
+    values: Mapping[str, list[Any]],
+    errors: Sequence[ErrorCode | None],
 ) -> pa.RecordBatch:
-    """Return the row of something else than a batch. Columns without a value are null."""
+    """Return rows of something else than batches. Columns without a value are null."""
     schema = row_schema(options.columns)
     if options.rows == "none":
         return _no_rows(schema)
-    names = {"error_code": int(error), "error_name": error.name} if error else {}
-    row = _of_segment(segment) | {"is_valid": False} | names | dict(values)
-    arrays = [pa.array([row.get(field.name)], field.type) for field in schema]
+    count = len(errors)
+    found: dict[str, list[Any]] = {
+        "error_code": [int(one) if one else None for one in errors],
+        "error_name": [one.name if one else None for one in errors],
+        **values,
+    }
+    same = _of_segment(segment) | {"is_valid": False}
+    arrays = [pa.array(found.get(field.name) or [same.get(field.name)] * count, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

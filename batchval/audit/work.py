@@ -56,10 +56,8 @@ def _read(part: Range, options: Options, files: BatchFiles | None, progress: Cal
         nonlocal left
         if files is not None:
             files.add(rows_of(block, part.segment, files.options))
-        if block.columns is not None:
-            counts.add(block.columns)
-        elif block.damage is not None:
-            counts.add_damage(block.damage.size)
+        counts.add(block.columns)
+        counts.add_damage(sum(one.size for one in block.damages))
         step = min(block.size, left)
         left -= step
         progress(step)

@@ -7,7 +7,7 @@ the state that one reader would have come to. Feeding is itself a join with what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,16 +91,17 @@ class Continuity:
         """Batches may be missing here, as somebody else reports: what is gone is not reported again as a gap."""
         self.after_damage = True
 
-    def feed(self, columns: BatchColumns, base: int = 0) -> Iterator[Finding]:
+    def feed(self, columns: BatchColumns, base: int = 0, breaks: Sequence[int] = ()) -> Iterator[Finding]:
         """Findings of the next stretch, in order of their positions, which count from ``base``.
 
         Rows with a wrong CRC are not believed, and what is missing in their place is not reported a second time.
+        ``breaks``: rows that damage precedes, ascending. Same as ``damaged`` between two stretches.
         """
         if not len(columns):
             return
         read = Continuity(compacted=self.compacted, producer_id_expiration_ms=self.producer_id_expiration_ms)
         read._base = base
-        found = [*read._read(columns), *self.join(read)]
+        found = [*read._read(columns, breaks), *self.join(read)]
         yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
 
     def join(self, later: Continuity) -> Iterator[Finding]:
@@ -169,7 +170,7 @@ class Continuity:
 
     # ---- one stretch for itself --------------------------------------------------------------------------------------
 
-    def _read(self, columns: BatchColumns) -> Iterator[Finding]:
+    def _read(self, columns: BatchColumns, breaks: Sequence[int]) -> Iterator[Finding]:
         """Into an empty one. Findings that the stretch itself shows."""
         rows = np.flatnonzero(columns["is_valid"])
         self.after_damage = not len(rows) or bool(rows[-1] < len(columns) - 1)
@@ -183,6 +184,8 @@ class Continuity:
         forgets = np.empty(len(rows), bool)
         forgets[0] = rows[0] > 0
         forgets[1:] = np.diff(rows) > 1
+        if len(breaks):
+            forgets[1:] |= np.diff(np.searchsorted(breaks, rows, "right")) > 0
         self._first = self._first_at(columns, rows[0], int(has_first[0]))._replace(gap_is_known=bool(forgets[0]))
         self.last_offset = int(last[-1])
         base, before = base[1:], last[:-1]

@@ -24,7 +24,7 @@ second legal value.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from batchval.core.layout import RECORDS
 
 __all__ = [
     "LATE_TRANSACTION_BUFFER_MS",
+    "NO_MARKER",
     "TRANSACTION_MAX_TIMEOUT_MS",
     "AbortedRange",
     "HangingTransaction",
@@ -42,6 +43,7 @@ __all__ = [
     "TransactionIndexFault",
     "Transactions",
     "check_transaction_index",
+    "marker_kinds",
 ]
 
 #: Kafka's default of transaction.max.timeout.ms.
@@ -55,7 +57,7 @@ _LOG_APPEND_TIME = 8
 _TRANSACTIONAL_OR_CONTROL = 16 | 32
 
 _ABORT, _COMMIT = 0, 1
-_NO_MARKER, _UNREADABLE = -1, -2
+NO_MARKER, _UNREADABLE = -1, -2
 _MARKER_BATCH = 78  # a marker's whole batch, as every Kafka release up to 4.4 writes it
 _MARKER_RECORD = np.arange(RECORDS, _MARKER_BATCH)
 _LONGEST_MARKER = 1024  # bytes of records that are looked at
@@ -365,11 +367,26 @@ class Transactions:
         ``data`` holds the stretch's bytes from file position ``base`` on; positions of ``columns``
         count from there. ``segment``: the base offset in the file's name.
         """
+        self.take(columns, marker_kinds(columns, data), base, segment=segment)
+
+    def take(
+        self,
+        columns: BatchColumns,
+        kinds: _Array | None,
+        base: int = 0,
+        *,
+        segment: int = 0,
+        breaks: Sequence[int] = (),
+    ) -> None:
+        """Read the next stretch, whose markers are known (``marker_kinds``).
+
+        ``breaks``: rows that damage precedes, ascending. Same as ``damaged`` between two stretches.
+        """
         if not len(columns):
             return
-        if not self._feed_plain(columns):
+        if len(breaks) or not self._feed_plain(columns):
             read = Transactions()
-            read._read(columns, data, base, segment)
+            read._read(columns, kinds, base, segment, breaks)
             self.join(read)
 
     def _feed_plain(self, columns: BatchColumns) -> bool:
@@ -412,7 +429,14 @@ class Transactions:
         if self._first is None:
             self._first = first._replace(after_damage=after_damage)
 
-    def _read(self, columns: BatchColumns, data: memoryview, base: int, segment: int) -> None:
+    def _read(
+        self,
+        columns: BatchColumns,
+        kinds: _Array | None,
+        base: int,
+        segment: int,
+        breaks: Sequence[int],
+    ) -> None:
         """Read one stretch into an empty state."""
         rows = np.flatnonzero(columns["is_valid"])
         self.after_damage = not len(rows) or bool(rows[-1] < len(columns) - 1)
@@ -420,15 +444,11 @@ class Transactions:
             return
         is_v2 = columns["magic"][rows] >= 2
         producers = columns["producer_id"][rows]
-        control = columns["is_control_batch"][rows] & (producers >= 0)
-        kinds = np.full(len(rows), _NO_MARKER, "i1")
-        asked = np.flatnonzero(control & (columns["records_count"][rows] != 0))
-        if len(asked):
-            kinds[asked] = _kinds(columns, rows[asked], data)
-        breaks = self._breaks(columns, rows, is_v2, kinds)
+        kinds = np.full(len(rows), NO_MARKER, "i1") if kinds is None else kinds[rows]
+        certain = self._certain(columns, rows, is_v2, kinds, breaks)
         self._first = _First(int(columns["base_offset"][rows[0]]), bool(is_v2[0]), bool(rows[0]))
         self.last_offset = int(columns["last_offset"][rows[-1]])
-        self.certain_from = max(self._first.offset if rows[0] else _NONE, int(breaks[-1]))
+        self.certain_from = max(self._first.offset if rows[0] else _NONE, int(certain[-1]))
         timestamps, is_marker = columns["max_timestamp"][rows], kinds >= 0
         self.newest_timestamp = max(_NONE, int(timestamps.max()))
         is_brokers = is_v2 & (columns["attributes"][rows] & _LOG_APPEND_TIME != 0)
@@ -443,16 +463,25 @@ class Transactions:
             }
             fields["producer_id"], fields["kind"] = producers[events], kinds[events]
             fields["position"] = columns["position"][rows[events]].astype("<i8") + base
-            fields["is_brokers"], fields["certain_from"] = is_brokers[events], breaks[events]
+            fields["is_brokers"], fields["certain_from"] = is_brokers[events], certain[events]
             self._find(fields, segment)
 
-    def _breaks(self, columns: BatchColumns, rows: _Array, is_v2: _Array, kinds: _Array) -> _Array:
+    def _certain(
+        self,
+        columns: BatchColumns,
+        rows: _Array,
+        is_v2: _Array,
+        kinds: _Array,
+        breaks: Sequence[int],
+    ) -> _Array:
         """Return for each row from which offset on nothing is missing; -1: since the first row."""
         offsets, last = columns["base_offset"][rows], columns["last_offset"][rows]
         found = np.full(len(rows), _NONE, "<i8")
         before = np.minimum(last[:-1], _HIGHEST - 1) + 1
         after = offsets[1:]
         broken = (np.diff(rows) > 1) | (after < before) | (is_v2[1:] & (after != before))
+        if len(breaks):
+            broken |= np.diff(np.searchsorted(breaks, rows, "right")) > 0
         found[1:][broken] = np.maximum(before, after)[broken]
         unreadable = kinds == _UNREADABLE
         found[unreadable] = np.minimum(last[unreadable], _HIGHEST - 1) + 1
@@ -477,7 +506,7 @@ class Transactions:
         has_data = stops - starts + 1 > is_ended
         first, last = order[starts], order[stops - is_ended]  # of the data, where there is any
         end = order[stops]  # the marker, where there is one
-        kind = np.where(is_ended, kinds[end], _NO_MARKER)
+        kind = np.where(is_ended, kinds[end], NO_MARKER)
 
         markers = np.flatnonzero(is_marker)
         if len(markers):
@@ -695,6 +724,23 @@ def _next_of_another(producers: _Array, offsets: _Array, data: _Array, markers: 
 # ---- markers -------------------------------------------------------------------------------------
 
 
+def marker_kinds(columns: BatchColumns, data: memoryview) -> _Array | None:
+    """Return what each batch is as a marker: 0 abort, 1 commit, below 0 none. None: no marker is
+    there.
+
+    ``data`` holds the bytes that positions of ``columns`` count from.
+    """
+    control = columns["is_control_batch"]
+    if not control.any():
+        return None
+    asked = control & columns["is_valid"] & (columns["producer_id"] >= 0)
+    rows = np.flatnonzero(asked & (columns["records_count"] != 0))
+    found = np.full(len(columns), NO_MARKER, "i1")
+    if len(rows):
+        found[rows] = _kinds(columns, rows, data)
+    return found
+
+
 def _kinds(columns: BatchColumns, rows: _Array, data: memoryview) -> _Array:
     """Return what the first records of control batches are: 0 and 1, -1 other kinds, -2 none."""
     read = np.frombuffer(data, np.uint8)
@@ -730,7 +776,7 @@ def _kind(record: bytes) -> int:
         if size < _VERSION_AND_TYPE.size or version < 0:
             return _UNREADABLE
         if kind not in (_ABORT, _COMMIT):
-            return _NO_MARKER
+            return NO_MARKER
         value_size, at = _varint(record, at + size)
         (version,) = _VERSION.unpack_from(record, at)
     except (IndexError, ValueError, struct.error):

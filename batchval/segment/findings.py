@@ -33,6 +33,7 @@ __all__ = [
     "State",
     "damage_found",
     "damage_reason",
+    "damage_rule",
     "fold",
     "found_between",
 ]
@@ -179,6 +180,11 @@ def found_between(one: Between) -> Found:
         previous=one.previous,
         before=one.before,
     )
+
+
+def damage_rule(kind: str) -> Rule:
+    """Return the rule that a kind of damage breaks."""
+    return _DAMAGES[kind][0]
 
 
 def damage_reason(damage: Damage, size: int) -> tuple[Rule, str]:

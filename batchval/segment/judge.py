@@ -26,10 +26,10 @@ import numpy as np
 from batchval.core.columns import BatchColumns
 from batchval.core.continuity import Continuity
 from batchval.core.result import CLAIMS, PATHS
-from batchval.core.transactions import Transactions
+from batchval.core.transactions import NO_MARKER, Transactions, marker_kinds
 from batchval.errors import BatchvalError
 from batchval.rules import Rule, by_number
-from batchval.segment.findings import MOST, Found, FoundList, Level, damage_found, found_between
+from batchval.segment.findings import Found, FoundList, Level, damage_found, damage_rule, found_between
 from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.index import (
     IndexLie,
@@ -70,24 +70,51 @@ _WALKED: dict[SegmentInfo, tuple[int, int, int]] = {}
 _MOST_WALKED = 100
 
 
-class Block(NamedTuple):
-    """A stretch of whole batches, or one damage. ``columns`` count from ``position``.
+@dataclass
+class Block:
+    """Bytes of a segment from ``position`` on: whole batches, and the damage between them.
 
+    ``columns``  a row for each batch; their positions count from ``position``
+    ``damages``  in order; ``breaks``: for each, how many of the rows precede it
+    ``markers``  what the rows are as transaction markers, by the row where a stretch of them starts
     ``foreign``  what the file is, where it holds no batch at all and that can be seen
     """
 
-    columns: BatchColumns | None
     position: int
-    damage: Damage | None = None
+    columns: BatchColumns = field(default_factory=functools.partial(BatchColumns, True))
+    damages: list[Damage] = field(default_factory=list)
+    breaks: list[int] = field(default_factory=list)
+    markers: list[tuple[int, np.ndarray]] = field(default_factory=list)
     file_size: int = 0
     foreign: str | None = None
+    size: int = 0
+
+    def add(self, piece: Stretch | Damage) -> None:
+        """Add what follows in the segment."""
+        if isinstance(piece, Damage):
+            self.damages.append(piece)
+            self.breaks.append(len(self.columns))
+            self.size += piece.size
+            return
+        kinds = marker_kinds(piece.columns, piece.data)
+        if kinds is not None:
+            self.markers.append((len(self.columns), kinds))
+        self.columns.extend(piece.columns, self.size)
+        self.size += len(piece.data)
 
     @property
-    def size(self) -> int:
-        """Return how many bytes of the segment it has."""
-        if self.damage is not None:
-            return self.damage.size
-        return self.columns.end if self.columns is not None else 0
+    def is_full(self) -> bool:
+        """Return whether it is large enough to be handed on."""
+        return self.size >= GATHERED or len(self.columns) + len(self.damages) >= MOST_ROWS
+
+    def kinds(self) -> np.ndarray | None:
+        """Return what each row is as a transaction marker (``marker_kinds``)."""
+        if not self.markers:
+            return None
+        found = np.full(len(self.columns), NO_MARKER, "i1")
+        for row, kinds in self.markers:
+            found[row : row + len(kinds)] = kinds
+        return found
 
 
 class Last(NamedTuple):
@@ -164,41 +191,46 @@ def thinned(columns: BatchColumns) -> bool:
     )
 
 
-def blocks(part: Range, options: Options, each: Callable[[Stretch], None] = lambda piece: None) -> Iterator[Block]:
+def blocks(part: Range, options: Options) -> Iterator[Block]:
     """Yield the batches that start in a range, in order, with the damage between them.
 
     The blocks of a segment's ranges hold, one after the other, what the whole segment holds,
     however it was cut: SegmentReader.first_at finds where the walk from the segment's start enters
     the range, whatever lies there.
-    ``each`` gets the stretches while their bytes are in memory. Raises OSError for what storage
-    does.
+    Raises OSError for what storage does.
     """
     store, path = Store.of(part.segment.uri)
     with store.open(path, accept_claims_header=options.reads_claims) as file:
-        yield from _read(file, part, options, each)
+        yield from _read(file, part, options)
 
 
-def _read(file: SegmentReader, part: Range, options: Options, each: Callable[[Stretch], None]) -> Iterator[Block]:
-    """Small blocks are read and judged while they are in the processor's cache; large ones are handed on."""
+def _read(file: SegmentReader, part: Range, options: Options) -> Iterator[Block]:
+    """Small stretches are read and judged while they are in the processor's cache; large blocks are
+    handed on.
+
+    Damage does not end a block: each block has a cost of its own, and a hostile segment may have
+    damage after each batch.
+    """
     scan = functools.partial(validator_of(options).check_batches, deep=options.deep)
     written = _last_write(part.segment)
     start = _entered(file, part, written)
-    columns, base = BatchColumns(True), start
-    for piece in file.stretches(start, part.end, max(file.source.chunk, CACHED), scan, reuse=True):
-        if isinstance(piece, Stretch):
-            each(piece)
-            columns.extend(piece.columns, piece.position - base)
-            if columns.end < GATHERED and len(columns) < MOST_ROWS:
-                continue
-        if len(columns):
-            yield Block(columns, base)
-        if isinstance(piece, Damage):
-            yield Block(None, piece.position, piece, file.size, _foreign(file, part, piece))
-        columns = BatchColumns(True)
-        base = piece.position + (piece.size if isinstance(piece, Damage) else len(piece.data))
-    _WALKED[part.segment] = part.end, base + columns.end, written
-    if len(columns):
-        yield Block(columns, base)
+    block = Block(start)
+    try:
+        for piece in file.stretches(start, part.end, max(file.source.chunk, CACHED), scan, reuse=True):
+            block.add(piece)
+            block.file_size = file.size
+            if isinstance(piece, Damage):
+                block.foreign = _foreign(file, part, piece)
+            if block.is_full:
+                yield block
+                block = Block(block.position + block.size)
+    except (OSError, BatchvalError, MemoryError):
+        if block.size:  # what was read before it counts
+            yield block
+        raise
+    _WALKED[part.segment] = part.end, block.position + block.size, written
+    if block.size:
+        yield block
 
 
 def _last_write(segment: SegmentInfo) -> int:
@@ -241,7 +273,7 @@ def judge(part: Range, options: Options, take: Callable[[Block], None] = lambda 
     )
     places = Places()
     sides = _read_sides(result)  # before the log: entries of batches that come later are not in it
-    reading = blocks(part, options, functools.partial(_follow_transactions, result))
+    reading = blocks(part, options)
     while True:
         try:
             block = next(reading, None)
@@ -257,11 +289,6 @@ def judge(part: Range, options: Options, take: Callable[[Block], None] = lambda 
     if not result.unreadable:
         _ask_sides(result, places, sides)
     return result
-
-
-def _follow_transactions(result: RangeResult, piece: Stretch) -> None:
-    segment = result.range.segment.base_offset
-    result.transactions.feed(piece.columns, piece.data, piece.position, segment=segment)
 
 
 def _not_read(result: RangeResult, error: Exception) -> None:
@@ -291,49 +318,109 @@ def _another(segment: SegmentInfo) -> str | None:
 
 
 def _take(result: RangeResult, places: Places, block: Block, options: Options) -> None:
-    segment = result.range.segment
     if result.first is None:
         result.first = block.position
-    if block.damage is not None:
-        places.damaged.append(block.damage)
-        result.lost.append((block.position, block.damage.size))
-        result.end = block.position + block.damage.size
-        result.bytes += block.damage.size
-        result.continuity.damaged()
-        result.transactions.damaged()
-        found = damage_found(block.damage, block.file_size, is_last=segment.is_last)
-        if result.continuity.last_offset is not None:
-            found = found._replace(before=result.continuity.last_offset)
-        result.findings.add(found._replace(reason=block.foreign) if block.foreign else found)
-    elif block.columns is not None and len(block.columns):
-        _take_batches(result, places, block.columns, block.position, options)
+    result.end = block.position + block.size
+    result.bytes += block.size
+    places.damaged += block.damages
+    result.lost += [(one.position, one.size) for one in block.damages]
+    noted = _Noted(result.findings)
+    _take_damages(result, noted, block)
+    if len(block.columns):
+        _take_batches(result, noted, block, options)
+        places.add(block.position, block.columns)
+    _follow(result, noted, block)
+    noted.close()
 
 
-def _take_batches(result: RangeResult, places: Places, columns: BatchColumns, base: int, options: Options) -> None:
+class _Noted:
+    """Findings of one block, which come in any order and go on in that of their positions."""
+
+    def __init__(self, into: FoundList) -> None:
+        self._into = into
+        self._found: list[Found] = []
+        self._more: Counter[tuple[Rule, Level]] = Counter()
+
+    def add(self, found: Found) -> None:
+        """Note a finding."""
+        self._found.append(found)
+
+    def rows(self, rows: np.ndarray, rule: Rule, make: Callable[[int], Found], level: Level = Level.FINDING) -> None:
+        """Note one finding for each row: only those that may be kept are made."""
+        kept = self._into.room(rule, level)
+        self._found += map(make, rows[:kept].tolist())
+        if len(rows) > kept:
+            self._more[rule, level] += len(rows) - kept
+
+    def close(self) -> None:
+        """Hand all on."""
+        self._into.add(*sorted(self._found, key=lambda one: one.position))
+        for (rule, level), more in self._more.items():
+            self._into.count(rule, more, level)
+
+
+def _take_damages(result: RangeResult, noted: _Noted, block: Block) -> None:
+    if not block.damages:
+        return
+    is_last = result.range.segment.is_last
+    believed = np.flatnonzero(block.columns["is_valid"])
+    counts = np.searchsorted(believed, block.breaks)
+
+    def make(i: int) -> Found:
+        found = damage_found(block.damages[i], block.file_size, is_last=is_last)
+        last = result.continuity.last_offset
+        if counts[i]:
+            last = int(block.columns["last_offset"][believed[counts[i] - 1]])
+        if last is not None:
+            found = found._replace(before=last)
+        return found._replace(reason=block.foreign) if block.foreign else found
+
+    kinds = np.array([one.kind for one in block.damages])
+    *_, end = block.damages
+    if end.position + end.size >= block.file_size:
+        noted.add(make(len(kinds) - 1))
+        kinds = kinds[:-1]
+    for kind in np.unique(kinds).tolist():
+        noted.rows(np.flatnonzero(kinds == kind), damage_rule(kind), make)
+
+
+def _take_batches(result: RangeResult, noted: _Noted, block: Block, options: Options) -> None:
+    columns, base = block.columns, block.position
     positions = columns["position"]
-    begun = result.end
-    result.end = base + int(positions[-1]) + int(columns["size_in_bytes"][-1])
-    result.bytes += result.end - max(base, begun)
     result.batches += len(columns)
     counts = columns["records_count"]  # -1 where magic 0 or 1 does not say
     result.records += int(counts[(counts > 0) & columns["is_valid"]].sum())
     _tally(result.paths, columns["path"], PATHS)
     _tally(result.claims, columns["claims"], CLAIMS)
-    _take_refused(result, columns, base)
+    _take_refused(noted, columns, base)
     if options.extras:
-        _take_reports(result, columns, base)
-    for one in result.continuity.feed(columns, base):
-        result.findings.add(found_between(one))
+        _take_reports(noted, columns, base)
     _take_span(result, columns)
-    _take_epochs(result, columns, base)
+    _take_epochs(result, noted, columns, base)
     result.thinned = result.thinned or thinned(columns)
-    places.add(base, columns)
     believed = np.flatnonzero(columns["is_valid"])
     if len(believed):
         stamps = columns["max_timestamp"][believed]
         result.max_timestamp = max(result.max_timestamp, int(stamps.max()))
         row = int(believed[-1])
         result.last = Last(base + int(positions[row]), int(columns["size_in_bytes"][row]), int(columns["crc"][row]))
+
+
+def _follow(result: RangeResult, noted: _Noted, block: Block) -> None:
+    """Follow offsets, producers and transactions through a block."""
+    columns, base, count = block.columns, block.position, len(block.columns)
+    states = result.continuity, result.transactions
+    if block.breaks and not block.breaks[0]:
+        for state in states:
+            state.damaged()
+    inside = [row for row in block.breaks if 0 < row < count]
+    for one in result.continuity.feed(columns, base, inside):
+        noted.add(found_between(one))
+    segment = result.range.segment.base_offset
+    result.transactions.take(columns, block.kinds(), base, segment=segment, breaks=inside)
+    if block.breaks and block.breaks[-1] == count:
+        for state in states:
+            state.damaged()
 
 
 def _take_span(result: RangeResult, columns: BatchColumns) -> None:
@@ -343,13 +430,16 @@ def _take_span(result: RangeResult, columns: BatchColumns) -> None:
         result.span = first, int(columns["last_offset"][rows[-1]])
 
 
-def _take_epochs(result: RangeResult, columns: BatchColumns, base: int) -> None:
+def _take_epochs(result: RangeResult, noted: _Noted, columns: BatchColumns, base: int) -> None:
     """Note where leader epochs change. An epoch below -1 cannot be: L15."""
     epochs = columns["partition_leader_epoch"]
     new = columns["is_valid"] & (columns["magic"] >= 2)
-    for row in np.flatnonzero(new & (epochs < -1))[:MOST].tolist():
+
+    def below(row: int) -> Found:
         reason = f"partition leader epoch is {epochs[row]}: expected -1 or more"
-        result.findings.add(_refused(columns, row, base, Rule.L15, reason))
+        return _refused(columns, row, base, Rule.L15, reason)
+
+    noted.rows(np.flatnonzero(new & (epochs < -1)), Rule.L15, below)
     rows = np.flatnonzero(new & (epochs >= 0))
     if not len(rows):
         return
@@ -364,30 +454,31 @@ def _tally(counter: Counter[str], numbers: np.ndarray, names: Any) -> None:
             counter[str(names[number])] += count
 
 
-def _take_refused(result: RangeResult, columns: BatchColumns, base: int) -> None:
+def _take_refused(noted: _Noted, columns: BatchColumns, base: int) -> None:
     rules = columns["rule"]
     for number in np.unique(rules[rules != 0]).tolist():
         rule = by_number(number)
         assert rule is not None
-        rows = np.flatnonzero(rules == number)
-        kept = result.findings.room(rule)
-        for row in rows[:kept].tolist():
-            result.findings.add(_refused(columns, row, base, rule, columns.reason_of(row)))
-        result.findings.count(rule, max(len(rows) - kept, 0))
+
+        def make(row: int, rule: Rule = rule) -> Found:
+            return _refused(columns, row, base, rule, columns.reason_of(row))
+
+        noted.rows(np.flatnonzero(rules == number), rule, make)
 
 
-def _take_reports(result: RangeResult, columns: BatchColumns, base: int) -> None:
+def _take_reports(noted: _Noted, columns: BatchColumns, base: int) -> None:
     reports = np.where(columns["rule"] == 0, columns["reports"], 0)
     for bit in range(1, 11):
         rows = np.flatnonzero(reports & (1 << bit))
         extra = by_number(50 + bit)
         if extra is None or not len(rows):
             continue
-        kept = result.findings.room(extra, Level.REPORT)
-        for row in rows[:kept].tolist():
+
+        def make(row: int, extra: Rule = extra) -> Found:
             found = _refused(columns, row, base, extra, extra.summary)
-            result.findings.add(found._replace(level=Level.REPORT))
-        result.findings.count(extra, max(len(rows) - kept, 0), Level.REPORT)
+            return found._replace(level=Level.REPORT)
+
+        noted.rows(rows, extra, make, Level.REPORT)
 
 
 def _refused(columns: BatchColumns, row: int, base: int, rule: Rule, reason: str) -> Found:

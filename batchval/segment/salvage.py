@@ -107,7 +107,7 @@ class _Pieces:
         self._last = self._end = -1
 
     def take(self, block: Block) -> None:
-        if block.columns is not None and len(block.columns):
+        if len(block.columns):
             self._rows.append(_merged(self._sound(block.columns, block.position), gaps=False))
 
     def _sound(self, columns: BatchColumns, base: int) -> np.ndarray:

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from batchval.audit.rows import ROW_SCHEMA, damaged_row, row_schema, to_rows
+from batchval.audit.rows import ROW_SCHEMA, damaged_rows, row_schema, to_rows
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options, validator_of
@@ -172,7 +172,7 @@ def _rows_of(data: memoryview, validator: LogValidator, options: Options) -> lis
     with SegmentReader(InMemory(data), accept_claims_header=options.accept_claims_header) as file:
         for part in file.stretches(scan=functools.partial(validator.check_batches, deep=options.deep), reuse=True):
             if isinstance(part, Damage):
-                found.append(damaged_row(_NOWHERE, part, file.size, options))
+                found.append(damaged_rows(_NOWHERE, [part], file.size, options))
             else:
                 found.append(to_rows(part.columns, _NOWHERE, part.position, options))
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from batchval.audit.work import work
 from batchval.segment.judge import blocks, judge
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range, cut
@@ -16,6 +17,7 @@ from tests.support.hostile_segments import PATTERNS, plain
 
 SIZE = 2_000_000
 CEILING = 100  # times the CPU of an ordinary byte
+DENSE = ("one byte of junk", "zeros", "unknown magic", "small messages", "nested", "huge sizes")
 
 
 def listed(folder: Path, data: bytes) -> SegmentInfo:
@@ -59,6 +61,32 @@ def test_a_hostile_byte_costs_at_most_a_hundred_ordinary_ones(tmp_path: Path, na
     assert min(costs) <= CEILING * usual
 
 
+def judged(segment: SegmentInfo, how: str, out: Path) -> float:
+    """CPU seconds of a byte for ``check`` or an audit with its rows; the best of two."""
+    part = Range(segment, 0, segment.size)
+    costs = []
+    for n in range(2):
+        started = time.process_time()
+        if how == "check":
+            judge(part, Options())
+        else:
+            options = Options(rows="all" if how == "rows=all" else "none")
+            (folder := out / f"{segment.size} {n}").mkdir()
+            work((part,), options, str(folder))
+        costs.append((time.process_time() - started) / segment.size)
+    return min(costs)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("how", ["check", "rows=none", "rows=all"])
+def test_dense_damage_costs_at_most_a_hundred_ordinary_bytes(tmp_path: Path, how: str) -> None:
+    """Walked and judged: each of these has damage before each small batch."""
+    usual = judged(listed(tmp_path, plain(SIZE)), how, tmp_path)
+    for name in DENSE:
+        segment = listed(tmp_path, PATTERNS[name](SIZE // 4))
+        assert judged(segment, how, tmp_path) <= CEILING * usual, name
+
+
 @pytest.mark.parametrize("name", PATTERNS)
 def test_hostile_segments_are_the_same_in_any_split(tmp_path: Path, name: str) -> None:
     segment = listed(tmp_path, PATTERNS[name](200_000))
@@ -69,12 +97,10 @@ def test_hostile_segments_are_the_same_in_any_split(tmp_path: Path, name: str) -
         ranges = cut(segment, split_bytes, Store.of(segment.uri)[0])
         for part in reversed(ranges) if backwards else ranges:
             for block in blocks(part, options):
-                if block.damage is not None:
-                    found.append((block.position, block.damage.size, True))
-                elif block.columns is not None:
-                    starts = (block.columns["position"] + block.position).tolist()
-                    sizes = block.columns["size_in_bytes"].tolist()
-                    found += [(start, size, False) for start, size in zip(starts, sizes, strict=True)]
+                found += [(one.position, one.size, True) for one in block.damages]
+                starts = (block.columns["position"] + block.position).tolist()
+                sizes = block.columns["size_in_bytes"].tolist()
+                found += [(start, size, False) for start, size in zip(starts, sizes, strict=True)]
         return sorted(found)
 
     whole = places(1 << 30)

@@ -309,15 +309,13 @@ def test_blocks_hold_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     at = 0
     for block in found:
         assert block.position == at
-        if block.columns is None:
-            assert block.damage is not None
-            at += block.damage.size
-        else:
-            assert block.columns["position"][0] == 0
-            rows = rows_of(block, part.segment, DEFAULT)
-            assert (block.columns["position"] + at).tolist() == rows["position"].to_pylist()
-            at += block.columns.end
+        places = [*(block.columns["position"] + at).tolist(), *(one.position for one in block.damages)]
+        rows = rows_of(block, part.segment, DEFAULT)
+        assert sorted(places) == rows["position"].to_pylist()
+        assert places[0] == at or block.damages[0].position == at
+        at += block.size
     assert at == len(data)
+    assert sum(len(block.damages) for block in found) == 1
 
 
 def test_rows_of_some_columns_alone() -> None:

@@ -204,6 +204,12 @@ def test_pieces_that_are_joined_in_any_order_are_the_whole(seed: int) -> None:
                 follow.damaged()
             into.extend(follow.feed(scan_batches(data[: start + len(part)], start)))
         pieces.append(pickle.loads(pickle.dumps(piece)))
+    once = Continuity(compacted=compacted)
+    if 0 in damaged:
+        once.damaged()
+    assert list(once.feed(scan_batches(data), breaks=sorted(damaged - {0}))) == expected
+    assert (once.last_offset, once.after_damage) == (whole.last_offset, whole.after_damage)
+    assert np.array_equal(once.producers, whole.producers)
     while len(pieces) > 1:
         i = rng.randrange(len(pieces) - 1)
         found += pieces[i].join(pieces.pop(i + 1))

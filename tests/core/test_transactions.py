@@ -19,6 +19,7 @@ from batchval.core.transactions import (
     AbortedRange,
     Transactions,
     check_transaction_index,
+    marker_kinds,
 )
 from tests.support.batches import GZIP, NOW, batch, message, record, records
 
@@ -329,6 +330,14 @@ def test_damage_between_pieces_is_the_same_in_any_order(
             if i % 2:
                 state.damaged()
             state.feed(scan_batches(stretch), memoryview(stretch), base)
+    whole, breaks, rows = b"".join(log[0]), [], 0
+    for i, (_, stretch) in enumerate(pieces):
+        if i % 2:
+            breaks.append(rows)
+        rows += len(scan_batches(stretch))
+    once, columns = Transactions(), scan_batches(whole)
+    once.take(columns, marker_kinds(columns, memoryview(whole)), breaks=breaks)
+    assert everything(once) == everything(fed)
     joined = states.pop()
     while states:
         before = states.pop()
