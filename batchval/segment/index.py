@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from batchval.core.columns import BatchColumns
 from batchval.report.words import plural
 from batchval.segment.reader import Damage, index_entries
 
-__all__ = ["IndexLie", "Places", "index_entries", "index_lies", "index_out_of_order", "index_rest_reason"]
+__all__ = ["IndexLie", "Places", "covers", "index_entries", "index_lies", "index_out_of_order", "index_rest_reason"]
 
 
 class Places:
@@ -44,7 +46,13 @@ class Places:
         return np.concatenate(self._first), np.concatenate(self._last), np.concatenate(self._stamps)
 
     def lost(self, position: int) -> bool:
-        return any(d.position <= position < d.position + d.size for d in self.damaged)
+        return covers(self.damaged, position)
+
+
+def covers(spans: Sequence[tuple[Any, ...]], position: int) -> bool:
+    """Return whether a position lies in one of the spans (position, size, ...), which ascend."""
+    at = bisect_right(spans, position, key=itemgetter(0)) - 1
+    return at >= 0 and bool(position < spans[at][0] + spans[at][1])
 
 
 class IndexLie(NamedTuple):

@@ -31,6 +31,7 @@ from batchval.segment.findings import (
     found_between,
 )
 from batchval.segment.folders import SEGMENT_NAME
+from batchval.segment.index import covers
 from batchval.segment.judge import RangeResult, is_compacted
 from batchval.segment.options import Options
 from batchval.segment.side_checks import EpochChange, check_epochs, first_of
@@ -225,7 +226,7 @@ def _found(segment: SegmentInfo, results: list[RangeResult], carried: list[Found
         between += [
             Found(miss.position, miss.offset, Rule.L6, miss.reason, side=".index")
             for miss in result.misses
-            if not any(position <= miss.position < position + size for position, size in lost)
+            if not covers(lost, miss.position)
         ]
     misses = [miss for result in results for miss in result.time_misses]
     if not any(one.rule in BREAKS for one in [*all_of_them, *between]):

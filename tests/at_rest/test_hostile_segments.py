@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from batchval.audit.work import work
+from batchval.segment.index import covers
 from batchval.segment.judge import blocks, judge
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range, cut
@@ -85,6 +86,14 @@ def test_dense_damage_costs_at_most_a_hundred_ordinary_bytes(tmp_path: Path, how
     for name in DENSE:
         segment = listed(tmp_path, PATTERNS[name](SIZE // 4))
         assert judged(segment, how, tmp_path) <= CEILING * usual, name
+
+
+def test_places_in_damage() -> None:
+    spans = [(0, 1), (1, 2), (7, 3), (20, 1)]
+    for position in range(-1, 23):
+        expected = any(start <= position < start + size for start, size in spans)
+        assert covers(spans, position) == expected
+    assert not covers([], 0)
 
 
 @pytest.mark.parametrize("name", PATTERNS)

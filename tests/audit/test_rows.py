@@ -298,6 +298,24 @@ def test_a_file_that_fails_half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sum(block.num_rows for block in found) in (2, 3)
 
 
+def test_what_was_read_before_an_error_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge_module, "CACHED", 200)
+    monkeypatch.setattr(LocalFile, "chunk", 100)
+    data = b"".join(batch(base_offset=i) + b"\xff" for i in range(20))
+    info = write(tmp_path, data)
+    real = os.preadv
+
+    def failing(fd: int, buffers: list[memoryview], position: int) -> int:
+        if position > len(data) // 2:
+            raise OSError(5, "Input/output error")
+        return real(fd, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    found = list(read_range(Range(info, 0, info.size), DEFAULT))
+    assert [block["rule"].to_pylist() for block in found][-1] == [UNREADABLE]
+    assert sum(block.num_rows for block in found) > 4
+
+
 def test_blocks_hold_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_module, "MOST_ROWS", 3)
     monkeypatch.setattr(judge_module, "CACHED", 200)
