@@ -118,7 +118,7 @@ _OPEN_TRANSACTION = pa.struct(
         *((name, pa.bool_()) for name in ("is_hanging", "is_certain")),
     ]
 )
-#: A row for each partition folder with transactional batches or markers. Fields: docs/command-line.md.
+#: A row for each partition folder with transactional batches or markers (docs/command-line.md).
 TRANSACTIONS = pa.schema(
     [
         *(("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())),
