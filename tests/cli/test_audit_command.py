@@ -112,6 +112,7 @@ def test_outputs_and_what_is_made_of_them(run: Run, faulty: Path, tmp_path: Path
     assert run(*LOCAL, "--out", out, "--report", page, "--split-bytes", 100, faulty)[0] == 1
     assert sorted(path.name for path in out.iterdir()) == [
         *("_SUCCESS", "_batchval_audit", "batches", "errors", "runs", "segments", "summary"),
+        "transactions",
     ]
     assert pq.read_table(out / "errors").num_rows == 3
     assert "offset-gap" in page.read_text("utf-8")

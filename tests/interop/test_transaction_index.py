@@ -78,6 +78,23 @@ class Writer:
         ).values()
         return int(done.result(PATIENCE).offset)
 
+    def aborted_before_another(self) -> None:
+        """Abort a transaction while no other is open, and later commit another producer's.
+
+        The leader's entry has the offset after the marker as last stable offset. A follower that
+        appends both at once has the first offset of the later transaction, which a plain record
+        keeps apart from the marker.
+        """
+        first, second = self.producers[:2]
+        first.begin_transaction()
+        offset = self.write(first, b"aborted")
+        first.abort_transaction(PATIENCE)
+        wait_until(lambda: self.stable_offset() == offset + 2)  # the marker is written
+        self.write(self.plain, b"between")
+        second.begin_transaction()
+        self.write(second, b"later")
+        second.commit_transaction(PATIENCE)
+
     def interleaved(self, rounds: int, size: int) -> int:
         """Commit and abort at random, leave a transaction open. Return the open one's offset."""
         rng = random.Random(3)
@@ -192,6 +209,7 @@ def test_a_follower_that_catches_up_indexes_other_stable_offsets() -> None:
             writer.create({}, replicas=2)
             writer.write(writer.plain, b"both have it")
             follower.stop()
+            writer.aborted_before_another()
             writer.interleaved(rounds=200, size=100)
             follower.start()
             logs = [broker.data / "copied-0" / f"{0:020}.log" for broker in (leader, follower)]
