@@ -37,10 +37,10 @@ __all__ = ["BatchFiles", "FileRows", "file_schema", "keep"]
 HOURS = 48
 #: files of a task that are open at a time
 _MOST_OPEN = 256
-_NO_HOUR = "none"  # Hive's own word for null is no type to pyarrow, where there is no other hour
+_NO_HOUR = "none"  # pyarrow finds no type for Hive's own word for null, where it is the only hour
 _FLUSH = 1 << 16  # rows
 _LONGEST = 200  # of an escaped topic in a folder's name
-_KAFKAS = 249  # of a topic; what is longer is no topic's name, and with "topic=" too long for a file system
+_KAFKAS = 249  # of a topic's name; a longer one, with "topic=", is too long for a file system
 #: columns of few values, for which Parquet has dictionaries
 _WORDS = (
     *("cluster", "broker", "file", "compression_type", "timestamp_type", "rule", "error_name", "reason"),
@@ -189,7 +189,7 @@ def _prefix(ranges: list[Range]) -> str:
 
 
 def _folder_name(topic: str) -> str:
-    """As Hive and Spark escape a value; what is too long for a folder's name is cut, and told apart by a digest."""
+    """Return a topic as Hive and Spark escape it; one that is too long is cut and gets a digest."""
     name = quote(topic, safe="", errors="backslashreplace")
     if len(name) > (_LONGEST if name != topic else _KAFKAS):
         return f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -83,18 +83,15 @@ class Result:
     failures: list[str] = field(default_factory=list)
 
 
-class Producers:
-    """Threads that write to all topics until they are stopped."""
+class Threads:
+    """Threads that run until a block ends; they look at ``_over``."""
 
-    def __init__(self, bootstrap: str, result: Result, seed: int) -> None:
+    def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._result = result
-        self._seed = seed
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._write, args=(topic, n)) for n, topic in enumerate(TOPICS)]
-        self._threads += [threading.Thread(target=self._manage), threading.Thread(target=self._consume)]
+        self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Producers:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -103,6 +100,17 @@ class Producers:
         self._over.set()
         for thread in self._threads:
             thread.join()
+
+
+class Producers(Threads):
+    """Threads that write to all topics until they are stopped."""
+
+    def __init__(self, bootstrap: str, result: Result, seed: int) -> None:
+        super().__init__(bootstrap)
+        self._result = result
+        self._seed = seed
+        self._threads = [threading.Thread(target=self._write, args=(topic, n)) for n, topic in enumerate(TOPICS)]
+        self._threads += [threading.Thread(target=self._manage), threading.Thread(target=self._consume)]
 
     def _write(self, topic: str, n: int) -> None:
         try:

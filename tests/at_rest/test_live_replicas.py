@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchval.core.batch import batches
 from batchval.core.columns import scan_batches
-from tests.at_rest.soak import Watcher, settle
+from tests.at_rest.soak import Threads, Watcher, settle
 from tests.interop.kafka_broker import KafkaBroker, brokers
 from tests.support.batches import with_crc
 from tests.support.fixtures import needs_kafka
@@ -52,23 +52,12 @@ ASSIGNED = [[2, 3, 1], [3, 1, 2]]
 SECONDS = 12
 
 
-class Writers:
+class Writers(Threads):
     """Threads that write to all topics with each codec until they are stopped."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._over = threading.Event()
+        super().__init__(bootstrap)
         self._threads = [threading.Thread(target=self._write, args=(n,)) for n in range(len(CODECS))]
-
-    def __enter__(self) -> Writers:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
 
     def _write(self, n: int) -> None:
         chance = random.Random(n)
