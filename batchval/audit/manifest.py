@@ -133,6 +133,11 @@ class Manifest:
         """Return whether ``before`` was the segment before this one then, too."""
         return self._before.get(_name(segment)) == (before and _name(before))
 
+    def is_another(self, segment: SegmentInfo) -> bool:
+        """Return whether the log is new, or has another size or time than then."""
+        entry = self._named.get(_name(segment))
+        return entry is None or (entry.size, entry.mtime_ns) != (segment.size, segment.mtime_ns)
+
 
 def _has_grown(segment: SegmentInfo, entry: Entry) -> bool:
     """Return whether the last batch that the entry knows is still there."""

@@ -8,6 +8,7 @@ that changes, a finding counts when it was seen twice; what was seen once is a n
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from batchval.errors import BatchvalError
 from batchval.segment.entry import Entry, Reading
 from batchval.segment.findings import STRUCTURAL, Finding, Level
 from batchval.segment.folders import SEGMENT_NAME
-from batchval.segment.judge import RangeResult
+from batchval.segment.judge import RangeResult, is_compacted
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined, by_folder, join
 from batchval.segment.ranges import Range, cut, not_there
@@ -54,6 +55,9 @@ class Known(Protocol):
 
     def follows(self, segment: SegmentInfo, before: SegmentInfo | None) -> bool:
         """Return whether ``before`` was the segment before this one then, too."""
+
+    def is_another(self, segment: SegmentInfo) -> bool:
+        """Return whether the log is new, or has another size or time than then."""
 
 
 @dataclass
@@ -100,7 +104,7 @@ def list_work(paths: Iterable[str], options: Options, since: Known | None = None
     segments = [one for one in found.listed if isinstance(one, SegmentInfo)]
     readings = dict.fromkeys(segments, Reading.WHOLE)
     if since is not None:
-        readings = _readings(found, since)
+        readings = _readings(found, since, options)
         if reread_ms is not None:
             found.reread = due(found, reread_ms)
     for segment, reading in readings.items():
@@ -111,7 +115,7 @@ def list_work(paths: Iterable[str], options: Options, since: Known | None = None
     return found
 
 
-def _readings(work: Work, since: Known) -> dict[SegmentInfo, Reading]:
+def _readings(work: Work, since: Known, options: Options) -> dict[SegmentInfo, Reading]:
     """Return how much of each segment is read; the work gets what is known of them.
 
     What a segment shows at its first batches depends on the segment before. Where that is another
@@ -119,11 +123,10 @@ def _readings(work: Work, since: Known) -> dict[SegmentInfo, Reading]:
     """
     found: dict[SegmentInfo, Reading] = {}
     for listed in by_folder(work.listed).values():
+        segments = [one for one in listed if isinstance(one, SegmentInfo)]
         before: SegmentInfo | None = None
         changed = False  # the segment before
-        for one in listed:
-            if isinstance(one, Unreadable):
-                continue
+        for one in segments:
             reading, entry = since.find(one)
             if entry is not None and not since.follows(one, before):
                 changed |= before is not None or any(it.rule in STRUCTURAL for it in entry.found)
@@ -133,7 +136,25 @@ def _readings(work: Work, since: Known) -> dict[SegmentInfo, Reading]:
                 found[one] = reading
                 work.known[one.uri] = entry
             before, changed = one, reading in (Reading.GROWN, Reading.WHOLE)
+        if _sequences_are_unknown(work, since, options, segments):
+            found.update(dict.fromkeys(segments, Reading.WHOLE))
+            for one in segments:
+                work.known.pop(one.uri, None)
     return found
+
+
+def _sequences_are_unknown(work: Work, since: Known, options: Options, segments: Sequence[SegmentInfo]) -> bool:
+    """Return whether a segment that is not read follows one whose log is another than then.
+
+    Its producers may have written last in the other one, or in any before (L5). An entry does not
+    say so. The cleaner replaces logs all the time, but a compacted partition has no L5.
+    """
+    known = [work.known[one.uri] for one in segments if one.uri in work.known]
+    thinned = options.cleanup_policy == "auto" and any(entry.thinned for entry in known)
+    if thinned or any(is_compacted(options, one) for one in segments):
+        return False
+    others = itertools.dropwhile(lambda one: one.uri in work.known or not since.is_another(one), segments)
+    return any(one.uri in work.known for one in others)
 
 
 def due(work: Work, interval_ms: int) -> frozenset[str]:

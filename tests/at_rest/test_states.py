@@ -24,6 +24,7 @@ from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from tests.at_rest.test_damage import DAMAGES, SEGMENTS, TRANSACTIONS, batches, copied
+from tests.support.batches import batch, records
 
 DAY = 86_400_000
 T0 = 1_795_212_000_000
@@ -36,11 +37,12 @@ class Chain:
     folder: Path
     out: Path
     count: int = 0
+    cleanup_policy: str = "delete"
 
     def run(self, *, resume: bool = True, reread_ms: int | None = None, now_ms: int | None = None) -> Audit:
         """Audit; with ``resume`` from the run before on."""
         now_ms = T0 + self.count * DAY if now_ms is None else now_ms
-        options = Options(deep=True, cleanup_policy="delete", split_bytes=700, now_ms=now_ms)
+        options = Options(deep=True, cleanup_policy=self.cleanup_policy, split_bytes=700, now_ms=now_ms)
         since = Manifest.read(str(self.out / str(self.count - 1)), options) if resume and self.count else None
         todo = list_work([str(self.folder)], options, since, reread_ms)
         out = str(self.out / str(self.count)) if resume else None
@@ -233,6 +235,46 @@ def test_bit_rot_that_leaves_the_time_is_found_in_time(chain: Chain) -> None:
     found = chain.run(reread_ms=3 * DAY)
     assert (found.reread, states(found)) == (3, [State.NEW])
     same_as_a_full_audit(chain, found)
+
+
+def sequences(folder: Path, *numbers: int | None) -> None:
+    """Write a segment for each number: one producer's batch with that sequence, or nobody's."""
+    for i, number in enumerate(numbers):
+        fields = {"base_offset": 3 * i, "partition_leader_epoch": 4}
+        if number is not None:
+            fields |= {"producer_id": 7, "producer_epoch": 0, "base_sequence": number}
+        data = batch(records(3), **fields)
+        path = folder / f"{3 * i:020}.log"
+        if not path.exists() or path.read_bytes() != data:
+            path.write_bytes(data)
+
+
+def test_a_sequence_is_held_against_a_replaced_segment_far_before(tmp_path: Path) -> None:
+    """The next batch is in a segment that has not changed, and whose neighbours have not."""
+    chain = Chain(tmp_path / "logs" / "t-0", tmp_path / "out")
+    chain.folder.mkdir(parents=True)
+    sequences(chain.folder, 0, 3, None, None, 6, None)
+    assert chain.run().findings == []
+    assert chain.run().batches == 0
+    sequences(chain.folder, 0, 30, None, None, 6, None)
+    found = chain.run()
+    assert [(one.rule, one.offset, one.state) for one in found.findings] == [
+        (Rule.L5, 3, State.NEW),
+        (Rule.L5, 12, State.NEW),
+    ]
+    same_as_a_full_audit(chain, found)
+    assert chain.run().batches == 0
+
+
+def test_the_cleaner_replaces_a_segment_and_the_others_are_not_read(tmp_path: Path) -> None:
+    chain = Chain(tmp_path / "logs" / "t-0", tmp_path / "out")
+    chain.folder.mkdir(parents=True)
+    (tmp_path / "logs" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 12\n")
+    chain.cleanup_policy = "auto"
+    sequences(chain.folder, 0, 3, None, None, 6, None)
+    chain.run()
+    sequences(chain.folder, 0, 30, None, None, 6, None)
+    assert chain.run().batches == 2
 
 
 def test_rereading_is_spread_over_the_interval(chain: Chain) -> None:
