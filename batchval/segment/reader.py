@@ -288,6 +288,6 @@ def read_index(path: Path, base_offset: int) -> list[IndexEntry]:
 def index_entries(data: bytes, base_offset: int) -> tuple[np.ndarray, np.ndarray]:
     """The same of an index file's bytes, as two arrays: offsets, positions."""
     pairs = np.frombuffer(data, ">u4", len(data) // INDEX_ENTRY * 2).reshape(-1, 2).astype("<i8")
-    used = np.flatnonzero(pairs.any(axis=1))
+    used = np.flatnonzero(pairs[:, 0] | pairs[:, 1])
     pairs = pairs[: int(used[-1]) + 1 if len(used) else 0]
     return pairs[:, 0] + base_offset, pairs[:, 1]
