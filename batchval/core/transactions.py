@@ -1,11 +1,5 @@
 """Transactions of one partition: open ones, aborted ranges and the last stable offset.
 
-Reads the end-transaction markers that the transaction coordinator writes (magic 2, control bit,
-a producer id, never compressed). The first record of such a batch is
-
-    key    version:int16 type:int16 (0 abort, 1 commit)
-    value  version:int16 coordinator_epoch:int32
-
 What follows from batches and markers is what Kafka's ProducerStateManager does:
 
 * a transactional data batch opens a transaction at its base offset if its producer has none open;
@@ -23,27 +17,22 @@ second legal value.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from batchval.core.columns import BatchColumns
-from batchval.core.layout import RECORDS
+from batchval.core.markers import ABORT, COMMIT, NO_MARKER, UNREADABLE, marker_kinds
 
 __all__ = [
     "LATE_TRANSACTION_BUFFER_MS",
-    "NO_MARKER",
     "TRANSACTION_MAX_TIMEOUT_MS",
     "AbortedRange",
     "HangingTransaction",
     "OpenTransaction",
-    "TransactionIndexFault",
     "Transactions",
-    "check_transaction_index",
-    "marker_kinds",
 ]
 
 #: Kafka's default of transaction.max.timeout.ms.
@@ -55,15 +44,6 @@ _HIGHEST = 2**63 - 1
 _NONE = -1  # no such offset, timestamp or marker
 _LOG_APPEND_TIME = 8
 _TRANSACTIONAL_OR_CONTROL = 16 | 32
-
-_ABORT, _COMMIT = 0, 1
-NO_MARKER, _UNREADABLE = -1, -2
-_MARKER_BATCH = 78  # a marker's whole batch, as every Kafka release up to 4.4 writes it
-_MARKER_RECORD = np.arange(RECORDS, _MARKER_BATCH)
-_LONGEST_MARKER = 1024  # bytes of records that are looked at
-_VERSION_AND_TYPE = struct.Struct(">hh")
-_VERSION = struct.Struct(">h")
-_MARKER_VALUE_SIZE = 6
 
 #: One row for each abort marker. ``order`` counts transactional batches and markers.
 _ABORTS = np.dtype(
@@ -128,25 +108,6 @@ class HangingTransaction(NamedTuple):
     transaction: OpenTransaction
     age_ms: int
     limit_ms: int
-    is_certain: bool
-    rule: str
-    reason: str
-
-
-class TransactionIndexFault(NamedTuple):
-    """What is wrong with one .txnindex: the first difference, and how many there are.
-
-    kind: ``missing`` (read_committed consumers get aborted records), ``extra`` or ``differs``.
-    position: the marker's position in the segment; -1 for an entry without a marker.
-    """
-
-    segment: int
-    kind: str
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    position: int
-    differences: int
     is_certain: bool
     rule: str
     reason: str
@@ -258,13 +219,13 @@ class Transactions:
     def committed_count(self) -> int:
         """Transactions that a marker committed."""
         heads = self._ended.values()
-        return self._committed + sum(end.has_data and end.kind == _COMMIT for end in heads)
+        return self._committed + sum(end.has_data and end.kind == COMMIT for end in heads)
 
     @property
     def aborted_count(self) -> int:
         """Transactions with data that a marker aborted."""
         heads = self._ended.values()
-        return self._aborted + sum(end.has_data and end.kind == _ABORT for end in heads)
+        return self._aborted + sum(end.has_data and end.kind == ABORT for end in heads)
 
     @property
     def markers_without_data(self) -> int:
@@ -483,7 +444,7 @@ class Transactions:
         if len(breaks):
             broken |= np.diff(np.searchsorted(breaks, rows, "right")) > 0
         found[1:][broken] = np.maximum(before, after)[broken]
-        unreadable = kinds == _UNREADABLE
+        unreadable = kinds == UNREADABLE
         found[unreadable] = np.minimum(last[unreadable], _HIGHEST - 1) + 1
         if rows[0]:
             found[0] = max(found[0], offsets[0])
@@ -512,8 +473,8 @@ class Transactions:
         if len(markers):
             self._first_marker_timestamp = int(fields["max_timestamp"][markers[0]])
         known = ~is_head & is_ended
-        self._committed = int((known & has_data & (kind == _COMMIT)).sum())
-        self._aborted = int((known & has_data & (kind == _ABORT)).sum())
+        self._committed = int((known & has_data & (kind == COMMIT)).sum())
+        self._aborted = int((known & has_data & (kind == ABORT)).sum())
         self._without_data = int((known & ~has_data).sum())
         for i in np.flatnonzero(is_head & is_ended).tolist():
             producer = int(producers[end[i]])
@@ -528,7 +489,7 @@ class Transactions:
             others = data[producers[data] != producers[data[0]]]
             if len(others):
                 self._other_data = (int(producers[others[0]]), int(offsets[others[0]]))
-        aborting = np.flatnonzero(kind == _ABORT)
+        aborting = np.flatnonzero(kind == ABORT)
         if not len(aborting):
             return
         aborting = aborting[np.argsort(end[aborting])]
@@ -654,14 +615,14 @@ class Transactions:
             before = self._open.pop(producer, None) or self._unended.pop(producer, None)
             has_data = end.has_data or before is not None
             order = end.order + shift
-            if before is not None and end.kind == _ABORT:
+            if before is not None and end.kind == ABORT:
                 at = np.searchsorted(aborts["order"], order)
                 aborts["first_offset"][at] = before.first_offset
             if producer not in self._ended:
                 self._ended[producer] = _Ended(has_data, end.kind, order)
             elif not has_data:
                 self._without_data += 1
-            elif end.kind == _COMMIT:
+            elif end.kind == COMMIT:
                 self._committed += 1
             else:
                 self._aborted += 1
@@ -719,177 +680,3 @@ def _next_of_another(producers: _Array, offsets: _Array, data: _Array, markers: 
     is_there = at < len(data)
     found[is_there] = offsets[data[at[is_there]]]
     return found
-
-
-# ---- markers -------------------------------------------------------------------------------------
-
-
-def marker_kinds(columns: BatchColumns, data: memoryview) -> _Array | None:
-    """Return what each batch is as a marker: 0 abort, 1 commit, below 0 none. None: no marker is
-    there.
-
-    ``data`` holds the bytes that positions of ``columns`` count from.
-    """
-    control = columns["is_control_batch"]
-    if not control.any():
-        return None
-    asked = control & columns["is_valid"] & (columns["producer_id"] >= 0)
-    rows = np.flatnonzero(asked & (columns["records_count"] != 0))
-    found = np.full(len(columns), NO_MARKER, "i1")
-    if len(rows):
-        found[rows] = _kinds(columns, rows, data)
-    return found
-
-
-def _kinds(columns: BatchColumns, rows: _Array, data: memoryview) -> _Array:
-    """Return what the first records of control batches are: 0 and 1, -1 other kinds, -2 none."""
-    read = np.frombuffer(data, np.uint8)
-    positions = columns["position"][rows].astype("<i8")
-    sizes = columns["size_in_bytes"][rows]
-    is_plain = columns["compression_type"][rows] == 0
-    found = np.full(len(rows), _UNREADABLE, "i1")
-    usual = is_plain & (sizes == _MARKER_BATCH) & (positions >= 0)
-    usual = np.flatnonzero(usual & (positions <= len(read) - _MARKER_BATCH))
-    record = read[positions[usual][:, None] + _MARKER_RECORD]
-    # length 16, attributes, two deltas of one byte, a key of 4 bytes, a value of 6, no headers
-    expected = (record[:, 0] == 32) & (record[:, 2] < 128) & (record[:, 3] < 128)
-    expected &= (record[:, 4] == 8) & (record[:, 5] < 128) & (record[:, 7] == 0)
-    expected &= (record[:, 8] <= 1) & (record[:, 9] == 12) & (record[:, 10] < 128)
-    found[usual[expected]] = record[expected, 8]
-    is_read = np.zeros(len(rows), bool)
-    is_read[usual[expected]] = True
-    for i in np.flatnonzero(~is_read & is_plain).tolist():
-        start = int(positions[i])
-        stop = start + min(int(sizes[i]), RECORDS + _LONGEST_MARKER)
-        found[i] = _kind(bytes(data[start + RECORDS : stop]))
-    return found
-
-
-def _kind(record: bytes) -> int:
-    """Return what a record of a control batch is, as EndTransactionMarker.deserialize reads it."""
-    try:
-        _, at = _varint(record, 0)
-        _, at = _varint(record, at + 1)  # after the attributes
-        _, at = _varint(record, at)
-        size, at = _varint(record, at)
-        version, kind = _VERSION_AND_TYPE.unpack_from(record, at)
-        if size < _VERSION_AND_TYPE.size or version < 0:
-            return _UNREADABLE
-        if kind not in (_ABORT, _COMMIT):
-            return NO_MARKER
-        value_size, at = _varint(record, at + size)
-        (version,) = _VERSION.unpack_from(record, at)
-    except (IndexError, ValueError, struct.error):
-        return _UNREADABLE
-    if not _MARKER_VALUE_SIZE <= value_size <= len(record) - at or version < 0:
-        return _UNREADABLE
-    return int(kind)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag varint and where it ends. Raises IndexError or ValueError."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return (value >> 1) ^ -(value & 1), at
-    raise ValueError("a varint of more than 10 bytes")
-
-
-# ---- the transaction index -----------------------------------------------------------------------
-
-
-def check_transaction_index(
-    aborted: Iterable[AbortedRange],
-    entries: Iterable[tuple[int, int, int, int]] | None,
-    *,
-    segment: int,
-    log_start: int = 0,
-    end: int | None = None,
-    certain_from: int = _NONE,
-    is_cleaned: bool = False,
-) -> list[TransactionIndexFault]:
-    """Compare one segment's .txnindex with its abort markers. Return no fault, or one for all.
-
-    Args:
-        aborted: ``Transactions.aborted(segment)``.
-        entries: producer id, first offset, last offset and last stable offset of each entry; None
-            without a file. Kafka creates it when the segment gets its first entry.
-        segment: the base offset in the file's name.
-        log_start: the log start offset; at least the base offset of the first segment.
-        end: the offset after the last batch that was read. Entries from there on are ignored.
-        certain_from: ``Transactions.certain_from`` after the segment, or after the whole log.
-        is_cleaned: the cleaner may have rewritten the segment. It keeps an entry as it was while
-            it finds a batch of the transaction, and removes the batch itself. So only what no
-            cleaning explains is reported, as uncertain.
-    """
-    found: list[TransactionIndexFault] = []
-
-    def add(kind: str, fields: tuple[int, ...], position: int, certain: bool, reason: str) -> None:
-        certain = certain and not is_cleaned
-        place = (int(fields[0]), int(fields[1]), int(fields[2]), position)
-        found.append(TransactionIndexFault(segment, kind, *place, 1, certain, "L10", reason))
-
-    markers = {one.last_offset: one for one in aborted}
-    seen: set[int] = set()
-    for entry in entries or ():
-        last = entry[2]
-        if last < log_start or (end is not None and last >= end):
-            continue
-        if last not in markers:
-            where = f"no abort marker is at offset {last}"
-            add("extra", entry, _NONE, last >= certain_from, f"{where}, but the index has an entry")
-        elif last in seen:
-            add("extra", entry, markers[last].position, True, f"two entries for offset {last}")
-        else:
-            _compare(markers[last], entry, log_start, is_cleaned, add)
-        seen.add(last)
-    lacks = "does not exist" if entries is None else "has no entry"
-    for one in markers.values():
-        if one.first_offset == _NONE or one.last_offset < log_start or one.last_offset in seen:
-            continue
-        reason = (
-            f"producer id {one.producer_id} aborted offsets {one.first_offset} to "
-            f"{one.last_offset}, but the index {lacks}"
-        )
-        certain = one.first_offset >= max(log_start, one.certain_from)
-        add("missing", one, one.position, certain, reason)
-    if not found:
-        return []
-    found.sort(key=lambda fault: (not fault.is_certain, fault.last_offset))
-    return [found[0]._replace(differences=len(found))]
-
-
-def _compare(
-    one: AbortedRange,
-    entry: tuple[int, int, int, int],
-    log_start: int,
-    is_cleaned: bool,
-    add: Any,
-) -> None:
-    """Report the first field of an entry that its marker contradicts."""
-    producer_id, first_offset, _, last_stable_offset = entry
-    floor = max(log_start, one.certain_from)  # below it, batches may be unknown
-    differs = f"the entry of the abort marker at offset {one.last_offset} has"
-    if producer_id != one.producer_id:
-        reason = f"{differs} producer id {producer_id}, the marker has {one.producer_id}"
-        add("differs", entry, one.position, True, reason)
-        return
-    begins_below = first_offset < floor or (is_cleaned and one.first_offset == _NONE)
-    is_earlier = one.first_offset == _NONE or first_offset < one.first_offset
-    if first_offset != one.first_offset and not (is_earlier and (begins_below or is_cleaned)):
-        has = f"first offset {one.first_offset}" if one.first_offset >= 0 else "no batch"
-        reason = f"{differs} first offset {first_offset}, the log has {has}"
-        certain = one.first_offset >= floor or one.first_offset == _NONE
-        add("differs", entry, one.position, certain, reason)
-        return
-    legal = {one.last_stable_offset}
-    if one.last_stable_offset > one.last_offset:
-        legal.add(one.next_first_offset)
-    if is_cleaned or last_stable_offset in legal or 0 <= last_stable_offset < floor:
-        return
-    implied = one.last_stable_offset
-    reason = f"{differs} last stable offset {last_stable_offset}, the log implies {implied}"
-    add("differs", entry, one.position, one.last_stable_offset >= floor, reason)

@@ -25,8 +25,9 @@ import numpy as np
 
 from batchval.core.columns import BatchColumns
 from batchval.core.continuity import Continuity
+from batchval.core.markers import NO_MARKER, marker_kinds
 from batchval.core.result import CLAIMS, PATHS
-from batchval.core.transactions import NO_MARKER, Transactions, marker_kinds
+from batchval.core.transactions import Transactions
 from batchval.errors import BatchvalError
 from batchval.rules import Rule, by_number
 from batchval.segment.findings import Found, FoundList, Level, damage_found, damage_rule, found_between

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from batchval.core.continuity import PRODUCERS, Continuity
-from batchval.core.transactions import Transactions, check_transaction_index
+from batchval.core.transaction_index import check_transaction_index
+from batchval.core.transactions import Transactions
 from batchval.rules import Rule
 from batchval.segment.entry import OF_THE_LOG, Entry, Seen, is_whole, log_results
 from batchval.segment.findings import (

@@ -13,13 +13,13 @@ from hypothesis import given  # style: allow(given)
 from hypothesis import strategies as st
 
 from batchval.core.columns import scan_batches
+from batchval.core.markers import marker_kinds
+from batchval.core.transaction_index import check_transaction_index
 from batchval.core.transactions import (
     LATE_TRANSACTION_BUFFER_MS,
     TRANSACTION_MAX_TIMEOUT_MS,
     AbortedRange,
     Transactions,
-    check_transaction_index,
-    marker_kinds,
 )
 from tests.support.batches import GZIP, NOW, batch, message, record, records
 

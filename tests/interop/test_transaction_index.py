@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from batchval.core.columns import scan_batches
-from batchval.core.transactions import Transactions, check_transaction_index
+from batchval.core.transaction_index import check_transaction_index
+from batchval.core.transactions import Transactions
 from tests.interop.kafka_broker import KafkaBroker, java_command
 from tests.support.fixtures import running_kafka
 
