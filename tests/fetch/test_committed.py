@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import struct
 from itertools import pairwise
@@ -102,8 +103,11 @@ def committed(kafka: KafkaBroker, topic: str, count: int) -> list[tuple[int, byt
         consumer.close()
 
 
-def transacted(kafka: KafkaBroker, topic: str) -> None:
-    """Two producers by turns, transactions committed and aborted, one without, one that stays open at the end."""
+def transacted(kafka: KafkaBroker, topic: str) -> int:
+    """Two producers by turns, transactions committed and aborted, one without, one left open.
+
+    Returns where that one begins: the last stable offset, once the broker has written all markers.
+    """
     chance = random.Random(3)
     producers = []
     for name in "ab":
@@ -127,23 +131,26 @@ def transacted(kafka: KafkaBroker, topic: str) -> None:
                 producer.commit_transaction(30)
             else:
                 producer.abort_transaction(30)
+    opened: list[int] = []
     producers[0].begin_transaction()
-    producers[0].produce(topic, b"open", partition=0)
+    producers[0].produce(topic, b"open", partition=0, on_delivery=lambda _, sent: opened.append(sent.offset() or 0))
     producers[0].flush(30)
     plain.produce(topic, b"behind the open one", partition=0)
     plain.flush(30)
+    return opened[0]
 
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("size", [1_048_576, 300])
 async def test_what_librdkafka_reads_is_what_is_read(kafka: KafkaBroker, size: int) -> None:
     topic = made(kafka)
-    transacted(kafka, topic)
+    end = transacted(kafka, topic)
     more: dict[str, Any] = {"isolation_level": "read_committed", "max_partition_fetch_bytes": size}
     async with Consumer(options(kafka, **more)) as consumer:
         consumer.assign([(topic, 0)])
-        ends = await consumer.offsets_for({(topic, 0): "latest"})
-        (end,) = ends.values()
+        async with asyncio.timeout(30):  # a commit is answered before its marker is written
+            while await consumer.offsets_for({(topic, 0): "latest"}) != {(topic, 0): end}:
+                await asyncio.sleep(0.02)
         one_by_one: list[ConsumerRecord] = []
         while (consumer.position((topic, 0)) or 0) < end:
             one_by_one += await consumer.poll(200, max_records=7)
