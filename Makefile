@@ -15,9 +15,9 @@ export BATCHVAL_BUILD
 SEED ?= 1
 # CPU hours of make hostile-long
 HOURS ?= 6
-# How many processes run the tests that may share the processors: one more than there are cores,
+# How many processes run the tests that may share the processors: two more than there are cores,
 # because many tests wait, and four at most. 0: none but the first (for a debugger).
-JOBS ?= $(shell echo $$(($$(nproc) + 1)))
+JOBS ?= $(shell echo $$(($$(nproc) + 2)))
 # Options of the benches. --write saves the result in bench/results and writes docs/benchmarks.
 BENCH ?= --write
 CLAIMS_BENCH ?= --write
@@ -46,7 +46,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-full test-arm lint check coverage hostile hostile-long kills bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
+.PHONY: help build demo test test-ci test-full test-arm lint check coverage hostile hostile-long kills bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -72,10 +72,13 @@ endef
 # to collect the other files would take longer than some of these tests
 ALONE = $(shell grep -rlw --include='test_*.py' 'mark.alone' tests | sort)
 
-test: build  ## all tests this machine can run, in at most 12 minutes; prints what was skipped and why
+test: build  ## the tests this machine can run, in at most 12 minutes; prints what was skipped and why
+	$(call stages,not slow and not long and )
+
+test-ci: build  ## these, and those that take long (two minutes next to a live broker): what .ci/run runs
 	$(call stages,not slow and )
 
-test-full: build  ## the long tests too
+test-full: build  ## all of them
 	$(call stages)
 
 test-arm: build  ## the package on ARM64 under qemu: kernel, conformance, tests/core (root on Debian installs qemu; ARM=--help)

@@ -86,6 +86,7 @@ def test_a_week(schedule: Schedule) -> None:
     assert "findings: 0 new, 0 open, 1 gone" in schedule.printed()
 
 
+@pytest.mark.long
 def test_runs_that_do_not_end_and_runs_that_overlap(schedule: Schedule) -> None:
     assert schedule.run() == 0
     first = schedule.kept()

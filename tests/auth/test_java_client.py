@@ -12,7 +12,7 @@ from tests.auth.conftest import USERS, Guarded
 from tests.interop.kafka_broker import java_command
 from tests.support.proxy import RunningProxy, run_both
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.long]
 
 SOURCE = "tests/auth/java/Client.java"
 QUIET = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]  # it has much to say of what it may not do

@@ -155,6 +155,7 @@ def test_a_broker_that_is_not_believed(guarded: Guarded, tmp_path: Path, client:
     refused(perf("consume", *some, "--threads", 1), "certificate")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("client", ONE_CLIENT)
 def test_plain_words_to_a_listener_of_tls(guarded: Guarded, client: str) -> None:
     some = ["--bootstrap-server", guarded.tls, "--topic", "t", "--client", client, "--num-records", 10]

@@ -30,6 +30,7 @@ def output(script: str, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_two_gates_in_a_row_are_measured(tmp_path: Path) -> None:
     out = tmp_path / "chain.json"
     said = output("chain.py", "--quick", "--codec", "zstd", "--json", str(out))

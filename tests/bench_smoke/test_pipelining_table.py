@@ -139,6 +139,7 @@ def test_verdicts_say_missed_where_it_is_missed() -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_the_table_is_made(tmp_path: Path) -> None:
     """librdkafka's loop before a real broker, behind a relay that counts."""
     out = tmp_path / "table"

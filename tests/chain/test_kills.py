@@ -29,6 +29,7 @@ def killed(broker: KafkaBroker, plan: Plan) -> None:
     assert {"committed", "aborted"} <= set(run.outcomes())
 
 
+@pytest.mark.long
 @pytest.mark.alone
 def test_a_hundred_thousand_records_and_ten_kills(broker: KafkaBroker) -> None:
     killed(broker, Plan(100_000, pattern(10), topic="kills-short"))

@@ -32,7 +32,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ["local", "--processes", "2"],
         ["local", "--processes", "1"],
-        pytest.param(["spark", "--conf", "spark.ui.enabled=false"], marks=pytest.mark.jvm),
+        pytest.param(["spark", "--conf", "spark.ui.enabled=false"], marks=[pytest.mark.jvm, pytest.mark.long]),
     ],
     ids=" ".join,
 )

@@ -197,7 +197,7 @@ def test_found_cases_hold_what_kafka_says(kafka):
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("seed", [7, 109])
+@pytest.mark.parametrize("seed", [7, pytest.param(109, marks=pytest.mark.long)])
 def test_fresh_cases_agree(kafka, tmp_path, seed):
     file = tmp_path / "cases.jsonl.gz"
     fresh.make(seed, 500, file)

@@ -7,6 +7,7 @@ implementations at the levels below 3 and at the default level: see docs/departu
 
 import hashlib
 import random
+from typing import Any
 
 import pytest
 import zstandard
@@ -57,22 +58,28 @@ def test_rebuilt_bytes_are_kafkas(kafka, codec, levels):
             assert hashlib.sha256(output).hexdigest() == answer["expect"]["validate"]["out_sha256"], answer["cfg"]
 
 
-@pytest.mark.parametrize("level", range(1, 10))
-def test_a_limit_that_the_rebuilt_batch_just_meets(kafka, level):
-    """Rule 40. What arrives is smaller than what is rebuilt, so that rule 13 does not refuse it
-    first.
-    """
+def at_level(level: int) -> dict[str, Any]:
+    """A batch that arrives smaller than the one that gzip of this level makes of it."""
     rng = random.Random(level)
     parts = [record(i, value=words(rng, 100)) for i in range(120)]
     arriving = batch(parts, codec=ZSTD, payload=zstandard.compress(b"".join(parts), 19))
-    case = {"batch_hex": arriving.hex(), "cfg": {"now": NOW, "target": "gzip", "gzip_level": level}}
-    size = kafka.answer([case])[0]["expect"]["validate"]["out_len"]
-    assert len(arriving) < size - 1
-    limits = {size: ("ok", "None"), size - 1: ("resize", "40 rebuilt-batch-too-large")}
-    for limit, (final, rule) in limits.items():
-        limited = {**case, "cfg": {**case["cfg"], "max_message_bytes": limit}}
-        assert kafka.answer([limited])[0]["expect"]["final"] == final
-        assert str(ours(limited).rule) == rule
+    return {"batch_hex": arriving.hex(), "cfg": {"now": NOW, "target": "gzip", "gzip_level": level}}
+
+
+def test_a_limit_that_the_rebuilt_batch_just_meets(kafka):
+    """Rule 40. What arrives is smaller than what is rebuilt, so that rule 13 does not refuse it
+    first.
+    """
+    built = [case["expect"]["validate"]["out_len"] for case in kafka.answer(map(at_level, range(1, 10)))]
+    limited, expected = [], []
+    for level, size in zip(range(1, 10), built, strict=True):
+        case = at_level(level)
+        assert len(case["batch_hex"]) // 2 < size - 1
+        for limit, answer in ((size, ("ok", "None")), (size - 1, ("resize", "40 rebuilt-batch-too-large"))):
+            limited.append({**case, "cfg": {**case["cfg"], "max_message_bytes": limit}})
+            expected.append(answer)
+    answers = kafka.answer(limited)
+    assert [(answer["expect"]["final"], str(ours(answer).rule)) for answer in answers] == expected
 
 
 def test_levels_count_where_the_topic_names_their_codec(kafka):

@@ -21,7 +21,9 @@ MOST_NS = 1_000_000
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("provider", "mebibytes"), [("native", 16), ("packages", 2)])
+@pytest.mark.parametrize(
+    ("provider", "mebibytes"), [("native", 16), pytest.param("packages", 2, marks=pytest.mark.long)]
+)
 def test_at_most_a_millisecond_passes_between_two_releases(provider: str, mebibytes: int) -> None:
     command = [sys.executable, HERE / "gil.py", "--json", "--provider", provider, "--mebibytes", str(mebibytes)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -195,7 +195,9 @@ def kafka() -> Iterator[KafkaBroker]:
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("topic", ["plain", "codecs", "transactional"])
+@pytest.mark.parametrize(
+    "topic", [*(pytest.param(one, marks=pytest.mark.long) for one in ("plain", "codecs")), "transactional"]
+)
 def test_one_fault_is_one_finding(kafka: KafkaBroker, tmp_path: Path, topic: str) -> None:
     """Segments of a MiB with their indexes: what one fault brings with it is not a finding."""
     folder = tmp_path / f"{topic}-0"

@@ -195,6 +195,7 @@ def test_aborted_ranges_are_what_the_broker_indexed(kafka: KafkaBroker) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_a_follower_that_catches_up_indexes_other_stable_offsets() -> None:
     """It appends many batches at once: ``AbortedRange.next_first_offset`` says what it finds."""
     with running_kafka() as leader:

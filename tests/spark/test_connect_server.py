@@ -17,7 +17,7 @@ from tests.interop.kafka_broker import free_port
 from tests.spark.logs import a_cluster, plain
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

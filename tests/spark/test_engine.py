@@ -103,6 +103,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.long
 def test_spark_connect_has_the_same_rows(connect: str, logs: Path) -> None:
     """A client without a JVM of its own: rows, the UDF, and the engine."""
     done = subprocess.run(

@@ -169,6 +169,7 @@ def _until_rows_came(query: StreamingQuery) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_a_stream_that_is_stopped_and_started_again_has_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
     """Stopped while it runs, at any point; then again from its checkpoint, after the logs have grown."""
     parts = series(150, seed=11)
