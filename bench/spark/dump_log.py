@@ -1,20 +1,21 @@
 """``batchval audit --engine local`` beside Kafka's dump-log on the same segments, whole commands, by turns.
 
-    python bench/spark/dump_log.py [--gib 2] [--rounds 3] [--quick] [--write]
+    python bench/spark/dump_log.py [--gib 4] [--rounds 3] [--quick] [--write]
 
 It needs Java, and Maven once.
 
 The tool checks each batch's checksum and prints a line of it (to /dev/null, without --deep-iteration); the audit does
 that and all else that it does without --deep, with ``--rows none`` and with every row in Parquet. Seconds are the
-median of the rounds, CPU that of the whole process tree. --quick is 1 GiB of batches of 16 KiB,
-two rounds. --write saves bench/results/dump-log.json
-and writes docs/benchmarks.
+median of the rounds, CPU that of the whole process tree. Large batches are measured in four times
+as many bytes too, where the starts of both count less. --quick is 1 GiB of batches of 16 KiB, two
+rounds. --write saves bench/results/dump-log.json and writes docs/benchmarks.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -38,7 +39,8 @@ from tests.interop.kafka_broker import TOOLS_VERSION  # noqa: E402
 
 WHOLE_TREE = Path(__file__).with_name("whole_tree.py")
 BATCH_BYTES = (16_384, 1_024)
-PARTITIONS = 4
+LARGE = 4  # times --gib, of batches of BATCH_BYTES[0]
+LEAST_PARTITIONS = 4  # of one segment each, of 1 GiB at most as Kafka's are
 TARGET = 3.4  # times faster than kafka-dump-log, batches of 17 kB, --rows none
 
 
@@ -68,13 +70,15 @@ def measure(folder: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
     return found
 
 
-def bench(gib: float, rounds: int, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
+def bench(rounds: int, cases: list[tuple[float, int]]) -> list[dict[str, Any]]:
+    """Return a row for each case: GiB of segments, and bytes of a batch."""
     rows = []
-    for batch_bytes in sizes:
+    for gib, batch_bytes in cases:
         with tempfile.TemporaryDirectory(prefix="batchval-dump-") as name:
             folder = Path(name)
-            size = int(gib * 2**30) // PARTITIONS
-            batches = segments.write(folder, "bench", PARTITIONS, size, batch_bytes, cells.CODECS)
+            partitions = max(LEAST_PARTITIONS, math.ceil(gib))
+            size = int(gib * 2**30) // partitions
+            batches = segments.write(folder, "bench", partitions, size, batch_bytes, cells.CODECS)
             total = sum(file.stat().st_size for file in folder.rglob("*.log"))
             samples = measure(folder, rounds)
         median = {name: statistics.median(s["seconds"] for s in found) for name, found in samples.items()}
@@ -83,13 +87,16 @@ def bench(gib: float, rounds: int, sizes: tuple[int, ...]) -> list[dict[str, Any
         less = {name: round(cpu["dump-log"] / cpu[name], 2) for name in faster}
         row = {"batch_bytes": total // batches, "batches": batches, "bytes": total, "seconds": median, "cpu_s": cpu}
         rows.append(row | {"faster": faster, "less_cpu": less, "target": TARGET, "samples": samples})
-        print({key: rows[-1][key] for key in ("batch_bytes", "seconds", "cpu_s", "faster", "less_cpu")}, flush=True)
+        print(
+            {key: rows[-1][key] for key in ("bytes", "batch_bytes", "seconds", "cpu_s", "faster", "less_cpu")},
+            flush=True,
+        )
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gib", type=float, default=2.0)
+    parser.add_argument("--gib", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="1 GiB, one size of batches, two rounds, no result")
     parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
@@ -101,7 +108,8 @@ def main() -> None:
             parser.error("--write needs a whole run")
         pages.check_commit(machine.describe())
     load = os.getloadavg()[0]
-    rows = bench(given.gib, given.rounds, BATCH_BYTES[:1] if given.quick else BATCH_BYTES)
+    cases = [(given.gib, size) for size in BATCH_BYTES] + [(LARGE * given.gib, BATCH_BYTES[0])]
+    rows = bench(given.rounds, cases[:1] if given.quick else cases)
     about = machine.describe() | {"kafka tools": TOOLS_VERSION, "date": datetime.now(UTC).isoformat(timespec="seconds")}
     about["load_before_and_after"] = [load, os.getloadavg()[0]]
     result = {"machine": about, "rows": rows}

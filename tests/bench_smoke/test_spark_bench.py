@@ -51,7 +51,7 @@ def test_dump_log_beside_an_audit() -> None:
         classpath("tools")
     except ToolMissing as missing:
         pytest.skip(str(missing))
-    rows = module("dump_log").bench(0.002, 1, (16_384, 1_024))
+    rows = module("dump_log").bench(1, [(0.002, 16_384), (0.002, 1_024)])
     assert len(rows) == 2
     for row in rows:
         assert {name: len(samples) for name, samples in row["samples"].items()} == {
