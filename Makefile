@@ -24,7 +24,7 @@ CLAIMS_BENCH ?= --write
 # to save: --write --kroxylicious FOLDER --kafka-proxy PROGRAM (docs/benchmarks/method.md)
 PROXY_BENCH ?=
 PERF_BENCH ?= --write
-SPARK_BENCH ?= --write
+SPARK_BENCH ?= --gib 16 --write
 # without --fresh the samples of an earlier run are kept
 PIPELINING_BENCH ?= --fresh --write
 # options of tests/chain/kills.py
