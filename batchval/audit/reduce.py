@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -83,12 +83,21 @@ class Audit:
         return Counter(finding.rule.id for finding in self.findings)
 
 
-def reduce(work: Work, results: Iterable[RangeResult], options: Options, engine: Engine) -> Audit:
-    """Join the results of the work's ranges; ``engine`` reads again what changed meanwhile."""
+def reduce(
+    work: Work,
+    results: Iterable[RangeResult],
+    options: Options,
+    engine: Engine,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Audit:
+    """Join the results of the work's ranges; ``engine`` reads again what changed meanwhile.
+
+    ``progress`` gets bytes of replicas as they are compared.
+    """
     audit = Audit()
     partitions = settled(work, results, options, engine)
     if options.replicas:
-        compare_replicas(partitions, options)
+        compare_replicas(partitions, options, progress)
     entries: list[Entry] = []
     for partition in partitions:
         audit.unreadable += partition.unreadable

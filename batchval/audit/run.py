@@ -27,12 +27,14 @@ class Run:
     ``since``      the folder of the audit that this one goes on from
     ``exit_code``  of the process, by what was found
     ``version``    of batchval
+    ``progress``   gets bytes of replicas as they are compared
     """
 
     engine: str = "local"
     since: str | None = None
     exit_code: Callable[[Audit], int] = lambda found: 0
     version: str | None = None
+    progress: Callable[[int], None] = lambda done: None
 
 
 def audit(
@@ -60,6 +62,7 @@ def audit(
         outputs.prepare(out)
     prepared()
     written: list[tuple[str, int, int]] = []
+    run = run or Run()
     # what changed is little, and lies on this machine
     try:
         found = reduce(
@@ -67,10 +70,11 @@ def audit(
             _noting(results, written),
             options,
             lambda ranges: _noting(run_local(ranges, options, out), written),
+            run.progress,
         )
         if out is not None:
             batch_files.keep(out, written, found.files)
-            found.tables["runs"] = to_table(run or Run(), todo, options, found)
+            found.tables["runs"] = to_table(run, todo, options, found)
             outputs.finish(out, found.tables)
     except BaseException:
         if isinstance(results, Generator):

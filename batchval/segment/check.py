@@ -165,7 +165,7 @@ def check_paths(
     partitions = _settled(works, read, options, summary)
     if options.replicas:
         partitions = iter(held := list(partitions))
-        compare_replicas(held, options)
+        compare_replicas(held, options, progress)
     for partition in partitions:
         if salvage is not None:
             salvage.write(partition, lambda file: str(_as_named(file, roots)))

@@ -15,7 +15,7 @@ meets a deleted file goes on from there in a new listing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
@@ -85,8 +85,9 @@ class Cursor:
     ``damage``  the place of bytes before the row that are not a batch
     """
 
-    def __init__(self, side: Side, number: int, start: int, options: Options) -> None:
+    def __init__(self, side: Side, number: int, start: int, options: Options, progress: Callable[[int], None]) -> None:
         self.side = side
+        self._progress = progress
         self.number = number
         self.row = self.stop = 0
         self.damage: tuple[SegmentInfo, int] | None = None
@@ -136,8 +137,10 @@ class Cursor:
             return
         self.segment, piece = found
         if isinstance(piece, Damage):
+            self._progress(piece.size)
             self.damage = self.segment, piece.position
             return
+        self._progress(len(piece.data))
         columns = piece.columns
         self.columns, self.data, self.place = columns, piece.data, piece.position
         self.base, self.size = columns["base_offset"], columns["size_in_bytes"]
@@ -177,11 +180,13 @@ class Cursor:
 class Walk:
     """A comparison under way, and what it has found.
 
+    ``progress``  gets bytes of all replicas as they are read
     ``at``      offsets below are compared
     ``agreed``  the highest base offset at which each replica was equal to another
     """
 
     options: Options
+    progress: Callable[[int], None]
     at: int = 0
     differences: list[Difference] = field(default_factory=list)
     agreed: dict[int, int] = field(default_factory=dict)
@@ -195,7 +200,9 @@ class Walk:
         """Go on to the end. Raises OSError for what storage does, such as a deleted file."""
         # below the second lowest log start, one replica alone has batches
         self.at = max(self.at, sorted(side.start for side in sides)[1])
-        cursors = [Cursor(side, n, max(self.at, side.start), self.options) for n, side in enumerate(sides)]
+        cursors = [
+            Cursor(side, n, max(self.at, side.start), self.options, self.progress) for n, side in enumerate(sides)
+        ]
         try:
             step = self._records if compacted else self._batches
             while not self.is_full and len(ready := [one for one in cursors if one.ready()]) > 1:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from batchval.rules import Rule
@@ -64,10 +64,13 @@ class _Copy(NamedTuple):
     joined: Joined
 
 
-def compare_replicas(partitions: Sequence[Joined], options: Options) -> None:
+def compare_replicas(
+    partitions: Sequence[Joined], options: Options, progress: Callable[[int], None] = lambda done: None
+) -> None:
     """Compare the partitions that two or more replicas have; add what differs to their findings.
 
-    A replica that has no partition of the others is noted as unreadable: nothing was compared.
+    ``progress`` gets bytes of all replicas as they are read. A replica that has no partition of the
+    others is noted as unreadable: nothing was compared.
     """
     matched: dict[tuple[str, int], dict[str, _Copy]] = {}
     for joined in partitions:
@@ -82,7 +85,7 @@ def compare_replicas(partitions: Sequence[Joined], options: Options) -> None:
     order = [one.name for one in options.replicas]
     for copies in matched.values():
         if len(copies) > 1:
-            _compare([copies[name] for name in order if name in copies], options)
+            _compare([copies[name] for name in order if name in copies], options, progress)
 
 
 def _note_unmatched(partitions: Sequence[Joined], matched: Iterable[dict[str, _Copy]], options: Options) -> None:
@@ -107,11 +110,11 @@ class _Outcome(NamedTuple):
     doubt: str | None
 
 
-def _compare(copies: Sequence[_Copy], options: Options) -> None:
+def _compare(copies: Sequence[_Copy], options: Options, progress: Callable[[int], None]) -> None:
     thinned = any(part.entry.thinned for one in copies for part in one.joined.parts)
     sides = [_side(one.name, [part.segment for part in one.joined.parts]) for one in copies]
     try:
-        outcome = _settled(sides, options, thinned=thinned)
+        outcome = _settled(sides, options, progress, thinned=thinned)
     except (OSError, MemoryError) as error:
         names = " and ".join(one.name for one in copies)
         folder = folder_and_name(copies[0].joined.parts[0].segment.uri)[0]
@@ -135,10 +138,10 @@ def _side(name: str, segments: Sequence[SegmentInfo]) -> Side:
     return Side(name, tuple(segments), start, checkpoints.get(_HIGH_WATERMARK))
 
 
-def _settled(sides: list[Side], options: Options, *, thinned: bool) -> _Outcome:
+def _settled(sides: list[Side], options: Options, progress: Callable[[int], None], *, thinned: bool) -> _Outcome:
     """Compare until nothing differs, nothing has changed meanwhile, or what differs was seen
     twice."""
-    walk = Walk(options)
+    walk = Walk(options, progress)
     seen: list[Difference] | None = None
     compacted = _compacted(sides, options, thinned=thinned)
     for attempt in range(ROUNDS):
@@ -164,7 +167,7 @@ def _settled(sides: list[Side], options: Options, *, thinned: bool) -> _Outcome:
             break
         else:
             seen = walk.differences
-            walk = Walk(options, at=seen[0].offset)
+            walk = Walk(options, progress, at=seen[0].offset)
         time.sleep(PAUSE_S * 2**attempt)
     return _outcome(walk, sides, "the folders changed each time that they were read")
 
@@ -195,7 +198,7 @@ def _judged(walk: Walk, sides: list[Side], options: Options, *, compacted: bool)
     unknown = options.cleanup_policy == "auto" and any(one.cleaned is None for side in sides for one in side.segments)
     if compacted or not unknown:
         return _outcome(walk, sides, None)
-    records = Walk(options, at=walk.differences[0].offset)
+    records = Walk(options, walk.progress, at=walk.differences[0].offset)
     records.run(sides, compacted=True)
     if records.differences:
         return _outcome(records, sides, None)

@@ -194,6 +194,14 @@ def test_what_is_healthy_has_no_finding(find: Find, what: str) -> None:
     assert [one for one in find(*HEALTHY[what]) if one.rule is not Rule.L1] == []  # zeros: a note
 
 
+def test_progress_counts_each_replica_once_more_while_it_is_compared(tmp_path: Path) -> None:
+    folders = written(tmp_path, (Copy(), Copy(), Copy()))
+    named = tuple(Replica(f"b{n}", str(folder)) for n, folder in enumerate(folders))
+    seen: list[int] = []
+    assert list(check_paths(folders, Options(replicas=named), Summary(), seen.append)) == []
+    assert sum(seen) == 2 * 3 * sum(map(len, LOG))
+
+
 # ---- what differs --------------------------------------------------------------------------------
 
 
