@@ -26,7 +26,7 @@ from tests.interop.kafka_broker import KafkaBroker, brokers
 from tests.support.batches import with_crc
 from tests.support.fixtures import needs_kafka
 
-pytestmark = [pytest.mark.jvm, pytest.mark.alone]
+pytestmark = [pytest.mark.jvm, pytest.mark.alone, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKER = {

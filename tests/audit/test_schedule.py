@@ -67,6 +67,7 @@ def schedule(tmp_path: Path) -> Schedule:
     return Schedule(tmp_path)
 
 
+@pytest.mark.long
 def test_a_week(schedule: Schedule) -> None:
     """Healthy, damaged, still damaged, repaired: mails come as long as it is damaged."""
     healthy = schedule.log.read_bytes()

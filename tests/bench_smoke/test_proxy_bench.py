@@ -14,6 +14,7 @@ from batchval import LogValidator
 from batchval.protocol.produce import ProduceRequestView
 from tests.support.benches import ROOT, folders_to_save_in, on_path, run
 
+pytestmark = pytest.mark.long
 BENCH = ROOT / "bench" / "proxy"
 
 with on_path("proxy"):
