@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from batchval.core.transactions import AbortedRange
+from batchval.core.transactions import NONE, AbortedRange
 
 __all__ = ["TransactionIndexFault", "check_transaction_index"]
-
-_NONE = -1  # no such offset or marker
 
 
 class TransactionIndexFault(NamedTuple):
@@ -38,7 +36,7 @@ def check_transaction_index(
     segment: int,
     log_start: int = 0,
     end: int | None = None,
-    certain_from: int = _NONE,
+    certain_from: int = NONE,
     is_cleaned: bool = False,
 ) -> list[TransactionIndexFault]:
     """Compare one segment's .txnindex with its abort markers. Return no fault, or one for all.
@@ -70,7 +68,7 @@ def check_transaction_index(
             continue
         if last not in markers:
             where = f"no abort marker is at offset {last}"
-            add("extra", entry, _NONE, last >= certain_from, f"{where}, but the index has an entry")
+            add("extra", entry, NONE, last >= certain_from, f"{where}, but the index has an entry")
         elif last in seen:
             add("extra", entry, markers[last].position, True, f"two entries for offset {last}")
         else:
@@ -78,7 +76,7 @@ def check_transaction_index(
         seen.add(last)
     lacks = "does not exist" if entries is None else "has no entry"
     for one in markers.values():
-        if one.first_offset == _NONE or one.last_offset < log_start or one.last_offset in seen:
+        if one.first_offset == NONE or one.last_offset < log_start or one.last_offset in seen:
             continue
         reason = (
             f"producer id {one.producer_id} aborted offsets {one.first_offset} to "
@@ -107,12 +105,12 @@ def _compare(
         reason = f"{differs} producer id {producer_id}, the marker has {one.producer_id}"
         add("differs", entry, one.position, True, reason)
         return
-    begins_below = first_offset < floor or (is_cleaned and one.first_offset == _NONE)
-    is_earlier = one.first_offset == _NONE or first_offset < one.first_offset
+    begins_below = first_offset < floor or (is_cleaned and one.first_offset == NONE)
+    is_earlier = one.first_offset == NONE or first_offset < one.first_offset
     if first_offset != one.first_offset and not (is_earlier and (begins_below or is_cleaned)):
         has = f"first offset {one.first_offset}" if one.first_offset >= 0 else "no batch"
         reason = f"{differs} first offset {first_offset}, the log has {has}"
-        certain = one.first_offset >= floor or one.first_offset == _NONE
+        certain = one.first_offset >= floor or one.first_offset == NONE
         add("differs", entry, one.position, certain, reason)
         return
     legal = {one.last_stable_offset}

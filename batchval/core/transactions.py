@@ -24,10 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from batchval.core.columns import BatchColumns
-from batchval.core.markers import ABORT, COMMIT, NO_MARKER, UNREADABLE, marker_kinds
+from batchval.core.markers import ABORT, COMMIT, NO_MARKER, UNREADABLE
 
 __all__ = [
     "LATE_TRANSACTION_BUFFER_MS",
+    "NONE",
     "TRANSACTION_MAX_TIMEOUT_MS",
     "AbortedRange",
     "HangingTransaction",
@@ -41,7 +42,8 @@ TRANSACTION_MAX_TIMEOUT_MS = 900_000
 LATE_TRANSACTION_BUFFER_MS = 300_000
 
 _HIGHEST = 2**63 - 1
-_NONE = -1  # no such offset, timestamp or marker
+#: No such offset, timestamp or marker.
+NONE = -1
 _LOG_APPEND_TIME = 8
 _TRANSACTIONAL_OR_CONTROL = 16 | 32
 
@@ -171,11 +173,11 @@ class Transactions:
 
     def __init__(self) -> None:
         self.last_offset: int | None = None
-        self.newest_timestamp = _NONE
+        self.newest_timestamp = NONE
         #: the newest time that a broker's clock stamped: of markers and LogAppendTime batches
-        self.newest_broker_timestamp = _NONE
+        self.newest_broker_timestamp = NONE
         #: neither damage nor a gap is between this offset and the end; -1: none at all
-        self.certain_from = _NONE
+        self.certain_from = NONE
         self.after_damage = False
         self._first: _First | None = None
         self._events = 0
@@ -186,7 +188,7 @@ class Transactions:
         self._unended: dict[int, _Open] = {}
         self._ended: dict[int, _Ended] = {}
         self._open: dict[int, _Open] = {}
-        self._first_marker_timestamp = _NONE
+        self._first_marker_timestamp = NONE
         # the first transactional data batch, and the first of another producer: (id, offset)
         self._first_data: tuple[int, int] | None = None
         self._other_data: tuple[int, int] | None = None
@@ -318,30 +320,17 @@ class Transactions:
     def feed(
         self,
         columns: BatchColumns,
-        data: memoryview,
-        base: int = 0,
-        *,
-        segment: int = 0,
-    ) -> None:
-        """Read the next stretch.
-
-        ``data`` holds the stretch's bytes from file position ``base`` on; positions of ``columns``
-        count from there. ``segment``: the base offset in the file's name.
-        """
-        self.take(columns, marker_kinds(columns, data), base, segment=segment)
-
-    def take(
-        self,
-        columns: BatchColumns,
         kinds: _Array | None,
         base: int = 0,
         *,
         segment: int = 0,
         breaks: Sequence[int] = (),
     ) -> None:
-        """Read the next stretch, whose markers are known (``marker_kinds``).
+        """Read the next stretch.
 
-        ``breaks``: rows that damage precedes, ascending. Same as ``damaged`` between two stretches.
+        Positions of ``columns`` count from file position ``base``. ``kinds``: what ``marker_kinds``
+        says of the rows. ``segment``: the base offset in the file's name. ``breaks``: rows that
+        damage precedes, ascending. Same as ``damaged`` between two stretches.
         """
         if not len(columns):
             return
@@ -373,7 +362,7 @@ class Transactions:
         return True
 
     def _stamped(self, timestamps: _Array) -> None:
-        newest = int(timestamps.max(initial=_NONE))
+        newest = int(timestamps.max(initial=NONE))
         self.newest_broker_timestamp = max(self.newest_broker_timestamp, newest)
 
     def _meet(self, first: _First) -> None:
@@ -409,9 +398,9 @@ class Transactions:
         certain = self._certain(columns, rows, is_v2, kinds, breaks)
         self._first = _First(int(columns["base_offset"][rows[0]]), bool(is_v2[0]), bool(rows[0]))
         self.last_offset = int(columns["last_offset"][rows[-1]])
-        self.certain_from = max(self._first.offset if rows[0] else _NONE, int(certain[-1]))
+        self.certain_from = max(self._first.offset if rows[0] else NONE, int(certain[-1]))
         timestamps, is_marker = columns["max_timestamp"][rows], kinds >= 0
-        self.newest_timestamp = max(_NONE, int(timestamps.max()))
+        self.newest_timestamp = max(NONE, int(timestamps.max()))
         is_brokers = is_v2 & (columns["attributes"][rows] & _LOG_APPEND_TIME != 0)
         self._stamped(timestamps[is_marker | is_brokers])
         data_rows = columns["is_transactional"][rows] & (producers >= 0)
@@ -437,7 +426,7 @@ class Transactions:
     ) -> _Array:
         """Return for each row from which offset on nothing is missing; -1: since the first row."""
         offsets, last = columns["base_offset"][rows], columns["last_offset"][rows]
-        found = np.full(len(rows), _NONE, "<i8")
+        found = np.full(len(rows), NONE, "<i8")
         before = np.minimum(last[:-1], _HIGHEST - 1) + 1
         after = offsets[1:]
         broken = (np.diff(rows) > 1) | (after < before) | (is_v2[1:] & (after != before))
@@ -496,7 +485,7 @@ class Transactions:
         at = end[aborting]
         rows = np.empty(len(at), _ABORTS)
         rows["producer_id"], rows["last_offset"], rows["order"] = producers[at], offsets[at], at
-        rows["first_offset"] = np.where(has_data[aborting], offsets[first[aborting]], _NONE)
+        rows["first_offset"] = np.where(has_data[aborting], offsets[first[aborting]], NONE)
         rows["certain_from"], rows["position"] = fields["certain_from"][at], fields["position"][at]
         rows["segment"] = segment
         rows["last_stable_offset"] = np.minimum(offsets[at], _HIGHEST - 1) + 1
@@ -516,7 +505,7 @@ class Transactions:
     ) -> _Open:
         """Return the transaction whose first and last batch are these."""
         timestamp = int(fields["max_timestamp"][first])
-        clock = _NONE
+        clock = NONE
         if fields["is_brokers"][first]:
             clock = timestamp
         elif (i := int(np.searchsorted(markers, first))) < len(markers):
@@ -566,13 +555,13 @@ class Transactions:
     def _clock(self, later: Transactions) -> None:
         """Give open transactions the time of the first marker after them."""
         timestamp = later._first_marker_timestamp
-        if timestamp == _NONE:
+        if timestamp == NONE:
             return
         for opened in (self._unended, self._open):
             for producer, found in opened.items():
-                if found.broker_timestamp == _NONE:
+                if found.broker_timestamp == NONE:
                     opened[producer] = found._replace(broker_timestamp=timestamp)
-        if self._first_marker_timestamp == _NONE:
+        if self._first_marker_timestamp == NONE:
             self._first_marker_timestamp = timestamp
 
     def _cap_later(self, aborts: _Array, later: Transactions) -> None:
@@ -595,11 +584,11 @@ class Transactions:
         if self._pending and not (other is None and self._pending_producers == {first[0]}):
             left = []
             for rows in self._pending:
-                waits = rows["next_first_offset"] == _NONE
+                waits = rows["next_first_offset"] == NONE
                 rows["next_first_offset"][waits & (rows["producer_id"] != first[0])] = first[1]
                 if other is not None:
                     rows["next_first_offset"][waits & (rows["producer_id"] == first[0])] = other[1]
-                elif (rows["next_first_offset"] == _NONE).any():
+                elif (rows["next_first_offset"] == NONE).any():
                     left.append(rows)
             self._pending = left
             self._pending_producers = {first[0]} if left else set()
@@ -636,7 +625,7 @@ class Transactions:
 
     def _keep(self, rows: _Array) -> None:
         self._aborts.append(rows)
-        waits = rows["next_first_offset"] == _NONE
+        waits = rows["next_first_offset"] == NONE
         if waits.any():
             self._pending.append(rows)
             self._pending_producers.update(rows["producer_id"][waits].tolist())
@@ -666,7 +655,7 @@ def _cap(rows: _Array, offsets: _Array, until: _Array, orders: _Array) -> None:
 
 def _next_of_another(producers: _Array, offsets: _Array, data: _Array, markers: _Array) -> _Array:
     """Return the offset of the next data batch after each marker that another producer wrote."""
-    found = np.full(len(markers), _NONE, "<i8")
+    found = np.full(len(markers), NONE, "<i8")
     if not len(data):
         return found
     wrote = producers[data]

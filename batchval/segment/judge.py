@@ -418,7 +418,7 @@ def _follow(result: RangeResult, noted: _Noted, block: Block) -> None:
     for one in result.continuity.feed(columns, base, inside):
         noted.add(found_between(one))
     segment = result.range.segment.base_offset
-    result.transactions.take(columns, block.kinds(), base, segment=segment, breaks=inside)
+    result.transactions.feed(columns, block.kinds(), base, segment=segment, breaks=inside)
     if block.breaks and block.breaks[-1] == count:
         for state in states:
             state.damaged()

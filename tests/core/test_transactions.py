@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -33,6 +34,11 @@ def data(base: int, producer: int = 7, count: int = 1, attributes: int = 0, **fi
     return batch(records(count), base_offset=base, attributes=TRANSACTIONAL | attributes, **header)
 
 
+def feed(state: Transactions, stretch: bytes, base: int = 0, breaks: Sequence[int] = ()) -> None:
+    columns = scan_batches(stretch)
+    state.feed(columns, marker_kinds(columns, memoryview(stretch)), base, breaks=breaks)
+
+
 def plain(base: int, **fields: Any) -> bytes:
     return batch(records(1), base_offset=base, **fields)
 
@@ -53,7 +59,7 @@ def read(*parts: bytes) -> Transactions:
     """All in one stretch."""
     whole = b"".join(parts)
     state = Transactions()
-    state.feed(scan_batches(whole), memoryview(whole))
+    feed(state, whole)
     return state
 
 
@@ -79,7 +85,7 @@ def test_a_committed_and_an_aborted_transaction() -> None:
 
 def test_an_empty_state() -> None:
     state = Transactions()
-    state.feed(scan_batches(b""), memoryview(b""))
+    feed(state, b"")
     assert (state.open, state.aborted(), state.last_stable_offset) == ([], [], None)
     assert state.hanging() == []
 
@@ -303,9 +309,9 @@ def test_any_pieces_joined_in_any_order_are_the_whole(
     assert counts(whole) == expected.counts
     fed, states = Transactions(), []
     for base, stretch in pieces_of(parts, cuts):
-        fed.feed(scan_batches(stretch), memoryview(stretch), base)
+        feed(fed, stretch, base)
         states.append(Transactions())
-        states[-1].feed(scan_batches(stretch), memoryview(stretch), base)
+        feed(states[-1], stretch, base)
         kept = json.dumps(pickle.loads(pickle.dumps(states[-1])).to_json())
         states[-1] = Transactions.from_json(json.loads(kept))
     assert everything(fed) == everything(whole)
@@ -329,14 +335,14 @@ def test_damage_between_pieces_is_the_same_in_any_order(
         for state in (fed, states[-1]):
             if i % 2:
                 state.damaged()
-            state.feed(scan_batches(stretch), memoryview(stretch), base)
+            feed(state, stretch, base)
     whole, breaks, rows = b"".join(log[0]), [], 0
     for i, (_, stretch) in enumerate(pieces):
         if i % 2:
             breaks.append(rows)
         rows += len(scan_batches(stretch))
-    once, columns = Transactions(), scan_batches(whole)
-    once.take(columns, marker_kinds(columns, memoryview(whole)), breaks=breaks)
+    once = Transactions()
+    feed(once, whole, breaks=breaks)
     assert everything(once) == everything(fed)
     joined = states.pop()
     while states:

@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from batchval.core.columns import scan_batches
+from batchval.core.markers import marker_kinds
 from batchval.core.transaction_index import check_transaction_index
 from batchval.core.transactions import Transactions
 from tests.interop.kafka_broker import KafkaBroker, java_command
@@ -137,7 +138,7 @@ def read(folder: Path) -> tuple[Transactions, dict[int, list[Entry] | None]]:
         data = memoryview(path.read_bytes())
         piece, columns = Transactions(), scan_batches(data)
         assert columns.end == len(data)
-        piece.feed(columns, data, segment=segment)
+        piece.feed(columns, marker_kinds(columns, data), segment=segment)
         state.join(piece)
     return state, indexes
 
