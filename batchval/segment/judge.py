@@ -16,7 +16,7 @@ import contextlib
 import functools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -55,7 +55,7 @@ from batchval.segment.side_files import TIME_ENTRY, Aborted, EpochStart, Malform
 from batchval.segment.side_files import transactions as parse_transactions
 from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line, sibling
 
-__all__ = ["Block", "Last", "RangeResult", "blocks", "is_compacted", "judge", "thinned"]
+__all__ = ["Block", "Last", "RangeResult", "blocks", "is_compacted", "judge", "thinned", "was_compacted"]
 
 CACHED = 512 << 10  # bytes read and judged at a time
 GATHERED = 64 << 20  # bytes whose columns are handed on together
@@ -182,6 +182,11 @@ def is_compacted(options: Options, segment: SegmentInfo) -> bool:
     if options.cleanup_policy == "auto":
         return bool(segment.cleaned)
     return "compact" in options.cleanup_policy
+
+
+def was_compacted(options: Options, segments: Iterable[SegmentInfo], *, thinned: bool) -> bool:
+    """Return whether the cleaner has been at a partition. ``thinned``: a batch of it shows that."""
+    return (thinned and options.cleanup_policy == "auto") or any(is_compacted(options, one) for one in segments)
 
 
 def thinned(columns: BatchColumns) -> bool:

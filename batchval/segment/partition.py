@@ -33,7 +33,7 @@ from batchval.segment.findings import (
 )
 from batchval.segment.folders import SEGMENT_NAME
 from batchval.segment.index import covers
-from batchval.segment.judge import RangeResult, is_compacted
+from batchval.segment.judge import RangeResult, was_compacted
 from batchval.segment.options import Options
 from batchval.segment.side_checks import EpochChange, check_epochs, first_of
 from batchval.segment.side_files import ABORTED_ENTRY
@@ -139,7 +139,7 @@ def join(
     segments = [one for one in listed if isinstance(one, SegmentInfo)]
     thinned = any(result.thinned for one in segments for result in results.get(one, ()))
     thinned = thinned or any(known[one.uri].thinned for one in segments if one.uri in known)
-    compacted = any(is_compacted(options, one) for one in segments) or (thinned and options.cleanup_policy == "auto")
+    compacted = was_compacted(options, segments, thinned=thinned)
     state = Continuity(compacted=compacted, producer_id_expiration_ms=options.producer_id_expiration_ms)
     knows_producers = True
     for one in listed:

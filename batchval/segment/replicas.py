@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from batchval.rules import Rule
 from batchval.segment.findings import BROKEN, Finding, Level
-from batchval.segment.judge import is_compacted
+from batchval.segment.judge import was_compacted
 from batchval.segment.options import Options, Replica
 from batchval.segment.partition import Joined, Part
 from batchval.segment.replica_walk import Difference, Held, Side, Walk
@@ -187,9 +187,7 @@ def _listed_again(sides: Sequence[Side], options: Options) -> list[Side]:
 
 def _compacted(sides: Sequence[Side], options: Options, *, thinned: bool) -> bool:
     """Return whether records are compared: one replica that the cleaner has been at is enough."""
-    if options.cleanup_policy == "auto" and thinned:
-        return True
-    return any(is_compacted(options, one) for side in sides for one in side.segments)
+    return was_compacted(options, [one for side in sides for one in side.segments], thinned=thinned)
 
 
 def _judged(walk: Walk, sides: list[Side], options: Options, *, compacted: bool) -> _Outcome:

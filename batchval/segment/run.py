@@ -18,7 +18,7 @@ from batchval.errors import BatchvalError
 from batchval.segment.entry import Entry, Reading
 from batchval.segment.findings import STRUCTURAL, Finding, Level
 from batchval.segment.folders import SEGMENT_NAME
-from batchval.segment.judge import RangeResult, is_compacted
+from batchval.segment.judge import RangeResult, was_compacted
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined, by_folder, join
 from batchval.segment.ranges import Range, cut, not_there
@@ -149,9 +149,8 @@ def _sequences_are_unknown(work: Work, since: Known, options: Options, segments:
     Its producers may have written last in the other one, or in any before (L5). An entry does not
     say so. The cleaner replaces logs all the time, but a compacted partition has no L5.
     """
-    known = [work.known[one.uri] for one in segments if one.uri in work.known]
-    thinned = options.cleanup_policy == "auto" and any(entry.thinned for entry in known)
-    if thinned or any(is_compacted(options, one) for one in segments):
+    thinned = any(work.known[one.uri].thinned for one in segments if one.uri in work.known)
+    if was_compacted(options, segments, thinned=thinned):
         return False
     others = itertools.dropwhile(lambda one: one.uri in work.known or not since.is_another(one), segments)
     return any(one.uri in work.known for one in others)
