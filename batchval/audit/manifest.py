@@ -136,7 +136,7 @@ class Manifest:
     def is_another(self, segment: SegmentInfo) -> bool:
         """Return whether the log is new, or has another size or time than then."""
         entry = self._named.get(_name(segment))
-        return entry is None or (entry.size, entry.mtime_ns) != (segment.size, segment.mtime_ns)
+        return entry is None or entry.is_another(segment)
 
 
 def _has_grown(segment: SegmentInfo, entry: Entry) -> bool:

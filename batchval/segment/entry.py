@@ -129,9 +129,13 @@ class Entry:
         self.thinned, self.last, self.read_at = before.thinned, before.last, before.read_at
         self.seen = copy.deepcopy(before.seen) if results else before.seen
 
+    def is_another(self, now: SegmentInfo) -> bool:
+        """Return whether the log has another size or time than then."""
+        return (now.size, now.mtime_ns) != (self.size, self.mtime_ns)
+
     def reading(self, now: SegmentInfo) -> Reading:
         """Return how much of the segment must be read. GROWN is for the caller to prove."""
-        if (now.size, now.mtime_ns) != (self.size, self.mtime_ns):
+        if self.is_another(now):
             is_longer = self.last is not None and self.size is not None and now.size > self.size
             return Reading.GROWN if is_longer and not self._has_found(*OF_THE_LOG) else Reading.WHOLE
         if now.is_last != self.is_last and self.found:
