@@ -241,8 +241,7 @@ def _audit(
         return FINDINGS if {rule.id for rule in failing} & found.rules().keys() else 0
 
     try:
-        readings = 2 if options.replicas else 1
-        with progress("audit", as_json, lambda: readings * todo.bytes) as advance:
+        with progress("audit", as_json, lambda: options.readings * todo.bytes) as advance:
             used, engine = _engine(*how, todo.ranges, advance, options.deep)
             found = run.audit(todo, options, engine, out, run=run.Run(used, since, ends, __version__, advance))
     except WorkersLost as error:

@@ -48,8 +48,10 @@ def run(
         salvage = Salvage(salvage_to, options)
         salvage.prepare([path for path in paths if path != DASH])
     shown: list[Finding] = []
-    readings = 2 if options.replicas else 1
-    with spooled(paths) as (files, copy), progress("check", as_json, lambda: readings * _total(files)) as advance:
+    with (
+        spooled(paths) as (files, copy),
+        progress("check", as_json, lambda: options.readings * _total(files)) as advance,
+    ):
         for finding in _named(check_paths(files, options, summary, advance, salvage), copy):
             if as_json:
                 print_json(_row(finding))

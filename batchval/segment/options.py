@@ -72,6 +72,11 @@ class Options:
     judge_claims: ClaimsJudge | None = None
 
     @property
+    def readings(self) -> int:
+        """Return how often each byte is read: replicas are read again to compare them."""
+        return 2 if self.replicas else 1
+
+    @property
     def reads_claims(self) -> bool:
         """Whether batches of magic 3 are read as batches."""
         return self.accept_claims_header or (self.policy is not None and self.policy.accept_claims_header)
