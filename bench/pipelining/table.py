@@ -34,6 +34,7 @@ import table_figures as figures  # noqa: E402
 import table_peers as peers  # noqa: E402
 
 from bench import pages  # noqa: E402
+from tests.support.ports import free_port, free_ports  # noqa: E402
 
 ONE, MANY, PARTITIONS = "pipeline-1", "pipeline-128", 128
 BATCH, LARGE, LINGER_MS = 500_000, 1_000_000, 100
@@ -135,9 +136,9 @@ def path(options: argparse.Namespace, certificates: Path) -> Iterator[tuple[list
             prefix = ["ip", "netns", "exec", ends["near"]]
             brokers = child(*far, *cluster, "--host", links.FAR, "--port", "9100")
         else:
-            from tests.interop.kafka_broker import free_port
+            from table_cluster import CONTROLLER
 
-            port, behind = free_port(), free_port() - 1
+            port, behind = free_port(), free_ports(CONTROLLER + 2)
             prefix = []
             wire = child(sys.executable, str(HERE / "table_wire.py"), "relay", str(port), f"127.0.0.1:{behind + 1}")
             wire.answer()

@@ -23,6 +23,8 @@ from tests.interop.kafka_broker import KafkaBroker, classpath, find_java
 
 ONE, MANY = "pipeline-1", "pipeline-128"
 PARTITIONS = 128
+#: above the port of a broker: its TLS listener, its controller
+TLS, CONTROLLER = 10, 20
 KEEP = {  # a table's runs write more than a disk wants to keep
     "log.segment.bytes": 32 << 20,
     "log.retention.bytes": 64 << 20,
@@ -47,8 +49,8 @@ def certificates(folder: Path, host: str) -> None:
 
 def broker(number: int, options: argparse.Namespace, folder: Path, first: KafkaBroker | None) -> KafkaBroker:
     """Not started yet."""
-    plain, secure, controller = (port + number for port in (options.port, options.port + 100, options.port + 200))
-    voter = f"1@{options.host}:{options.port + 201}"
+    plain, secure, controller = (options.port + above + number for above in (0, TLS, CONTROLLER))
+    voter = f"1@{options.host}:{options.port + CONTROLLER + 1}"
     listeners = f"PLAINTEXT://{options.host}:{plain},SSL://{options.host}:{secure}"
     settings = {
         **KEEP,
@@ -90,7 +92,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument(
-        "--port", type=int, required=True, help="brokers listen on the next, for TLS 100 above, controller 200"
+        "--port",
+        type=int,
+        required=True,
+        help=f"brokers listen on the next, TLS is {TLS} above, the controller {CONTROLLER}",
     )
     parser.add_argument("--brokers", type=int, default=5)
     parser.add_argument("--heap", default="256m")
@@ -109,7 +114,7 @@ def main() -> None:
         make_topic(ONE, 1, behind)
         make_topic(MANY, PARTITIONS, behind, "segment.bytes=4194304", "retention.bytes=4194304")
         plain = ",".join(one.bootstrap for one in brokers) if options.advertise is None else behind
-        secure = ",".join(f"{options.host}:{one.port + 100}" for one in brokers)
+        secure = ",".join(f"{options.host}:{one.port + TLS}" for one in brokers)
         print(json.dumps({"plain": plain, "tls": secure}), flush=True)
         sys.stdin.read()
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import resource
 import shutil
 import socket
@@ -24,6 +23,8 @@ import load
 sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
 
 import native
+
+from tests.support.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 BUILD = load.ROOT / "build" / "bench" / "proxy"
@@ -114,15 +115,6 @@ def certificate() -> Certificate:
     command += ["-days", "2", "-subj", "/CN=localhost", "-keyout", str(made.key), "-out", str(made.certificate)]
     subprocess.run(command, check=True, capture_output=True)
     return made
-
-
-def free_port() -> int:
-    """Below the range that the kernel gives to outgoing connections, so it stays free for a while."""
-    for port in random.sample(range(20_000, 32_000), 200):
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no free port between 20000 and 32000")
 
 
 class Process:

@@ -18,9 +18,10 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from tests.interop.kafka_broker import KafkaBroker, free_port
+from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import needs_kafka
 from tests.support.old_clients import installed
+from tests.support.ports import free_port
 
 LOGIN = "org.apache.kafka.common.security"
 USERS = {"ann": "s3cret-of-ann", "gate": "s3cret-of-gate", "bob": "s3cret-of-bob"}
@@ -100,7 +101,7 @@ def old_clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def guarded(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Guarded]:
     needs_kafka()
     broker = KafkaBroker(tmp_path_factory.mktemp("guarded"), heap="512m")
-    sasl, tls = free_port(broker.port), free_port(broker.port)
+    sasl, tls = free_port(), free_port()
     advertised = f"PLAINTEXT://127.0.0.1:{broker.port},SASL_PLAINTEXT://127.0.0.1:{sasl},SSL://127.0.0.1:{tls}"
     names = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL")
     passwords = " ".join(f'user_{name}="{word}"' for name, word in USERS.items())

@@ -27,6 +27,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.support.fetching import maven
+
 __all__ = ["OracleFailed", "OracleUnavailable", "answer", "jar", "java", "run"]
 
 SOURCES = Path(__file__).resolve().parent / "oracle"
@@ -123,15 +128,11 @@ def jar(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
 
 
 def _build(to: Path, kafka_version: str) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise OracleUnavailable("the oracle is built by Maven: no mvn on the path")
     compilers = [
         folder for folder in _folders() if (folder / "javac").is_file() and _version(str(folder / "java")) >= MIN_JAVA
     ]
     if not compilers:
         raise OracleUnavailable(f"compiling the oracle needs a JDK, {MIN_JAVA} or newer, with a javac")
-    environment = {**os.environ, "JAVA_HOME": str((compilers[0] / "javac").resolve().parents[1])}
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=to.parent) as folder:
         for file in _source_files():
@@ -139,8 +140,10 @@ def _build(to: Path, kafka_version: str) -> None:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
         profile = [] if kafka_version == DEFAULT_KAFKA_VERSION else [f"-Pkafka-{kafka_version}"]
-        maven_command = [maven, "-q", "-B", "package", *profile]
-        done = subprocess.run(maven_command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        try:
+            done = maven("package", *profile, java=compilers[0] / "javac", cwd=Path(folder))
+        except FileNotFoundError as error:
+            raise OracleUnavailable(str(error)) from None
         if done.returncode:
             raise OracleFailed(f"mvn package failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
         # whoever builds at the same time builds the same: the last one to arrive replaces the file

@@ -14,11 +14,9 @@ import argparse
 import atexit
 import base64
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
-import random
 import re
 import shutil
 import signal
@@ -33,6 +31,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Self
+
+from tests.support.fetching import locked, maven
+from tests.support.ports import free_port
 
 KAFKA_VERSION = "4.4.0"
 TOOLS_VERSION = "4.3.1"
@@ -78,22 +79,20 @@ def classpath(profile: str = "broker") -> str:
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
     kept = TARGET / f"{profile}-{digest}.classpath"
     TARGET.mkdir(exist_ok=True)
-    with _locked(TARGET / "lock"):
+    with locked(TARGET / "lock"):
         if not kept.exists() or not all(os.path.exists(jar) for jar in kept.read_text().split(os.pathsep)):
             _resolve(profile, kept)
         return kept.read_text()
 
 
 def _resolve(profile: str, kept: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ToolMissing("Maven (mvn) is needed once, to fetch Kafka's jars: not found on PATH")
-    java_home = Path(find_java()).resolve().parent.parent
     fresh = kept.with_suffix(".new")
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
-    command += [] if profile == "broker" else ["-P", profile]
-    environment = {**os.environ, "JAVA_HOME": str(java_home)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=900)
+    arguments = ["-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
+    arguments += [] if profile == "broker" else ["-P", profile]
+    try:
+        done = maven(*arguments, java=Path(find_java()), cwd=TARGET)
+    except FileNotFoundError as error:
+        raise ToolMissing(str(error)) from None
     if done.returncode or not fresh.exists():
         said = (done.stdout + done.stderr).splitlines()
         reason = next((line for line in said if "[ERROR]" in line), said[-1] if said else "no output")
@@ -107,13 +106,6 @@ def _is_stopped(thread: Path) -> bool:
         return (thread / "stat").read_text().rpartition(")")[2].split()[0] in "tTZX"
     except OSError:
         return True
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def java_command(
@@ -157,8 +149,8 @@ class KafkaBroker:
         self.profile = profile
         # never a leading dash
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes)[:22].decode()
-        self._wanted_port = port
-        self._choose_ports()
+        self.port = port or free_port()
+        self.controller_port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -186,16 +178,12 @@ class KafkaBroker:
         """Returns when the broker answers and takes part in its cluster: topics can be made at once."""
         if self.running:
             raise BrokerError(f"the broker at {self.bootstrap} runs already")
-        for attempt in range(3):
-            try:
-                self._start_once()
-                return self
-            except BrokerError as error:
-                self.kill()
-                if "Address already in use" not in str(error) or self._wanted_port or attempt == 2:
-                    raise
-                self._choose_ports()
-        raise AssertionError("unreachable")
+        try:
+            self._start()
+        except BrokerError:
+            self.kill()
+            raise
+        return self
 
     def stop(self, timeout: float = 60.0) -> None:
         """A clean shutdown: indexes are trimmed, producer snapshots written, checkpoints flushed."""
@@ -244,11 +232,7 @@ class KafkaBroker:
             raise BrokerError(f"the broker at {self.bootstrap} does not run{self._tail()}")
         self.process.send_signal(number)
 
-    def _choose_ports(self) -> None:
-        self.port = self._wanted_port or free_port()
-        self.controller_port = free_port(but=self.port)
-
-    def _start_once(self) -> None:
+    def _start(self) -> None:
         deadline = time.monotonic() + self.timeout
         self.directory.mkdir(parents=True, exist_ok=True)
         properties = self.directory / "server.properties"
@@ -372,16 +356,6 @@ def two_brokers(**options: Any) -> Iterator[tuple[KafkaBroker, KafkaBroker]]:
     """Run a cluster of nodes 1 (also the controller) and 2."""
     with brokers(2, **options) as (one, two):
         yield one, two
-
-
-def free_port(but: int = 0) -> int:
-    """Below the range that the kernel gives to outgoing connections, so it stays free while a broker is down."""
-    for port in random.sample(range(20_000, 32_000), 200):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((KafkaBroker.host, port))
-            if port != but:
-                return port
-    raise BrokerError("no free port between 20000 and 32000")
 
 
 def is_ready(host: str, port: int) -> bool:

@@ -15,10 +15,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from batchval.perf.results import Result
-from tests.interop.kafka_broker import KafkaBroker, free_port
+from tests.interop.kafka_broker import KafkaBroker
 from tests.perf.conftest import AUTHORIZER, CLIENTS, ONE_CLIENT, fill, rule
 from tests.perf.kafka_parser import parse_consumer
 from tests.support.fixtures import take_sigint
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.jvm
 

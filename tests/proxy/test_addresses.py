@@ -20,8 +20,7 @@ from batchval.protocol.messages.find_coordinator import FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy.options import Limits
-from tests.interop.kafka_broker import free_port
-from tests.support.gate_process import free_ports
+from tests.support.ports import free_port, free_ports
 from tests.support.proxy import (
     RunningProxy,
     ScriptedBroker,

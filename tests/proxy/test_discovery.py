@@ -27,9 +27,8 @@ from batchval.proxy.metadata_client import BrokerAddress, ClusterView, SilentBro
 from batchval.proxy.options import Limits
 from batchval.proxy.state_file import State, StateFile
 from tests.auth.gates import RunningSettings
-from tests.interop.kafka_broker import free_port
-from tests.support.gate_process import free_ports
 from tests.support.network import closed_port
+from tests.support.ports import free_port, free_ports
 from tests.support.proxy import (
     LOOPBACK,
     RunningProxy,

@@ -9,16 +9,12 @@ import pytest
 
 from batchval.proxy.session import Session
 from batchval.proxy.session_states import TRANSITIONS, Event, State
-from tests.support.proxy import LOOPBACK, RunningProxy, ScriptedBroker, eventually, other_frame, read_frame
+from tests.support.network import closed_port
+from tests.support.proxy import RunningProxy, ScriptedBroker, eventually, other_frame, read_frame
 
 
 def connected(proxy: RunningProxy) -> socket.socket:
     return socket.create_connection(proxy.address, 10)
-
-
-def closed_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def moved(state: State, event: Event) -> State:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.kafka_broker import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.kafka_broker import free_port
 from tests.spark.logs import a_cluster, plain
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.jvm, pytest.mark.long]

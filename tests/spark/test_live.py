@@ -18,8 +18,9 @@ from batchval.errors import BatchvalError
 from batchval.producer import Producer, ProducerOptions
 from batchval.spark.live import BatchesStreamReader, KafkaBatches, Stretch
 from batchval.spark.schema import row_type
-from tests.interop.kafka_broker import KafkaBroker, ToolMissing, free_port
+from tests.interop.kafka_broker import KafkaBroker, ToolMissing
 from tests.spark.logs import ordered, plain
+from tests.support.ports import free_port
 
 #: what a file knows and a topic does not
 PLACES = {"segment", "position", "broker", "magic"}

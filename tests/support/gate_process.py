@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -19,6 +18,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any, Self
+
+from tests.support.ports import free_ports
 
 LOOPBACK = "127.0.0.1"
 BROKERS = 3  # node ids that are provided for
@@ -121,16 +122,6 @@ class GateProcess:
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row, below the range that outgoing connections are given."""
-    for first in random.sample(range(20_000, 32_000 - count), 200):
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                held.enter_context(socket.create_server((LOOPBACK, port)))
-            return first
-    raise OSError("no free ports between 20000 and 32000")
 
 
 def set_congestion(name: str) -> None:

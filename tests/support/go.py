@@ -6,14 +6,14 @@ is told to fetch it as the module that it is.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import stat
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.support.fetching import fetching, locked
 
 BUILT = Path(__file__).resolve().parents[2] / "build" / "peers"
 TOOLCHAIN = "v0.0.1-go1.26.0.linux-amd64"
@@ -51,8 +51,7 @@ def installed(package: str, version: str) -> Path:
     """``go install package@version``, without its optimisations: they would take longer than the tests."""
     program = BUILT / f"{package.rpartition('/')[2]}-{version.removeprefix('v')}"
     BUILT.mkdir(parents=True, exist_ok=True)
-    with (BUILT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+    with locked(BUILT / "lock"):  # several test processes may want it at once
         if not program.exists():
             folder = program.with_suffix(".new")
             _run([find_go(), "install", *QUICK_BUILD, f"{package}@{version}"], {"GOBIN": str(folder)})
@@ -65,9 +64,7 @@ def _run(command: list[str], more: Mapping[str, str]) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "GOROOT"}
     environment |= {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "auto", **more}
     # a folder without a go.mod: what is around must not matter
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, cwd=BUILT.anchor, timeout=1800
-    )
+    done = fetching(command, environment=environment, cwd=BUILT.anchor)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         raise GoMissing(f"{' '.join(command[:3])} failed: {said[-1] if said else 'no output'}")

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.kafka_broker import free_port
 from tests.support.go import GoMissing, installed
+from tests.support.ports import free_port
 
 PACKAGE, VERSION = "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"
 ACCESS, SECRET, REGION = "batchval", "a-secret-of-the-tests", "us-east-1"
