@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.kafka_broker import BrokerError, KafkaBroker
 from tests.support.fixtures import running_kafka
+from tests.support.topics import await_markers
 
 PATIENCE = 60  # seconds
 BATCHES, RECORDS = 24, 5
@@ -49,6 +50,7 @@ def write(broker: KafkaBroker, topic: str) -> None:
             producer.abort_transaction(PATIENCE)
         elif is_transactional:
             producer.commit_transaction(PATIENCE)
+    await_markers(broker.bootstrap, topic)
 
 
 def read(broker: KafkaBroker, topic: str, start: int = 0, **config: str) -> list[Message]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from batchval.core.columns import scan_batches
 from batchval.core.markers import marker_kinds
@@ -23,6 +23,7 @@ from batchval.core.transaction_index import check_transaction_index
 from batchval.core.transactions import Transactions
 from tests.interop.kafka_broker import KafkaBroker, java_command
 from tests.support.fixtures import running_kafka
+from tests.support.topics import stable_offset
 
 _ENTRY = struct.Struct(">hqqqq")  # version, producer id, first, last and last stable offset
 SMALLEST_SEGMENT = 1 << 20
@@ -73,12 +74,7 @@ class Writer:
         return int(message.offset())
 
     def stable_offset(self) -> int:
-        partition = confluent_kafka.TopicPartition(self.topic, 0)
-        (done,) = self.admin.list_offsets(
-            {partition: OffsetSpec.latest()},
-            isolation_level=confluent_kafka.IsolationLevel.READ_COMMITTED,
-        ).values()
-        return int(done.result(PATIENCE).offset)
+        return stable_offset(self.broker.bootstrap, self.topic)
 
     def aborted_before_another(self) -> None:
         """Abort a transaction while no other is open, and later commit another producer's.

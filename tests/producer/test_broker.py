@@ -15,6 +15,7 @@ from batchval.producer import BatchDone, Producer, ProducerOptions, RecordMetada
 from batchval.producer.errors import ProducerFencedError, TransactionAbortedError, TransactionStateError
 from batchval.producer.murmur2 import partition_of
 from tests.interop.kafka_broker import KafkaBroker
+from tests.support.topics import await_markers
 
 kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
@@ -42,6 +43,8 @@ def read_all(broker: KafkaBroker, topic: str, committed: bool = False) -> list[R
     found: list[Read] = []
     try:
         partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+        if committed:
+            await_markers(broker.bootstrap, topic, len(partitions))
         consumer.assign([kafka.TopicPartition(topic, number, 0) for number in partitions])
         left = set(partitions)
         while left:
