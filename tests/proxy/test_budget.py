@@ -21,6 +21,7 @@ from batchval.proxy.budget import (
     Budget,
 )
 from batchval.proxy.options import Counters, Limits
+from tests.support.clock import run_at_once
 
 MB = 1 << 20
 LIMIT = 64 * MB
@@ -71,6 +72,7 @@ def total(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     held = [0]
     monkeypatch.setattr(module, "allocated", lambda: held[0])
     monkeypatch.setattr(module, "limit_memory", lambda limit: None)
+    monkeypatch.setattr(module, "LOOKED_S", 60.0)  # of the machine's own clock
     return lambda value: held.__setitem__(0, value)
 
 
@@ -80,7 +82,7 @@ def run(test: Callable[[Budget], Coroutine[Any, Any, None]], **limits: Any) -> N
         budget.start(asyncio.get_running_loop())
         await test(budget)
 
-    asyncio.run(started())
+    run_at_once(started())
 
 
 def test_connections_are_bounded_in_all_and_by_address(total: Callable[[int], None]) -> None:
