@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 from tests.spark.logs import a_cluster, plain
 from tests.support.ports import free_port
+from tests.support.processes import children, is_alive, until
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.jvm, pytest.mark.long]
@@ -47,13 +50,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         _wait(process, port, folder / "log")
         yield f"sc://127.0.0.1:{port}"
     finally:
-        process.terminate()
+        family = children(process.pid)  # the script's Java, which does not end with it
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         process.wait(60)
+        until("the server has ended", lambda: not any(map(is_alive, family)))
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    until = time.monotonic() + 120
-    while time.monotonic() < until and process.poll() is None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
         except OSError:
