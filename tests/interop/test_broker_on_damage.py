@@ -50,7 +50,8 @@ def write(broker: KafkaBroker, topic: str) -> None:
             producer.abort_transaction(PATIENCE)
         elif is_transactional:
             producer.commit_transaction(PATIENCE)
-    await_markers(broker.bootstrap, topic)
+    if is_transactional:
+        await_markers(broker.bootstrap, topic)
 
 
 def read(broker: KafkaBroker, topic: str, start: int = 0, **config: str) -> list[Message]:

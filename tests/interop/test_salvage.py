@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from tests.interop.dump_log import dump
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.test_transaction_index import faults, read
 from tests.support.fixtures import running_kafka
+from tests.support.processes import until
 from tests.support.topics import await_markers
 
 PATIENCE = 90
@@ -84,14 +85,8 @@ def fill(broker: KafkaBroker) -> None:
     await_markers(broker.bootstrap, "transactional")
     send(plain, "transactional", [(None, b"commit" + rng.randbytes(90))])
     active = max(int(file.stem) for file in (broker.data / "compacted-0").glob("*.log"))
-    wait_until(lambda: cleaned_to(broker) >= active)  # so what is left of it is the same each time
-
-
-def wait_until(is_done: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not is_done():
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    # so what is left of it is the same each time
+    until("the cleaner is at the active segment", lambda: cleaned_to(broker) >= active, PATIENCE)
 
 
 def cleaned_to(broker: KafkaBroker) -> int:
@@ -154,8 +149,8 @@ def consumed(broker: KafkaBroker, topic: str, isolation: str) -> list[Held]:
     partition = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)
     reader.assign([partition])
     found = []
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
         message = reader.poll(1)
         if message is None:
             continue

@@ -7,8 +7,7 @@ import random
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from batchval.core.transaction_index import check_transaction_index
 from batchval.core.transactions import Transactions
 from tests.interop.kafka_broker import KafkaBroker, java_command
 from tests.support.fixtures import running_kafka
+from tests.support.processes import until
 from tests.support.topics import stable_offset
 
 _ENTRY = struct.Struct(">hqqqq")  # version, producer id, first, last and last stable offset
@@ -30,13 +30,6 @@ SMALLEST_SEGMENT = 1 << 20
 PATIENCE = 90  # seconds
 
 Entry = tuple[int, int, int, int]
-
-
-def wait_until(is_done: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not is_done():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 class Writer:
@@ -74,7 +67,7 @@ class Writer:
         return int(message.offset())
 
     def stable_offset(self) -> int:
-        return stable_offset(self.broker.bootstrap, self.topic)
+        return stable_offset(self.admin, self.topic)
 
     def aborted_before_another(self) -> None:
         """Abort a transaction while no other is open, and later commit another producer's.
@@ -87,7 +80,7 @@ class Writer:
         first.begin_transaction()
         offset = self.write(first, b"aborted")
         first.abort_transaction(PATIENCE)
-        wait_until(lambda: self.stable_offset() == offset + 2)  # the marker is written
+        until("the marker is written", lambda: self.stable_offset() == offset + 2, PATIENCE)
         self.write(self.plain, b"between")
         second.begin_transaction()
         self.write(second, b"later")
@@ -118,7 +111,7 @@ class Writer:
         self.producers[0].begin_transaction()
         first = self.write(self.producers[0], b"open", b"open")
         self.write(self.plain, b"after it", b"plain")
-        wait_until(lambda: self.stable_offset() == first)  # the coordinator's markers come later
+        until("all markers are written", lambda: self.stable_offset() == first, PATIENCE)
         return first
 
 
@@ -212,7 +205,7 @@ def test_a_follower_that_catches_up_indexes_other_stable_offsets() -> None:
             writer.interleaved(rounds=200, size=100)
             follower.start()
             logs = [broker.data / "copied-0" / f"{0:020}.log" for broker in (leader, follower)]
-            wait_until(lambda: logs[0].read_bytes() == logs[1].read_bytes())
+            until("the follower has the log", lambda: logs[0].read_bytes() == logs[1].read_bytes(), PATIENCE)
             follower.stop()  # the last entries are written after the log
             copies = [read(log.parent) for log in logs]
         assert copies[0][0].aborted() == copies[1][0].aborted()
@@ -281,7 +274,7 @@ def test_what_the_cleaner_keeps_is_right(kafka: KafkaBroker) -> None:
         before = cleaned_to()
         writer.interleaved(rounds=120, size=80_000)
         writer.producers[0].commit_transaction(PATIENCE)
-        wait_until(partial(is_above, before))
+        until("another cleaning", partial(is_above, before), PATIENCE)
     kafka.stop()
     try:
         state, indexes = read(folder)

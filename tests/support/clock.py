@@ -21,8 +21,9 @@ class _Clock(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
-        if not ready and timeout is not None and timeout > 0:
-            self.now += timeout
+        if not ready:
+            assert timeout is not None, "nothing is left to wait for: no timer is set"
+            self.now += max(timeout, 0)
         return ready
 
 

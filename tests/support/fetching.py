@@ -19,15 +19,16 @@ __all__ = ["fetching", "locked", "maven"]
 
 #: seconds before another attempt, as often as there are numbers
 PAUSES = (5.0, 20.0)
+TIMEOUT = 1800.0
 
 
 def fetching(
-    command: Sequence[str], *, cwd: str | Path, environment: Mapping[str, str], timeout: float = 1800.0
+    command: Sequence[str], *, cwd: str | Path, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run a command that fetches, up to three times until it succeeds, and return how it ended."""
     for pause in (*PAUSES, None):
         done = subprocess.run(
-            command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=timeout
+            command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
         )
         if done.returncode == 0 or pause is None:
             break
@@ -36,7 +37,7 @@ def fetching(
 
 
 def maven(*arguments: str, java: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run Maven on the JDK that has this ``java`` command, alone on this machine.
+    """Run Maven on the JDK that has this ``java`` or ``javac``, alone on this machine.
 
     Raises:
         FileNotFoundError: no ``mvn`` on PATH.

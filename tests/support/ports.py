@@ -7,7 +7,6 @@ one twice.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import socket
 
@@ -18,25 +17,31 @@ RANGE = range(20_000, 32_000)
 BLOCK = 50
 
 
-class Block:
-    """The ports after ``first``, each returned once."""
+class _Ports:
+    """The ports of this process: those of its last block that nobody has asked for yet."""
 
-    def __init__(self, first: int) -> None:
-        self._lock = socket.socket()
-        self._lock.bind(("", first))
-        self._left = list(range(first + BLOCK - 1, first, -1))
+    def __init__(self) -> None:
+        self._locks: list[socket.socket] = []
+        self._left = range(0)
 
-    def take(self, count: int) -> int | None:
-        """Return the first of ``count`` free ports in a row, or None if the block has no more."""
-        while len(self._left) >= count:
-            ports = [self._left.pop() for _ in range(count)]
-            if all(map(is_free, ports)):
-                return ports[0]
-        return None
+    def take(self, count: int) -> int:
+        while True:
+            while len(self._left) >= count:
+                ports, self._left = self._left[:count], self._left[count:]
+                if all(map(is_free, ports)):
+                    return ports[0]
+            self._lock_another()
+
+    def _lock_another(self) -> None:
+        for first in random.sample(RANGE[::BLOCK], len(RANGE) // BLOCK):
+            if lock := _bound(first):
+                self._locks.append(lock)
+                self._left = range(first + 1, first + BLOCK)
+                return
+        raise OSError(f"no free ports between {RANGE[0]} and {RANGE[-1]}")
 
 
-#: the block that ports are taken from is the last one; those before it stay locked
-_blocks: list[Block] = []
+_ports = _Ports()
 
 
 def free_port() -> int:
@@ -52,21 +57,24 @@ def free_ports(count: int) -> int:
     """
     if not 1 <= count < BLOCK:
         raise ValueError(f"count is {count}: expected 1 to {BLOCK - 1}")
-    if _blocks and (port := _blocks[-1].take(count)):
-        return port
-    for first in random.sample(RANGE[::BLOCK], len(RANGE) // BLOCK):
-        with contextlib.suppress(OSError):
-            _blocks.append(Block(first))
-            if port := _blocks[-1].take(count):
-                return port
-    raise OSError(f"no free ports between {RANGE[0]} and {RANGE[-1]}")
+    return _ports.take(count)
 
 
 def is_free(port: int) -> bool:
     """Return whether the port can be bound at this moment."""
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
+    probe = _bound(port)
+    if probe is None:
+        return False
+    probe.close()
     return True
+
+
+def _bound(port: int) -> socket.socket | None:
+    """Return a socket that is bound to the port, or None where that is not possible now."""
+    one = socket.socket()
+    try:
+        one.bind(("", port))
+    except OSError:
+        one.close()
+        return None
+    return one

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from tests.support.processes import until
 
 PATIENCE = 90  # seconds
 
@@ -17,9 +17,9 @@ def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) ->
     return name
 
 
-def stable_offset(bootstrap: str, topic: str, partition: int = 0) -> int:
+def stable_offset(admin: AdminClient, topic: str, partition: int = 0) -> int:
     """Return the last stable offset of a partition."""
-    return _end(bootstrap, topic, partition, IsolationLevel.READ_COMMITTED)
+    return _end(admin, topic, partition, IsolationLevel.READ_COMMITTED)
 
 
 def await_markers(bootstrap: str, topic: str, partitions: int = 1) -> None:
@@ -27,17 +27,18 @@ def await_markers(bootstrap: str, topic: str, partitions: int = 1) -> None:
 
     A broker answers EndTxn before it writes the markers.
     """
-    until = time.monotonic() + PATIENCE
-    for partition in range(partitions):
-        while stable_offset(bootstrap, topic, partition) != _end(
-            bootstrap, topic, partition, IsolationLevel.READ_UNCOMMITTED
-        ):
-            assert time.monotonic() < until, f"a transaction is open in {topic}-{partition}"
-            time.sleep(0.02)
-
-
-def _end(bootstrap: str, topic: str, partition: int, isolation: IsolationLevel) -> int:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def all_ended() -> bool:
+        return all(
+            stable_offset(admin, topic, one) == _end(admin, topic, one, IsolationLevel.READ_UNCOMMITTED)
+            for one in range(partitions)
+        )
+
+    until(f"the markers of {topic}", all_ended, PATIENCE)
+
+
+def _end(admin: AdminClient, topic: str, partition: int, isolation: IsolationLevel) -> int:
     place = TopicPartition(topic, partition)
     (answer,) = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation).values()
     return int(answer.result(PATIENCE).offset)
