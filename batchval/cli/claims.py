@@ -1,10 +1,10 @@
-"""``batchval claims``: shows, attaches, strips and verifies the claims in headers of magic 3."""
+"""``batchval claims``: shows, attaches, strips and verifies the claims that batches carry."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     examples=("batchval claims attach batches.bin --out claimed.bin", "batchval claims verify claimed.bin"),
 )
 def command() -> None:
-    """Claims are facts about a batch, carried in its header, that spare a broker the decompression (KAFKA-8364).
+    """Claims are facts about a batch that spare a broker the decompression (KAFKA-8364).
 
-    FILE holds batches back to back. With claims in its header a batch has magic 3, which no stock broker takes.
+    A batch carries them in its payload (zstd and gzip), which brokers and clients pass over, or in
+    a header of magic 3, which stock brokers refuse. FILE holds batches back to back.
     """
 
 
@@ -48,35 +49,35 @@ _out = click.option(
 @_file
 @json_option
 def show(file: Path, as_json: bool) -> int:
-    """Shows, for every batch, the claims it carries and those that would be true.
+    """Shows, for every batch, the claims that it carries, or those that would be true.
 
     Exit code 1 if a batch carries others than those that are true.
     """
-    from batchval.cli.claims_batches import batches, named, true_claims, weaker
-    from batchval.core import claims as core_claims
-    from batchval.core.batch import RecordBatch
+    from batchval.cli.claims_batches import batches, named, shown
+    from batchval.core.layout import MAGIC
 
     differ = False
     if not as_json:
-        click.echo("position  base_offset  magic  batch.min.timestamp  records.number  all.key.is.null  carried")
-    for position, data in batches(file):
-        batch = RecordBatch(data)
-        carried, true = core_claims.read(data), true_claims(data)
-        honest = carried is None or carried == true or weaker(carried, true)
-        differ = differ or not honest
-        if as_json:
-            row = {"type": "batch", "file": str(file), "position": position}
-            row |= {"base_offset": batch.base_offset, "magic": batch.magic}
-            print_json({**row, "carried": named(carried), "true": named(true), "honest": honest})
-            continue
-        shown = carried if carried is not None else true
-        fields = ("-", "-", "-") if shown is None else tuple(shown)
-        word = ("no" if true is not None else "no, and none would be true") if carried is None else "yes"
-        if not honest:
-            word += ", a lie: " + ("none would be true" if true is None else f"true are {tuple(true)}")
         click.echo(
-            f"{position:>8}  {batch.base_offset:>11}  {batch.magic:>5}  {fields[0]:>19}  {fields[1]:>14}  "
-            f"{fields[2]:>15}  {word}"
+            "position  base_offset  magic  carrier  batch.min.timestamp  records.number  "
+            "all.key.is.null  uncompressed.bytes  max.record.bytes  honest"
+        )
+    for position, data in batches(file):
+        found = shown(data)
+        differ = differ or found.honest is False
+        if as_json:
+            row: dict[str, object] = {"type": "batch", "file": str(file), "position": position}
+            row |= {"base_offset": found.base_offset, "magic": data[MAGIC], "carrier": found.carrier}
+            carried, true = named(found.carried), named(found.true)
+            print_json({**row, "carried": carried, "true": true, "honest": found.honest is not False})
+            continue
+        claims = found.carried or found.true
+        fields = ["-"] * 5 if claims is None else ["-" if value is None else str(value) for value in claims[:5]]
+        click.echo(
+            f"{position:>8}  {found.base_offset:>11}  {data[MAGIC]:>5}  "
+            f"{found.carrier or 'none':<7}  "
+            f"{fields[0]:>19}  {fields[1]:>14}  {fields[2]:>15}  {fields[3]:>18}  {fields[4]:>16}  "
+            f"{found.words}"
         )
     return FINDINGS if differ else 0
 
@@ -89,19 +90,32 @@ def show(file: Path, as_json: bool) -> int:
 )
 @_file
 @_out
+@click.option(
+    "--carrier",
+    type=click.Choice(["header", "payload"]),
+    default="header",
+    show_default=True,
+    help="Where claims go: a header of magic 3, or the payload of zstd and gzip batches.",
+)
+@click.option(
+    "--max-message-bytes",
+    type=click.IntRange(min=0),
+    metavar="BYTES",
+    help="Leave batches as they are that would become larger. Default: no limit.",
+)
 @json_option
-def attach(file: Path, out: Path, as_json: bool) -> int:
-    """Writes the batches with the claims that are true of them, as batches of magic 3.
+def attach(
+    file: Path, out: Path, carrier: Literal["header", "payload"], max_message_bytes: int | None, as_json: bool
+) -> int:
+    """Writes the batches with the claims that are true of them.
 
-    A batch about which no claim would be true (magic 0 and 1, damaged, a wrong max timestamp, ...) stays as it is.
-    --json needs --out.
+    A batch stays as it is if no claim would be true of it (magic 0 and 1, damaged, a wrong max
+    timestamp, ...), or if it cannot carry claims there. --json needs --out.
     """
-    from batchval.cli.claims_batches import true_claims
-    from batchval.core import claims as core_claims
+    from batchval.cli.claims_batches import attached
 
     def one(batch: Batch) -> bytes | memoryview:
-        true = true_claims(batch.data) if batch.magic == 2 else None
-        return batch.data if true is None else core_claims.attach(batch.data, true)
+        return attached(batch, carrier, max_message_bytes)
 
     return _write(file, out, as_json, one, ("with claims", "left as they are"))
 
@@ -116,16 +130,15 @@ def attach(file: Path, out: Path, as_json: bool) -> int:
 @_out
 @json_option
 def strip(file: Path, out: Path, as_json: bool) -> int:
-    """Writes the batches without claims: those of magic 3 as the batches of magic 2 that they
-    carry.
+    """Writes the batches without the claims in their headers and payloads, as batches of magic 2.
 
     --json needs --out.
     """
     from batchval.core import claims as core_claims
-    from batchval.core.layout import CLAIMS_MAGIC
 
     def one(batch: Batch) -> bytes | memoryview:
-        return core_claims.strip(batch.data) if batch.magic == CLAIMS_MAGIC else batch.data
+        carried = core_claims.carrier_of(batch.data)
+        return batch.data if carried is None else core_claims.strip(batch.data)
 
     return _write(file, out, as_json, one, ("stripped", "had no claims"))
 
@@ -143,9 +156,8 @@ def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
     """Compares the claims of every batch with its records. Exit code 1 if one lies, or its batch is
     refused.
     """
-    from batchval.cli.claims_batches import batches, named, true_claims
+    from batchval.cli.claims_batches import batches, named, refuted, true_claims
     from batchval.core import claims as core_claims
-    from batchval.core.layout import CLAIMS_MAGIC, MAGIC
     from batchval.core.validator import LogValidator
     from batchval.policy import TopicPolicy
     from batchval.report.words import plural
@@ -154,22 +166,22 @@ def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
     validator = LogValidator(policy, profile="log", kafka_version=kafka_version)
     honest = bad = without = 0
     for position, data in batches(file):
-        if data[MAGIC] != CLAIMS_MAGIC:
+        if core_claims.carrier_of(data) is None:
             without += 1
             continue
-        result = validator.rejudge_at_rest(data, 0)
-        if result.ok:
+        refusal = refuted(validator.rejudge_at_rest(data, 0))
+        if refusal is None:
             honest += 1
             continue
         bad += 1
-        assert result.rule is not None
+        rule, reason = refusal
         if as_json:
             row = {"type": "finding", "file": str(file), "position": position}
-            row |= {"rule": result.rule.id, "slug": result.rule.slug, "reason": result.reason}
+            row |= {"rule": rule.id, "slug": rule.slug, "reason": reason}
             carried = named(core_claims.read(data))
             print_json({**row, "carried": carried, "true": named(true_claims(data))})
         else:
-            click.echo(f"{file}  {position}  {result.rule}  {result.reason}")
+            click.echo(f"{file}  {position}  {rule}  {reason}")
     words = [f"{honest:,} honest"] + ([f"{bad:,} not"] if bad else [])
     words += [f"{plural(without, 'batch')} without claims"] if without else []
     if as_json:

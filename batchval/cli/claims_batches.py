@@ -9,16 +9,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 import click
 
 from batchval.core import claims as core_claims
+from batchval.core.batch import RecordBatch
 from batchval.core.layout import MAGIC
+from batchval.core.result import ValidationResult
 from batchval.errors import BatchvalError
+from batchval.rules import Rule
 from batchval.segment.reader import Damage, SegmentFile
 
-__all__ = ["Batch", "batches", "named", "rewrite", "true_claims", "weaker"]
+__all__ = ["Batch", "Shown", "attached", "batches", "named", "refuted", "rewrite", "shown", "true_claims"]
 
 
 class Batch(NamedTuple):
@@ -52,6 +55,8 @@ def named(claims: core_claims.BatchClaims | None) -> dict[str, object] | None:
         "batch.min.timestamp": claims.batch_min_timestamp,
         "records.number": claims.records_number,
         "all.key.is.null": claims.null_keys,
+        "uncompressed.bytes": claims.uncompressed_bytes,
+        "max.record.bytes": claims.max_record_bytes,
     }
 
 
@@ -60,9 +65,66 @@ def true_claims(data: memoryview) -> core_claims.BatchClaims | None:
     return core_claims.compute(data) if data[MAGIC] >= 2 else None
 
 
-def weaker(carried: core_claims.BatchClaims, true: core_claims.BatchClaims | None) -> bool:
-    """Return whether claims differ from the true ones only in null_keys 0, which claims less."""
-    return true is not None and carried == true._replace(null_keys=0) and true.null_keys != 1
+class Shown(NamedTuple):
+    """What a batch carries, and what would be true of it.
+
+    ``honest``  None for a batch without claims
+    ``words``   the same for people
+    """
+
+    base_offset: int
+    carrier: str | None
+    carried: core_claims.BatchClaims | None
+    true: core_claims.BatchClaims | None
+    honest: bool | None
+    words: str
+
+
+def shown(data: memoryview) -> Shown:
+    """Return the claims of a batch, compared with its records."""
+    carrier, carried, true = core_claims.carrier_of(data), core_claims.read(data), true_claims(data)
+    honest: bool | None = None
+    if carrier is None:
+        words = "-" if true is not None else "no claim would be true"
+    elif carried is None:
+        honest, words = False, "no: the claims cannot be read"
+    else:
+        honest = _honest(carried, true)
+        known = None if true is None else true[: 3 if carried.version == 1 else 5]
+        words = "yes" if honest else "no: no claim would be true" if known is None else f"no: true are {known}"
+    return Shown(RecordBatch(data).base_offset, carrier, carried, true, honest, words)
+
+
+def _honest(carried: core_claims.BatchClaims, true: core_claims.BatchClaims | None) -> bool:
+    """Return whether claims are true, or claim less: null_keys 0 where a key is there."""
+    if true is None:
+        return False
+    size = 3 if carried.version == 1 else 5
+    least = true if true.null_keys == 1 else true._replace(null_keys=0)
+    return carried[:size] in (true[:size], least[:size])
+
+
+def attached(batch: Batch, carrier: Literal["header", "payload"], max_message_bytes: int | None) -> bytes | memoryview:
+    """Return a batch with its true claims, or as it is where it cannot carry any."""
+    true = true_claims(batch.data) if batch.magic == 2 else None
+    if true is None:
+        return batch.data
+    try:
+        out = core_claims.attach(batch.data, true, carrier=carrier)
+    except BatchvalError:
+        if carrier == "payload":  # of a codec, or with a gzip header, that carries none
+            return batch.data
+        raise
+    return batch.data if max_message_bytes is not None and len(out) > max_message_bytes else out
+
+
+def refuted(result: ValidationResult) -> tuple[Rule, str] | None:
+    """Return what is wrong with a batch of a log and its claims: a rule, and the reason."""
+    if result.rule is not None:
+        return result.rule, result.reason
+    if result.claims == "lying":
+        return Rule.L7, "the claims in the payload are not what the records say"
+    return (Rule.L7, "the claims in the payload cannot be read") if result.claims == "unbound" else None
 
 
 def rewrite(file: Path, out: Path, one: Callable[[Batch], bytes | memoryview]) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint6
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from batchval.core.claims cimport IGNORE_CLAIMS, TAG_SIZE, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall
+from batchval.core.claims cimport IGNORE_CLAIMS, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall, read_tag
 from batchval.core.header cimport BATCH, Entry, next_batch, next_claimed_batch
 from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport *
@@ -355,10 +355,7 @@ cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1:
             "claims need strict mode: kafka mode gives Kafka's answer, which knows no claims")
     if tag is not None:
         take_buffer(tag, &view)
-        call.tagged = True
-        call.tag_size = view.len
-        if view.len == TAG_SIZE:
-            memcpy(call.tag, view.buf, TAG_SIZE)
+        read_tag(<const uint8_t *>view.buf, view.len, call)
         PyBuffer_Release(&view)
     return 0
 

@@ -23,6 +23,7 @@ from batchval.compression.compressors import compress_in_one_piece
 
 from batchval.core.arguments cimport take_buffer
 from batchval.core.bytes cimport be32, put_be16, put_be32, put_be64
+from batchval.core.claims cimport VERSION_2, Claims, batch_claims_of, strongest_null_keys
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.fields cimport Record, read_record
 from batchval.core.header cimport BatchHeader, read_header
@@ -139,6 +140,7 @@ cdef class BatchBuilder:
     cdef readonly int64_t base_timestamp, max_timestamp, min_timestamp
     cdef readonly int64_t value_bytes
     cdef int32_t null_keys
+    cdef size_t longest  # record, without its length field
     cdef readonly int codec
     cdef object level
     cdef int32_t stamped
@@ -186,6 +188,7 @@ cdef class BatchBuilder:
         self.used += size
         self.note(r.timestamp)
         self.null_keys += r.key_length < 0
+        self.longest = max(self.longest, body)
         self.value_bytes += max(r.key_length, 0) + max(r.value_length, 0)
         self.count += 1
         return 1
@@ -309,8 +312,15 @@ cdef class BatchBuilder:
 
     @property
     def claims(self):
-        """(batch_min_timestamp, records_number, null_keys): what batchval.core.claims.compute would find."""
-        return self.min_timestamp, self.count, 2 if self.null_keys == 0 else 1 if self.null_keys == self.count else 0
+        """Return the BatchClaims that batchval.core.claims.compute would find."""
+        cdef Claims claims
+        claims.version = VERSION_2
+        claims.batch_min_timestamp = self.min_timestamp
+        claims.records_number = self.count
+        claims.null_keys = strongest_null_keys(self.null_keys, self.count)
+        claims.uncompressed_bytes = <int32_t>self.used
+        claims.max_record_bytes = <int32_t>self.longest
+        return batch_claims_of(&claims)
 
     def tag(self):
         """The claims as the tagged field of a Produce request carries them, bound to the sealed batch."""

@@ -1,25 +1,32 @@
 """Claims about a batch: made, carried, read. What a validator makes of them is batchval.core.door's matter."""
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.number cimport PyNumber_Index
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from typing import NamedTuple
 
 from batchval.core.arguments cimport (
     MOST_DECOMPRESSED, private_bytes, take_buffer, whole_number,
 )
-from batchval.core.frames cimport DAMAGED, Stream, open_stream
+from batchval.core.carriers cimport (
+    LARGEST_CARRIER, attach_to_payload, carried_block, find_claims, has_payload_claims,
+    strip_payload,
+)
+from batchval.core.frames cimport DAMAGED, Stream, open_stream, position
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.records cimport (
     BUFFER_PARSER, SKIP_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,
 )
 from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
+from batchval.core.verdict cimport Verdict, clear, note_facts
 
-from batchval.errors import BatchvalError
+from batchval.errors import ArgumentValueError, BatchvalError
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+
+_new_tuple = tuple.__new__
 
 #: The tagged field of PartitionProduceData that carries a tag, in Produce v9 and later.
 TAG = 25206
@@ -34,24 +41,36 @@ class BatchClaims(NamedTuple):
     ``batch_min_timestamp``  the lowest timestamp of its records, ms
     ``records_number``       how many there are; also that each parses and that offset deltas are 0 to n - 1
     ``null_keys``            1: every key is null. 2: no key is null. 0: neither, or nothing is known
+    ``uncompressed_bytes``   header and records: LogValidator's uncompressedSizeInBytes
+    ``max_record_bytes``     the longest record without its length field, which
+                             ``max.decompressed.message.bytes`` bounds
+    ``fields``               (number, bytes) of each further field, in rising order of numbers
+
+    Version 1 has the first three only: both sizes are None, and ``fields`` is empty.
     """
 
     batch_min_timestamp: int
     records_number: int
     null_keys: int
+    uncompressed_bytes: int | None = None
+    max_record_bytes: int | None = None
+    fields: tuple = ()
 
     @property
     def all_key_is_null(self):
         """The proposal's boolean."""
         return self.null_keys == ALL_KEYS_NULL
 
+    @property
+    def version(self):
+        """1 without sizes, else 2."""
+        return VERSION_1 if self.uncompressed_bytes is None else VERSION_2
+
     def to_bytes(self):
-        """The 13 bytes."""
+        """Return the 13 bytes of version 1, as a header of magic 3 carries them."""
         cdef Claims claims
-        cdef uint8_t data[CLAIMS_SIZE]
         fill(self, &claims)
-        put_claims(data, &claims)
-        return PyBytes_FromStringAndSize(<const char *>data, CLAIMS_SIZE)
+        return version_1_bytes(&claims)
 
     @classmethod
     def from_bytes(cls, data):
@@ -65,18 +84,122 @@ class BatchClaims(NamedTuple):
             read_claims(<const uint8_t *>view.buf, &claims)
         finally:
             PyBuffer_Release(&view)
-        return cls(claims.batch_min_timestamp, claims.records_number, claims.null_keys)
+        return batch_claims_of(&claims)
+
+    def to_block(self):
+        """Return the block of version 2: what a payload carries, and a tag before the crc.
+
+        Raises BatchvalError for claims without sizes, and for fields that make no block.
+        """
+        cdef Claims claims
+        fill(self, &claims)
+        return block_of(&claims, self.fields)
+
+    @classmethod
+    def from_block(cls, block):
+        """From the bytes of a block; BatchvalError for malformed ones. No value is refused."""
+        cdef Py_buffer view
+        cdef Claims claims
+        block = private_bytes(block)
+        take_buffer(block, &view)
+        try:
+            if not read_block(<const uint8_t *>view.buf, view.len, &claims):
+                raise BatchvalError(
+                    f"{view.len} bytes that are not a block of claims: expected version "
+                    f"{VERSION_2} and {SMALLEST_BLOCK} to {LARGEST_BLOCK} bytes, with fields in "
+                    "rising order to the end")
+            return batch_claims_of(&claims, fields_of((<const char *>view.buf)[:view.len]))
+        finally:
+            PyBuffer_Release(&view)
+
+
+cdef object batch_claims_of(const Claims *claims, tuple fields=()):
+    # a named tuple's own __new__ is Python, and costs more than the walk over a small batch
+    if claims.version == VERSION_1:
+        return _new_tuple(BatchClaims, (
+            claims.batch_min_timestamp, claims.records_number, claims.null_keys,
+            None, None, fields))
+    return _new_tuple(BatchClaims, (
+        claims.batch_min_timestamp, claims.records_number, claims.null_keys,
+        claims.uncompressed_bytes, claims.max_record_bytes, fields))
+
+
+cdef tuple fields_of(bytes block):
+    """The fields of a block that was read already."""
+    cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(block)
+    cdef const uint8_t *end = p + PyBytes_GET_SIZE(block)
+    cdef uint32_t count = 0, number = 0, size = 0
+    fields = []
+    p = read_uvarint(p + BLOCK_FIELDS, end, &count)
+    while p is not NULL and count:
+        count -= 1
+        p = read_uvarint(p, end, &number)
+        p = read_uvarint(p, end, &size) if p is not NULL else NULL
+        if p is NULL or size > <size_t>(end - p):
+            break
+        fields.append((number, (<const char *>p)[:size]))
+        p += size
+    return tuple(fields)
+
+
+cdef bytes uvarint(value):
+    cdef uint32_t left = <uint32_t>whole_number("a field's number or size", value, 0, 0xFFFFFFFF)
+    data = bytearray()
+    while left >= 0x80:
+        data.append(left & 0x7F | 0x80)
+        left >>= 7
+    data.append(left)
+    return bytes(data)
+
+
+cdef bytes block_of(const Claims *claims, fields):
+    """The block of version 2 with these fields."""
+    cdef uint8_t data[SMALLEST_BLOCK]
+    cdef Claims again
+    if claims.version != VERSION_2:
+        raise BatchvalError(
+            "claims without sizes are of version 1, which no payload carries: "
+            "set uncompressed_bytes and max_record_bytes")
+    put_block(data, claims)
+    block = (<const char *>data)[:BLOCK_FIELDS] + uvarint(len(fields))
+    for number, content in fields:
+        block += uvarint(number) + uvarint(len(content)) + bytes(content)
+    if not read_block(<const uint8_t *>PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block), &again):
+        raise BatchvalError(
+            f"fields {fields!r} make no block of at most {LARGEST_BLOCK} bytes with numbers in "
+            "rising order")
+    return block
 
 
 cdef int fill(values, Claims *claims) except -1:
+    """``values``: BatchClaims, or a sequence of its first three or five fields."""
+    cdef Py_ssize_t n = 0
     try:
-        batch_min_timestamp, records_number, null_keys = values
-        claims.batch_min_timestamp = PyNumber_Index(batch_min_timestamp)
-        claims.records_number = PyNumber_Index(records_number)
-        claims.null_keys = PyNumber_Index(null_keys)
+        values = tuple(values)
+        n = len(values)
+        if n not in (3, 5, 6):
+            raise ValueError(f"{n} values")
+        claims.version = VERSION_1
+        claims.batch_min_timestamp = PyNumber_Index(values[0])
+        claims.records_number = PyNumber_Index(values[1])
+        claims.null_keys = PyNumber_Index(values[2])
+        claims.uncompressed_bytes = claims.max_record_bytes = 0
+        claims.fields_crc = 0
+        if n > 3 and values[3] is not None:
+            claims.version = VERSION_2
+            claims.uncompressed_bytes = PyNumber_Index(values[3])
+            claims.max_record_bytes = PyNumber_Index(values[4])
     except (TypeError, ValueError, OverflowError) as error:
-        raise BatchvalError(f"claims are (int64, int32, int8), not {values!r}: {error}") from None
+        raise BatchvalError(
+            "claims are (int64, int32, int8) or (int64, int32, int8, int32, int32), "
+            f"not {values!r}: {error}") from None
     return 0
+
+
+cdef tuple fields_in(values):
+    """The further fields of claims that ``fill`` has taken."""
+    values = tuple(values)
+    return tuple(values[5]) if len(values) == 6 else ()
 
 
 cdef int take_batch(batch, Py_buffer *view, int magic) except -1:
@@ -91,12 +214,16 @@ cdef int take_batch(batch, Py_buffer *view, int magic) except -1:
     return 0
 
 
-cdef bint facts_of(const uint8_t *p, size_t n, Py_ssize_t header, uint64_t limit, Scratch *scratch,
-        Facts *f) noexcept nogil:
-    """Strict's walk over the records behind ``header`` bytes. False: it does not pass."""
+cdef bint claims_in_records(const uint8_t *p, size_t n, Py_ssize_t header, uint64_t limit,
+        Scratch *scratch, Claims *claims) noexcept nogil:
+    """Strict's walk over the records after ``header`` bytes. False: no claims would be true of
+    them.
+    """
     cdef BatchHeader h
     cdef Checks c
+    cdef Facts f
     cdef Stream s
+    cdef Verdict v
     cdef int codec
     read_header(p, &h)
     codec = h.attributes & CODEC_MASK
@@ -104,19 +231,27 @@ cdef bint facts_of(const uint8_t *p, size_t n, Py_ssize_t header, uint64_t limit
         return False
     structure_alone(&c)
     c.extras = True
-    clear_facts(f)
+    clear_facts(&f)
     open_stream(&s, scratch, codec, 2, p + header, n - header, limit, False)
-    if s.status == DAMAGED or walk(&s, &h, &c, f, BUFFER_PARSER if codec == NONE else SKIP_PARSER) != WALKED:
+    if s.status == DAMAGED:
         return False
-    return not (s.overlong or s.mislabelled or f.found & AGAINST_CLAIMS or f.max_timestamp != h.max_timestamp)
+    if walk(&s, &h, &c, &f, BUFFER_PARSER if codec == NONE else SKIP_PARSER) != WALKED:
+        return False
+    if s.overlong or s.mislabelled:
+        return False
+    clear(&v)
+    note_facts(&f, &v)
+    v.walked_size = RECORDS + position(&s)
+    v.stated_max_timestamp = h.max_timestamp
+    return true_claims(&v, claims)
 
 
-cdef bint facts_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t limit,
-        Scratch *scratch, Facts *f) noexcept nogil:
+cdef bint claims_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t limit,
+        Scratch *scratch, Claims *claims) noexcept nogil:
     """Called with the GIL, which is released when the work is long."""
     cdef bint honest
     begin_work(scratch, n >= NOGIL_ABOVE)
-    honest = facts_of(p, n, header, limit, scratch, f)
+    honest = claims_in_records(p, n, header, limit, scratch, claims)
     end_work(scratch)
     return honest
 
@@ -128,7 +263,7 @@ def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     the highest, more than ``max_decompressed_bytes``. The checksum is not asked.
     """
     cdef Py_buffer view
-    cdef Facts f
+    cdef Claims claims
     cdef Scratch *scratch
     cdef bint honest
     cdef int magic
@@ -144,29 +279,38 @@ def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     try:
         scratch = borrow()
         try:
-            honest = facts_unlocked(<const uint8_t *>view.buf, view.len,
+            honest = claims_unlocked(<const uint8_t *>view.buf, view.len,
                               CLAIMED_RECORDS if magic == CLAIMS_MAGIC else RECORDS, limit,
-                              scratch, &f)
+                              scratch, &claims)
         finally:
             give_back(scratch)
     finally:
         PyBuffer_Release(&view)
-    return BatchClaims(f.min_timestamp, f.records, strongest_null_keys(f.null_keys, f.records)) if honest else None
+    return batch_claims_of(&claims) if honest else None
 
 
-def attach(batch, claims=None):
-    """The batch, of magic 2, as one of magic 3 with these claims; None: with those that are true of it.
+def attach(batch, claims=None, *, carrier="header"):
+    """The batch, of magic 2, with these claims; None: with those that are true of it.
 
-    The checksum is patched, so that damage to the records shows as before. BatchvalError where there are no true ones.
+    ``carrier``: ``header`` makes a batch of magic 3; ``payload`` keeps the magic, and needs zstd or
+    gzip and claims of version 2. What a payload carries already is replaced. The checksum is
+    patched, so that damage to the records shows as before. BatchvalError where no claims are
+    true, and where the batch cannot carry any there.
     """
-    cdef Py_buffer view
-    cdef Claims these
+    if carrier not in ("header", "payload"):
+        raise ArgumentValueError(f"carrier must be header or payload, not {carrier!r}")
     batch = private_bytes(batch)  # the claims are about the bytes that come out
     if claims is None:
         claims = compute(batch)
         if claims is None:
             raise BatchvalError(
                 "no claim about it would be true: strict mode refuses its records, or its max timestamp is wrong")
+    return with_header(batch, claims) if carrier == "header" else with_payload(batch, claims)
+
+
+cdef bytes with_header(batch, claims):
+    cdef Py_buffer view
+    cdef Claims these
     fill(claims, &these)
     take_batch(batch, &view, 2)
     try:
@@ -179,10 +323,62 @@ def attach(batch, claims=None):
     return out
 
 
+cdef bytes with_payload(batch, claims):
+    cdef Py_buffer view
+    cdef Claims these
+    cdef size_t size = 0
+    fill(claims, &these)
+    block = block_of(&these, fields_in(claims))
+    batch = without_payload_claims(batch)
+    take_batch(batch, &view, 2)
+    try:
+        if view.len > 0x7FFFFFFF - LOG_OVERHEAD - LARGEST_CARRIER:
+            raise BatchvalError("the batch is too large for claims in its payload")
+        out = PyBytes_FromStringAndSize(NULL, view.len + LARGEST_CARRIER)
+        size = attach_to_payload(
+            <uint8_t *>PyBytes_AS_STRING(out), <const uint8_t *>view.buf, view.len,
+            <const uint8_t *>PyBytes_AS_STRING(block), len(block))
+    finally:
+        PyBuffer_Release(&view)
+    if size == 0:
+        raise BatchvalError(
+            "the payload cannot carry claims: expected zstd, or gzip whose header has no extra "
+            "field and no checksum")
+    return out[:size]
+
+
+cdef object without_payload_claims(batch):
+    """The batch of magic 2 without claims in its payload: the same object where there are none."""
+    cdef Py_buffer view
+    cdef size_t size
+    take_batch(batch, &view, 2)
+    try:
+        if not has_payload_claims(<const uint8_t *>view.buf, view.len):
+            return batch
+        out = PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
+        size = strip_payload(<uint8_t *>PyBytes_AS_STRING(out), view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return out[:size]
+
+
 def strip(batch):
-    """The batch of magic 2 that a batch of magic 3 carries; the checksum is patched."""
+    """The batch of magic 2 without the claims in its header (magic 3) or payload; the checksum is
+    patched.
+
+    BatchvalError for a batch without claims.
+    """
     cdef Py_buffer view
     batch = private_bytes(batch)
+    take_buffer(batch, &view)
+    magic = (<const uint8_t *>view.buf)[MAGIC] if view.len > MAGIC else CLAIMS_MAGIC
+    PyBuffer_Release(&view)
+    if magic == 2:
+        out = without_payload_claims(batch)
+        if out is batch:
+            raise BatchvalError(
+                "the batch has no claims, neither in a header of magic 3 nor in its payload")
+        return out
     take_batch(batch, &view, CLAIMS_MAGIC)
     try:
         out = PyBytes_FromStringAndSize(NULL, view.len - CLAIMS_SIZE)
@@ -192,20 +388,71 @@ def strip(batch):
     return out
 
 
-def read(batch):
-    """The claims in the header of a batch of magic 3; None where the batch is of another magic."""
+def read(batch, tag=None):
+    """The claims of a batch, in its header (magic 3), its payload or ``tag``; None where there are
+    none.
+
+    None also where they are malformed, the tag is another batch's, or the carriers differ. Nothing
+    is compared with the records. ``carrier_of`` names the carrier.
+    """
     cdef Py_buffer view
     cdef Claims claims
+    cdef ClaimsCall call
+    batch = private_bytes(batch)
+    call.policy = VERIFY_CLAIMS
+    call.tagged = False
+    in_tag = None
+    if tag is not None:
+        tag = private_bytes(tag)
+        take_buffer(tag, &view)
+        read_tag(<const uint8_t *>view.buf, view.len, &call)
+        in_tag = (<const char *>view.buf)[:max(view.len - CRC_SIZE, 0)]
+        PyBuffer_Release(&view)
+    take_buffer(batch, &view)
+    try:
+        if find_in_batch(<const uint8_t *>view.buf, view.len, &call, &claims) != CLAIMS_CARRIED:
+            return None
+        if claims.fields_crc == 0:
+            return batch_claims_of(&claims)
+        block = payload_block(<const uint8_t *>view.buf, view.len)
+        return batch_claims_of(&claims, fields_of(in_tag if block is None else block))
+    finally:
+        PyBuffer_Release(&view)
+
+
+def carrier_of(batch):
+    """``header`` or ``payload``, where the batch has claims there, readable or not; else None."""
+    cdef Py_buffer view
     cdef const uint8_t *p
     take_buffer(batch, &view)
     try:
         p = <const uint8_t *>view.buf
-        if view.len < CLAIMED_RECORDS or p[MAGIC] != CLAIMS_MAGIC:
-            return None
-        read_claims(p + RECORDS, &claims)
+        if view.len >= CLAIMED_RECORDS and p[MAGIC] == CLAIMS_MAGIC:
+            return "header"
+        return "payload" if has_payload_claims(p, view.len) else None
     finally:
         PyBuffer_Release(&view)
-    return BatchClaims(claims.batch_min_timestamp, claims.records_number, claims.null_keys)
+
+
+cdef int find_in_batch(const uint8_t *p, size_t n, const ClaimsCall *call, Claims *claims) noexcept:
+    """NOTHING_CARRIED, CLAIMS_CARRIED or UNREADABLE_CLAIMS."""
+    cdef BatchHeader h
+    if n >= CLAIMED_RECORDS and p[MAGIC] == CLAIMS_MAGIC:
+        read_claims(p + RECORDS, claims)
+        return CLAIMS_CARRIED
+    if n < RECORDS:
+        return UNREADABLE_CLAIMS if call.tagged else NOTHING_CARRIED
+    read_header(p, &h)
+    return find_claims(call, &h, p, n, claims)
+
+
+cdef bytes payload_block(const uint8_t *p, size_t n):
+    """The block in the payload of a batch whose claims were read; None: they were not read
+    there.
+    """
+    cdef Py_ssize_t size = 0
+    cdef const uint8_t *block = carried_block(p, n, &size)
+    return None if block is NULL else (<const char *>block)[:size]
 
 
 cdef uint32_t crc_of(crc) except? 0:
@@ -213,25 +460,41 @@ cdef uint32_t crc_of(crc) except? 0:
 
 
 def to_tag(claims, crc):
-    """The bytes of the tagged field, for the batch with this crc."""
+    """The bytes of the tagged field, for the batch with this crc. Without sizes: a tag of version
+    1.
+    """
     cdef Claims these
-    cdef uint8_t data[TAG_SIZE]
+    cdef uint8_t end[CRC_SIZE]
     fill(claims, &these)
-    data[0] = TAG_VERSION
-    put_claims(data + 1, &these)
-    put_be32(data + 1 + CLAIMS_SIZE, <int32_t>crc_of(crc))
-    return PyBytes_FromStringAndSize(<const char *>data, TAG_SIZE)
+    put_be32(end, <int32_t>crc_of(crc))
+    bound = (<const char *>end)[:CRC_SIZE]
+    if these.version == VERSION_2:
+        return block_of(&these, fields_in(claims)) + bound
+    return bytes([VERSION_1]) + version_1_bytes(&these) + bound
+
+
+cdef bytes version_1_bytes(const Claims *claims):
+    cdef uint8_t data[CLAIMS_SIZE]
+    put_claims(data, claims)
+    return (<const char *>data)[:CLAIMS_SIZE]
 
 
 def from_tag(tag, crc):
-    """The claims in a tagged field; None where it is none that we know, or was made for a batch with another crc."""
+    """The claims in a tagged field; None where it is malformed, or was made for a batch with
+    another crc.
+    """
     cdef Py_buffer view
-    cdef Claims claims
+    cdef ClaimsCall call
     cdef uint32_t expected = crc_of(crc)
+    tag = private_bytes(tag)
     take_buffer(tag, &view)
     try:
-        if not read_tag(<const uint8_t *>view.buf, view.len, expected, &claims):
+        read_tag(<const uint8_t *>view.buf, view.len, &call)
+        if not call.readable or call.crc != expected:
             return None
+        if call.claims.version == VERSION_1:
+            return batch_claims_of(&call.claims)
+        return batch_claims_of(
+            &call.claims, fields_of((<const char *>view.buf)[:view.len - CRC_SIZE]))
     finally:
         PyBuffer_Release(&view)
-    return BatchClaims(claims.batch_min_timestamp, claims.records_number, claims.null_keys)

@@ -15,13 +15,14 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from batchval.core cimport reasons
 from batchval.core.append cimport judge_assigned, judge_kept, keeps_offsets
 from batchval.core.bytes cimport be16
+from batchval.core.carriers cimport find_claims, read_payload
 from batchval.core.claims cimport (
-    AGAINST_CLAIMS, CLAIMED_RECORDS, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED,
-    CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, SOME_KEYS_NULL, TRUST_CLAIMS, Claims, ClaimsCall, read_claims,
-    read_tag, settles, strip_into, strongest_null_keys,
+    CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE,
+    CLAIMS_TRUSTED, CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, NOTHING_CARRIED, TRUST_CLAIMS,
+    UNREADABLE_CLAIMS, VERSION_2, Claims, read_claims, says_less, settles, strip_into, true_claims,
 )
 from batchval.core.crc32c cimport crc32c_of
-from batchval.core.frames cimport DAMAGED, Stream, open_stream, stated_size
+from batchval.core.frames cimport DAMAGED, Stream, open_stream, position, stated_size
 from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
 from batchval.core.judge cimport judge_batches, judge_request
 from batchval.core.messages cimport judge_messages
@@ -77,6 +78,9 @@ cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h
     v.walked_null_keys = f.null_keys
     v.walked_min_timestamp = f.min_timestamp
     v.walked_max_timestamp = f.max_timestamp
+    v.walked_uncompressed = v.temporary_bytes
+    v.walked_size = RECORDS + position(&s)
+    v.walked_longest = f.longest
     return True
 
 
@@ -89,18 +93,21 @@ cdef inline bint walk_plain_uncompressed(const uint8_t *p, size_t n, const Batch
     v.walked_null_keys = f.null_keys
     v.walked_min_timestamp = f.min_timestamp
     v.walked_max_timestamp = f.max_timestamp
+    v.walked_uncompressed = <int32_t>(n + RECORDS)
+    v.walked_size = n + RECORDS
+    v.walked_longest = f.longest
     return True
 
 
 cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h, const Call *call,
         const Claims *claims) noexcept nogil:
-    """Claims say nothing about sizes: a topic that bounds a record more tightly than the whole batch is bounded has to
-    look, as has one whose batch admits to be too large. And what S1 refuses is refused by the stages."""
+    """Whether claims let an ordinary batch in. One whose frame states a size over the limit is
+    read, whatever is claimed of it; and what S1 refuses is refused by the stages."""
     if h.attributes & UNUSED_BITS and call.door.refuse & S1_BIT:
         return False
-    if call.checks.max_body < 0 or <uint64_t>call.checks.max_body < call.door.limit:
+    if not settles(claims, h, &call.checks, call.door.limit):
         return False
-    return settles(claims, h, &call.checks) and stated_size(h.attributes & CODEC_MASK, records, n) <= call.door.limit
+    return stated_size(h.attributes & CODEC_MASK, records, n) <= call.door.limit
 
 
 cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHeader *h, const Call *call,
@@ -124,6 +131,7 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
         v.path = PATH_CLAIMS
         v.claims = CLAIMS_TRUSTED
         v.max_timestamp = h.max_timestamp
+        v.temporary_bytes = trusted.uncompressed_bytes if trusted.version == VERSION_2 else 0
     else:
         if v.source == NONE:
             if not walk_plain_uncompressed(p + header, n - header, h, &call.checks, v):
@@ -178,34 +186,27 @@ cdef inline void note_header(const BatchHeader *h, Verdict *v) noexcept nogil:
         v.walked_found |= S3_BIT
 
 
-cdef int honesty(const Claims *claims, const BatchHeader *h, const Verdict *v) noexcept nogil:
+cdef int honesty(const Claims *claims, const Verdict *v) noexcept nogil:
     """Compare claims with what a walk found, before the verdict is concluded.
 
     S8 is a lie: claims promise that the payload decompresses whole, within the limit of the reader.
     Without this a sender of decompression bombs would pay for none of those that a sample finds.
     """
-    cdef int8_t strongest
+    cdef Claims true
     if v.rule == S8:
         return CLAIMS_LYING
     if v.walked == 0:
-        # the walk itself refused: what claims say above all is that records can be read; of their size they say nothing
-        if v.reason == reasons.RECORD_LENGTH_ABOVE_MAX:
+        # the walk itself refused: what claims say above all is that records can be read. Of a
+        # record above the topic's limit version 1 says nothing, and version 2 its size
+        if v.reason == reasons.RECORD_LENGTH_ABOVE_MAX and (
+                claims.version != VERSION_2 or claims.max_record_bytes > v.b):
             return CLAIMS_UNJUDGED
         if v.rule == RECORD_MALFORMED or v.cause == S7:
             return CLAIMS_LYING
         return CLAIMS_UNJUDGED
     if v.walked > 1:
         return CLAIMS_UNJUDGED
-    strongest = strongest_null_keys(v.walked_null_keys, v.walked_records)
-    if v.walked_found & AGAINST_CLAIMS or v.walked_records <= 0:  # of a batch without records nothing can be claimed
-        return CLAIMS_LYING
-    if claims.records_number != v.walked_records or claims.batch_min_timestamp != v.walked_min_timestamp:
-        return CLAIMS_LYING
-    if h.max_timestamp != v.walked_max_timestamp:
-        return CLAIMS_LYING
-    if claims.null_keys != strongest and not (claims.null_keys == SOME_KEYS_NULL and strongest != 1):
-        return CLAIMS_LYING
-    return CLAIMS_HONEST
+    return CLAIMS_HONEST if true_claims(v, &true) and says_less(claims, &true) else CLAIMS_LYING
 
 
 cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *call, Verdict *v) noexcept nogil:
@@ -238,11 +239,31 @@ cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *
             v.b = crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES)
     v.stripped = True
     if policy != IGNORE_CLAIMS and v.claims != CLAIMS_TRUSTED:
-        v.claims = honesty(&claims, h, v)
+        v.claims = honesty(&claims, v)
     conclude(call.door, v)
     if v.claims == CLAIMS_LYING and v.rule == 0:
         # the claims are bytes of the batch: as malformed as any other field that is wrong
         refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
+
+
+cdef void judge_payload_claims(const Entry *b, Verdict *v) noexcept nogil:
+    """Compare the claims in the payload of a batch of a segment with its records, before the
+    verdict is concluded.
+
+    They change no verdict: every reader passes over them.
+    """
+    cdef Claims claims
+    cdef BatchHeader h
+    cdef int carried
+    if b.magic != 2 or b.size < RECORDS:
+        return
+    read_header(b.p, &h)
+    carried = read_payload(b.p + RECORDS, b.size - RECORDS, h.attributes & CODEC_MASK, &claims)
+    # where a broker wrote the timestamps, or the batch is its own, claims say nothing
+    if carried == NOTHING_CARRIED or h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):
+        return
+    note_header(&h, v)
+    v.claims = honesty(&claims, v) if carried == CLAIMS_CARRIED else CLAIMS_UNBOUND
 
 
 cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bint deep, Scratch *scratch,
@@ -261,6 +282,7 @@ cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bin
         return
     if b.magic != CLAIMS_MAGIC:
         judge_at_rest(b, d, policy, scratch, v)
+        judge_payload_claims(b, v)
         conclude(d, v)
         return
     computed = computed_crc(b)
@@ -279,13 +301,13 @@ cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bin
         read_header(carried.p, &h)
         read_claims(b.p + RECORDS, &claims)
         judge_at_rest(&carried, d, policy, scratch, v)
-        if v.walked_size:
-            v.walked_size += CLAIMS_SIZE
         v.stripped = True
         # where a broker wrote the timestamps, or the batch is its own, claims say nothing
         if not h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):
             note_header(&h, v)
-            v.claims = honesty(&claims, &h, v)
+            v.claims = honesty(&claims, v)
+        if v.walked_size:
+            v.walked_size += CLAIMS_SIZE
         conclude(d, v)
         if v.claims == CLAIMS_LYING and v.rule == 0:
             refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
@@ -302,24 +324,26 @@ cdef void judge(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchH
 
 
 cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
-    cdef const ClaimsCall *said = call.claims
     cdef Claims claims
-    cdef bint bound = False
+    cdef int carried = NOTHING_CARRIED
+    cdef bint trusted
     if n >= RECORDS:
         if (h.magic == CLAIMS_MAGIC and call.policy.accept_claims_header and call.door.strict
                 and CLAIMED_RECORDS - LOG_OVERHEAD <= h.batch_length <= <int64_t>n - LOG_OVERHEAD):
             judge_carried(p, n, h, call, v)
             return
-        if said.tagged and said.policy != IGNORE_CLAIMS:
-            bound = h.magic == 2 and read_tag(said.tag, said.tag_size, h.crc, &claims)
-        if not accept_plain(p, n, RECORDS, h, call, &claims if bound and said.policy == TRUST_CLAIMS else NULL, v):
+        carried = find_claims(call.claims, h, p, n, &claims)
+        trusted = carried == CLAIMS_CARRIED and call.claims.policy == TRUST_CLAIMS
+        if not accept_plain(p, n, RECORDS, h, call, &claims if trusted else NULL, v):
             clear(v)
             judge_by_stages(p, n, call, v)
             note_header(h, v)
     else:
         judge_by_stages(p, n, call, v)
-    if said.tagged and said.policy != IGNORE_CLAIMS and v.claims != CLAIMS_TRUSTED:
-        v.claims = honesty(&claims, h, v) if bound else CLAIMS_UNBOUND
+        if call.claims.tagged and call.claims.policy != IGNORE_CLAIMS:
+            carried = UNREADABLE_CLAIMS
+    if carried != NOTHING_CARRIED and v.claims != CLAIMS_TRUSTED:
+        v.claims = honesty(&claims, v) if carried == CLAIMS_CARRIED else CLAIMS_UNBOUND
     if v.found or v.rule:
         conclude(call.door, v)
 
@@ -336,7 +360,7 @@ cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHea
         header = CLAIMED_RECORDS
         h.magic = 2
         h.batch_length -= CLAIMS_SIZE
-    elif not call.claims.tagged or not read_tag(call.claims.tag, call.claims.tag_size, h.crc, &claims):
+    elif find_claims(call.claims, h, p, n, &claims) != CLAIMS_CARRIED:
         return False
     if is_plain(h, n - header + RECORDS, call):
         if claims_suffice(p + header, n - header, h, call, &claims):

@@ -41,6 +41,7 @@ cdef struct Facts:
     int32_t records
     int32_t null_keys
     int32_t sizes  # sum of Record.sizeInBytes(), wrapped as Kafka's int
+    int32_t longest  # the longest record, without its length field
     uint32_t found  # bit n: extra Sn
     bint in_order  # every record.offset() is its index
     bint deltas_ascend  # within last_offset_delta
@@ -62,6 +63,7 @@ cdef struct PlainFacts:  # as in Facts
     int64_t min_timestamp
     int64_t max_timestamp
     int32_t null_keys
+    int32_t longest
 
 cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil
 cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp,
@@ -76,6 +78,7 @@ cdef inline void clear_facts(Facts *f) noexcept nogil:
     f.records = 0
     f.null_keys = 0
     f.sizes = 0
+    f.longest = 0
     f.found = 0
     f.in_order = True
     f.deltas_ascend = True

@@ -238,7 +238,7 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
     cdef const uint8_t *p
     cdef const uint8_t *next_record
     cdef uint32_t length = 0, timestamp_delta = 0, offset_delta = 0, key_length = 0, value_length = 0
-    cdef uint32_t most_body = <uint32_t>c.max_body
+    cdef uint32_t most_body = <uint32_t>c.max_body, longest = <uint32_t>f.longest
     cdef int64_t timestamp, delta, base = h.base_timestamp, delta_mask = -1, least = c.plain_least, most = c.plain_most
     cdef int64_t lowest = f.min_timestamp, highest = f.max_timestamp
     cdef int32_t count = h.records_count, null_keys = 0
@@ -289,12 +289,15 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
             lowest = timestamp
         if timestamp > highest:
             highest = timestamp
+        if length > longest:
+            longest = length
         null_keys += key_length & 1
         at = next_record
         i += 1
     f.min_timestamp = lowest
     f.max_timestamp = highest
     f.null_keys += null_keys
+    f.longest = <int32_t>longest
     from_[0] = at
     return i
 
@@ -314,10 +317,12 @@ cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c,
     plain.min_timestamp = f.min_timestamp
     plain.max_timestamp = f.max_timestamp
     plain.null_keys = 0
+    plain.longest = f.longest
     i = take_plain(&r.p, r.end, h, c, &plain, i)
     f.min_timestamp = plain.min_timestamp
     f.max_timestamp = plain.max_timestamp
     f.null_keys += plain.null_keys
+    f.longest = plain.longest
     f.records += i - first
     f.sizes = <int32_t>(<uint32_t>f.sizes + <uint32_t>(r.p - start))
     return i
@@ -331,6 +336,7 @@ cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHea
     f.min_timestamp = 0x7FFFFFFFFFFFFFFF
     f.max_timestamp = NO_TIMESTAMP
     f.null_keys = 0
+    f.longest = 0
     return may_be_plain(h, c) and take_plain(&p, end, h, c, f, 0) == h.records_count and p == end
 
 
@@ -556,6 +562,8 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     if timestamp > f.max_timestamp:
         f.max_timestamp = timestamp
     f.sizes = <int32_t>(<uint32_t>f.sizes + <uint32_t>length + <uint32_t>size_of_length(length))
+    if length > f.longest:
+        f.longest = length
     f.records += 1
     if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i, timestamp,
             key_length >= 0):

@@ -11,14 +11,13 @@ from typing import NamedTuple
 from batchval.core.verdict cimport (
     METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, METER_OFFSET, METER_SEQUENCE, Verdict,
 )
-from batchval.core.claims cimport AGAINST_CLAIMS, strongest_null_keys
+from batchval.core.claims cimport Claims, batch_claims_of, true_claims
 from batchval.core.layout cimport (
     KEY_MISSING, NONE, PATH_CLAIMS, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE,
     TIMESTAMP_TYPE_BY_PRODUCER, ZSTD,
 )
 from batchval.core.scratch cimport ERRORS_KEPT, RecordError, Scratch
 
-from batchval.core.claims import BatchClaims
 from batchval.core.reasons import REASONS, sentence
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.rules import by_number
@@ -27,7 +26,6 @@ from batchval.types import CompressionType
 PATHS = (None, "claims", "shallow", "full", "rebuilt")
 CLAIMS = (None, "trusted", "honest", "lying", "unjudged", "unbound")
 
-_new_tuple = tuple.__new__
 _CODES = {int(code): code for code in ErrorCode}
 _METERS = {"magic": METER_MAGIC, "offset": METER_OFFSET, "sequence": METER_SEQUENCE, "checksum": METER_CHECKSUM,
         "nokey": METER_NO_KEY}
@@ -44,7 +42,8 @@ class RejectedBatch(BatchvalError):
 class RecordValidationStats(NamedTuple):
     """Kafka's class of this name.
 
-    ``temporary_memory_bytes``: what Kafka would hold beside the input; None where nothing was decompressed.
+    ``temporary_memory_bytes``: what Kafka would hold next to the input; None where nothing was
+    decompressed and no size was claimed.
     ``num_records_converted``: records in rebuilt batches. ``conversion_time_nanos``: None unless the validator was
     given a clock.
     """
@@ -212,7 +211,9 @@ cdef class ValidationResult:
         """Kafka's RecordValidationStats; None where LogValidator's stage did not accept."""
         if not self.judged_messages:
             return None
-        held = None if self.v.path == PATH_CLAIMS else self.v.temporary_bytes
+        held = self.v.temporary_bytes
+        if self.v.path == PATH_CLAIMS and held == 0:
+            held = None  # claims of version 1 say nothing of sizes
         return RecordValidationStats(held, self.converted, self.conversion_time)
 
     @property
@@ -221,21 +222,18 @@ cdef class ValidationResult:
 
         ``trusted``: they settled it, no record was looked at. ``honest``, ``lying``: compared with
         the records; a batch that decompresses to more than the limit (S8) is ``lying``.
-        ``unjudged``: the batch was refused before its records were read to the end. ``unbound``: a
-        tag that is none, or was made for another batch.
+        ``unjudged``: the batch was refused before its records were read to the end. ``unbound``:
+        they are malformed, were made for another batch, or its tag and its payload differ.
         """
         return CLAIMS[self.v.claims]
 
     @property
     def batch_claims(self):
         """The BatchClaims that are true of the one batch just walked; None where none would be, or none was walked."""
-        if self.v.rule or self.v.walked != 1 or self.v.walked_records <= 0:
+        cdef Claims claims
+        if self.v.rule or not true_claims(&self.v, &claims):
             return None
-        if self.v.walked_found & AGAINST_CLAIMS or self.v.walked_max_timestamp != self.v.stated_max_timestamp:
-            return None
-        # a named tuple's own __new__ is Python, and costs more than the walk over a small batch
-        return _new_tuple(BatchClaims, (self.v.walked_min_timestamp, self.v.walked_records,
-                strongest_null_keys(self.v.walked_null_keys, self.v.walked_records)))
+        return batch_claims_of(&claims)
 
     @property
     def meters(self):

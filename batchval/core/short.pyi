@@ -10,5 +10,5 @@ _Buffer: TypeAlias = Buffer | NDArray[Any]
 
 # what else the module has are C functions for native callers (see the .pxd)
 def settled_by_claims(
-    validator: LogValidator, batch: _Buffer, tag: _Buffer, now_ms: int, produce_version: int
+    validator: LogValidator, batch: _Buffer, tag: _Buffer | None, now_ms: int, produce_version: int
 ) -> bool: ...

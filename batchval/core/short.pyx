@@ -9,10 +9,9 @@ A no says nothing: ``LogValidator.check`` is to be asked then.
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int64_t, uint8_t
-from libc.string cimport memcpy
 
 from batchval.core.arguments cimport NOGIL_UNCOMPRESSED, is_long, take_buffer
-from batchval.core.claims cimport CLAIMS_TRUSTED, NO_CLAIMS, TAG_SIZE, TRUST_CLAIMS, ClaimsCall
+from batchval.core.claims cimport CLAIMS_TRUSTED, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag
 from batchval.core.door cimport Call, fill_call, judge_row, rests_on_claims
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.layout cimport CODEC_MASK, PATH_CLAIMS, RECORDS, UNUSED_BITS
@@ -90,18 +89,17 @@ cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_
 
 
 def settled_by_claims(LogValidator validator, batch, tag, int64_t now_ms, int produce_version):
-    """Return whether the claims in a tag alone let the batch in. Nothing is decompressed; False
-    decides nothing.
+    """Return whether the claims of a batch, in a tag or in its payload, alone let it in. Nothing is
+    decompressed; False decides nothing. ``tag`` may be None.
     """
     cdef Py_buffer view, tag_view
     cdef ClaimsCall call
     call.policy = TRUST_CLAIMS
-    call.tagged = True
-    take_buffer(tag, &tag_view)
-    call.tag_size = tag_view.len
-    if tag_view.len == TAG_SIZE:
-        memcpy(call.tag, tag_view.buf, TAG_SIZE)
-    PyBuffer_Release(&tag_view)
+    call.tagged = False
+    if tag is not None:
+        take_buffer(tag, &tag_view)
+        read_tag(<const uint8_t *>tag_view.buf, tag_view.len, &call)
+        PyBuffer_Release(&tag_view)
     take_buffer(batch, &view)
     try:
         return bool(rests(

@@ -4,7 +4,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 
 from batchval.core.bytes cimport be16
 from batchval.core.header cimport Entry
-from batchval.core.layout cimport ATTRIBUTES, LEGACY_ATTRIBUTES
+from batchval.core.layout cimport ATTRIBUTES, LEGACY_ATTRIBUTES, RECORDS
 from batchval.core.records cimport Facts
 
 cdef struct Policy:  # a TopicPolicy, compiled
@@ -77,6 +77,8 @@ cdef struct Verdict:
     int64_t walked_min_timestamp
     int64_t walked_max_timestamp
     int64_t walked_size  # of the batch, decompressed; 0: not known
+    int32_t walked_uncompressed  # Kafka's uncompressedSizeInBytes, wrapped as its int
+    int32_t walked_longest  # record, without its length field
     int64_t stated_max_timestamp  # by the header of the first batch
     uint8_t claims  # batchval.core.claims
     bint stripped  # a batch of magic 3 was judged as the one of magic 2 that it carries
@@ -101,6 +103,8 @@ cdef inline void note_facts(const Facts *f, Verdict *v) noexcept nogil:
     v.walked_null_keys = f.null_keys
     v.walked_min_timestamp = f.min_timestamp
     v.walked_max_timestamp = f.max_timestamp
+    v.walked_uncompressed = <int32_t>(<uint32_t>f.sizes + RECORDS)
+    v.walked_longest = f.longest
 
 
 cdef inline void add_facts(const Facts *f, Verdict *v) noexcept nogil:

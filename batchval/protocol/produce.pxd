@@ -31,4 +31,4 @@ cdef class ProduceRequestView(FrameView):
     cdef const int32_t *root(self)
     cdef int find_claims(self, const int32_t *row, TaggedField *field) except -1
     cdef bytes tags_with(self, const int32_t *row, object claims)
-    cdef int write_topics(self, Splicer s, object keep, object claims) except -1
+    cdef int write_topics(self, Splicer s, object keep, object claims, object batches) except -1

@@ -39,4 +39,5 @@ class ProduceRequestView(FrameView):
         correlation_id: int | None = None,
         keep: Sequence[bool] | None = None,
         claims: Sequence[bytes | None] | None = None,
+        batches: Sequence[bytes | None] | None = None,
     ) -> list[bytes | memoryview]: ...

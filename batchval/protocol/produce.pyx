@@ -242,11 +242,15 @@ cdef class ProduceRequestView(FrameView):
         wanted = PyBytes_FromStringAndSize(<char *>head, end - head)
         return wanted + b"".join(fields)
 
-    def rewritten(self, *, correlation_id=None, keep=None, claims=None):
+    def rewritten(self, *, correlation_id=None, keep=None, claims=None, batches=None):
         """The frame to send on, length and all, in chunks: what stays is slices of this frame.
 
-        ``keep``    None for all partitions, or for each whether it stays (at least one must; topics left empty go)
-        ``claims``  None to leave tags as they came, or for each partition bytes to put in, None to have no claims
+        ``keep``     None for all partitions, or for each whether it stays (at least one must;
+                     topics left empty go)
+        ``claims``   None to leave tags as they came, or for each partition bytes to put in,
+                     None to have no claims
+        ``batches``  None to leave records as they came, or for each partition the bytes in their
+                     place, None as they came
         """
         cdef Splicer s = splicer(self.whole, self.base(), self.api_version >= FLEXIBLE_FROM)
         cdef Py_ssize_t size = self.view.len
@@ -255,21 +259,22 @@ cdef class ProduceRequestView(FrameView):
             put_int32(s.grow(4), correlation_id)
         else:
             s.keep(4, 8)
-        if keep is None and claims is None:
+        if keep is None and claims is None and batches is None:
             s.keep(8, size)
             return s.finish()
-        for given in (keep, claims):
-            if given is not None and len(given) != self.count:
-                raise ProtocolError(f"{len(given)} answers for {self.count} partitions")
-        self.write_topics(s, keep, claims)
+        for each in (keep, claims, batches):
+            if each is not None and len(each) != self.count:
+                raise ProtocolError(f"{len(each)} answers for {self.count} partitions")
+        self.write_topics(s, keep, claims, batches)
         s.keep(self.root()[PRODUCE_REQUEST_ROOT_TAGS], size)
         return s.finish()
 
-    cdef int write_topics(self, Splicer s, object keep, object claims) except -1:
+    cdef int write_topics(self, Splicer s, object keep, object claims, object batches) except -1:
         """The topics, each with the partitions that stay."""
         cdef Py_ssize_t topics = self.t.tables[1].count, topic, i, first = 0, last, staying
         cdef const int32_t *row
         cdef const int32_t *part
+        cdef int32_t start
         cdef list kept = [0] * topics
         for i in range(self.count):
             if keep is None or keep[i]:
@@ -292,7 +297,13 @@ cdef class ProduceRequestView(FrameView):
                     if keep is not None and not keep[i]:
                         continue
                     part = self.partition_row(i)
-                    s.keep(part[PRODUCE_REQUEST_PARTITION_START], part[PRODUCE_REQUEST_PARTITION_TAGS])
+                    if batches is None or batches[i] is None:
+                        s.keep(part[PRODUCE_REQUEST_PARTITION_START], part[PRODUCE_REQUEST_PARTITION_TAGS])
+                    else:
+                        start = part[PRODUCE_REQUEST_PARTITION_START]
+                        s.keep(start, start + 4)
+                        s.put_length(len(batches[i]), 4)
+                        s.put(batches[i])
                     if claims is None:
                         s.keep(part[PRODUCE_REQUEST_PARTITION_TAGS], part[PRODUCE_REQUEST_PARTITION_END])
                     elif self.api_version >= FLEXIBLE_FROM:

@@ -178,8 +178,11 @@ def _validation(settings: Settings) -> Iterator[Fault]:
 
 def _claims(settings: Settings) -> Iterator[Fault]:
     word = settings.claims_in.word
-    if settings.claims_out == "tag" and word not in ("ignore", "verify"):
-        text = f"tag goes with claims_in ignore or verify, not {word}: it would vouch for a stranger"
+    if settings.claims_out != "none" and word not in ("ignore", "verify"):
+        text = (
+            f"{settings.claims_out} goes with claims_in ignore or verify, not {word}: "
+            "only claims that were computed here go on"
+        )
         yield _fault(("claims_out",), text, ("claims_in",))
     if word in ("audit", "trust") and not any(listener.gives_senders for listener in settings.listeners):
         whose = "a listener that requires client certificates (tls.client_ca)"

@@ -300,7 +300,7 @@ class Settings(_Model):
     validation: Validation = Validation()
     topics: Topics = Topics()
     claims_in: ClaimsField = ClaimsPolicy()
-    claims_out: Literal["none", "tag"] = "none"
+    claims_out: Literal["none", "tag", "payload"] = "none"
     limits: Limits = Limits()
     metrics: Metrics = Metrics()
     log: Log = Log()

@@ -34,7 +34,7 @@ cdef class FastPath:
     cdef object gate, ledger, counters, answers, append, popleft, validators_of, topic_names
     cdef LogValidator quick, whole
     cdef str sender
-    cdef bint judges, tags, only_one
+    cdef bint judges, makes_claims, only_one
     cdef Py_ssize_t inline_compressed, inline_uncompressed
     cdef int64_t inline_work
     cdef Credit credit

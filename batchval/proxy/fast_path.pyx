@@ -19,7 +19,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memmove
 
 from batchval.core.bytes cimport be16, be32
-from batchval.core.claims cimport CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TAG_SIZE, TRUST_CLAIMS, ClaimsCall
+from batchval.core.carriers cimport has_payload_claims
+from batchval.core.claims cimport (
+    CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag,
+)
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
 from batchval.core.short cimport accepts, rests
 from batchval.core.validator cimport LogValidator
@@ -136,7 +139,7 @@ cdef class FastPath:
         self.quick = gate.quick
         self.whole = gate.validator
         self.judges = gate.judges
-        self.tags = gate.tags
+        self.makes_claims = gate.claims_out != "none"
         self.inline_compressed = gate.inline_compressed
         self.topic_names = topic_names
         self.inline_uncompressed = gate.inline_uncompressed
@@ -250,8 +253,10 @@ cdef class FastPath:
             if not find_tag(base, row[PRODUCE_REQUEST_PARTITION_TAGS], row[PRODUCE_REQUEST_PARTITION_END],
                             CLAIMS_FIELD, &tag):
                 return False
-            if tag.found and (tag.fields != 1 or self.tags):
+            if tag.found and (tag.fields != 1 or self.makes_claims):
                 return False  # others' fields stay, or new claims are made
+        if has_payload_claims(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], max(batch_size, 0)):
+            return False  # they do not go on, and the batch becomes shorter
         if self.judges:
             if batch_size < SMALLEST_WITH_CODEC:
                 return False
@@ -285,7 +290,7 @@ cdef class FastPath:
         cdef bint is_compressed = batch[ATTRIBUTES + 1] & CODEC_MASK
         cdef int path, answer = NO_CLAIMS
         cdef int64_t work = 0
-        if batch[MAGIC] < 2 or (is_compressed and self.tags):
+        if batch[MAGIC] < 2 or (is_compressed and self.makes_claims):
             return 0
         if announced_work(batch, size) > self.inline_work:
             return 0
@@ -302,10 +307,7 @@ cdef class FastPath:
             if self.credit is None:
                 self.credit = self.ledger.credit_of(self.sender, self.now_ms)
             call.policy = self.credit.decide(<uint32_t>be32(batch + CRC), self.now_ms)
-            call.tagged = True
-            call.tag_size = tag_size
-            if tag_size == TAG_SIZE:
-                memcpy(call.tag, tag, TAG_SIZE)
+            read_tag(tag, tag_size, &call)
             if call.policy == TRUST_CLAIMS and rests(whole, batch, size, self.now_ms, version, &call):
                 self.credit.note(TRUSTED, 1, self.now_ms)
                 return PATH_CLAIMS

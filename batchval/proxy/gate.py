@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from batchval.core.claims import carrier_of
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.ledger import ClaimsLedger
@@ -65,6 +66,9 @@ MOST_POLICIES: Final = 1000
 _TAGS_FROM = 9
 _CORRELATION_ID = 8  # where it stands in a request's frame, after the length
 
+#: The tag and the batch of each partition that goes on.
+Outgoing: TypeAlias = tuple[list[bytes | None], list[bytes | None]]
+
 Work = Literal["done", "more", "heavy"]
 _Decision = Literal["ignore", "verify", "trust"]
 _Refused = tuple[int, Sequence[tuple[int, str]], str | None]
@@ -100,7 +104,7 @@ class Judgement:
     ``keep``       None (all), or for each partition whether it goes on
     ``refusals``   the answers for the others
     ``observed``   by rule, partitions that go on although they break it; None: all of them
-    ``claims``     None to leave tags as they came, or each partition's
+    ``claims``     None to leave tags as they came, or each partition's; ``batches`` likewise
     ``any_left``   whether anything goes on
     """
 
@@ -109,6 +113,7 @@ class Judgement:
         "_forward",
         "_prepared",
         "any_left",
+        "batches",
         "cancelled",
         "claims",
         "cpu_s",
@@ -138,6 +143,7 @@ class Judgement:
         self.keep: list[bool] | None = None
         self.refusals: list[_Refused | None] | None = None
         self.claims: list[bytes | None] | None = None
+        self.batches: list[bytes | None] | None = None
         self.verdicts: Verdicts | None = None
         self._answer: Chunks | None = None
         self._forward: Chunks | None = None
@@ -152,10 +158,16 @@ class Judgement:
     def forwarded(self, request: ProduceRequestView, correlation_id: int) -> Chunks:
         """Return the request to send on, where it is not ``untouched``."""
         if self._forward is None:
-            return request.rewritten(correlation_id=correlation_id, keep=self.keep, claims=self.claims)
+            return self.rewritten(request, correlation_id)
         first = memoryview(self._forward[0])
         head = bytes(first[:_CORRELATION_ID]) + correlation_id.to_bytes(4, "big", signed=True)
         return [head, first[_CORRELATION_ID + 4 :], *self._forward[1:]]
+
+    def rewritten(self, request: ProduceRequestView, correlation_id: int) -> Chunks:
+        """Return the request without what was refused, with the claims that go on."""
+        return request.rewritten(
+            correlation_id=correlation_id, keep=self.keep, claims=self.claims, batches=self.batches
+        )
 
 
 class Gate:
@@ -175,9 +187,11 @@ class Gate:
         if options.validator.get("mode", "strict") == "strict":
             arguments["extras"] = {rule.id: "report" for rule in EXTRAS if rule is not Rule.S8}
         arguments.update(options.validator)
-        if options.claims_out == "tag" and options.claims_in.word not in ("ignore", "verify"):
+        if options.claims_out != "none" and options.claims_in.word not in ("ignore", "verify"):
             raise BatchvalError(
-                f"claims_out: tag sends what was computed or checked here, so it does not go with {options.claims_in}"
+                f"claims_out: {options.claims_out} cannot be combined with "
+                f"claims_in: {options.claims_in}: only claims that were computed here go on; "
+                "set claims_in to ignore or verify"
             )
         self.topics = options.topics
         for policy in (self.topics.default, *self.topics.globs.values()):
@@ -192,7 +206,7 @@ class Gate:
         self.quick = LogValidator(self.topics.default, **arguments)
         self._by_policy: dict[TopicPolicy, tuple[LogValidator, LogValidator]] = {}
         self.ledger = None if options.claims_in.word == "ignore" else ClaimsLedger(options.claims_in)
-        self.tags = options.claims_out == "tag"
+        self.claims_out = options.claims_out
         self.inline_compressed = INLINE_COMPRESSED
         self.inline_uncompressed = INLINE_UNCOMPRESSED
         self.inline_work = INLINE_WORK
@@ -295,7 +309,7 @@ class Gate:
             if request.expects_response:
                 judgement.answer(request)
         elif not judgement.untouched:
-            judgement._forward = request.rewritten(correlation_id=0, keep=judgement.keep, claims=judgement.claims)
+            judgement._forward = judgement.rewritten(request, 0)
 
     def _prepare(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
         """Put down what follows from the verdicts for each partition."""
@@ -308,30 +322,33 @@ class Gate:
                 judgement.refusals = verdicts.refusals(keep)
                 judgement.any_left = any(keep)
                 judgement.untouched = False
-        if request.api_version >= _TAGS_FROM and judgement.any_left:
-            self._retag(request, judgement, verdicts)
+        if judgement.any_left:
+            self._replace_claims(request, judgement, verdicts)
         judgement._prepared = True
 
     def _observed_in(self, request: ProduceRequestView, judgement: Judgement) -> Callable[[int], bool]:
         """Return what tells of a partition that breaks a rule whether it goes on all the same."""
         return lambda i: self.observe.observes(self._topic(request, i), judgement.principal)
 
-    def _retag(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
-        """No claims go on but those that were made or checked here."""
+    def _replace_claims(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
+        """Let no claims go on but those that were computed here."""
         came = request.has_claims
-        if self.tags:
-            claims = self._tags(request, verdicts)
-        elif came:
-            claims = [None] * len(verdicts)
-        else:
+        if self.claims_out == "none" and not came and not verdicts.has_payload_claims():
             return
-        if came or any(tag is not None for tag in claims):
-            judgement.claims = claims
+        tags, batches = self._outgoing(request, judgement, verdicts)
+        if came or any(tag is not None for tag in tags):
+            judgement.claims = tags
+            judgement.untouched = False
+        if any(batch is not None for batch in batches):
+            judgement.batches = batches
             judgement.untouched = False
 
-    def _tags(self, _request: ProduceRequestView, verdicts: Verdicts) -> list[bytes | None]:
-        """Return the claims of each partition that were computed here."""
-        return verdicts.tags()
+    def _outgoing(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> Outgoing:
+        """Return the tag and the batch of each partition that goes on; None: none, and as it
+        came.
+        """
+        has_tags = request.api_version >= _TAGS_FROM
+        return verdicts.outgoing(self.validator, self.claims_out, judgement.keep, has_tags)
 
     def settle(self, request: ProduceRequestView, judgement: Judgement, facts: Facts) -> None:
         """Count, log and note in the ledger what follows from the verdicts.
@@ -353,6 +370,10 @@ class Gate:
         if judgement.claims is not None:
             counters.claims_tags_added_total += len(judgement.claims) - judgement.claims.count(None)
             counters.claims_tags_dropped_total += request.has_claims
+        if judgement.batches is not None:
+            added = sum(batch is not None and carrier_of(batch) is not None for batch in judgement.batches)
+            counters.claims_payloads_added_total += added
+            counters.claims_payloads_dropped_total += len(judgement.batches) - judgement.batches.count(None) - added
         if self.ledger is not None and outcomes:
             credit = self.ledger.credit_of(facts.sender, judgement.now_ms)
             for what, number in outcomes.items():

@@ -79,7 +79,9 @@ _HELP = {
     "judging_cpu_seconds_total": "CPU time of judging in threads, in seconds.",
     "answers_streamed_total": "Answers of brokers passed on as they came, before their end was here.",
     "claims_tags_dropped_total": "Produce requests whose tags were taken off.",
-    "claims_tags_added_total": "Batches that were given claims.",
+    "claims_tags_added_total": "Batches whose claims were put into a tag.",
+    "claims_payloads_added_total": "Batches whose claims were put into their payload.",
+    "claims_payloads_dropped_total": "Batches whose claims were taken out of their payload.",
     "bytes_held": "Bytes of requests and answers that wait here.",
     "reading_paused_total": "How often a client was not read for a while.",
 }

@@ -19,7 +19,7 @@ from batchval.proxy.topics import is_topic_name
 __all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TopicPolicies"]
 
 Mode = Literal["enforce", "observe"]
-ClaimsOut = Literal["none", "tag"]
+ClaimsOut = Literal["none", "tag", "payload"]
 
 #: Kafka's name for a client that has not authenticated.
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -165,6 +165,8 @@ class Counters:
     answers_streamed_total: int = 0
     claims_tags_dropped_total: int = 0
     claims_tags_added_total: int = 0
+    claims_payloads_added_total: int = 0
+    claims_payloads_dropped_total: int = 0
     answers_throttled: dict[int, int] = field(default_factory=dict)  # by API key, of Produce and Fetch
     throttle_time_ms: dict[int, int] = field(default_factory=dict)  # that they told clients to wait
     bytes_held: int = 0
@@ -193,7 +195,8 @@ class ProxyOptions:
     ``mode``               enforce refuses; observe forwards, counts and logs
     ``observe``            topics and principals that are observed in mode enforce too
     ``topics``             policies; ``validator`` what LogValidator is made with besides (mode, extras, limits)
-    ``claims_in``          what to make of claims that come in; ``claims_out`` whether any go out
+    ``claims_in``          what to make of claims that come in
+    ``claims_out``         where the claims go that are computed here
     ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
     ``find_brokers``       for a Proxy that makes its own Discovery, as are ``find_authenticates``
                            and ``state_directory``: see ``DiscoveryOptions``

@@ -1,9 +1,10 @@
 """Verdicts on the partitions of one Produce request, a row each, and what a batch will cost."""
 
 cimport cython
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t
 
 from batchval.core.bytes cimport be32
+from batchval.core.claims cimport Claims
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC, RECORDS, RECORDS_COUNT
 from batchval.core.scratch cimport RecordError
 from batchval.core.validator cimport LogValidator
@@ -18,9 +19,7 @@ cdef enum:
 
 cdef struct Row:
     int64_t a, b             # of the reason
-    int64_t min_timestamp    # these three are the claims that are true of the batch
-    int32_t records
-    int8_t null_keys
+    Claims claims            # those that are true of the batch, if it has_claims
     bint has_claims
     int32_t record
     int32_t errors_at, errors_count  # in Verdicts.errors
@@ -30,9 +29,10 @@ cdef struct Row:
     int16_t reason
     uint16_t reports         # bit n: extra Sn
     uint8_t path
-    uint8_t claims           # what became of the claims that came
+    uint8_t outcome          # of the claims that came
     uint8_t decision         # IGNORE_CLAIMS, VERIFY_CLAIMS or TRUST_CLAIMS
     bint tagged              # one claims tag came, and is to be read
+    bint keeps_tag           # the claims go on as a tag
     bint done
 
 
@@ -55,6 +55,7 @@ cdef class Verdicts:
     cdef int put(self, Row *row, const Verdict *v) except -1
     cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
             int32_t seen) except -1
+    cdef bytes outgoing_batch(self, Py_ssize_t i, LogValidator one, bint attached)
     cdef Row *row_at(self, Py_ssize_t i) except NULL
     cdef bint same_refusal(self, Py_ssize_t before, Py_ssize_t i)
     cdef tuple refusal(self, Py_ssize_t i, bint has_text)

@@ -19,9 +19,12 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from batchval.core.bytes cimport be32, put_be32
+from batchval.core.carriers cimport (
+    LARGEST_CARRIER, attach_to_payload, has_payload_claims, strip_payload,
+)
 from batchval.core.claims cimport (
-    AGAINST_CLAIMS, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, IGNORE_CLAIMS, TAG_SIZE, TAG_VERSION,
-    TRUST_CLAIMS, VERIFY_CLAIMS, Claims, ClaimsCall, put_claims, strongest_null_keys,
+    CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, SMALLEST_BLOCK, TRUST_CLAIMS,
+    VERIFY_CLAIMS, Claims, ClaimsCall, put_block, read_tag, true_claims,
 )
 from batchval.core.door cimport Call, fill_call, judge_row
 from batchval.core.header cimport BatchHeader
@@ -221,14 +224,15 @@ cdef class Verdicts:
         cdef LogValidator validator
         for i in range(self.request.count):
             breathe(i)
-            if self.request.find_claims(self.request.partition_row(i), &field) != 1:
-                continue
             p = self.batch(i, &n)
+            row = &self.rows[i]
+            row.tagged = self.request.find_claims(self.request.partition_row(i), &field) == 1
+            if not row.tagged and not has_payload_claims(p, n):
+                continue
             validator = self.validator_at(i, one)
             if n <= ATTRIBUTES + 1 or validator is None:
+                row.tagged = False
                 continue
-            row = &self.rows[i]
-            row.tagged = True
             if decision is not None:
                 row.decision = _DECISIONS[decision]
             else:
@@ -241,7 +245,7 @@ cdef class Verdicts:
             if rests(validator, p, n, self.now_ms, self.request.api_version, &call):
                 row.done = True
                 row.path = PATH_CLAIMS
-                row.claims = CLAIMS_TRUSTED
+                row.outcome = CLAIMS_TRUSTED
 
     cdef int read_call(self, Py_ssize_t i, void *to) except -1:
         """The claims of a partition, as the core reads them."""
@@ -249,12 +253,10 @@ cdef class Verdicts:
         cdef TaggedField field
         cdef Row *row = &self.rows[i]
         call.policy = row.decision
-        call.tagged = row.tagged
+        call.tagged = False
         if row.tagged:
             self.request.find_claims(self.request.partition_row(i), &field)
-            call.tag_size = field.size
-            if field.size == TAG_SIZE:
-                memcpy(call.tag, self.request.base() + field.content, TAG_SIZE)
+            read_tag(self.request.base() + field.content, field.size, call)
         return 0
 
     def announced(self):
@@ -330,7 +332,7 @@ cdef class Verdicts:
             try:
                 if path:
                     row.path = path
-                    row.claims = CLAIMS_TRUSTED if path == PATH_CLAIMS else 0
+                    row.outcome = CLAIMS_TRUSTED if path == PATH_CLAIMS else 0
                 elif v.out_of_memory:
                     raise MemoryError()
                 elif v.rule == S8 and d.limit < validator.door.limit:
@@ -357,15 +359,9 @@ cdef class Verdicts:
         row.b = v.b
         row.reports = <int>v.reports
         row.path = v.path
-        row.claims = v.claims
+        row.outcome = v.claims
         row.done = True
-        # as ValidationResult.batch_claims
-        row.has_claims = (v.rule == 0 and v.walked == 1 and v.walked_records > 0
-                          and not v.walked_found & AGAINST_CLAIMS
-                          and v.walked_max_timestamp == v.stated_max_timestamp)
-        row.min_timestamp = v.walked_min_timestamp
-        row.records = v.walked_records
-        row.null_keys = strongest_null_keys(v.walked_null_keys, v.walked_records)
+        row.has_claims = v.rule == 0 and true_claims(v, &row.claims)
         return 0
 
     cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
@@ -423,8 +419,8 @@ cdef class Verdicts:
             for n in range(1, 11):
                 if row.reports >> n & 1:
                     extras[n] += 1
-            if row.claims:
-                outcomes[TRUSTED + row.claims - CLAIMS_TRUSTED] += 1  # both in the same order
+            if row.outcome:
+                outcomes[TRUSTED + row.outcome - CLAIMS_TRUSTED] += 1  # both in the same order
         refused = {slug_of(n): rules[n] for n in range(RULES) if rules[n]}
         if unknown:
             refused[UNKNOWN_TOPIC_ID] = unknown
@@ -547,31 +543,82 @@ cdef class Verdicts:
                 text = f"{text}; {more} more of the record errors are not listed"
         return row.error_code, self.record_errors(i) if row.errors_count else (), text
 
-    def tags(self):
-        """For each partition the claims tag of the compressed batch that was walked and accepted,
-        or None.
+    def outgoing(self, LogValidator one not None, str carrier, keep, bint has_tags):
+        """Return (tags, batches): what goes on in place of the claims that came, one a partition.
+
+        ``carrier``: where the claims of compressed batches that were walked and accepted go:
+        ``none``, ``tag`` or ``payload``. A payload that cannot carry them, or whose batch would
+        become larger than its topic allows, leaves them to the tag. A tag or None; the batch, where
+        its bytes change, or None. ``keep``: for each partition whether it goes on; None: all do.
+        ``has_tags``: the request's version has tagged fields.
         """
         cdef Py_ssize_t i, n
         cdef const uint8_t *p
-        cdef uint8_t *to
         cdef Row *row
-        cdef Claims claims
-        found = []
+        cdef bint claimed
+        tags = []
+        batches = []
         for i in range(self.request.count):
             breathe(i)
             row = &self.rows[i]
             p = self.batch(i, &n)
-            if (row.rule or not row.has_claims or n <= ATTRIBUTES + 1
-                    or not p[ATTRIBUTES + 1] & CODEC_MASK):
-                found.append(None)
-                continue
-            claims.batch_min_timestamp = row.min_timestamp
-            claims.records_number = row.records
-            claims.null_keys = row.null_keys
-            tag = PyBytes_FromStringAndSize(NULL, TAG_SIZE)
-            to = <uint8_t *>PyBytes_AS_STRING(tag)
-            to[0] = TAG_VERSION
-            put_claims(to + 1, &claims)
-            put_be32(to + 1 + CLAIMS_SIZE, be32(p + CRC))
-            found.append(tag)
-        return found
+            tag = batch = None
+            if keep is None or keep[i]:
+                claimed = (carrier != "none" and row.rule == 0 and row.has_claims
+                           and n > ATTRIBUTES + 1 and p[ATTRIBUTES + 1] & CODEC_MASK)
+                row.keeps_tag = claimed
+                if has_payload_claims(p, n) or (claimed and carrier == "payload"):
+                    batch = self.outgoing_batch(i, one, claimed and carrier == "payload")
+                if row.keeps_tag and has_tags:
+                    if batch is not None:
+                        p = <const uint8_t *>PyBytes_AS_STRING(batch)
+                    tag = tag_of(&row.claims, p)
+            tags.append(tag)
+            batches.append(batch)
+        return tags, batches
+
+    cdef bytes outgoing_batch(self, Py_ssize_t i, LogValidator one, bint attached):
+        """The batch of a partition without the claims that came in its payload, and with its own
+        there if
+        ``attached`` is set and they fit; ``keeps_tag`` then says that they did not. None: as it
+        came.
+        """
+        cdef Py_ssize_t n
+        cdef const uint8_t *p = self.batch(i, &n)
+        cdef uint8_t block[SMALLEST_BLOCK]
+        cdef bytes stripped = None
+        cdef size_t size
+        if has_payload_claims(p, n):
+            stripped = PyBytes_FromStringAndSize(<const char *>p, n)
+            n = strip_payload(<uint8_t *>PyBytes_AS_STRING(stripped), n)
+            stripped = stripped[:n]
+            p = <const uint8_t *>PyBytes_AS_STRING(stripped)
+        if not attached:
+            return stripped
+        put_block(block, &self.rows[i].claims)
+        out = PyBytes_FromStringAndSize(NULL, n + LARGEST_CARRIER)
+        size = attach_to_payload(
+            <uint8_t *>PyBytes_AS_STRING(out), p, n, block, SMALLEST_BLOCK)
+        if size == 0 or size > <size_t>self.validator_at(i, one).compiled.max_message_bytes:
+            return stripped
+        self.rows[i].keeps_tag = False
+        return out[:size]
+
+    def has_payload_claims(self):
+        """Return whether any batch carries claims in its payload, readable or not."""
+        cdef Py_ssize_t i, n
+        cdef const uint8_t *p
+        for i in range(self.request.count):
+            p = self.batch(i, &n)
+            if has_payload_claims(p, n):
+                return True
+        return False
+
+
+cdef bytes tag_of(const Claims *claims, const uint8_t *batch):
+    """The claims tag of a batch: a block and the batch's crc."""
+    tag = PyBytes_FromStringAndSize(NULL, SMALLEST_BLOCK + CRC_SIZE)
+    cdef uint8_t *to = <uint8_t *>PyBytes_AS_STRING(tag)
+    put_block(to, claims)
+    put_be32(to + SMALLEST_BLOCK, be32(batch + CRC))
+    return tag

@@ -19,6 +19,7 @@ from batchval.core.claims import compute, from_tag, to_tag
 from batchval.policy import ClaimsPolicy
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy import server
+from batchval.proxy.gate import Judgement, Outgoing
 from batchval.proxy.observed import ObserveRules
 from batchval.proxy.server import Proxy
 from batchval.proxy.session import Session
@@ -110,7 +111,7 @@ def test_tags_travel_and_are_believed_after_the_first_hundred(broker: KafkaBroke
         produce(edge.bootstrap, topic, CHECKED_FIRST + 60, codec)
         batches = len(seen)
         assert batches >= CHECKED_FIRST + 60
-        assert all(tag is not None and len(tag) == 18 for tag in seen)
+        assert all(tag is not None and len(tag) == 27 for tag in seen)
         assert edge.counters.claims_tags_added_total == core.counters.claims_tags_dropped_total == batches
         after = batches - CHECKED_FIRST
         # one in a thousand of those after the first hundred is verified all the same
@@ -139,13 +140,14 @@ def test_a_third_gate_in_front_vouches_for_nobody(broker: KafkaBroker, claims_in
 
 def change_tags(gate: RunningProxy, change: Callable[[memoryview, bytes | None], bytes | None]) -> None:
     """Let a gate send other claims than those that it has computed."""
-    made = gate.proxy.gate._tags
+    made = gate.proxy.gate._outgoing
 
-    def tags(request: ProduceRequestView, verdicts: Any) -> list[bytes | None]:
-        found = zip(range(len(request)), made(request, verdicts), strict=True)
-        return [change(request.records(i) or memoryview(b""), tag) for i, tag in found]
+    def outgoing(request: ProduceRequestView, judgement: Judgement, verdicts: Any) -> Outgoing:
+        tags, batches = made(request, judgement, verdicts)
+        found = [change(request.records(i) or memoryview(b""), tag) for i, tag in enumerate(tags)]
+        return found, batches
 
-    gate.proxy.gate._tags = tags  # type: ignore[method-assign]
+    gate.proxy.gate._outgoing = outgoing  # type: ignore[method-assign]
 
 
 def lie(batch: Any) -> bytes | None:
@@ -227,7 +229,7 @@ def test_a_tag_says_what_is_in_the_batch(broker: KafkaBroker) -> None:
         produce(edge.bootstrap, "said", 1)
         assert None not in seen
         # librdkafka may send the twenty in more than one batch, and a batch again (the topic has just been made)
-        said = [from_tag(tag, int.from_bytes(tag[14:18], "big")) for tag in {tag for tag in seen if tag is not None}]
+        said = [from_tag(tag, int.from_bytes(tag[-4:], "big")) for tag in {tag for tag in seen if tag is not None}]
     assert said
     assert all(claims is not None and claims.null_keys == 2 for claims in said)
     assert sum(claims.records_number for claims in said if claims is not None) == 20

@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 
 from batchval.core import claims
-from tests.support.batches import GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, message, of_wrong_length, record, records
+from tests.support.batches import (
+    GZIP,
+    LZ4,
+    NOW,
+    SNAPPY,
+    ZSTD,
+    batch,
+    message,
+    of_wrong_length,
+    record,
+    records,
+    with_crc,
+)
 
 Run = Callable[..., tuple[int, str, str]]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "segments"
@@ -89,15 +101,68 @@ def test_show(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("claims", "show", "--json", write(tmp_path, PARTS[3], claims.attach(PARTS[3]), OLD, LIE))
     assert code == 1
     rows = [json.loads(line) for line in out.splitlines()]
-    true = {"batch.min.timestamp": NOW, "records.number": 5, "all.key.is.null": 1}
-    assert [row["carried"] for row in rows] == [None, true, None, {**true, "records.number": 6}]
+    three = {"batch.min.timestamp": NOW, "records.number": 5, "all.key.is.null": 1}
+    in_header = {**three, "uncompressed.bytes": None, "max.record.bytes": None}
+    true = {**three, "uncompressed.bytes": TRUE.uncompressed_bytes, "max.record.bytes": TRUE.max_record_bytes}
+    assert [row["carried"] for row in rows] == [None, in_header, None, {**in_header, "records.number": 6}]
     assert [row["true"] for row in rows] == [true, true, None, true]
+    assert [row["carrier"] for row in rows] == [None, "header", None, "header"]
     assert [row["honest"] for row in rows] == [True, True, True, False]
     assert [row["magic"] for row in rows] == [2, 3, 1, 3]
     code, out, _ = run("claims", "show", write(tmp_path, PARTS[3], LIE))
     lines = out.splitlines()
-    assert lines[1].split() == ["0", "15", "2", str(NOW), "5", "1", "no"]
-    assert lines[2].endswith(f"yes, a lie: true are ({NOW}, 5, 1)")
+    sizes = [str(TRUE.uncompressed_bytes), str(TRUE.max_record_bytes)]
+    assert lines[1].split() == ["0", "15", "2", "none", str(NOW), "5", "1", *sizes, "-"]
+    assert lines[2].endswith(f"no: true are ({NOW}, 5, 1)")
+
+
+PAYLOADS = [claims.attach(PARTS[1], carrier="payload"), PARTS[2], claims.attach(PARTS[4], carrier="payload")]
+IN_PAYLOAD = claims.compute(PARTS[4])
+assert IN_PAYLOAD is not None
+PAYLOAD_LIE = claims.attach(PARTS[4], IN_PAYLOAD._replace(max_record_bytes=1), carrier="payload")
+
+
+def test_claims_in_payloads(run: Run, tmp_path: Path) -> None:
+    plain = write(tmp_path, PARTS[1], PARTS[2], PARTS[4])
+    code, _, err = run("claims", "attach", "--carrier", "payload", plain, "--out", tmp_path / "b.bin")
+    assert (code, err) == (0, "2 batches with claims, 1 batch left as they are\n")
+    assert (tmp_path / "b.bin").read_bytes() == b"".join(PAYLOADS)
+    assert run("claims", "verify", tmp_path / "b.bin")[0] == 0
+    code, out, _ = run("claims", "show", "--json", tmp_path / "b.bin")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, [row["carrier"] for row in rows]) == (0, ["payload", None, "payload"])
+    assert rows[2]["carried"] == rows[2]["true"]
+    assert run("claims", "strip", tmp_path / "b.bin", "--out", tmp_path / "c.bin")[0] == 0
+    assert (tmp_path / "c.bin").read_bytes() == plain.read_bytes()
+
+
+def test_batches_that_would_become_too_large_stay_as_they_are(run: Run, tmp_path: Path) -> None:
+    plain = write(tmp_path, PARTS[1], PARTS[4])
+    small, large = sorted(len(PAYLOADS[i]) for i in (0, 2))
+    for limit, changed in ((small - 1, 0), (small, 1), (large - 1, 1), (large, 2)):
+        words = ("--carrier", "payload", "--max-message-bytes", limit, "--json", "--out", tmp_path / "b.bin")
+        code, out, _ = run("claims", "attach", *words, plain)
+        assert (code, json.loads(out)["changed"]) == (0, changed)
+
+
+def test_lies_in_payloads(run: Run, tmp_path: Path) -> None:
+    unreadable = bytearray(PAYLOADS[2])
+    unreadable[61 + 10] = 3  # the version
+    path = write(tmp_path, PAYLOADS[0], PAYLOAD_LIE, with_crc(unreadable))
+    code, out, err = run("claims", "verify", path)
+    assert (code, err) == (1, "1 honest, 2 not\n")
+    reasons = [line.split("lying-claims  ")[1] for line in out.splitlines()]
+    assert reasons == [
+        "the claims in the payload are not what the records say",
+        "the claims in the payload cannot be read",
+    ]
+    code, out, _ = run("claims", "show", path)
+    assert code == 1
+    assert out.splitlines()[2].endswith(f"no: true are {IN_PAYLOAD[:5]}")
+    assert out.splitlines()[3].endswith("no: the claims cannot be read")
+    segment = write(tmp_path, PAYLOAD_LIE, name="00000000000000000020.log")
+    code, summary, rules = check(run, segment)
+    assert (code, rules, summary["claims"]) == (0, [], {"lying": 1})  # every reader passes over them
 
 
 def test_a_weaker_key_byte_is_no_lie(run: Run, tmp_path: Path) -> None:

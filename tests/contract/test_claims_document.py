@@ -19,14 +19,24 @@ from tests.contract.sources import ROOT
 PAGE = (ROOT / "docs" / "claims.md").read_text("utf-8")
 _BLOCK = re.compile(r"^```hex\n([a-z ]+):\n([0-9a-f\n]+)```$", re.MULTILINE)
 BLOCKS = {name: bytes.fromhex(digits) for name, digits in _BLOCK.findall(PAGE)}
-_ROW = re.compile(r"^\| (\d+) \| (\d+) \| `?(\w+)", re.MULTILINE)
-ROWS = {field: (int(at), int(size)) for at, size, field in _ROW.findall(PAGE) if field != "claims"}
+_ROW = re.compile(r"^\| (\d+) \| ([\d to]+) \| `?(\w+)", re.MULTILINE)
+
+
+def rows(heading: str) -> dict[str, tuple[int, int]]:
+    """The offset and least size of each field in the first table after a text."""
+    table = PAGE.partition(heading)[2].partition("| offset |")[2].partition("\n\n")[0]
+    return {field: (int(at), int(size.split()[0])) for at, size, field in _ROW.findall(table)}
+
+
 NOW = 1_700_000_000_000
-CLAIMS = BatchClaims(NOW, 3, 2)
+CLAIMS = BatchClaims(NOW, 3, 2, 96, 12)
+VERSION_1 = BatchClaims(NOW, 3, 2)
 
 
 def test_all_blocks_are_read() -> None:
-    assert list(BLOCKS) == ["batch", "claims", "tag", "tagged fields", "carried", "lie"]
+    tags = ["tag", "tagged fields", "tag of version one"]
+    payloads = ["zstd batch", "zstd carrying", "gzip batch", "gzip carrying"]
+    assert list(BLOCKS) == ["batch", "block", "claims", *tags, *payloads, "carried", "lie"]
     assert PAGE.count("```hex") == len(BLOCKS)
 
 
@@ -39,27 +49,48 @@ def test_the_example_is_the_batch_that_is_described() -> None:
 
 
 def test_the_claims() -> None:
-    assert compute(BLOCKS["batch"]) == CLAIMS == BatchClaims.from_bytes(BLOCKS["claims"])
-    assert BLOCKS["claims"] == CLAIMS.to_bytes() == struct.pack(">qib", *CLAIMS)
+    assert compute(BLOCKS["batch"]) == CLAIMS == BatchClaims.from_block(BLOCKS["block"])
+    assert BLOCKS["block"] == CLAIMS.to_block() == struct.pack(">bqibiib", 2, *CLAIMS[:5], 0)
+    assert BLOCKS["claims"] == VERSION_1.to_bytes() == CLAIMS.to_bytes() == struct.pack(">qib", *CLAIMS[:3])
 
 
-def test_where_the_claims_stand_in_their_bytes() -> None:
-    values = []
-    for field in BatchClaims._fields:
-        at, size = ROWS[field]
-        values.append(int.from_bytes(BLOCKS["claims"][at : at + size], "big", signed=True))
-    assert tuple(values) == CLAIMS
+@pytest.mark.parametrize(
+    ("heading", "block", "values"),
+    [("## What is claimed", "block", (2, *CLAIMS[:5], 0)), ("### Version 1", "claims", VERSION_1[:3])],
+)
+def test_where_the_claims_stand_in_their_bytes(heading: str, block: str, values: tuple[int, ...]) -> None:
+    fields = rows(heading)
+    found = [int.from_bytes(BLOCKS[block][at : at + size], "big", signed=True) for at, size in fields.values()]
+    assert tuple(found) == values
+    names = [name for name in fields if name not in ("version", "fields")]
+    assert names == [*BatchClaims._fields[: len(names)]]
 
 
 def test_the_tag() -> None:
     crc = RecordBatch(BLOCKS["batch"]).crc
-    assert BLOCKS["tag"] == to_tag(CLAIMS, crc)
+    assert BLOCKS["tag"] == to_tag(CLAIMS, crc) == BLOCKS["block"] + BLOCKS["batch"][17:21]
     assert from_tag(BLOCKS["tag"], crc) == CLAIMS
-    at, size = ROWS["version"]
-    assert BLOCKS["tag"][at : at + size] == b"\1"
-    at, size = ROWS["crc"]
-    assert BLOCKS["tag"][at : at + size] == BLOCKS["batch"][17:21]
-    assert (len(BLOCKS["tag"]), BLOCKS["tag"][1:14]) == (18, BLOCKS["claims"])
+    assert BLOCKS["tag of version one"] == to_tag(VERSION_1, crc) == b"\1" + BLOCKS["claims"] + BLOCKS["batch"][17:21]
+    assert from_tag(BLOCKS["tag of version one"], crc) == VERSION_1
+    assert len(BLOCKS["tag of version one"]) == 18
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip"])
+def test_the_payload(codec: str) -> None:
+    plain, carrying = BLOCKS[f"{codec} batch"], BLOCKS[f"{codec} carrying"]
+    assert (RecordBatch(plain).compression_type.kafka_name, RecordBatch(carrying).is_valid) == (codec, True)
+    assert attach(plain, carrier="payload") == carrying
+    assert (strip(carrying), read(carrying)) == (plain, CLAIMS)
+    fields = rows(f"\n{codec}, a ")
+    last_at, _ = [*fields.values()][-1]
+    assert carrying[61 + last_at : 61 + last_at + 23] == BLOCKS["block"]
+    at, size = fields["id" if codec == "zstd" else "subfield"]
+    assert carrying[61 + at : 61 + at + size] == b"BV"
+    for word, answer in (("verify", "honest"), ("trust", "trusted"), ("ignore", None)):
+        assert judged(carrying, word) == (True, answer, None)
+    tag = to_tag(CLAIMS, RecordBatch(carrying).crc)
+    assert judged(carrying, "trust", tag) == (True, "trusted", None)
+    assert judged(carrying, "trust", BLOCKS["tag"]) == (True, "unbound", None)
 
 
 def test_the_tagged_field_on_the_wire() -> None:
@@ -74,10 +105,10 @@ def test_the_header() -> None:
     three = BLOCKS["carried"]
     assert attach(BLOCKS["batch"]) == three
     assert strip(three) == BLOCKS["batch"]
-    assert (read(three), three[16], three[61:74]) == (CLAIMS, 3, BLOCKS["claims"])
+    assert (read(three), three[16], three[61:74]) == (VERSION_1, 3, BLOCKS["claims"])
     assert three[74:] == BLOCKS["batch"][61:]
     assert crc32c(three[21:]) == RecordBatch(three).crc
-    assert ROWS["header"] == (0, 61)
+    assert rows("## Carrier three")["header"] == (0, 61)
 
 
 def test_the_formula_of_the_patch() -> None:
@@ -94,11 +125,12 @@ def judged(data: bytes, word: str, tag: bytes | None = None, **policy: Any) -> t
 
 
 def test_what_becomes_of_the_examples() -> None:
-    for data, tag in ((BLOCKS["batch"], BLOCKS["tag"]), (BLOCKS["carried"], None)):
+    tags = (BLOCKS["tag"], BLOCKS["tag of version one"])
+    for data, tag in (*((BLOCKS["batch"], tag) for tag in tags), (BLOCKS["carried"], None)):
         assert judged(data, "trust", tag) == (True, "trusted", None)
         assert judged(data, "verify", tag) == (True, "honest", None)
         assert judged(data, "trust", tag, cleanup_policy="compact") == (True, "trusted", None)
-    assert read(BLOCKS["lie"]) == CLAIMS._replace(null_keys=1)
+    assert read(BLOCKS["lie"]) == VERSION_1._replace(null_keys=1)
     assert judged(BLOCKS["lie"], "verify") == (False, "lying", "L7")
     assert judged(BLOCKS["lie"], "trust") == (True, "trusted", None)
     assert judged(BLOCKS["lie"], "trust", cleanup_policy="compact") == (False, "lying", "L7")

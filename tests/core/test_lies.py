@@ -29,7 +29,7 @@ from tests.support.batches import (
     records,
     varint,
 )
-from tests.support.claims import Said, carrying, tag
+from tests.support.claims import Said, carry, carrying, tag, three
 
 COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
 KEYED = [record(i, key=b"k%d" % i, timestamp_delta=d) for i, d in enumerate((10, 0, 20))]
@@ -41,7 +41,7 @@ def keyed(codec: int = ZSTD, **fields: Any) -> bytes:
     return batch(**{"parts": KEYED, "codec": codec, "max_timestamp": NOW + 20, **fields})
 
 
-@pytest.fixture(params=["tag", "header"])
+@pytest.fixture(params=["tag", "block", "payload", "header"])
 def carrier(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -54,14 +54,15 @@ class Door:
         self.validator = LogValidator(TopicPolicy(accept_claims_header=carrier == "header", **policy))
 
     def judge(self, data: bytes, said: tuple[int, int, int], word: str, now_ms: int = NOW) -> Any:
-        if self.carrier == "header":
-            return self.validator.check(carrying(data, said), now_ms=now_ms, claims=(None, word))
-        return self.validator.check(data, now_ms=now_ms, claims=(tag(said, data), word))
+        sent, its_tag = carry(self.carrier, said, data)
+        return self.validator.check(sent, now_ms=now_ms, claims=(its_tag, word))
 
     def found_by_verify(self, data: bytes, said: tuple[int, int, int], now_ms: int = NOW) -> Any:
         """The lie is named, and the verdict is Kafka's; or L7, where a header lies and Kafka would accept."""
         result = self.judge(data, said, "verify", now_ms)
-        slow = self.validator.check(data, now_ms=now_ms)
+        # a stream that is cut off ends otherwise after a whole frame, such as one of claims
+        sent = carry(self.carrier, said, data)[0] if self.carrier == "payload" else data
+        slow = self.validator.check(sent, now_ms=now_ms)
         assert result.claims == "lying"
         if self.carrier == "header" and slow.ok:
             assert (str(result.rule), int(result.error_code)) == ("L7 lying-claims", 87)
@@ -84,7 +85,7 @@ class Door:
 def test_the_truth_is_no_lie(carrier: str) -> None:
     for codec in (0, *COMPRESSED):
         result = Door(carrier).judge(keyed(codec), TRUE, "verify")
-        assert (result.ok, result.claims, result.batch_claims) == (True, "honest", TRUE)
+        assert (result.ok, result.claims, three(result.batch_claims)) == (True, "honest", TRUE)
 
 
 # ---- each field ----------------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ def test_a_key_byte_that_is_not_true(
     carrier: str, codec: int, keys: list[bytes | None], true: int, lies: tuple[int, ...]
 ) -> None:
     data = batch([record(i, key=k) for i, k in enumerate(keys)], codec=codec)
-    assert compute(data) == (NOW, 3, true)
+    assert three(compute(data)) == (NOW, 3, true)
     for lie in lies:
         assert Door(carrier).found_by_verify(data, (NOW, 3, lie)).ok
         assert Door(carrier).believed(data, (NOW, 3, lie)) == (lie in (0, 1, 2))
@@ -269,7 +270,8 @@ def test_a_bomb_under_true_facts(carrier: str, codec: int) -> None:
     topic.validator = LogValidator(topic.validator.policy, max_decompressed_bytes=100_000)
     assert topic.found_by_verify(bomb, (NOW, 1, 1)).rule.id == "S8"
     states_its_size = codec == SNAPPY and topic.judge(bomb, (NOW, 1, 1), "trust").claims == "lying"
-    assert topic.believed(bomb, (NOW, 1, 1)) != states_its_size
+    # true sizes of version 2 settle nothing here
+    assert topic.believed(bomb, (NOW, 1, 1)) == (not states_its_size and carrier in ("tag", "header"))
     topic.validator = LogValidator(topic.validator.policy, max_decompressed_bytes=400_000)
     assert topic.judge(bomb, (NOW, 1, 1), "verify").claims == "honest"
 
@@ -298,7 +300,7 @@ def test_claims_copied_from_another_batch(carrier: str, codec: int) -> None:
     assert not Door(carrier).believed(mine, said)
     if carrier == "header":  # nothing binds them there but the batch's own checksum, made anew
         Door(carrier).found_by_verify(mine, said)
-    copied = tag(said, other)
+    copied = tag(said[:3], other)
     result = LogValidator().check(mine, now_ms=NOW, claims=(copied, "trust"))
     assert (result.ok, result.path, result.claims) == (True, "shallow", "unbound")
 
@@ -390,7 +392,7 @@ def test_a_last_offset_delta_that_nobody_asks_a_coordinator_about(carrier: str) 
     arguments = {"now_ms": NOW, "origin": "COORDINATOR", "first_offset": 100}
     assert door.validator.check(data, **arguments).ok
     assert door.validator.check(data, **arguments).batch_claims is None
-    sent = (carrying(data, TRUE), None) if carrier == "header" else (data, tag(TRUE, data))
+    sent = carry(carrier, TRUE, data)
     for word in ("trust", "verify"):
         assert door.validator.check(sent[0], claims=(sent[1], word), **arguments).claims == "lying"
     resting = LogValidator(TopicPolicy(accept_claims_header=True), profile="log")

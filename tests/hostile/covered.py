@@ -24,7 +24,17 @@ def _core(*names: str) -> tuple[str, ...]:
 
 _MUTATED: Final = (
     *_core(
-        *_VALIDATION, "batch", "builder", "claims", "columns", "crc32c", "fetched", "fields", "frames", "gzip", "rows"
+        *_VALIDATION,
+        "batch",
+        "builder",
+        "carriers",
+        "claims",
+        "columns",
+        "crc32c",
+        "fetched",
+        "fields",
+        "frames",
+        *("gzip", "rows"),
     ),
     *_core("arrow", "block", "record_columns", "short", "snappy"),
     *(f"batchval.protocol.{name}" for name in _PROTOCOL),
@@ -35,7 +45,7 @@ _MUTATED: Final = (
 
 COVERED: Final[dict[str, tuple[str, ...]]] = {
     "differential": _core(*_VALIDATION, "crc32c", "frames", "gzip", "snappy"),
-    "claims": _core("claims", "validator", "door"),
+    "claims": _core("carriers", "claims", "validator", "door"),
     "core_ranges": _core("columns", "rows", "arguments"),
     "core_doors": _core("arrow", "batch", "block", "columns", "fields", "record_columns", "records"),
     "providers": (*_core("frames"), "batchval.compression.blocks"),

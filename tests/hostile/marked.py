@@ -227,6 +227,10 @@ def _claimed() -> Iterator[Case]:
         data = attach(_batch(_SHAPES["some"], codec, 11))
         places = (*_fields_of(data, 74), *((61 + i, 1) for i in range(13)))
         yield Case(f"claimed-{codec}", "claimed", data, places)
+    for codec in (1, 4):
+        data = attach(_batch(_SHAPES["some"], codec, 11), carrier="payload")
+        places = (*_fields_of(data), *((61 + i, 1) for i in range(42)))
+        yield Case(f"carried-{codec}", "batch", data, places, marked=False, tag=_tag(data))
 
 
 def _messages(rng: random.Random, magic: int, count: int) -> bytes:

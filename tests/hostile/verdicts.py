@@ -8,9 +8,11 @@ LogValidator: every partition's verdict, the counters, and what is forwarded or 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, Final
 
+from batchval.core.claims import carrier_of, compute, read, strip
 from batchval.core.result import ValidationResult
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages
@@ -37,7 +39,7 @@ def _gate(rng: random.Random, refusals: list[Refusal]) -> Gate:
         upstream=(("127.0.0.1", 1),),
         topics=TopicPolicies(TopicPolicy(), _GLOBS if rng.random() < 0.5 else None),
         claims_in=ClaimsPolicy.parse(word),
-        claims_out="tag" if word in ("ignore", "verify") and rng.random() < 0.5 else "none",
+        claims_out=rng.choice(("none", "tag", "payload")) if word in ("ignore", "verify") else "none",
         mode=rng.choice(("enforce", "observe")),
         validator={"mode": "kafka"} if kafka else {},
         on_refusal=refusals.append,
@@ -92,7 +94,8 @@ def _expected(gate: Gate, request: ProduceRequestView, now_ms: int) -> list[list
         tag = request.claims(i)
         records = request.records(i) or b""
         word: Any = "ignore" if gate.ledger is None else gate.ledger.policy.word
-        claims = None if tag is None or len(records) <= 22 or word == "ignore" else (tag, word)
+        has_none = tag is None and carrier_of(records) != "payload"
+        claims = None if has_none or len(records) <= 22 or word == "ignore" else (tag, word)
         validator = gate.validators_of(names[i])[1]
         found.append(validator.check(records, now_ms=now_ms, produce_version=version, claims=claims))
     return [*possible, found]
@@ -134,16 +137,49 @@ def _followed(gate: Gate, request: ProduceRequestView, judgement: Judgement, ref
     if not goes_on:
         judgement.answer(request)
         return []
+    came = [carrier_of(request.records(i) or b"") == "payload" for i in range(len(request))]
     if judgement.untouched:
-        return [] if len(goes_on) == len(request) and not request.has_claims else ["it goes on as it came"]
+        as_it_came = len(goes_on) == len(request) and not request.has_claims and not any(came)
+        return [] if as_it_came else ["it goes on as it came"]
     chunks = judgement.forwarded(request, 99)
     sent = ProduceRequestView(b"".join(chunks)[4:])
-    parts = [(request.topic_id(i) or request.topic(i), request.partition(i), request.records(i)) for i in goes_on]
-    if sent.correlation_id != 99 or parts != [
-        (sent.topic_id(i) or sent.topic(i), sent.partition(i), sent.records(i)) for i in range(len(sent))
-    ]:
+    if sent.correlation_id != 99 or _parts(request, goes_on) != _parts(sent, range(len(sent))):
         return ["other partitions go on"]
-    return ["claims go on that came"] if not gate.tags and sent.has_claims else []
+    return _claims_sent(gate, request, goes_on, sent, verdicts)
+
+
+def _parts(request: ProduceRequestView, numbers: Iterable[int]) -> list[tuple[Any, int, bytes | None]]:
+    """Return topic, partition and records without claims in their payload."""
+    return [
+        (request.topic_id(i) or request.topic(i), request.partition(i), _without_claims(request.records(i)))
+        for i in numbers
+    ]
+
+
+def _without_claims(records: memoryview | None) -> bytes | None:
+    if records is None:
+        return None
+    return strip(records) if carrier_of(records) == "payload" else bytes(records)
+
+
+def _claims_sent(
+    gate: Gate, request: ProduceRequestView, goes_on: list[int], sent: ProduceRequestView, verdicts: Any
+) -> list[str]:
+    """What is wrong with the claims that go on: true ones, in their carrier, or none."""
+    for at, i in enumerate(goes_on):
+        records, tag = sent.records(at) or b"", sent.claims(at)
+        carried = carrier_of(records) == "payload"
+        if gate.claims_out == "none" and (carried or tag is not None):
+            return [f"partition {i}: claims go on that came"]
+        if carried and gate.claims_out != "payload":
+            return [f"partition {i}: claims go on in the payload, not in a tag"]
+        if carried and tag is not None:
+            return [f"partition {i}: claims go on twice"]
+        if (carried or tag is not None) and read(records, tag) != compute(records, max_decompressed_bytes=1 << 30):
+            return [f"partition {i}: claims go on that are not true"]
+        if carried and len(records) > gate.validators_of(request.topic(i))[1].policy.max_message_bytes:
+            return [f"partition {i}: its claims make it larger than its topic allows"]
+    return []
 
 
 def verdicts_case(seed: int) -> list[str]:

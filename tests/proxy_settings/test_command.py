@@ -245,7 +245,7 @@ USAGE = [
     (["--listen", ":1", "--upstream", "a"], "upstream.bootstrap: must be HOST:PORT"),
     (["--listen", ":1", "--upstream", "a:1", "--mode", "both"], "mode: must be enforce or observe"),
     (["--listen", ":1", "--upstream", "a:1", "--claims-in", "trust"], "claims_in: trust needs a sender"),
-    (["--listen", ":1", "--upstream", "a:1", "--claims-out", "all"], "claims_out: must be none or tag"),
+    (["--listen", ":1", "--upstream", "a:1", "--claims-out", "all"], "claims_out: must be none, tag or payload"),
     (["--nothing"], "unknown option"),
 ]
 

@@ -1,20 +1,23 @@
-"""Claims of KAFKA-8364 made by hand, with struct alone: what tests hold the core's against.
+"""Claims of KAFKA-8364 made by hand, with struct: what tests hold the core's against.
 
 batch_min_timestamp:8 records_number:4 null_keys:1, behind the header of a batch of magic 3 or in a tag
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import NamedTuple
 
+from batchval.core.claims import BatchClaims, attach, compute
+from batchval.errors import BatchvalError
 from tests.support.batches import HEADER, crc32c, fields, with_crc
 
 CLAIMED_HEADER = HEADER + 13
 
 
 class Said(NamedTuple):
-    """The three claims, as struct packs them."""
+    """The three claims of version 1, as struct packs them."""
 
     batch_min_timestamp: int
     records_number: int
@@ -22,6 +25,11 @@ class Said(NamedTuple):
 
     def packed(self) -> bytes:
         return struct.pack(">qib", *self)
+
+
+def three(claims: tuple[object, ...] | None) -> tuple[object, ...] | None:
+    """The first three claims, which both versions have; None for none."""
+    return None if claims is None else claims[:3]
 
 
 def carrying(data: bytes, said: tuple[int, int, int]) -> bytes:
@@ -41,9 +49,59 @@ def tag(said: tuple[int, int, int], data: bytes, version: int = 1) -> bytes:
     return bytes([version]) + Said(*said).packed() + data[17:21]
 
 
+def tag_with_sizes(said: tuple[int, ...], data: bytes) -> bytes:
+    """A tag of version 2: these three claims, and sizes that are true of the batch where any
+    are.
+    """
+    return block(said, data) + data[17:21]
+
+
+def block(said: tuple[int, ...], data: bytes) -> bytes:
+    """A block of version 2 without fields."""
+    return b"\2" + Said(*said[:3]).packed() + struct.pack(">iib", *sizes_of(data), 0)
+
+
+def sizes_of(data: bytes) -> tuple[int, int]:
+    """The two sizes that are true of a batch; of one whose records cannot be read, two that
+    settle.
+    """
+    true = compute(data)
+    if true is None or true.uncompressed_bytes is None or true.max_record_bytes is None:
+        return 61 + 30, 9
+    return true.uncompressed_bytes, true.max_record_bytes
+
+
+def carry(carrier: str, said: tuple[int, ...], data: bytes) -> tuple[bytes, bytes | None]:
+    """The batch to send with these claims, and its tag.
+
+    ``carrier``: ``header``; ``tag``, of version 1; ``block``, a tag of version 2; ``payload``, of
+    version 2 too, or ``block`` where the payload cannot carry any.
+    """
+    if carrier == "header":
+        return carrying(data, said[:3]), None
+    if carrier == "tag":
+        return data, tag(said[:3], data)
+    if carrier == "payload":
+        with contextlib.suppress(BatchvalError):
+            return attach(data, BatchClaims.from_block(block(said, data)), carrier="payload"), None
+    return data, tag_with_sizes(said, data)
+
+
 def damage(data: bytes, at: int) -> bytes:
     """One byte other than it was."""
     return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
 
 
-__all__ = ["CLAIMED_HEADER", "Said", "carried", "carrying", "crc32c", "damage", "tag"]
+__all__ = [
+    "CLAIMED_HEADER",
+    "Said",
+    "block",
+    "carried",
+    "carry",
+    "carrying",
+    "crc32c",
+    "damage",
+    "tag",
+    "tag_with_sizes",
+    "three",
+]

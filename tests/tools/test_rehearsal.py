@@ -197,7 +197,7 @@ def test_tags_are_those_of_the_core() -> None:
         true = claims.compute(batch)
         assert true is not None
         claimed.write(claims.attach(batch, true))
-        wanted.append(claims.to_tag(true, int.from_bytes(batch[17:21], "big")))
+        wanted.append(claims.to_tag(true[:3], int.from_bytes(batch[17:21], "big")))
     assert list(plan.tags_of(claimed.getvalue(), plain)) == wanted
     with pytest.raises(StepFailed, match="has magic 2, expected 3"):
         list(plan.tags_of(b"".join(plain), plain))
