@@ -8,16 +8,24 @@ For each batch that comes with claims it decides between the two things the core
 and it learns from the answers. The sample is a keyed function of a secret, of a counter that is kept here for each
 sender, and of the batch's checksum. A sender knows the last of the three alone: it cannot tell which of its batches
 will be checked, cannot choose one that will not be, and a batch sent again meets another draw.
+
+The formula, for which the agents of the JVM have the same test vectors
+(fixtures/claims/ledger.jsonl):
+
+    pads of eight draws    HMAC-SHA-512(secret, uint64_be(block) | utf8(sender)), block = 0, 1, ...
+    a draw                 the next pad, uint64 little-endian, the last one of a block first,
+                           xor crc * 0x9E3779B97F4A7C15 mod 2^64
+    sampled                if the draw is below round(rate * 2^64); with a rate of 1 always
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
-from hashlib import blake2b
 from struct import Struct
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -39,8 +47,6 @@ _Decision: TypeAlias = Literal["ignore", "verify", "trust"]
 _Tag: TypeAlias = bytes | bytearray | memoryview
 
 _crc_at = Struct(">I").unpack_from
-
-_PADS_SIZE = 64  # of eight counters: see credit.pyx
 _BLOCK = Struct(">Q").pack
 
 
@@ -68,9 +74,10 @@ class ClaimsCounts(NamedTuple):
 _WHAT = {name: n for n, name in enumerate(ClaimsCounts._fields)}
 
 
-def _pads(keyed: blake2b, block: int) -> bytes:
+def _pads(keyed: hmac.HMAC, sender: bytes, block: int) -> bytes:
+    """Return the 64 bytes of a block of eight draws."""
     keyed = keyed.copy()
-    keyed.update(_BLOCK(block))
+    keyed.update(_BLOCK(block) + sender)
     return keyed.digest()
 
 
@@ -108,7 +115,7 @@ class ClaimsLedger:
         self.first_checked = first_checked
         self.demotion_ms = demotion_ms
         self.most_senders = most_senders
-        self._keyed = blake2b(key=secret, digest_size=_PADS_SIZE, person=b"batchval claims")
+        self._keyed = hmac.new(secret, digestmod="sha512")
         self._below = round((policy.rate or 0.0) * 2**64)
         self._senders: OrderedDict[str, Credit] = OrderedDict()
         self._totals = Counts()
@@ -148,10 +155,13 @@ class ClaimsLedger:
         if of is not None:
             self._senders.move_to_end(name)
             return of
-        keyed = self._keyed.copy()
-        keyed.update(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest())
         of = Credit(
-            self.policy.word, self._below, self.first_checked, self.demotion_ms, partial(_pads, keyed), self._totals
+            self.policy.word,
+            self._below,
+            self.first_checked,
+            self.demotion_ms,
+            partial(_pads, self._keyed, name.encode("utf-8", "surrogatepass")),
+            self._totals,
         )
         if len(self._senders) >= self.most_senders:
             for silent, other in self._senders.items():

@@ -162,7 +162,8 @@ def test_lies_in_payloads(run: Run, tmp_path: Path) -> None:
     assert out.splitlines()[3].endswith("no: the claims cannot be read")
     segment = write(tmp_path, PAYLOAD_LIE, name="00000000000000000020.log")
     code, summary, rules = check(run, segment)
-    assert (code, rules, summary["claims"]) == (0, [], {"lying": 1})  # every reader passes over them
+    # every reader passes over them
+    assert (code, rules, summary["claims"]) == (0, [], {"lying": 1})
 
 
 def test_a_weaker_key_byte_is_no_lie(run: Run, tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import statistics
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +28,8 @@ TRUE = claims.compute(GOOD)
 assert TRUE is not None
 LIE = TRUE._replace(batch_min_timestamp=NOW - 5)
 CARRIED = TopicPolicy(accept_claims_header=True)
+VECTORS = Path(__file__).resolve().parents[2] / "fixtures" / "claims" / "ledger.jsonl"
+CASES = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
 
 
 def ledger(policy: str, **more: int) -> ClaimsLedger:
@@ -159,6 +164,22 @@ def test_a_secret_of_its_own_by_default() -> None:
 def test_secrets_of_the_wrong_size(size: int) -> None:
     with pytest.raises(BatchvalError, match="16 to 64 bytes"):
         ClaimsLedger(ClaimsPolicy("verify"), secret=bytes(size))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_decisions_are_those_of_the_shared_vectors(case: dict[str, Any]) -> None:
+    sender = case["sender"]
+    books = ClaimsLedger(
+        ClaimsPolicy.parse(case["policy"]),
+        secret=bytes.fromhex(case["secret"]),
+        first_checked=case["first_checked"],
+        demotion_ms=case["demotion_ms"],
+    )
+    decided = []
+    for step in case["steps"]:
+        decided.append(books.decide(sender, step["crc"], step["now_ms"]))
+        books.note(sender, step["answer"], step["now_ms"])
+    assert decided == [step["decision"] for step in case["steps"]]
 
 
 # ---- demotion ------------------------------------------------------------------------------------------------------
