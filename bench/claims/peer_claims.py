@@ -30,7 +30,8 @@ from batchval.core.validator import LogValidator
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
 
-RECORDS_AT, CLAIMED_RECORDS_AT, CRC_AT, ATTRIBUTES_AT = 61, 74, 17, 21
+RECORDS_AT, CLAIMED_RECORDS_AT, CRC_AT, ATTRIBUTES_AT, CODEC_AT = 61, 74, 17, 21, 22
+ZSTD = 4
 SECRET = bytes(range(32))
 
 validator = LogValidator()
@@ -95,6 +96,22 @@ def ranges_by_tag(data: bytes) -> Job:
 
 def ranges_by_header(data: bytes) -> Job:
     return ranges_of(of_headers, claims.attach(data), (None, "trust"))
+
+
+def rebuilt(data: bytes) -> Job:
+    """One call a batch: unpacked, walked, and compressed again for a topic of another codec."""
+    target = rebuilt_codec(data)
+    judge = LogValidator(TopicPolicy(compression_type=target))  # type: ignore[arg-type]
+    result = judge.validate(data, now_ms=NOW_MS)
+    if not result.ok or result.path != "rebuilt":
+        raise AssertionError(f"judged by {result.path}, {result.rule}")
+    names = {"validate": judge.validate, "data": data, "now": NOW_MS}
+    return Job("validate(data, now_ms=now)", names, 1, {"records": result.records_count})
+
+
+def rebuilt_codec(data: bytes) -> str:
+    """Return the codec of the topic for which a batch is built again."""
+    return "lz4" if data[CODEC_AT] & 7 == ZSTD else "zstd"
 
 
 def header_and_crc(data: bytes) -> Job:
@@ -231,6 +248,7 @@ OPERATIONS: dict[str, Callable[[bytes], Job]] = {
     "check": check,
     "check_ranges": peer_batchval.check_ranges,
     "validate_messages": peer_batchval.legacy,
+    "rebuilt": rebuilt,
     "scan_batches": peer_batchval.scan,
     "header_and_crc": header_and_crc,
     "claims_of_walk": claims_of_walk,

@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 from tests.support.fetching import maven
 
-__all__ = ["OracleFailed", "OracleUnavailable", "answer", "jar", "java", "run"]
+__all__ = ["OracleFailed", "OracleUnavailable", "answer", "jar", "jar_path", "java", "run"]
 
 SOURCES = Path(__file__).resolve().parent / "oracle"
 MIN_JAVA = 17
@@ -114,6 +114,11 @@ def _fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
+def jar_path(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
+    """Return where the jar of this version is once it has been built."""
+    return cache_folder() / f"oracle-{kafka_version}-{_fingerprint()}.jar"
+
+
 @functools.cache
 def jar(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
     """The runnable jar of this version, built where this state of the sources has not been built
@@ -121,7 +126,7 @@ def jar(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
     """
     if kafka_version not in KAFKA_VERSIONS:
         raise OracleFailed(f"there is an oracle of Kafka {', '.join(KAFKA_VERSIONS)}, not of {kafka_version}")
-    built = cache_folder() / f"oracle-{kafka_version}-{_fingerprint()}.jar"
+    built = jar_path(kafka_version)
     if not built.is_file():
         _build(built, kafka_version)
     return built
