@@ -106,7 +106,11 @@ class _WithProps(Command):
 @click.option("--transactional-id", metavar="ID", help="Send in transactions.")
 @click.option("--transaction-duration-ms", type=click.IntRange(1, INT), help="How long each is open. Default: 3000.")
 @click.option(
-    "--claims", type=click.Choice(["tag", "none"]), default="none", show_default=True, help="Attach claims to batches."
+    "--claims",
+    type=click.Choice(["tag", "payload", "none"]),
+    default="none",
+    show_default=True,
+    help="Attach claims to batches.",
 )
 @perf_options.client_option("sends")
 @click.option(
@@ -173,8 +177,8 @@ def _check(given: dict[str, Any]) -> None:
         raise click.UsageError("--throughput is above 0, or -1.")
     if given["num_records"] is not None and given["warmup_records"] >= given["num_records"]:
         raise click.UsageError("--warmup-records must be less than --num-records.")
-    if given["claims"] == "tag" and given["client"] != "batchval":
-        raise click.UsageError("--claims tag needs --client batchval.")
+    if given["claims"] != "none" and given["client"] != "batchval":
+        raise click.UsageError(f"--claims {given['claims']} needs --client batchval.")
     if given["partition"] is not None and given["partitioner"] != "default":
         raise click.UsageError("Give one of '--partition' and '--partitioner'.")
     if given["transaction_duration_ms"] is not None and given["transactional_id"] is None:

@@ -17,13 +17,16 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from cpython.unicode cimport PyUnicode_AsUTF8String
 from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from batchval.compression.compressors import compress_in_one_piece
 
 from batchval.core.arguments cimport take_buffer
 from batchval.core.bytes cimport be32, put_be16, put_be32, put_be64
-from batchval.core.claims cimport VERSION_2, Claims, batch_claims_of, strongest_null_keys
+from batchval.core.carriers cimport LARGEST_CARRIER, attach_to_payload, strip_payload
+from batchval.core.claims cimport (
+    SMALLEST_BLOCK, VERSION_2, Claims, batch_claims_of, put_block, strongest_null_keys,
+)
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.fields cimport Record, read_record
 from batchval.core.header cimport BatchHeader, read_header
@@ -145,6 +148,7 @@ cdef class BatchBuilder:
     cdef object level
     cdef int32_t stamped
     cdef bint sealed
+    cdef readonly bint carries_claims  # in its payload
     cdef readonly int64_t producer_id
     cdef readonly int producer_epoch
     cdef readonly int32_t base_sequence
@@ -314,13 +318,17 @@ cdef class BatchBuilder:
     def claims(self):
         """Return the BatchClaims that batchval.core.claims.compute would find."""
         cdef Claims claims
+        self.fill_claims(&claims)
+        return batch_claims_of(&claims)
+
+    cdef void fill_claims(self, Claims *claims) noexcept:
         claims.version = VERSION_2
         claims.batch_min_timestamp = self.min_timestamp
         claims.records_number = self.count
         claims.null_keys = strongest_null_keys(self.null_keys, self.count)
         claims.uncompressed_bytes = <int32_t>self.used
         claims.max_record_bytes = <int32_t>self.longest
-        return batch_claims_of(&claims)
+        claims.fields_crc = 0
 
     def tag(self):
         """The claims as the tagged field of a Produce request carries them, bound to the sealed batch."""
@@ -333,10 +341,12 @@ cdef class BatchBuilder:
         """The records, not compressed: no record can be added while anyone has a view of them."""
         return memoryview(self.data)[RECORDS:self.used]
 
-    def finish(self, bytes payload=None):
+    def finish(self, bytes payload=None, Py_ssize_t claims_limit=0):
         """Compresses, and writes all of the header that does not depend on who sends it. ValueError for no record.
 
         ``payload``: the records as they were compressed already, by this batch's codec.
+        ``claims_limit``: claims go into the payload of a batch that stays within this size, in
+        bytes, if its codec can carry them; ``carries_claims`` then says so.
         """
         cdef uint8_t *p
         cdef size_t size = self.used
@@ -352,6 +362,8 @@ cdef class BatchBuilder:
                 raise OverflowError("a batch of more than 2 GiB")
             self.packed = PyByteArray_FromStringAndSize(NULL, size)
             memcpy(PyByteArray_AS_STRING(self.packed) + RECORDS, PyBytes_AS_STRING(payload), size - RECORDS)
+            if claims_limit > 0 and size + LARGEST_CARRIER <= LARGEST:
+                size = self.carry_claims(size, claims_limit)
         else:
             self.packed = self.data
         self.packed_size = size
@@ -364,6 +376,34 @@ cdef class BatchBuilder:
         put_be64(p + BASE_TIMESTAMP, self.base_timestamp)
         put_be64(p + MAX_TIMESTAMP, self.max_timestamp)
         put_be32(p + RECORDS_COUNT, self.count)
+
+    cdef size_t carry_claims(self, size_t size, size_t limit) except 0:
+        """Put claims into the payload of ``packed``, which has no header; the size with them."""
+        cdef Claims claims
+        cdef uint8_t block[SMALLEST_BLOCK]
+        cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(self.packed)
+        cdef size_t carried
+        self.fill_claims(&claims)
+        put_block(block, &claims)
+        memset(p, 0, RECORDS)
+        put_be16(p + ATTRIBUTES, <int16_t>self.codec)
+        out = PyByteArray_FromStringAndSize(NULL, size + LARGEST_CARRIER)
+        carried = attach_to_payload(
+            <uint8_t *>PyByteArray_AS_STRING(out), p, size, block, SMALLEST_BLOCK)
+        if carried == 0 or carried > limit:
+            return size
+        self.packed = out
+        self.carries_claims = True
+        return carried
+
+    def drop_claims(self):
+        """Take the claims out of the payload of a finished batch, which has to be sealed again."""
+        cdef uint8_t *p = self.bytes_at(0)
+        if self.packed is None or not self.carries_claims:
+            return
+        self.packed_size = strip_payload(p, self.packed_size)
+        self.carries_claims = False
+        self.sealed = False
 
     def seal(self, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
             bint transactional=False, bint control=False, log_append_time=None):

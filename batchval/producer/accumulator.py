@@ -243,7 +243,7 @@ class Accumulator:
         builder = batch.builder
         if builder.is_finished:
             return
-        builder.finish(payload)
+        builder.finish(payload, self.options.max_request_size if self.options.claims == "payload" else 0)
         if self.codec:
             topic = batch.partition.topic
             known = self._ratios.get(topic, 1.0)

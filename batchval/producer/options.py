@@ -65,8 +65,8 @@ class ProducerOptions:
             raise ValueError(f"compression_type must be one of {', '.join(names)}, not {self.compression_type!r}")
         if self.partitioner not in PARTITIONERS:
             raise ValueError(f"partitioner must be one of {', '.join(PARTITIONERS)}, not {self.partitioner!r}")
-        if self.claims not in ("none", "tag"):
-            raise ValueError(f"claims must be none or tag, not {self.claims!r}")
+        if self.claims not in ("none", "tag", "payload"):
+            raise ValueError(f"claims must be none, tag or payload, not {self.claims!r}")
         if self.compression_level is not None:
             low, high = _LEVELS.get(self.codec, (0, -1))
             if not low <= self.compression_level <= high:

@@ -259,7 +259,7 @@ class Sender:
 
     def _send(self, node: Node, batches: list[ProducerBatch]) -> None:
         topics: dict[str, TopicProduceData] = {}
-        claims = self.options.claims == "tag"
+        claims = self.options.claims != "none"
         for batch in batches:
             queue = batch.partition
             if self.sequences is not None:
@@ -273,7 +273,7 @@ class Sender:
             self.metrics.batches += 1
             self.metrics.bytes_wire += batch.builder.wire_size
             part = PartitionProduceData(queue.partition, batch.builder.view())
-            if claims:
+            if claims and not batch.builder.carries_claims:
                 part.unknown_tagged_fields = ((CLAIMS_TAG, batch.builder.tag()),)
             topic = topics.get(queue.topic)
             if topic is None:
@@ -398,6 +398,9 @@ class Sender:
     def _failed(self, batch: ProducerBatch, error: Exception, code: int, log_start_offset: int) -> None:
         if batch.is_done:  # given up while it was on the wire
             self._free(batch)
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.builder.carries_claims:
+            batch.builder.drop_claims()  # the topic may allow the batch without them
+            self._retry_or_fail(batch, error, True)
         elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.builder.count > 1:
             batch.attempts -= 1
             self.accumulator.split(batch)

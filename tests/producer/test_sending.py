@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from batchval.compression.compressors import compress_in_one_piece
 from batchval.core.batch import RecordBatch
-from batchval.core.claims import TAG, compute, from_tag
+from batchval.core.builder import BatchBuilder
+from batchval.core.claims import TAG, carrier_of, compute, from_tag, read, strip
 from batchval.errors import ErrorCode
 from batchval.network.errors import BrokerError, RequestTimeoutError
 from batchval.producer import BatchDone, Producer, ProducerOptions
@@ -503,6 +505,69 @@ def test_claims_are_in_the_tag_and_true() -> None:
                     assert from_tag(carried, batch.crc) == compute(bytes(data.records or b""))
 
     run(work())
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_claims_are_in_the_payload_and_true(codec: str) -> None:
+    """The payloads of lz4 and snappy have no place for them: those go into the tag."""
+
+    async def work() -> None:
+        async with ScriptedBroker(produce=(3, 8) if codec == "gzip" else (3, 9)) as broker:
+            settings = options(broker, claims="payload", compression_type=codec)
+            async with Producer(settings) as producer:
+                await fill(producer, VALUES, [])
+            assert broker.values(0) == VALUES
+            for request in broker.requests:
+                for data in request.topic_data[0].partition_data:
+                    raw, tags = bytes(data.records or b""), [content for _, content in data.unknown_tagged_fields]
+                    assert RecordBatch(raw).is_valid
+                    in_payload = codec in ("gzip", "zstd")
+                    assert (carrier_of(raw), len(tags)) == (("payload", 0) if in_payload else (None, 1))
+                    assert read(raw, tags[0] if tags else None) == compute(raw)
+
+    run(work())
+
+
+def test_claims_that_make_a_batch_too_large_go_into_the_tag() -> None:
+    async def work() -> None:
+        async with ScriptedBroker() as broker:
+            settings = options(broker, claims="payload", compression_type="zstd", transactional_id="id")
+            async with Producer(settings) as producer:
+                await producer.init_transactions()
+                producer.begin_transaction()
+                broker.faults.append(too_large)
+                await fill(producer, VALUES, [])
+                await producer.commit_transaction()
+                assert producer.metrics.splits == 0
+            assert broker.values(0) == VALUES
+            sent = [request.topic_data[0].partition_data[0] for request in broker.requests]
+            first, second = (bytes(data.records or b"") for data in sent[:2])
+            assert (carrier_of(first), carrier_of(second)) == ("payload", None)
+            assert strip(first) == second
+            ((_, tag),) = sent[1].unknown_tagged_fields
+            assert read(second, tag) == compute(second)
+
+    run(work())
+
+
+def test_a_batch_at_the_limit_has_no_room_for_claims() -> None:
+    made = BatchBuilder(10_000, 4)
+    made.append(b"key", random.Random(1).randbytes(500), (), 1_700_000_000_000)
+    payload = compress_in_one_piece(4, made.payload(), 2)
+    size = 61 + len(payload)
+    made.finish(payload, size + 32)
+    assert (made.carries_claims, made.wire_size) == (False, size)
+    again = BatchBuilder(10_000, 4)
+    again.append(b"key", random.Random(1).randbytes(500), (), 1_700_000_000_000)
+    again.finish(payload, size + 33)
+    again.seal()
+    assert (again.carries_claims, again.wire_size) == (True, size + 33)
+    assert read(bytes(again.view())) == again.claims == compute(bytes(again.view()))
+    again.drop_claims()
+    again.drop_claims()
+    again.seal()
+    made.seal()
+    assert bytes(again.view()) == bytes(made.view())
 
 
 def test_one_request_holds_all_partitions_and_callbacks_may_fail() -> None:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from batchval.core.claims import compute, to_tag
+from batchval.core.claims import attach, compute, to_tag
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -318,6 +318,82 @@ def test_a_stranger_is_not_vouched_for():
             sock.sendall(sent)
             assert codes(read_frame(sock)) == {("t", 0): 0}
             assert ProduceRequestView(broker.frames[0]).claims(0) == tag_of(COMPRESSED)
+
+
+CARRYING = attach(COMPRESSED, carrier="payload")
+GZIPPED = batch(b"one" * 50, b"two" * 50, codec=GZIP)
+
+
+def sent_on(broker: ScriptedBroker) -> list[tuple[bytes, bytes | None]]:
+    """The records and the claims tag of each partition of the first request."""
+    view = ProduceRequestView(broker.frames[0])
+    return [(bytes(view.records(i) or b""), view.claims(i)) for i in range(len(view))]
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 12])
+@pytest.mark.parametrize("claims_in", ["ignore", "verify", "audit:0.5", "trust"])
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_claims_that_come_in_a_payload_do_not_go_on(version, claims_in, mode):
+    parts = (("t", 0, CARRYING), ("t", 1, GOOD), ("u", 0, attach(GZIPPED, carrier="payload")))
+    options = {"claims_in": ClaimsPolicy.parse(claims_in), "mode": mode}
+    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, *parts, version=version))
+        assert codes(read_frame(sock), version) == {("t", 0): 0, ("t", 1): 0, ("u", 0): 0}
+        assert sent_on(broker) == [(COMPRESSED, None), (GOOD, None), (GZIPPED, None)]
+        counters = proxy.counters
+        assert (counters.claims_payloads_dropped_total, counters.claims_payloads_added_total) == (2, 0)
+        ledger = proxy.proxy.gate.ledger
+        counts = None if ledger is None else ledger.counts()
+        assert claims_in == "ignore" or (counts.batches, counts.honest + counts.trusted) == (2, 2)
+
+
+@pytest.mark.parametrize("version", [7, 9])
+@pytest.mark.parametrize("came", [False, True])
+def test_claims_go_out_in_the_payload(version, came):
+    """Of a codec without a place there, and where the topic's limit is exceeded, in the tag."""
+    lz4 = batch(b"one" * 50, b"two" * 50, codec=3)
+    first = attach(COMPRESSED, compute(COMPRESSED)._replace(null_keys=0), carrier="payload") if came else COMPRESSED
+    parts = (("t", 0, first), ("t", 1, GZIPPED), ("t", 2, lz4), ("t", 3, GOOD), ("small", 0, COMPRESSED))
+    limits = TopicPolicies(TopicPolicy(), {"small": TopicPolicy(max_message_bytes=len(CARRYING) - 1)})
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, claims_out="payload", policies=limits) as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(produce_frame(1, *parts, version=version))
+        assert set(codes(read_frame(sock), version).values()) == {0}
+        tags = [tag_of(one) if version == 9 else None for one in (lz4, COMPRESSED)]
+        assert sent_on(broker) == [
+            (CARRYING, None),
+            (attach(GZIPPED, carrier="payload"), None),
+            (lz4, tags[0]),
+            (GOOD, None),
+            (COMPRESSED, tags[1]),
+        ]
+        counters = proxy.counters
+        assert (counters.claims_payloads_added_total, counters.claims_payloads_dropped_total) == (2, 0)
+        assert counters.claims_tags_added_total == sum(tag is not None for tag in tags)
+
+
+def test_a_tag_is_made_for_the_batch_that_goes_on():
+    """The crc of a batch without the claims that came is another one."""
+    options = {"claims_out": "tag"}
+    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, ("t", 0, CARRYING)))
+        assert codes(read_frame(sock)) == {("t", 0): 0}
+        assert sent_on(broker) == [(COMPRESSED, tag_of(COMPRESSED))]
+
+
+@pytest.mark.parametrize("claims_out", ["tag", "payload"])
+def test_a_payload_that_lies_is_counted_and_replaced(claims_out):
+    lie = attach(COMPRESSED, compute(COMPRESSED)._replace(max_record_bytes=1), carrier="payload")
+    options = {"claims_out": claims_out, "claims_in": ClaimsPolicy("verify")}
+    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, ("t", 0, lie)))
+        assert codes(read_frame(sock)) == {("t", 0): 0}
+        assert proxy.proxy.gate.ledger.counts().lying == 1
+        expected = (CARRYING, None) if claims_out == "payload" else (COMPRESSED, tag_of(COMPRESSED))
+        assert sent_on(broker) == [expected]
 
 
 def test_a_liar_is_found_and_demoted_and_its_batch_judged_on_its_own():
