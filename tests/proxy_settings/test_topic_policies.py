@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import hmac
 import struct
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -344,6 +345,10 @@ async def test_with_a_real_broker(broker: KafkaBroker, loop_kind: str) -> None:
     await asyncio.to_thread(create)
     given = Upstream.model_validate({"bootstrap": broker.bootstrap, "admin": {"mechanism": "NONE"}})
     found = await read_topic_configs(given, None, None)
+    deadline = time.monotonic() + 60
+    while topic not in found and time.monotonic() < deadline:  # the controller answers first
+        await asyncio.sleep(0.1)
+        found = await read_topic_configs(given, None, None)
     assert found[topic] == TopicPolicy(cleanup_policy="compact", max_message_bytes=4321)
     with_password = {"mechanism": "PLAIN", "username": "a", "password": "b"}
     with pytest.raises(NetworkError):
