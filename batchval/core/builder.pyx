@@ -23,7 +23,9 @@ from batchval.compression.compressors import compress_in_one_piece
 
 from batchval.core.arguments cimport take_buffer
 from batchval.core.bytes cimport be32, put_be16, put_be32, put_be64
-from batchval.core.carriers cimport LARGEST_CARRIER, attach_to_payload, strip_payload
+from batchval.core.carriers cimport (
+    LARGEST_CARRIER, attach_to_payload, carrier_size, claims_size, strip_payload,
+)
 from batchval.core.claims cimport (
     SMALLEST_BLOCK, VERSION_2, Claims, batch_claims_of, put_block, strongest_null_keys,
 )
@@ -382,26 +384,29 @@ cdef class BatchBuilder:
         cdef Claims claims
         cdef uint8_t block[SMALLEST_BLOCK]
         cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(self.packed)
-        cdef size_t carried
+        cdef size_t more
         self.fill_claims(&claims)
         put_block(block, &claims)
         memset(p, 0, RECORDS)
         put_be16(p + ATTRIBUTES, <int16_t>self.codec)
-        out = PyByteArray_FromStringAndSize(NULL, size + LARGEST_CARRIER)
-        carried = attach_to_payload(
-            <uint8_t *>PyByteArray_AS_STRING(out), p, size, block, SMALLEST_BLOCK)
-        if carried == 0 or carried > limit:
+        more = carrier_size(p, size, SMALLEST_BLOCK)
+        if more == 0 or size + more > limit:
             return size
+        out = PyByteArray_FromStringAndSize(NULL, size + more)
+        attach_to_payload(<uint8_t *>PyByteArray_AS_STRING(out), p, size, block, SMALLEST_BLOCK)
         self.packed = out
         self.carries_claims = True
-        return carried
+        return size + more
 
     def drop_claims(self):
         """Take the claims out of the payload of a finished batch, which has to be sealed again."""
         cdef uint8_t *p = self.bytes_at(0)
+        cdef size_t gone
         if self.packed is None or not self.carries_claims:
             return
-        self.packed_size = strip_payload(p, self.packed_size)
+        gone = claims_size(p, self.packed_size)
+        strip_payload(p, p, self.packed_size, gone)
+        self.packed_size -= gone
         self.carries_claims = False
         self.sealed = False
 

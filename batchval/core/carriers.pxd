@@ -7,14 +7,16 @@ from batchval.core.claims cimport Claims, ClaimsCall
 from batchval.core.header cimport BatchHeader
 
 cdef enum:
-    # what carriers add at most to a block
-    LARGEST_CARRIER = 272
+    # what carriers add to a batch at most
+    LARGEST_CARRIER = 266
 
 cdef int read_payload(const uint8_t *p, size_t n, int codec, Claims *claims) noexcept nogil
 cdef int find_claims(const ClaimsCall *call, const BatchHeader *h, const uint8_t *p, size_t n,
         Claims *claims) noexcept nogil
 cdef const uint8_t *carried_block(const uint8_t *p, size_t n, Py_ssize_t *size) noexcept nogil
 cdef bint has_payload_claims(const uint8_t *p, size_t n) noexcept nogil
-cdef size_t attach_to_payload(uint8_t *to, const uint8_t *p, size_t n, const uint8_t *block,
+cdef size_t carrier_size(const uint8_t *p, size_t n, size_t block_size) noexcept nogil
+cdef void attach_to_payload(uint8_t *to, const uint8_t *p, size_t n, const uint8_t *block,
         size_t block_size) noexcept nogil
-cdef size_t strip_payload(uint8_t *p, size_t n) noexcept nogil
+cdef size_t claims_size(const uint8_t *p, size_t n) noexcept nogil
+cdef void strip_payload(uint8_t *to, const uint8_t *p, size_t n, size_t gone) noexcept nogil

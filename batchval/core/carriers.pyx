@@ -193,33 +193,41 @@ cdef size_t put_extra(uint8_t *to, const uint8_t *block, size_t size) noexcept n
     return EXTRA_HEADER + SUBFIELD_HEADER + size
 
 
-cdef size_t attach_to_payload(uint8_t *to, const uint8_t *p, size_t n, const uint8_t *block,
-        size_t block_size) noexcept nogil:
-    """Write the batch of magic 2 p[0:n] with a block in its payload; ``to`` has LARGEST_CARRIER
-    bytes more.
+cdef size_t carrier_size(const uint8_t *p, size_t n, size_t block_size) noexcept nogil:
+    """Return by how much a block makes the batch of magic 2 p[0:n] longer, in its payload.
 
-    Returns the new size; 0 where the payload cannot carry a block: the codec is neither zstd nor
-    gzip, or the gzip header has an extra field or a checksum already.
+    0 where the payload cannot carry a block: the codec is neither zstd nor gzip, or the gzip header
+    has an extra field or a checksum already.
+    """
+    if codec_of(p) == ZSTD:
+        return SKIPPABLE_HEADER + ID_SIZE + block_size
+    if codec_of(p) != GZIP or not has_gzip_header(p + RECORDS, n - RECORDS):
+        return 0
+    if p[RECORDS + GZIP_FLAGS] & (FLAG_EXTRA | FLAG_HEADER_CRC):
+        return 0
+    return EXTRA_HEADER + SUBFIELD_HEADER + block_size
+
+
+cdef void attach_to_payload(uint8_t *to, const uint8_t *p, size_t n, const uint8_t *block,
+        size_t block_size) noexcept nogil:
+    """Write the batch of magic 2 p[0:n] with a block in its payload.
+
+    ``to`` has carrier_size bytes more.
     """
     cdef size_t kept = RECORDS, at
     if codec_of(p) == ZSTD:
         memcpy(to, p, kept)
         at = kept + put_frame(to + kept, block, block_size)
-    elif codec_of(p) == GZIP and has_gzip_header(p + RECORDS, n - RECORDS):
+    else:
         kept += GZIP_HEADER
         memcpy(to, p, kept)
-        if to[RECORDS + GZIP_FLAGS] & (FLAG_EXTRA | FLAG_HEADER_CRC):
-            return 0
         to[RECORDS + GZIP_FLAGS] |= FLAG_EXTRA
         at = kept + put_extra(to + kept, block, block_size)
-    else:
-        return 0
     memcpy(to + at, p + kept, n - kept)
     put_be32(to + BATCH_LENGTH, <int32_t>(at + n - kept - LOG_OVERHEAD))
     put_be32(to + CRC, <int32_t>crc_of_other_header(
         <uint32_t>be32(p + CRC), p + ATTRIBUTES, kept - ATTRIBUTES,
         to + ATTRIBUTES, at - ATTRIBUTES, n - kept))
-    return at + n - kept
 
 
 cdef size_t claims_frames(const uint8_t *p, size_t n) noexcept nogil:
@@ -270,33 +278,40 @@ cdef const uint8_t *carried_block(const uint8_t *p, size_t n, Py_ssize_t *size) 
     return p + SUBFIELD_HEADER
 
 
-cdef size_t strip_payload(uint8_t *p, size_t n) noexcept nogil:
-    """Remove all claims from the payload of the batch p[0:n], in place; the new size.
+cdef size_t claims_size(const uint8_t *p, size_t n) noexcept nogil:
+    """Return how many bytes of claims stand in the payload of the batch p[0:n]."""
+    cdef size_t extra, gone
+    if not has_payload_claims(p, n):
+        return 0
+    p += RECORDS
+    n -= RECORDS
+    if codec_of(p - RECORDS) == ZSTD:
+        return claims_frames(p, n)
+    extra = claims_extra(p, n)
+    gone = claims_subfields(p + GZIP_HEADER + EXTRA_HEADER, extra)
+    return gone if gone < extra else extra + EXTRA_HEADER
+
+
+cdef void strip_payload(uint8_t *to, const uint8_t *p, size_t n, size_t gone) noexcept nogil:
+    """Write the batch p[0:n] without the ``gone`` bytes of claims_size. ``to`` may be ``p``.
 
     What is left does not begin with claims. The bytes after them move once.
     """
-    cdef size_t kept = RECORDS, gone, extra
-    cdef uint32_t crc
-    if not has_payload_claims(p, n):
-        return n
-    crc = <uint32_t>be32(p + CRC)
-    if codec_of(p) == ZSTD:
-        gone = claims_frames(p + kept, n - kept)
-        crc ^= crc32c_moved(crc32c_of(0, p + ATTRIBUTES, kept + gone - ATTRIBUTES), n - kept - gone)
-    else:
-        extra = claims_extra(p + kept, n - kept)
-        kept += GZIP_HEADER + EXTRA_HEADER
-        gone = claims_subfields(p + kept, extra)
-        crc ^= crc32c_moved(crc32c_of(0, p + ATTRIBUTES, kept + gone - ATTRIBUTES), n - kept - gone)
-        if gone == extra:
-            p[RECORDS + GZIP_FLAGS] &= <uint8_t>~FLAG_EXTRA
-            kept -= EXTRA_HEADER
-            gone += EXTRA_HEADER
-        else:
-            put_le16(p + kept - EXTRA_HEADER, extra - gone)
-    n -= gone
-    memmove(p + kept, p + kept + gone, n - kept)
-    put_be32(p + BATCH_LENGTH, <int32_t>(n - LOG_OVERHEAD))
-    crc ^= crc32c_moved(crc32c_of(0, p + ATTRIBUTES, kept - ATTRIBUTES), n - kept)
-    put_be32(p + CRC, <int32_t>crc)
-    return n
+    cdef size_t kept = RECORDS, extra = 0, tail
+    cdef uint32_t crc = <uint32_t>be32(p + CRC)
+    if codec_of(p) == GZIP:
+        kept += GZIP_HEADER
+        extra = le16(p + kept)
+        if gone < extra:  # other subfields stay, after the size of the extra field
+            kept += EXTRA_HEADER
+    tail = n - kept - gone
+    crc ^= crc32c_moved(crc32c_of(0, p + ATTRIBUTES, kept + gone - ATTRIBUTES), tail)
+    memmove(to, p, kept)
+    memmove(to + kept, p + kept + gone, tail)
+    if gone < extra:
+        put_le16(to + kept - EXTRA_HEADER, extra - gone)
+    elif extra:
+        to[RECORDS + GZIP_FLAGS] &= <uint8_t>~FLAG_EXTRA
+    put_be32(to + BATCH_LENGTH, <int32_t>(kept + tail - LOG_OVERHEAD))
+    crc ^= crc32c_moved(crc32c_of(0, to + ATTRIBUTES, kept - ATTRIBUTES), tail)
+    put_be32(to + CRC, <int32_t>crc)

@@ -12,8 +12,8 @@ from batchval.core.arguments cimport (
     MOST_DECOMPRESSED, private_bytes, take_buffer, whole_number,
 )
 from batchval.core.carriers cimport (
-    LARGEST_CARRIER, attach_to_payload, carried_block, find_claims, has_payload_claims,
-    strip_payload,
+    LARGEST_CARRIER, attach_to_payload, carried_block, carrier_size, claims_size, find_claims,
+    has_payload_claims, strip_payload,
 )
 from batchval.core.frames cimport DAMAGED, Stream, open_stream, position
 from batchval.core.header cimport BatchHeader, read_header
@@ -334,32 +334,35 @@ cdef bytes with_payload(batch, claims):
     try:
         if view.len > 0x7FFFFFFF - LOG_OVERHEAD - LARGEST_CARRIER:
             raise BatchvalError("the batch is too large for claims in its payload")
-        out = PyBytes_FromStringAndSize(NULL, view.len + LARGEST_CARRIER)
-        size = attach_to_payload(
+        size = carrier_size(<const uint8_t *>view.buf, view.len, PyBytes_GET_SIZE(block))
+        if size == 0:
+            raise BatchvalError(
+                "the payload cannot carry claims: expected zstd, or gzip whose header has no "
+                "extra field and no checksum")
+        out = PyBytes_FromStringAndSize(NULL, view.len + size)
+        attach_to_payload(
             <uint8_t *>PyBytes_AS_STRING(out), <const uint8_t *>view.buf, view.len,
-            <const uint8_t *>PyBytes_AS_STRING(block), len(block))
+            <const uint8_t *>PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block))
     finally:
         PyBuffer_Release(&view)
-    if size == 0:
-        raise BatchvalError(
-            "the payload cannot carry claims: expected zstd, or gzip whose header has no extra "
-            "field and no checksum")
-    return out[:size]
+    return out
 
 
 cdef object without_payload_claims(batch):
     """The batch of magic 2 without claims in its payload: the same object where there are none."""
     cdef Py_buffer view
-    cdef size_t size
+    cdef size_t gone
     take_batch(batch, &view, 2)
     try:
-        if not has_payload_claims(<const uint8_t *>view.buf, view.len):
+        gone = claims_size(<const uint8_t *>view.buf, view.len)
+        if gone == 0:
             return batch
-        out = PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
-        size = strip_payload(<uint8_t *>PyBytes_AS_STRING(out), view.len)
+        out = PyBytes_FromStringAndSize(NULL, view.len - gone)
+        strip_payload(
+            <uint8_t *>PyBytes_AS_STRING(out), <const uint8_t *>view.buf, view.len, gone)
     finally:
         PyBuffer_Release(&view)
-    return out[:size]
+    return out
 
 
 def strip(batch):

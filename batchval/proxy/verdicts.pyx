@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 
 from batchval.core.bytes cimport be32, put_be32
 from batchval.core.carriers cimport (
-    LARGEST_CARRIER, attach_to_payload, has_payload_claims, strip_payload,
+    attach_to_payload, carrier_size, claims_size, has_payload_claims, strip_payload,
 )
 from batchval.core.claims cimport (
     CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, SMALLEST_BLOCK, TRUST_CLAIMS,
@@ -587,22 +587,22 @@ cdef class Verdicts:
         cdef const uint8_t *p = self.batch(i, &n)
         cdef uint8_t block[SMALLEST_BLOCK]
         cdef bytes stripped = None
-        cdef size_t size
-        if has_payload_claims(p, n):
-            stripped = PyBytes_FromStringAndSize(<const char *>p, n)
-            n = strip_payload(<uint8_t *>PyBytes_AS_STRING(stripped), n)
-            stripped = stripped[:n]
+        cdef size_t gone = claims_size(p, n), more
+        if gone:
+            stripped = PyBytes_FromStringAndSize(NULL, n - gone)
+            strip_payload(<uint8_t *>PyBytes_AS_STRING(stripped), p, n, gone)
+            n -= gone
             p = <const uint8_t *>PyBytes_AS_STRING(stripped)
         if not attached:
             return stripped
-        put_block(block, &self.rows[i].claims)
-        out = PyBytes_FromStringAndSize(NULL, n + LARGEST_CARRIER)
-        size = attach_to_payload(
-            <uint8_t *>PyBytes_AS_STRING(out), p, n, block, SMALLEST_BLOCK)
-        if size == 0 or size > <size_t>self.validator_at(i, one).compiled.max_message_bytes:
+        more = carrier_size(p, n, SMALLEST_BLOCK)
+        if more == 0 or n + more > <size_t>self.validator_at(i, one).compiled.max_message_bytes:
             return stripped
+        put_block(block, &self.rows[i].claims)
+        out = PyBytes_FromStringAndSize(NULL, n + more)
+        attach_to_payload(<uint8_t *>PyBytes_AS_STRING(out), p, n, block, SMALLEST_BLOCK)
         self.rows[i].keeps_tag = False
-        return out[:size]
+        return out
 
     def has_payload_claims(self):
         """Return whether any batch carries claims in its payload, readable or not."""
