@@ -163,6 +163,11 @@ class Judgement:
         head = bytes(first[:_CORRELATION_ID]) + correlation_id.to_bytes(4, "big", signed=True)
         return [head, first[_CORRELATION_ID + 4 :], *self._forward[1:]]
 
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the batches that go on with other claims than they came with."""
+        return sum(map(len, filter(None, self.batches or ())))
+
     def rewritten(self, request: ProduceRequestView, correlation_id: int) -> Chunks:
         """Return the request without what was refused, with the claims that go on."""
         return request.rewritten(

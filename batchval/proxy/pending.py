@@ -141,9 +141,10 @@ class Item:
     ``frame``      as it came;  ``answer``  its place, None where no answer comes (acks=0)
     ``request``, ``judgement``  of a Produce request
     ``waits``      True until its verdict is known
+    ``copied``     bytes of batches that go on with other claims, once they are made
     """
 
-    __slots__ = ("answer", "frame", "judgement", "request", "waits")
+    __slots__ = ("answer", "copied", "frame", "judgement", "request", "waits")
 
     def __init__(
         self,
@@ -159,3 +160,9 @@ class Item:
         self.request = request
         self.judgement = judgement
         self.waits = waits
+        self.copied = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that the session holds for it."""
+        return len(self.frame) + self.copied

@@ -406,6 +406,9 @@ class Session:
             return
         if isinstance(item, Item) and item.judgement is not None and item.judgement.done:
             item.waits = False
+            if not item.judgement.cancelled:
+                item.copied = item.judgement.copied_bytes
+                self.waiting += item.copied
             self.send_waiting()
 
     def send_waiting(self) -> None:
@@ -413,7 +416,7 @@ class Session:
         out: list[bytes | memoryview] = []
         while self.outbox and not self.outbox[0].waits:
             item = self.outbox.popleft()
-            self.waiting -= len(item.frame)
+            self.waiting -= item.size
             if item.request is not None and item.judgement is not None:
                 handlers.forward_judged(self, item.frame, item.answer, item.request, item.judgement, out)
                 if self.ending == "acks_0_refused":
@@ -435,7 +438,7 @@ class Session:
         first = None
         while len(self.outbox) > n:
             item = self.outbox.pop()
-            self.waiting -= len(item.frame)
+            self.waiting -= item.size
             if item.judgement is not None:
                 item.judgement.cancelled = True
             first = item.answer or first
