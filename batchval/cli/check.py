@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     default="ignore",
     show_default=True,
     metavar="ignore|verify|audit:RATE|trust",
-    help="What to make of claims in headers, with the produce profile. At rest they are always verified.",
+    help="What to make of claims in payloads and headers, with the produce profile.",
 )
 @click.option(
     "--salvage",

@@ -29,13 +29,15 @@ from functools import partial
 from struct import Struct
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
+from batchval.core.claims import carrier_of
 from batchval.core.columns import BatchColumns
-from batchval.core.layout import ATTRIBUTES, CLAIMS_MAGIC, CRC, MAGIC
+from batchval.core.layout import ATTRIBUTES, CLAIMS_MAGIC, CODEC_MASK, CRC, MAGIC, RECORDS
 from batchval.core.result import CLAIMS, ValidationResult
 from batchval.core.validator import LogValidator
 from batchval.errors import ArgumentTypeError, BatchvalError
 from batchval.ledger.credit import Counts, Credit
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.types import CompressionType
 
 __all__ = ["DEMOTION_MS", "FIRST_CHECKED", "MOST_SENDERS", "ClaimsCounts", "ClaimsLedger"]
 
@@ -48,6 +50,8 @@ _Tag: TypeAlias = bytes | bytearray | memoryview
 
 _crc_at = Struct(">I").unpack_from
 _BLOCK = Struct(">Q").pack
+# whose payloads can carry claims
+_CODECS = (CompressionType.GZIP, CompressionType.ZSTD)
 
 
 class ClaimsCounts(NamedTuple):
@@ -185,7 +189,8 @@ class ClaimsLedger:
         tag: _Tag | None = None,
         **call: Any,
     ) -> ValidationResult:
-        """``validator.check``, with the claims of a tag or of a header of magic 3 treated as the policy says.
+        """``validator.check``, with the claims of a tag, a payload or a header treated as the policy
+        says.
 
         ``call`` is passed on (origin, produce_version, ...).
         """
@@ -232,7 +237,7 @@ class ClaimsLedger:
                 if tag is None:
                     if policies is not None and not isinstance(policies, TopicPolicy):
                         header = policies[i].accept_claims_header
-                    if not header or view[start + MAGIC] != CLAIMS_MAGIC:
+                    if not _has_claims(view, start, length, header):
                         claims.append(None)
                         continue
                 read += 1
@@ -251,7 +256,7 @@ class ClaimsLedger:
     def _claimed(batch: memoryview, tag: _Tag | None, policy: TopicPolicy) -> bool:
         if len(batch) < ATTRIBUTES:
             return False
-        return tag is not None or (batch[MAGIC] == CLAIMS_MAGIC and policy.accept_claims_header)
+        return tag is not None or _has_claims(batch, 0, len(batch), policy.accept_claims_header)
 
     # ---- the books -------------------------------------------------------------------------------------------------
 
@@ -272,6 +277,16 @@ class ClaimsLedger:
         with self._lock:
             of = self._senders.get(sender)
             return of is not None and of.is_demoted(now_ms)
+
+
+def _has_claims(view: memoryview, start: int, length: int, header: bool) -> bool:
+    """Return whether a batch has claims in its payload, or in its header if those are read."""
+    if view[start + MAGIC] == CLAIMS_MAGIC:
+        return header
+    # its carrier is looked for in batches of these codecs alone
+    if length <= RECORDS or view[start + ATTRIBUTES + 1] & CODEC_MASK not in _CODECS:
+        return False
+    return carrier_of(view[start : start + length]) is not None
 
 
 def _bytes_of(buffer: Any) -> memoryview:

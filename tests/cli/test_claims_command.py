@@ -227,6 +227,15 @@ def test_checked_claims(run: Run, tmp_path: Path, policy: str) -> None:
     assert (code, rules, summary["claims"]) == (1, ["L7"], {"honest": 1, "lying": 1})
 
 
+def test_claims_in_payloads_are_judged_as_the_policy_says(run: Run, tmp_path: Path) -> None:
+    path = write(
+        tmp_path, *(claims.attach(batch(records(5), codec=codec), carrier="payload") for codec in (GZIP, ZSTD))
+    )
+    for policy, found in (("trust", {"trusted": 2}), ("verify", {"honest": 2}), ("audit:1", {"honest": 2})):
+        code, summary, rules = check(run, path, "--claims", policy)
+        assert (code, summary["claims"], rules) == (0, found, [])
+
+
 def test_at_rest_claims_are_always_verified(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path, claims.attach(PARTS[2]), LIE, name="00000000000000000010.log")
     assert check(run, path, "--accept-claims-header")[::2] == (1, ["L7"])

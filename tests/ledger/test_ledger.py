@@ -182,6 +182,34 @@ def test_decisions_are_those_of_the_shared_vectors(case: dict[str, Any]) -> None
     assert decided == [step["decision"] for step in case["steps"]]
 
 
+PAYLOADS = [claims.attach(batch(records(3), codec=codec), carrier="payload") for codec in (GZIP, ZSTD)]
+
+
+@pytest.mark.parametrize("data", PAYLOADS, ids=["gzip", "zstd"])
+def test_claims_in_payloads_are_decided_and_noted(data: bytes) -> None:
+    books, validator = ledger("audit:0.5", first_checked=2), LogValidator()
+    paths = [books.check(validator, data, sender="s", now_ms=NOW).path for _ in range(50)]
+    assert paths[:2] == ["shallow"] * 2
+    assert 5 < paths.count("claims") < 45
+    assert books.counts("s").batches == 50
+    plain = claims.strip(data)
+    buffer = data + plain
+    ranges = [(0, len(data)), (len(data), len(plain)), (0, 30), (0, 61)]
+    columns = books.check_ranges(validator, buffer, ranges, sender="s", now_ms=NOW)
+    assert [row["claims"] is None for row in columns.rows()] == [False, True, True, True]
+    assert books.counts("s").batches == 51
+
+
+@pytest.mark.parametrize("data", PAYLOADS, ids=["gzip", "zstd"])
+def test_a_payload_that_lies_demotes(data: bytes) -> None:
+    true = claims.read(data)
+    assert true is not None
+    lie = claims.attach(data, true._replace(max_record_bytes=1), carrier="payload")
+    books = ledger("audit:0.5")
+    result = books.check(LogValidator(), lie, sender="s", now_ms=NOW)
+    assert (result.ok, result.claims, books.is_demoted("s", NOW)) == (True, "lying", True)
+
+
 # ---- demotion ------------------------------------------------------------------------------------------------------
 
 
