@@ -189,8 +189,7 @@ class ClaimsLedger:
         tag: _Tag | None = None,
         **call: Any,
     ) -> ValidationResult:
-        """``validator.check``, with the claims of a tag, a payload or a header treated as the policy
-        says.
+        """``validator.check``, with the claims of a tag, a payload or a header as the policy says.
 
         ``call`` is passed on (origin, produce_version, ...).
         """
