@@ -10,7 +10,7 @@ record errors; and wherever records were walked to their end, claims are held ag
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
 from batchval.core.append cimport judge_assigned, judge_kept, keeps_offsets

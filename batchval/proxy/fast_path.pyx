@@ -16,7 +16,7 @@ from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_FromObject, PyM
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy, memmove
+from libc.string cimport memmove
 
 from batchval.core.bytes cimport be16, be32
 from batchval.core.carriers cimport has_payload_claims
