@@ -89,19 +89,10 @@ def shown(data: memoryview) -> Shown:
     elif carried is None:
         honest, words = False, "no: the claims cannot be read"
     else:
-        honest = _honest(carried, true)
+        honest = core_claims.are_honest(carried, true)
         known = None if true is None else true[: 3 if carried.version == 1 else 5]
         words = "yes" if honest else "no: no claim would be true" if known is None else f"no: true are {known}"
     return Shown(RecordBatch(data).base_offset, carrier, carried, true, honest, words)
-
-
-def _honest(carried: core_claims.BatchClaims, true: core_claims.BatchClaims | None) -> bool:
-    """Return whether claims are true, or claim less: null_keys 0 where a key is there."""
-    if true is None:
-        return False
-    size = 3 if carried.version == 1 else 5
-    least = true if true.null_keys == 1 else true._replace(null_keys=0)
-    return carried[:size] in (true[:size], least[:size])
 
 
 def attached(batch: Batch, carrier: Literal["header", "payload"], max_message_bytes: int | None) -> bytes | memoryview:

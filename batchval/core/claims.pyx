@@ -289,6 +289,21 @@ def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     return batch_claims_of(&claims) if honest else None
 
 
+def are_honest(claims, true):
+    """Return whether ``claims`` are the ``true`` ones, or claim less: null_keys 0 where a key is
+    there.
+
+    ``true`` is what `compute` returns. Further fields are not compared: none has a meaning yet.
+    """
+    cdef Claims these
+    cdef Claims those
+    if true is None:
+        return False
+    fill(claims, &these)
+    fill(true, &those)
+    return says_less(&these, &those)
+
+
 def attach(batch, claims=None, *, carrier="header"):
     """The batch, of magic 2, with these claims; None: with those that are true of it.
 

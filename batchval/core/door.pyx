@@ -26,7 +26,9 @@ from batchval.core.frames cimport DAMAGED, Stream, open_stream, position, stated
 from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
 from batchval.core.judge cimport judge_batches, judge_request
 from batchval.core.messages cimport judge_messages
-from batchval.core.verdict cimport Door, Policy, Verdict, attributes_of, clear, conclude, refuse
+from batchval.core.verdict cimport (
+    Door, Policy, Verdict, attributes_of, clear, conclude, note_facts, refuse,
+)
 from batchval.core.walks cimport judge_at_rest, judge_unopened
 from batchval.core.layout cimport *
 from batchval.core.records cimport (
@@ -71,16 +73,11 @@ cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h
         return False
     if s.overlong or s.mislabelled:
         f.found |= S7_BIT
+    note_facts(&f, v)
     v.found = f.found
-    v.temporary_bytes = <int32_t>(<uint32_t>f.sizes + RECORDS)
+    v.temporary_bytes = v.walked_uncompressed
     v.path = PATH_SHALLOW
-    v.walked_found = f.found
-    v.walked_null_keys = f.null_keys
-    v.walked_min_timestamp = f.min_timestamp
-    v.walked_max_timestamp = f.max_timestamp
-    v.walked_uncompressed = v.temporary_bytes
     v.walked_size = RECORDS + position(&s)
-    v.walked_longest = f.longest
     return True
 
 
