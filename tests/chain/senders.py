@@ -225,16 +225,23 @@ _NO_LEADER_YET = (
 )
 
 
-def _log_end(consumer: Consumer, partition: TopicPartition, until: float) -> int:
-    """The offset after the last record; waits for the partition's leader."""
+def _log_end(bootstrap: str, partition: TopicPartition, until: float) -> int:
+    """Return the offset after the last record; wait for the partition's leader.
+
+    Each attempt is a new client's: librdkafka keeps "no leader" of its first metadata answer for as
+    long as a topic is not consumed (rd_kafka_topic_partition_list_get_leaders: a permanent error).
+    """
     while True:
+        client = Consumer({"bootstrap.servers": bootstrap, "group.id": "log-end", "log_level": 0})
         try:
-            ends: tuple[int, int] = consumer.get_watermark_offsets(partition, 20)
+            ends: tuple[int, int] = client.get_watermark_offsets(partition, 20)
             return ends[1]
         except KafkaException as error:
             if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > until:
                 raise
             time.sleep(0.2)
+        finally:
+            client.close()
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, *, committed: bool = False) -> list[Stored]:
@@ -257,7 +264,7 @@ def read(bootstrap: str, topic: str, partitions: int, *, committed: bool = False
     )
     try:
         until = time.monotonic() + 120
-        ends = {p: _log_end(consumer, TopicPartition(topic, p), until) for p in range(partitions)}
+        ends = {p: _log_end(bootstrap, TopicPartition(topic, p), until) for p in range(partitions)}
         consumer.assign([TopicPartition(topic, p, 0) for p in ends])
         left = {p for p, end in ends.items() if end}
         while left:
