@@ -33,6 +33,7 @@ from batchval.segment.replicas import compare_replicas
 from batchval.segment.run import Work, list_work, moved_meanwhile, settled
 from batchval.segment.salvage import Salvage
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name
+from batchval.segment.trust import TrustCounts
 
 __all__ = ["Options", "Summary", "check_paths", "find_files", "is_segment"]
 
@@ -52,6 +53,7 @@ class Summary:
     bytes: int = 0
     paths: Counter[str] = field(default_factory=Counter)
     claims: Counter[str] = field(default_factory=Counter)
+    trust: TrustCounts = field(default_factory=TrustCounts)
     findings: int = 0
     reports: int = 0
     notes: int = 0
@@ -77,6 +79,7 @@ class Summary:
         self.bytes += result.bytes
         self.paths += result.paths
         self.claims += result.claims
+        self.trust.add(result.trust)
 
     def count(self, finding: Finding) -> Finding:
         """Count a finding by its level, and return it."""
