@@ -1,4 +1,4 @@
-"""Claims under hostile bytes: in tags, payloads and headers of magic 3, true and false; and at rest.
+"""Claims under hostile bytes: in tags, payloads and headers of magic 3, and at rest.
 
 Each case is a mutated batch. With the claims that are true of it, trust must answer as without claims; with any others,
 verify must not call a lie honest; a header's verdict is that of the batch it carries; and strict never answers -1.
