@@ -20,6 +20,7 @@ import numpy as np
 
 from batchval.core.columns import BatchColumns
 from batchval.core.result import CLAIMS, PATHS
+from batchval.errors import BatchvalError
 from batchval.rules import by_number
 from batchval.segment.findings import Finding, Level, damage_reason
 from batchval.segment.folders import SEGMENT_NAME, walk
@@ -158,6 +159,12 @@ def check_paths(
             named.append(os.path.abspath(file))
         else:
             loose.append(file)
+
+    if options.trust_claims is not None:
+        for file in loose:
+            if options.profile_of(file) == "produce":
+                why = "--trust-claims is for segments: use --as log, or --claims audit:RATE"
+                raise BatchvalError(f"{file}: {why}")
 
     def read(ranges: Sequence[Range]) -> Iterator[RangeResult]:
         return (_judged(part, options, progress, salvage) for part in ranges)

@@ -56,7 +56,7 @@ def batch(codec: str, text: bytes, number: int, records: int) -> RecordBatchBuil
 
 def segment(codec: str, folder: Path, size: int) -> tuple[Path, int]:
     """Write a segment with claims. Return its folder and the number of its batches."""
-    text = batches.text(batches.JavaRandom(8364), 8 << 20)
+    text = batches.text(batches.JavaRandom(8364), 2 << 20)
     probe = len(batch(codec, text, 0, 64).build())
     records = max(1, round(64 * BATCH_BYTES / probe))
     made = [bytes(attach(batch(codec, text, n, records).build(), carrier="payload")) for n in range(DISTINCT)]
@@ -94,7 +94,8 @@ def rows(codec: str, partition: Path, count: int, rate: float, rounds: int) -> l
         for name, options in ways.items():
             if "deep" in options and turn > 2:  # it takes most of the time, and varies least
                 continue
-            found = measured(partition, Options(rows="none", **options))  # each with a seed of its own
+            # each has a seed of its own
+            found = measured(partition, Options(rows="none", **options))
             if turn:  # the first one warms up
                 times[name].append(found)
     size = (partition / f"{0:020}.log").stat().st_size

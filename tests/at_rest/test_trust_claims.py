@@ -277,6 +277,11 @@ def test_combinations_that_are_refused(tmp_path: Path, honest: Path) -> None:
     assert str(salvage.exception).startswith("--salvage cannot be combined with --trust-claims")
     produce = command(check_command, *trust, "--as", "produce", honest)
     assert str(produce.exception).startswith("--trust-claims cannot be combined with --as produce: use --claims")
+    dump = tmp_path / "dump.bin"
+    dump.write_bytes(parts()[0])
+    recorded = command(check_command, *trust, dump)
+    assert str(recorded.exception) == f"{dump}: --trust-claims is for segments: use --as log, or --claims audit:RATE"
+    assert command(check_command, *trust, "--as", "log", dump).return_value == 0
     plan = command(audit_command, *trust, "--plan", "1GB/s")
     assert str(plan.exception).startswith("--trust-claims needs PATH")
 
