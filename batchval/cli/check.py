@@ -141,7 +141,7 @@ def command(
         raise click.UsageError("--salvage cannot be combined with --replicas: name the one folder to write again")
     rate = trusted_rate(trust_claims, seed, mode)
     if rate is not None and salvage is not None:
-        raise click.UsageError("--salvage cannot be combined with --trust-claims: it writes what was read alone")
+        raise click.UsageError("--salvage cannot be combined with --trust-claims: it writes what it has read")
     if rate is not None and profile == "produce":
         raise click.UsageError("--trust-claims cannot be combined with --as produce: use --claims audit:RATE")
     named = replicas_from([str(path) for path in paths]) if replicas else ()
