@@ -21,7 +21,7 @@ import javax.management.StandardMBean;
  * as it is known, nothing is patched and the broker runs as without the agent.
  */
 public final class Agent {
-    private static final String MBEAN = "batchval:type=claims";
+    static final String MBEAN = "batchval:type=claims";
 
     public static void premain(String argument, Instrumentation instrumentation) {
         Counters counters = new Counters();
