@@ -24,7 +24,7 @@ class RecordWalkTest {
     }
 
     private static RecordWalk walk(byte[] records) {
-        RecordWalk walk = new RecordWalk(100, 1000);
+        RecordWalk walk = new RecordWalk(100, null, 1000);
         walk.read(records, 0, records.length);
         walk.ended();
         return walk;
@@ -39,6 +39,16 @@ class RecordWalkTest {
         assertNull(lie(FIRST + SECOND, TRUE));
         assertNull(lie(FIRST + SECOND, Claims.version1(100, 2, Claims.SOME_KEYS_NULL)));
         assertTrue(walk(bytes(FIRST + SECOND)).isWhole());
+    }
+
+    @Test
+    void aLogAppendTimeIsTheTimestampOfAllRecords() {
+        byte[] records = bytes(FIRST + SECOND);
+        RecordWalk walk = new RecordWalk(100, 103L, 1000);
+        walk.read(records, 0, records.length);
+        walk.ended();
+        assertNotNull(walk.lie(TRUE, 2, 103));
+        assertNull(walk.lie(Claims.version2(103, 2, Claims.SOME_KEYS_NULL, 83, 10), 2, 103));
     }
 
     @ParameterizedTest
@@ -83,7 +93,7 @@ class RecordWalkTest {
         byte[] records = bytes(FIRST + SECOND);
         Random random = new Random(5);
         for (int round = 0; round < 500; round++) {
-            RecordWalk walk = new RecordWalk(100, 9);
+            RecordWalk walk = new RecordWalk(100, null, 9);
             for (int at = 0; at < records.length; ) {
                 int skip = Math.min(walk.skippable(), random.nextInt(3));
                 if (skip > 0) {
