@@ -35,7 +35,7 @@ public class Produce {
             "compression.type", codec, "batch.size", 4096, "linger.ms", 1000,
             "retry.backoff.ms", 5, "reconnect.backoff.ms", 5, "reconnect.backoff.max.ms", 50,
             "max.block.ms", 60_000,
-            "delivery.timeout.ms", 40_000));
+            "delivery.timeout.ms", 100_000));
         boolean transactional = scenario.equals("transactional");
         switch (scenario) {
             case "plain", "older" -> config.put("enable.idempotence", false);
