@@ -12,7 +12,7 @@ COST = ROOT / "bench" / "claims" / "producer_cost.py"
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_each_codec_has_a_line_with_three_ratios() -> None:
-    done = run(COST, "--rounds", "1", "--records", "300", "--codecs", "none,lz4,zstd,gzip")
+    done = run(COST, "--jvms", "1", "--rounds", "1", "--records", "300", "--codecs", "none,lz4,zstd,gzip")
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()[3:]]
     assert [line[0] for line in lines] == ["none", "lz4", "zstd", "gzip"]
@@ -20,7 +20,7 @@ def test_each_codec_has_a_line_with_three_ratios() -> None:
 
 
 def test_only_whole_results_are_saved() -> None:
-    for wrong in (("--write", "--rounds", "3"), ("--codecs", "brotli"), ("--rounds", "0")):
+    for wrong in (("--write", "--jvms", "2", "--rounds", "3"), ("--codecs", "brotli"), ("--rounds", "0")):
         done = run(COST, *wrong)
         assert done.returncode == 2
         assert "error: " in done.stderr

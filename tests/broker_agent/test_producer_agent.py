@@ -253,7 +253,7 @@ def test_with_a_wrong_option_the_producer_is_stock(classes: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_real_broker_finds_each_claim_honest(profile: str, classes: Path) -> None:
-    """Both agents: Kafka reads the records, and the broker's agent compares them with the claims."""
+    """Kafka reads the records, and the broker's agent compares them with the claims."""
     kinds = ("nullkeys", "transactional")
 
     async def work() -> None:
