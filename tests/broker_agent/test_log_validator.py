@@ -115,6 +115,7 @@ def compare_honest(cases: list[tuple[Case, bytes, BatchClaims]], version: str) -
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", FILES)
 def test_honest_claims_change_no_answer_and_no_byte(version: str) -> None:
     every = list(honest(version))
