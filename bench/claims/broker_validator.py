@@ -135,8 +135,9 @@ def one_over(ratio: float) -> str:
 def table(result: dict[str, Any]) -> str:
     on = result["machine"]
     of_senders = "".join(f"{sender:>10}  {OVER:23}" for sender in SENDERS)
+    head = f"LogValidator of Kafka {result['kafka']}, CPU us a batch of {SIZE}"
     out = [
-        f"LogValidator of Kafka {result['kafka']}, CPU us a batch of {SIZE}, {result['rounds']} rounds",
+        f"{head}, {result['rounds']} rounds in turns",
         f"{result['date'][:10]}, commit {on['commit']}, {on['processor']}",
         f"{'codec':8}{'records':>8}{'stock':>9}" + of_senders,
     ]

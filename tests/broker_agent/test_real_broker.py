@@ -185,6 +185,7 @@ def check_policies(one: Agented) -> None:
     assert log.count("claims of User:ANONYMOUS on listener PLAINTEXT are ignored") == 1
 
 
+@pytest.mark.long
 def test_policies_of_a_stock_broker(tmp_path: Path) -> None:
     with agented(tmp_path) as one:
         assert str(one.seen["Status"]).startswith("active: Kafka 4.4, policy ignore; rule.1 trust")
