@@ -109,6 +109,7 @@ public final class PacedProducer {
             throw failure.get();
         }
         return String.format(Locale.ROOT,
-                "{\"records\": %d, \"bytes\": %.0f, \"seconds\": %.6f}", records, sentBytes(producer) - bytes, took / 1e9);
+                "{\"records\": %d, \"bytes\": %.0f, \"seconds\": %.6f}",
+                records, sentBytes(producer) - bytes, took / 1e9);
     }
 }

@@ -63,9 +63,9 @@ def whole(part: dict[str, Any]) -> list[str]:
         "![CPU of the broker by codec, stock and with trusted claims](broker.svg)",
         paragraph(
             "CPU of the broker's process for a batch, all threads: network, validation, log and",
-            "garbage collection. Recorded Produce requests of one batch, 64 kB, 20 MB/s on the wire,",
-            "one partition, claims in tags. Both ways send the same requests to one JVM in turns;",
-            "their topics have different policies.",
+            "garbage collection. Recorded Produce requests of one batch, 64 kB, 20 MB/s on the",
+            "wire, one partition, claims in tags. Both ways send the same requests to one JVM in",
+            "turns; their topics have different policies.",
             place_of(part),
         ),
         table(headings, lines),
@@ -83,9 +83,9 @@ def little_saved(rows: Rows) -> str:
     names = f"Little is saved with {', '.join(found)}." if found else ""
     return paragraph(
         names,
-        "Trusted claims remove decompression and the walk over the records; receiving the request, its",
-        "CRC, the append and the response stay. How much is left depends on how expensive the codec's",
-        "decompression is: gzip most, lz4 least.",
+        "Trusted claims remove decompression and the walk over the records. Receiving the request,",
+        "the CRC, the append and the response stay. So the gain depends on what the codec's",
+        "decompression costs.",
     )
 
 
@@ -99,8 +99,8 @@ def policies(part: dict[str, Any]) -> list[str]:
     return [
         "## Policies and carriers",
         paragraph(
-            "The same load. `audit:0.01` verifies one batch of a hundred. `verify` decompresses and",
-            "compares every batch: it measures honesty and saves nothing.",
+            "The same load. `audit:0.01` verifies one batch of a hundred. `verify` decompresses",
+            "and compares every batch: it measures honesty and saves nothing.",
             place_of(part),
         ),
         table(("", "policy", "broker, µs a batch", "over stock (95 %)"), lines),
@@ -114,15 +114,16 @@ def gate(part: dict[str, Any]) -> list[str]:
     for row in rows:
         ratio = interval(row["ratios"]["servers"]) if "ratios" in row else ""
         own = micro(row, "gate")
-        lines.append([row["codec"], row["way"], own, micro(row, "broker"), micro(row, "broker", "gate"), ratio])
+        both = micro(row, "broker", "gate")
+        lines.append([row["codec"], row["way"], own, micro(row, "broker"), both, ratio])
     return [
         "## The gate before the broker",
         paragraph(
-            "Requests without claims. `stock`: straight to the broker, which decompresses. The others",
-            "go through a gate that decompresses, validates and attaches claims, to a topic that trusts",
-            "them. The ratio is gate and broker together over the stock broker alone. Where it is",
-            "above 1, the gate costs more than it saves: the batch is decompressed once either way,",
-            "and passes one more hop.",
+            "Requests without claims. `stock`: straight to the broker, which decompresses. The",
+            "others go through a gate that decompresses, validates and attaches claims, to a topic",
+            "that trusts them. The ratio is gate and broker together over the stock broker alone.",
+            "The batch is decompressed once either way, and passes one more hop. Where the ratio",
+            "is above 1, that hop costs more than the gate saves.",
             place_of(part),
         ),
         table(("", "way", "gate, µs a batch", "broker, µs", "both, µs", "over stock (95 %)"), lines),
@@ -137,14 +138,15 @@ def grid(part: dict[str, Any]) -> list[str]:
             "`stock`: the stock producer and the broker's own path. `agents`: the producer with its",
             "agent, to a topic that trusts. `gate`: the stock producer through a gate with",
             "`claims_out: tag`, to a topic that trusts. CPU of each process for a batch, µs. The",
-            "ratios are over the same processes in `stock`: servers are broker and gate. *fed* is the",
-            "share of the pace that was kept: where it is below 95 %, this machine has too few cores for",
-            "producer, gate and broker at once; the CPU for a batch is still comparable.",
+            "ratios are over the same processes in `stock`; servers are broker and gate. *fed* is",
+            "the share of the pace that was kept. Where it is below 95 %, this machine has too few",
+            "cores for producer, gate and broker at once.",
             place_of(part),
         ),
     ]
     rows = part["summaries"]
-    headings = ("MB/s", "partitions", "way", "producer", "gate", "broker", "servers over stock (95 %)", "all", "fed")
+    ratios = ("servers over stock (95 %)", "all", "fed")
+    headings = ("MB/s", "partitions", "way", "producer", "gate", "broker", *ratios)
     for codec in dict.fromkeys(row["codec"] for row in rows):
         for kilobytes in dict.fromkeys(row["kilobytes"] for row in rows):
             chosen = [row for row in rows if (row["codec"], row["kilobytes"]) == (codec, kilobytes)]
@@ -161,6 +163,12 @@ def grid_row(row: dict[str, Any]) -> list[str]:
     return [*cells, "" if row["fed"] >= KEPT_UP else f"{row['fed']:.0%}"]
 
 
+def text_of_load(row: dict[str, Any]) -> str:
+    """Return the load of a row."""
+    size = f"{row['codec']}, {row['kilobytes']} kB"
+    return f"{size}, {row['partitions']} partitions, {row['mb']:g} MB/s"
+
+
 def grid_text(rows: Rows) -> str:
     """Return what the grid shows of loads that save little, and of the producer's own cost."""
     agents = [row for row in rows if row["way"] == AGENTS]
@@ -169,19 +177,16 @@ def grid_text(rows: Rows) -> str:
     if not costs:
         return ""
     middle = costs[len(costs) // 2]
-    sentence = (
-        f"The producer with its agent takes {middle:.2f} of the stock producer's CPU (middle of {len(costs)} loads)."
-    )
+    sentence = "CPU of the producer with its agent over the stock producer's: "
+    sentence += f"{middle:.2f}, the middle of {len(costs)} loads."
     if not little:
         return paragraph(sentence)
-    names = "; ".join(
-        f"{row['codec']}, {row['kilobytes']} kB, {row['partitions']} partitions, {row['mb']:g} MB/s" for row in little
-    )
+    names = "; ".join(map(text_of_load, little))
     return paragraph(
         sentence,
         f"The broker saves less than {1 - LITTLE:.0%} in {len(little)} of {len(agents)} loads: {names}.",
-        "There, requests, the append and the JVM's own work outweigh decompression, or the difference",
-        "is smaller than what differs between rounds.",
+        "There, requests, the append and the JVM's own work outweigh decompression, or the",
+        "difference is smaller than what differs between rounds.",
     )
 
 
@@ -192,8 +197,8 @@ def render(results: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
     parts = results["broker"]["parts"]
     opening = paragraph(
-        "Kafka's own broker decompresses every batch that a client sends (KAFKA-8364). With the agent of",
-        "[broker/](../../broker) it reads claims, and decompresses only what they do not settle.",
+        "Kafka's broker decompresses every batch that a client sends (KAFKA-8364). With the agent",
+        "of [broker/](../../broker) it reads claims, and decompresses only what they do not settle.",
         how("claims-in-a-broker"),
     )
     return page(opening, *(text for name, part in parts.items() for text in SECTIONS[name](part)))
