@@ -32,7 +32,7 @@ PARTITIONS = 12
 RULES = {"trust": "trust", "audit": "audit:0.01", "verify": "verify"}
 TOPICS = {name: f"load-{name}" for name in ("stock", *RULES)}
 CODEC_NAMES = ("gzip", "snappy", "lz4", "zstd")
-HEAP = ingress.HEAP
+HEAP, JVM = ingress.HEAP, ingress.JVM
 SETTINGS = ingress.SETTINGS | {
     "num.partitions": PARTITIONS,
     "log.retention.bytes": 128 << 20,
@@ -68,7 +68,7 @@ class Rig(contextlib.ExitStack):
     def __init__(self) -> None:
         super().__init__()
         agent = f"-javaagent:{jvm_agents.broker_agent()}={agent_options()}"
-        self.broker = KafkaBroker(config=SETTINGS, heap=HEAP, jvm=[*ingress.JVM, agent])
+        self.broker = KafkaBroker(config=SETTINGS, heap=HEAP, jvm=[*JVM, agent])
         self._gates: dict[str, GateProcess] = {}
         self._producers: dict[bool, JavaProducer] = {}
         self._requests: dict[tuple[Any, ...], Requests] = {}

@@ -120,10 +120,10 @@ def gate(part: dict[str, Any]) -> list[str]:
         "## The gate before the broker",
         paragraph(
             "Requests without claims. `stock`: straight to the broker, which decompresses. The",
-            "others go through a gate that decompresses, validates and attaches claims, to a topic",
-            "that trusts them. The ratio is gate and broker together over the stock broker alone.",
-            "The batch is decompressed once either way, and passes one more hop. Where the ratio",
-            "is above 1, that hop costs more than the gate saves.",
+            "others go through a gate that decompresses, validates and attaches claims, to a",
+            "topic that trusts them. The ratio is gate and broker together over the stock broker",
+            "alone. The batch is decompressed once either way, and passes one more hop. Where the",
+            "ratio is above 1, that hop costs more than the gate saves.",
             place_of(part),
         ),
         table(("", "way", "gate, µs a batch", "broker, µs", "both, µs", "over stock (95 %)"), lines),
@@ -135,8 +135,8 @@ def grid(part: dict[str, Any]) -> list[str]:
     parts = [
         "## With Kafka's producer",
         paragraph(
-            "`stock`: the stock producer and the broker's own path. `agents`: the producer with its",
-            "agent, to a topic that trusts. `gate`: the stock producer through a gate with",
+            "`stock`: the stock producer and the broker's own path. `agents`: the producer with",
+            "its agent, to a topic that trusts. `gate`: the stock producer through a gate with",
             "`claims_out: tag`, to a topic that trusts. CPU of each process for a batch, µs. The",
             "ratios are over the same processes in `stock`; servers are broker and gate. *fed* is",
             "the share of the pace that was kept. Where it is below 95 %, this machine has too few",
@@ -184,7 +184,8 @@ def grid_text(rows: Rows) -> str:
     names = "; ".join(map(text_of_load, little))
     return paragraph(
         sentence,
-        f"The broker saves less than {1 - LITTLE:.0%} in {len(little)} of {len(agents)} loads: {names}.",
+        f"The broker saves less than {1 - LITTLE:.0%} in {len(little)} of {len(agents)} loads:",
+        f"{names}.",
         "There, requests, the append and the JVM's own work outweigh decompression, or the",
         "difference is smaller than what differs between rounds.",
     )
@@ -198,7 +199,7 @@ def render(results: dict[str, dict[str, Any]]) -> str:
     parts = results["broker"]["parts"]
     opening = paragraph(
         "Kafka's broker decompresses every batch that a client sends (KAFKA-8364). With the agent",
-        "of [broker/](../../broker) it reads claims, and decompresses only what they do not settle.",
+        "of [broker/](../../broker) it reads claims, and decompresses what they do not settle.",
         how("claims-in-a-broker"),
     )
     return page(opening, *(text for name, part in parts.items() for text in SECTIONS[name](part)))
