@@ -24,7 +24,7 @@ from rich.table import Table
 
 from tests.interop.kafka_broker import KAFKA_VERSION, BrokerError, KafkaBroker, find_java, java_version
 from tests.support import jvm_agents
-from tests.support.topics import make_topic
+from tests.support.jmx import claims_counters
 
 ROOT = Path(__file__).resolve().parents[1]
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -64,7 +64,7 @@ class Demo:
             settings, flags = self.rig.SETTINGS, [*self.rig.JVM, *more]
             broker = KafkaBroker(config=settings, heap=self.rig.HEAP, jvm=flags)
             self.brokers[name] = open_.enter_context(broker)
-            make_topic(broker.bootstrap, TOPIC)
+            self.rig.make_topic(broker.bootstrap, TOPIC)
 
     def run(self, name: str, requests: Any, seconds: float) -> dict[str, Any]:
         """Send the load to one broker; returns its CPU."""
@@ -94,7 +94,7 @@ class Demo:
         """Return the counters of the agent."""
         process = self.brokers[AGENT].process
         assert process is not None
-        return jvm_agents.counters(process.pid)
+        return claims_counters(process.pid)
 
 
 def table_of(samples: dict[str, dict[str, list[dict[str, Any]]]]) -> Table:
@@ -126,16 +126,17 @@ def counters_of(counters: dict[str, int]) -> Table:
 
 def meaning(counters: dict[str, int], samples: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
     """Return what the figures mean, in sentences."""
-    batches = sum(one["batches"] for found in samples.values() for one in found[AGENT])
+    measured = sum(one["batches"] for found in samples.values() for one in found[AGENT])
+    trusted, verified = counters["Trusted"], counters["Verified"]
     lines = [
-        f"The broker with the agent received {batches:,} batches while it was measured, and more before.",
-        f"It decompressed those that it verified: the first 100 of a sender, then a sample ({POLICY}).",
-        f"All others, {counters['Trusted']:,}, were accepted by header, CRC and claims.",
-        "A lie that a sample finds ends the trust in its sender for an hour (Lying, Demotions).",
+        f"The agent saw {trusted + verified:,} batches with claims, {measured:,} after warming up.",
+        f"{trusted:,} were accepted by header, CRC and claims: nothing of them was decompressed.",
+        f"{verified:,} were decompressed and compared with their claims: the first 100 of a",
+        f"sender, then a sample ({POLICY}). A lie ends the trust in its sender for an hour.",
     ]
     fed = min(one["fed"] for found in samples.values() for runs in found.values() for one in runs)
     if fed < 0.95:
-        lines.append(f"This machine was too busy for the whole load: at least {fed:.0%} of it was sent.")
+        lines.append(f"This machine was busy: in a round only {fed:.0%} of the load was sent.")
     return lines
 
 

@@ -41,7 +41,7 @@ class Effort:
 
 
 EFFORTS = {
-    "whole": Effort(20, 2.5, 5.0),
+    "whole": Effort(20, 2.5, 8.0),
     "policies": Effort(8, 2.0, 4.0),
     "gate": Effort(12, 2.5, 4.0),
     "grid": Effort(4, 2.0, 2.0),

@@ -26,6 +26,7 @@ from stored_batches import StoredBatches
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support import jvm_agents
 from tests.support.gate_process import GateProcess
+from tests.support.jmx import claims_counters
 from tests.support.topics import make_topic
 
 PARTITIONS = 12
@@ -108,7 +109,7 @@ class Rig(contextlib.ExitStack):
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the broker's agent."""
-        return jvm_agents.counters(self.pid)
+        return claims_counters(self.pid)
 
     def recorded(
         self, of: Load, seconds: float, *, policy: str, carrier: Carrier = "none", gate: Carrier | None = None
