@@ -24,7 +24,6 @@ from rich.table import Table
 
 from tests.interop.kafka_broker import KAFKA_VERSION, BrokerError, KafkaBroker, find_java, java_version
 from tests.support import jvm_agents
-from tests.support.jmx import claims_counters
 
 ROOT = Path(__file__).resolve().parents[1]
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -90,11 +89,11 @@ class Demo:
             self.out.print(f"  round {number + 1} of {rounds}: {text}")
         return found
 
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, int | str]:
         """Return the counters of the agent."""
         process = self.brokers[AGENT].process
         assert process is not None
-        return claims_counters(process.pid)
+        return jvm_agents.counters(process.pid)
 
 
 def table_of(samples: dict[str, dict[str, list[dict[str, Any]]]]) -> Table:
@@ -114,7 +113,7 @@ def table_of(samples: dict[str, dict[str, list[dict[str, Any]]]]) -> Table:
     return made
 
 
-def counters_of(counters: dict[str, int]) -> Table:
+def counters_of(counters: dict[str, int | str]) -> Table:
     """Return the agent's counters."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     made.add_column("JMX, batchval:type=claims")
@@ -124,10 +123,10 @@ def counters_of(counters: dict[str, int]) -> Table:
     return made
 
 
-def meaning(counters: dict[str, int], samples: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
+def meaning(counters: dict[str, int | str], samples: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
     """Return what the figures mean, in sentences."""
     measured = sum(one["batches"] for found in samples.values() for one in found[AGENT])
-    trusted, verified = counters["Trusted"], counters["Verified"]
+    trusted, verified = (int(counters[name]) for name in ("Trusted", "Verified"))
     lines = [
         f"The agent saw {trusted + verified:,} batches with claims, {measured:,} after warming up.",
         f"{trusted:,} were accepted by header, CRC and claims: nothing of them was decompressed.",
@@ -170,8 +169,9 @@ def main(argv: list[str] | None = None) -> int:
             demo.start(open_)
             samples = {codec: demo.measure(codec, options.rounds, options.seconds) for codec in options.codecs}
             counters = demo.counters()
-    except (BrokerError, jvm_agents.AgentUnavailable) as error:
-        out.print(f"[red bold]This demo needs a JDK 17 and Maven:[/] {error}", markup=True)
+    except (BrokerError, FileNotFoundError, jvm_agents.AgentsNotBuilt) as error:
+        out.print("[red bold]The demo cannot run.[/] It needs a JDK 17 or newer, and Maven:")
+        out.print(str(error), markup=False)
         return 1
     out.print()
     out.print(table_of(samples))

@@ -26,7 +26,6 @@ from stored_batches import StoredBatches
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support import jvm_agents
 from tests.support.gate_process import GateProcess
-from tests.support.jmx import claims_counters
 from tests.support.topics import make_topic
 
 PARTITIONS = 12
@@ -37,6 +36,10 @@ HEAP, JVM = ingress.HEAP, ingress.JVM
 SETTINGS = ingress.SETTINGS | {
     "num.partitions": PARTITIONS,
     "log.retention.bytes": 128 << 20,
+    "log.retention.check.interval.ms": 5000,
+    # Kafka's defaults: a broker without load takes as much CPU as it does in production
+    "broker.session.timeout.ms": 9000,
+    "broker.heartbeat.interval.ms": 2000,
     "auto.create.topics.enable": "false",
 }
 #: the Java producer's batch.size, at which a frame is as long as a recorded one
@@ -107,9 +110,9 @@ class Rig(contextlib.ExitStack):
             self._producers[with_agent] = self.enter_context(JavaProducer(agent))
         return self._producers[with_agent]
 
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, Any]:
         """Return the counters of the broker's agent."""
-        return claims_counters(self.pid)
+        return jvm_agents.counters(self.pid)
 
     def recorded(
         self, of: Load, seconds: float, *, policy: str, carrier: Carrier = "none", gate: Carrier | None = None

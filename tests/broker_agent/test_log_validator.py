@@ -104,7 +104,9 @@ def test_honest_claims_change_no_answer_and_no_byte(version: str) -> None:
         if word == "ignore":
             assert counts == {}, (case["id"], counts)
         seen.update(f"{word} {name}" for name in counts)
-        seen[f"{word} accepted"] += bool(answer["validate"].get("ok")) and case["cfg"].get("origin", "CLIENT") == "CLIENT"
+        seen[f"{word} accepted"] += (
+            bool(answer["validate"].get("ok")) and case["cfg"].get("origin", "CLIENT") == "CLIENT"
+        )
     assert seen["trust Trusted"] > seen["trust accepted"] / 2 > 10
     assert seen["trust NotSettled"] > 5
     assert seen["verify Honest"] >= seen["verify accepted"]
