@@ -22,8 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.interop.kafka_broker import KAFKA_VERSION, BrokerError, KafkaBroker, find_java, java_version
-from tests.support import jvm_agents
+from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker, find_java, java_version
 
 ROOT = Path(__file__).resolve().parents[1]
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -50,12 +49,13 @@ class Demo:
     def __init__(self, out: Console, mb: float) -> None:
         self.out, self.mb = out, mb
         self.load, self.rig = bench_module("produce_load"), bench_module("broker_rig")
+        self.agents = self.rig.jvm_agents
         self.brokers: dict[str, KafkaBroker] = {}
 
     def start(self, open_: contextlib.ExitStack) -> None:
         """Build the agent, start the brokers, and make a topic in each."""
-        self.out.print("Building the agent with Maven (minutes at the first time, for its downloads)")
-        agent = jvm_agents.broker_agent()
+        self.out.print("Building the agent (the first time: Maven downloads, which takes minutes)")
+        agent = self.agents.broker_agent()
         self.out.print(f"Starting two brokers of Kafka {KAFKA_VERSION}, the second one with")
         self.out.print(f"  -javaagent:{agent.name}={OPTIONS}")
         jvm = {STOCK: [], AGENT: [f"-javaagent:{agent}={OPTIONS}"]}
@@ -93,7 +93,8 @@ class Demo:
         """Return the counters of the agent."""
         process = self.brokers[AGENT].process
         assert process is not None
-        return jvm_agents.counters(process.pid)
+        found: dict[str, int | str] = self.agents.counters(process.pid)
+        return found
 
 
 def table_of(samples: dict[str, dict[str, list[dict[str, Any]]]]) -> Table:
@@ -164,13 +165,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         java = find_java()
         out.print(f"[bold]Claims in a Kafka broker[/], Java {java_version(java)}")
+        demo = Demo(out, options.mb)
         with contextlib.ExitStack() as open_:
-            demo = Demo(out, options.mb)
             demo.start(open_)
             samples = {codec: demo.measure(codec, options.rounds, options.seconds) for codec in options.codecs}
             counters = demo.counters()
-    except (BrokerError, FileNotFoundError, jvm_agents.AgentsNotBuilt) as error:
-        out.print("[red bold]The demo cannot run.[/] It needs a JDK 17 or newer, and Maven:")
+    except (FileNotFoundError, RuntimeError) as error:
+        out.print("[red bold]The demo ends.[/] (It needs a JDK 17 or newer, and Maven.)")
         out.print(str(error), markup=False)
         return 1
     out.print()
