@@ -195,7 +195,7 @@ def test_a_page_has_the_parts_that_were_measured() -> None:
     assert "gzip 1 of 1" in text
     assert "| 20 | 1 | agents | 500 | 950 |" in text
     drawing = broker_chart.draw(result)
-    assert drawing.count("<rect") == 1 + 2 + 4
+    assert drawing.count("<rect") == 1 + 2 + 4 + 2
     assert "25%, 1,000 µs a batch" in drawing
 
 
