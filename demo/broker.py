@@ -90,10 +90,12 @@ class Demo:
         return found
 
     def counters(self) -> dict[str, int | str]:
-        """Return the counters of the agent."""
+        """Return the counters of the agent. Raises RuntimeError if it is not active."""
         process = self.brokers[AGENT].process
         assert process is not None
         found: dict[str, int | str] = self.agents.counters(process.pid)
+        if not str(found["Status"]).startswith("active"):
+            raise RuntimeError(f"the agent is {found['Status']}")
         return found
 
 

@@ -54,11 +54,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for part in options.only:
             began = os.getloadavg()[0]
             rows = broker_parts.measure(rig, part, options.codecs, efforts[part])
+            idle_cores = rig.idle_cores(2 * efforts[part].seconds)
             summaries = broker_ratios.summary(rows)
             found[part] = {
                 "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
                 "machine": machine.describe(),
                 "settings": settings() | asdict(efforts[part]) | {"load": [began, os.getloadavg()[0]]},
+                "idle_cores": idle_cores,
                 "summaries": summaries,
                 "goals": broker_ratios.goals(summaries),
                 "counters": rig.counters(),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,6 +110,12 @@ class Rig(contextlib.ExitStack):
             agent = jvm_agents.producer_agent() if with_agent else None
             self._producers[with_agent] = self.enter_context(JavaProducer(agent))
         return self._producers[with_agent]
+
+    def idle_cores(self, seconds: float) -> float:
+        """Return the share of a core that the broker takes without load."""
+        began = ingress.cpu_s(self.pid)
+        time.sleep(seconds)
+        return (ingress.cpu_s(self.pid) - began) / seconds
 
     def counters(self) -> dict[str, Any]:
         """Return the counters of the broker's agent."""

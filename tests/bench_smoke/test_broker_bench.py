@@ -172,7 +172,8 @@ def part_of(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     machine = {"processor": "P, 2 cores", "system": "Linux", "python": "3.11", "commit": "0123abc"}
     settings = {"kafka": "4.4.0", "java": 17, "rounds": 1, "seconds": 2.0, "load": [0.1, 0.2]}
     found = broker_ratios.summary(rows)
-    return {"date": "2026-01-02", "machine": machine, "settings": settings, "summaries": found, "goals": []}
+    known = {"date": "2026-01-02", "machine": machine, "settings": settings, "goals": []}
+    return known | {"summaries": found, "idle_cores": 0.012}
 
 
 def test_a_page_has_the_parts_that_were_measured() -> None:
@@ -188,6 +189,7 @@ def test_a_page_has_the_parts_that_were_measured() -> None:
     text = broker_claims.render({"broker": result})
     assert "| gzip | 1,000 | 300 | 0.30 (0.30 to 0.30) | 25% | 8% |" in text
     assert "Little is saved with lz4 (0.95)." in text
+    assert "1.2% of a core" in text
     assert "Kafka's producer" not in text
     result = broker_cpu.merged({"grid": part_of("grid", grid)}, result)
     assert list(result["parts"]) == ["whole", "grid"]
