@@ -147,13 +147,33 @@ def grid(part: dict[str, Any]) -> list[str]:
         ),
     ]
     rows = part["summaries"]
+    parts += [overview(rows), grid_text(rows)]
     ratios = ("servers over stock (95 %)", "all", "fed")
     headings = ("MB/s", "partitions", "way", "producer", "gate", "broker", *ratios)
     for codec in dict.fromkeys(row["codec"] for row in rows):
         for kilobytes in dict.fromkeys(row["kilobytes"] for row in rows):
             chosen = [row for row in rows if (row["codec"], row["kilobytes"]) == (codec, kilobytes)]
             parts += [f"### {codec}, {kilobytes} kB", table(headings, map(grid_row, chosen))]
-    return [*parts, grid_text(rows)]
+    return parts
+
+
+def overview(rows: Rows) -> str:
+    """Return the ratios of the servers: one line a codec and size, one column a pace."""
+    ratios = {
+        (row["codec"], row["kilobytes"], row["mb"], row["partitions"], row["way"]): row["ratios"]["servers"]["median"]
+        for row in rows
+        if "ratios" in row
+    }
+    paces = sorted({at[2:4] for at in ratios})
+    lines = []
+    for load in dict.fromkeys(at[:2] for at in ratios):
+        cells = []
+        for pace in paces:
+            found = [ratios.get((*load, *pace, way)) for way in (AGENTS, "gate")]
+            cells.append(" / ".join("-" if ratio is None else f"{ratio:.2f}" for ratio in found))
+        lines.append([f"{load[0]}, {load[1]} kB", *cells])
+    columns = (f"{mb:g} MB/s, {partitions} partition{'s' * (partitions > 1)}" for mb, partitions in paces)
+    return table(("servers over stock: agents / gate", *columns), lines)
 
 
 def grid_row(row: dict[str, Any]) -> list[str]:

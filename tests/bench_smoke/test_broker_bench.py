@@ -194,6 +194,7 @@ def test_a_page_has_the_parts_that_were_measured() -> None:
     result = broker_cpu.merged({"grid": part_of("grid", grid)}, result)
     assert list(result["parts"]) == ["whole", "grid"]
     text = broker_claims.render({"broker": result})
+    assert "| gzip, 64 kB | 0.95 / - |" in text
     assert "gzip 1 of 1" in text
     assert "| 20 | 1 | agents | 500 | 950 |" in text
     drawing = broker_chart.draw(result)
