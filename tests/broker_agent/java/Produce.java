@@ -33,17 +33,20 @@ public class Produce {
     static String run(String scenario, String codec, String bootstrap) throws Exception {
         Map<String, Object> config = new HashMap<>(Map.of("bootstrap.servers", bootstrap,
             "compression.type", codec, "batch.size", 4096, "linger.ms", 1000,
-            "retry.backoff.ms", 5, "reconnect.backoff.ms", 5, "reconnect.backoff.max.ms", 50,"max.block.ms", 60_000,
-            "delivery.timeout.ms", 120_000));
+            "retry.backoff.ms", 5, "reconnect.backoff.ms", 5, "reconnect.backoff.max.ms", 50,
+            "max.block.ms", 60_000,
+            "delivery.timeout.ms", 100_000));
         boolean transactional = scenario.equals("transactional");
         switch (scenario) {
             case "plain", "older" -> config.put("enable.idempotence", false);
             case "transactional" -> config.put("transactional.id", "t-" + codec);
             case "large" -> config.put("batch.size", 1 << 20);
+            case "split" -> config.put("batch.size", 512);
             case "tiny" -> config.put("batch.size", 1);
             default -> { }
         }
-        try (var producer = new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
+        var bytes = new ByteArraySerializer();
+        try (var producer = new KafkaProducer<>(config, bytes, bytes)) {
             if (transactional) {
                 producer.initTransactions();
                 producer.beginTransaction();
@@ -51,12 +54,28 @@ public class Produce {
             List<Future<RecordMetadata>> sent = new ArrayList<>();
             Random chance = new Random(scenario.hashCode() * 31L + codec.hashCode());
             for (int i = 0; i < records(scenario); i++)
-                sent.add(producer.send(record(scenario, codec, i, chance)));
+                sent.add(send(producer, record(scenario, codec, i, chance),
+                    i < 2 && fails(scenario)));
             producer.flush();
             if (transactional)
                 producer.commitTransaction();
             return outcome(sent);
         }
+    }
+
+    /** Send a record; where batches fail, the broker has to know the producer before. */
+    static Future<RecordMetadata> send(KafkaProducer<byte[], byte[]> producer,
+            ProducerRecord<byte[], byte[]> record, boolean first) throws Exception {
+        Future<RecordMetadata> sent = producer.send(record);
+        if (first) {
+            producer.flush();
+            sent.get();
+        }
+        return sent;
+    }
+
+    static boolean fails(String scenario) {
+        return List.of("retried", "split", "reopened").contains(scenario);
     }
 
     static int records(String scenario) {
@@ -67,7 +86,8 @@ public class Produce {
         };
     }
 
-    static ProducerRecord<byte[], byte[]> record(String scenario, String codec, int i, Random chance) {
+    static ProducerRecord<byte[], byte[]> record(String scenario, String codec, int i,
+            Random chance) {
         byte[] key = switch (scenario) {
             case "nullkeys" -> null;
             case "keys" -> new byte[i % 3];
@@ -76,7 +96,7 @@ public class Produce {
         // small and large records, so that length fields have one, two and three bytes
         int size = switch (chance.nextInt(12)) {
             case 0 -> 0;
-            case 1 -> 2000 + chance.nextInt(1500);
+            case 1 -> scenario.equals("split") ? 150 : 2000 + chance.nextInt(1500);
             case 2 -> scenario.equals("large") ? 9000 + chance.nextInt(2000) : 60;
             default -> 20 + chance.nextInt(90);
         };
@@ -87,7 +107,8 @@ public class Produce {
         }
         if (scenario.equals("alone") || scenario.equals("toolarge"))
             value = new byte[300];
-        var record = new ProducerRecord<>("t-" + scenario + "-" + codec, i % 2,
+        int partition = scenario.equals("reopened") ? 0 : i % 2;
+        var record = new ProducerRecord<>("t-" + scenario + "-" + codec, partition,
             NOW - chance.nextInt(5_000_000), key, value);
         for (int h = chance.nextInt(4); h > 1; h--)
             record.headers().add("kopf-\u00fc" + h, chance.nextBoolean() ? null : new byte[h]);

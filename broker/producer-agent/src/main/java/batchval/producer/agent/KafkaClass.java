@@ -172,7 +172,7 @@ final class KafkaClass {
         return code;
     }
 
-    /** Return code of the given parts, in order. */
+    /** Return code that consists of these parts. */
     static InsnList code(Object... parts) {
         InsnList code = new InsnList();
         for (Object part : parts)

@@ -109,8 +109,8 @@ final class Patches {
         String owner = Type.getType(stream).getInternalName();
         to.field("compression", "L" + COMPRESSION + ";");
         String codec = "()L" + records + "CompressionType;";
-        MethodNode constructor = to.method("<init>", "(" + stream + "BL" + COMPRESSION + ";L" + KAFKA
-            + "common/record/TimestampType;JJJSIZZIIJ)V");
+        MethodNode constructor = to.method("<init>", "(" + stream + "BL" + COMPRESSION
+            + ";L" + KAFKA + "common/record/TimestampType;JJJSIZZIIJ)V");
         call(constructor, owner, "position", "(I)V");
         if (KafkaClass.calls(constructor, COMPRESSION, "type", codec).isEmpty())
             throw new Mismatch("its constructor does not ask for the codec");
