@@ -170,7 +170,7 @@ def sample(processes: Mapping[str, int], send: Callable[[], Sample], mb: float) 
         "batches": batches,
         "bytes": found["bytes"],
         "seconds": seconds,
-        "fed": found["bytes"] / seconds / mb / 1e6,
-        "us": {name: (after[name] - before[name]) / batches * 1e6 for name in processes},
-        "cores": {name: (after[name] - before[name]) / seconds for name in processes},
+        "fed": round(found["bytes"] / seconds / mb / 1e6, 4),
+        "us": {name: round((after[name] - before[name]) / batches * 1e6, 2) for name in processes},
+        "cores": {name: round((after[name] - before[name]) / seconds, 5) for name in processes},
     }
