@@ -62,7 +62,7 @@ demo:  ## judges segments in front of you, then stands before a cluster: about t
 
 demo-broker:  ## the same load on a stock Kafka broker and on one with the agent: CPU of both, in two minutes (Java, Maven)
 	@$(MAKE) ENV=$(DEMO) $(BUILT)
-	@$(DEMO)/bin/python -m demo.broker
+	@$(DEMO)/bin/python -m demo.two_brokers
 
 # Two stages, of which both count: first all that may share the processors, then one after the other
 # what measures time or memory or kills processes (the marker alone).

@@ -5,7 +5,7 @@ requests, in turns: one batch of 64 kB each, with claims in a tag. The stock bro
 every batch. The other reads the claims and verifies a sample. What is printed was measured here:
 CPU time of each broker's process, and the counters of the agent.
 
-    python -m demo.broker [--codecs gzip,zstd] [--rounds 4] [--seconds 3] [--mb 20]
+    python -m demo.two_brokers [--codecs gzip,zstd] [--rounds 4] [--seconds 3] [--mb 20]
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def meaning(counters: dict[str, int | str], samples: dict[str, dict[str, list[di
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """Parse the options."""
-    parser = argparse.ArgumentParser(prog="python -m demo.broker", description="Claims in a broker.")
+    parser = argparse.ArgumentParser(prog="python -m demo.two_brokers", description="Claims in a broker.")
     parser.add_argument("--codecs", default="gzip,zstd", help="Codecs, with commas (default: gzip,zstd).")
     parser.add_argument("--rounds", type=int, default=4, help="Rounds of each codec (default: 4).")
     parser.add_argument("--seconds", type=float, default=3.0, help="Seconds of a round (default: 3).")
