@@ -36,7 +36,9 @@ CODEC_NAMES = ("gzip", "snappy", "lz4", "zstd")
 HEAP, JVM = ingress.HEAP, ingress.JVM
 SETTINGS = ingress.SETTINGS | {
     "num.partitions": PARTITIONS,
-    "log.retention.bytes": 128 << 20,
+    # a segment that is full costs a flush and new index files, which a large one makes rare
+    "log.segment.bytes": 256 << 20,
+    "log.retention.bytes": 256 << 20,
     "log.retention.check.interval.ms": 5000,
     # Kafka's defaults: a broker without load takes as much CPU as it does in production
     "broker.session.timeout.ms": 9000,
