@@ -29,7 +29,9 @@ import java.util.Set;
  * then leaves their classes alone. The producers send to a sink in this JVM, whose threads are not
  * counted. A line of output: codec, variant, records a second, CPU ns a record, claims.
  *
- * <pre>java -javaagent:AGENT=carrier=tag -cp AGENT ProducerCost.java JARS RECORDS WARM_UP ROUNDS CODECS</pre>
+ * <pre>
+ * java -javaagent:AGENT=carrier=tag -cp AGENT ProducerCost.java JARS RECORDS WARM_UP ROUNDS CODECS
+ * </pre>
  */
 public class ProducerCost {
     static final String[] VARIANTS = {"stock", "again", "tag", "payload"};

@@ -9,16 +9,16 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
 from batchval.core.batch import RecordBatch
 from batchval.core.claims import TAG, BatchClaims, carrier_of, compute, read
 from batchval.errors import ErrorCode
-from tests.interop.kafka_broker import classpath, find_java, java_command
+from tests.interop.kafka_broker import KafkaBroker, classpath, find_java, java_command
 from tests.producer.scripted import ScriptedBroker, no_fault
-from tests.support.jvm_agents import producer_agent
+from tests.support.jvm_agents import broker_agent, counters, producer_agent
 
 pytestmark = pytest.mark.jvm
 
@@ -99,7 +99,12 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def produce(classes: Path, profile: str, options: str, *scenarios: tuple[str, str, ScriptedBroker]) -> Any:
+class HasBootstrap(Protocol):
+    @property
+    def bootstrap(self) -> str: ...
+
+
+async def produce(classes: Path, profile: str, options: str, *scenarios: tuple[str, str, HasBootstrap]) -> Any:
     """Run the program; return what it printed as ``{(scenario, codec): text}``, and its errors."""
     arguments = [f"{scenario}:{codec}:{broker.bootstrap}" for scenario, codec, broker in scenarios]
     jvm = [f"-javaagent:{producer_agent()}={options}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
@@ -241,5 +246,28 @@ def test_with_a_wrong_option_the_producer_is_stock(classes: Path) -> None:
             assert printed["plain", "zstd"] == f"{RECORDS} {{}}"
             assert errors == f"batchval-producer-agent: {line}\n"
             assert all(one.tag is None and one.claims is None for one in batches(broker))
+
+    run(work())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_real_broker_finds_each_claim_honest(profile: str, classes: Path) -> None:
+    """Kafka reads the records, and the broker's agent compares them with the claims."""
+    kinds = ("nullkeys", "transactional")
+
+    async def work() -> None:
+        jvm = [f"-javaagent:{broker_agent()}=policy=verify"]
+        config = {"num.partitions": 2, "transaction.state.log.num.partitions": 1}
+        with KafkaBroker(jvm=jvm, config=config, heap="512m", profile=profile) as broker:
+            wanted = [(kind, codec, broker) for kind in kinds for codec in CODECS[1:]]
+            for carrier in ("tag", "payload"):
+                printed, _ = await produce(classes, profile, f"carrier={carrier}", *wanted)
+                assert set(printed.values()) == {f"{RECORDS} {{}}"}
+            assert broker.process is not None
+            counted = counters(broker.process.pid)
+            assert counted["Honest"] == counted["Verified"] > 100
+            for name in ("Lying", "Unjudged", "Unbound", "NoClaims", "Errors"):
+                assert counted[name] == 0, counted
 
     run(work())
