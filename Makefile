@@ -46,7 +46,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo test test-ci test-full test-arm lint check coverage hostile hostile-long kills bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
+.PHONY: help build demo demo-broker test test-ci test-full test-arm lint check coverage hostile hostile-long kills bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -59,6 +59,10 @@ demo:  ## judges segments in front of you, then stands before a cluster: about t
 	@$(MAKE) ENV=$(DEMO) $(BUILT)
 	@$(DEMO)/bin/python -m demo.run
 	@$(DEMO)/bin/python -m demo.gate
+
+demo-broker:  ## the same load on a stock Kafka broker and on one with the agent: CPU of both, in two minutes (Java, Maven)
+	@$(MAKE) ENV=$(DEMO) $(BUILT)
+	@$(DEMO)/bin/python -m demo.two_brokers
 
 # Two stages, of which both count: first all that may share the processors, then one after the other
 # what measures time or memory or kills processes (the marker alone).

@@ -3,7 +3,7 @@
 A bench measures, judges its figures against internal goals, and saves all of it as JSON: `save`.
 The modules of this package read nothing but that JSON, and render what was measured, not the goals:
 
-    validation claims proxy pipelining perf spark    one page each: TITLE, ABOUT, SOURCES, render
+    validation claims broker_claims proxy ...        one page each: TITLE, ABOUT, SOURCES, render
     index                                            docs/benchmarks/README.md
     headline, bars                                   the rows and the chart of the project's README
 

@@ -18,11 +18,26 @@ import sys
 from pathlib import Path
 
 import bench.pages as place
-from bench.pages import bars, claims, claims_chart, headline, hostile, index, perf, pipelining, proxy, spark, validation
+from bench.pages import (
+    bars,
+    broker_chart,
+    broker_claims,
+    claims,
+    claims_chart,
+    headline,
+    hostile,
+    index,
+    perf,
+    pipelining,
+    proxy,
+    spark,
+    validation,
+)
 
 PAGES = {
     "validation": validation,
     "claims": claims,
+    "broker": broker_claims,
     "proxy": proxy,
     "hostile": hostile,
     "pipelining": pipelining,
@@ -39,6 +54,7 @@ def documents() -> dict[Path, str]:
         place.DOCS / "README.md": index.render(results, PAGES),
         place.DOCS / "validation.svg": bars.draw(results["validation"]),
         place.DOCS / "claims.svg": claims_chart.draw(results["claims"]),
+        place.DOCS / "broker.svg": broker_chart.draw(results["broker"]),
     }
     for name, of in PAGES.items():
         found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"

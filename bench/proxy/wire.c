@@ -13,6 +13,10 @@
  *   wire client PORT FRAMES ANSWERS CONNECTIONS WINDOW SECONDS
  *                                                           one line of JSON. Each answer must have the next
  *                                                           correlation id and the body that ANSWERS has, else it stops.
+ *   wire paced PORT FRAMES ANSWERS MASK CONNECTIONS WINDOW REQUESTS BYTES_PER_SECOND
+ *                            so many requests at this pace, then one line of JSON. Bits of an
+ *                            answer that are 0 in MASK (a file as long as its body) may differ:
+ *                            offsets that a broker assigns.
  *   wire client-tls ...                                     the same over TLS 1.3 with AES-128-GCM, where it was built
  *                                                           with -DTLS and OpenSSL. No certificate is verified.
  */
@@ -21,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -357,6 +362,33 @@ static double *latencies;
 static size_t latencies_count, latencies_room;
 static uint64_t bytes_sent;
 
+/* Limits of a paced run; all 0 in the other runs. */
+static struct {
+    double bytes_per_second, start;
+    uint64_t requests, requests_started, bytes_started;
+    struct bytes mask;
+} pace;
+
+static int may_start(void)
+{
+    if (!pace.requests)
+        return 1;
+    return pace.requests_started < pace.requests &&
+           (double)pace.bytes_started <= pace.bytes_per_second * (now() - pace.start);
+}
+
+static int is_expected(const uint8_t *body, const struct bytes *wanted)
+{
+    if (!pace.mask.size)
+        return !memcmp(body, wanted->data, wanted->size);
+    if (wanted->size != pace.mask.size)
+        return 0;
+    for (size_t i = 0; i < wanted->size; i++)
+        if ((body[i] ^ wanted->data[i]) & pace.mask.data[i])
+            return 0;
+    return 1;
+}
+
 static void cut(struct bytes file)
 {
     for (size_t at = 0; at + 12 <= file.size;) {
@@ -370,7 +402,7 @@ static void cut(struct bytes file)
 
 static void push(int poll, struct conn *c, uint32_t window, int more)
 {
-    while (c->sent || (more && c->next - c->answered < window)) {
+    while (c->sent || (more && c->next - c->answered < window && may_start())) {
         struct bytes *f = &frames[c->frame];
         struct iovec parts[2];
         if (!c->sent) {
@@ -387,13 +419,16 @@ static void push(int poll, struct conn *c, uint32_t window, int more)
         if (n < 0) {
             if (errno != EAGAIN)
                 die("the proxy ended the connection (send)");
-            if (!c->sent) { /* it is not under way: not even a byte of it */
+            if (!c->sent) /* it is not under way: not even a byte of it */
                 c->next--;
-            }
             if (!c->waits)
                 watch(poll, c->fd, c, EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
             c->waits = 1;
             return;
+        }
+        if (!c->sent) {
+            pace.requests_started++;
+            pace.bytes_started += f->size;
         }
         c->sent += (size_t)n;
         bytes_sent += (uint64_t)n;
@@ -423,7 +458,7 @@ static void pull(struct conn *c, size_t room)
             fprintf(stderr, "wire: an answer out of turn\n");
             exit(1);
         }
-        if (!body || size - 4 != body->size || memcmp(c->in + at + 8, body->data, body->size)) {
+        if (!body || size - 4 != body->size || !is_expected(c->in + at + 8, body)) {
             fprintf(stderr, "wire: not the broker's answer: refused?\n");
             exit(1);
         }
@@ -450,17 +485,27 @@ static double quantile(double q)
     return latencies_count ? latencies[(size_t)(q * (double)(latencies_count - 1))] * 1e6 : -1;
 }
 
-static int client(char **words, int tls)
+/* Wait for events; in a paced run no longer than until the next request is due. */
+static int await(int poll_fd, struct epoll_event *events)
 {
-    int port = atoi(words[0]), connections = atoi(words[3]), poll = epoll_create1(0), one = 1;
-    uint32_t window = (uint32_t)atoi(words[4]);
-    double seconds = atof(words[5]);
+    struct pollfd one = {poll_fd, POLLIN, 0};
+    double wait = (double)pace.bytes_started / pace.bytes_per_second - (now() - pace.start);
+    if (!pace.requests || wait > 0.1 || pace.requests_started == pace.requests)
+        return epoll_wait(poll_fd, events, EVENTS, 100);
+    if (wait > 0) {
+        struct timespec t = {.tv_nsec = (long)(wait * 1e9) + 1};
+        ppoll(&one, 1, &t, NULL);
+    }
+    return epoll_wait(poll_fd, events, EVENTS, wait > 0 ? 0 : 100);
+}
+
+static int client(int port, int connections, uint32_t window, double seconds, int tls)
+{
+    int poll = epoll_create1(0), one = 1;
     size_t room = 64 << 10;
     struct conn *all = calloc((size_t)connections, sizeof *all);
     struct sockaddr_in to = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
-    read_answers(words[2]);
-    cut(whole_file(words[1]));
     for (int i = 0; i < answers_count; i++)
         if (2 * answers[i].body.size + 16 > room)
             room = 2 * answers[i].body.size + 16;
@@ -479,19 +524,24 @@ static int client(char **words, int tls)
         fcntl(c->fd, F_SETFL, O_NONBLOCK);
         watch(poll, c->fd, c, EPOLLIN, EPOLL_CTL_ADD);
     }
-    double start = now(), end = start + seconds, last = end + 20;
+    double start = pace.start = now(), end = start + seconds, last = end + 20;
     for (int i = 0; i < connections; i++)
         push(poll, &all[i], window, 1);
     for (;;) {
         struct epoll_event events[EVENTS];
-        int count = epoll_wait(poll, events, EVENTS, 100), more = now() < end, open = 0;
+        int count = await(poll, events), open = 0;
+        int more = now() < end && (!pace.requests || pace.requests_started < pace.requests);
         for (int i = 0; i < count; i++) {
             struct conn *c = events[i].data.ptr;
             if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
                 pull(c, room);
             push(poll, c, window, more);
         }
+        for (int i = 0; pace.requests && i < connections; i++)
+            push(poll, &all[i], window, more);
         if (!more) {
+            if (last > now() + 20)
+                last = now() + 20;
             for (int i = 0; i < connections; i++)
                 open += all[i].next != all[i].answered;
             if (!open)
@@ -516,8 +566,25 @@ int main(int argc, char **argv)
         read_answers(argv[2]);
         broker();
     }
-    if (argc == 8 && (!strcmp(argv[1], "client") || !strcmp(argv[1], "client-tls")))
-        return client(argv + 2, argv[1][6] != 0);
-    fprintf(stderr, "usage: wire broker ANSWERS | wire client PORT FRAMES ANSWERS CONNECTIONS WINDOW SECONDS\n");
+    if (argc == 8 && (!strcmp(argv[1], "client") || !strcmp(argv[1], "client-tls"))) {
+        cut(whole_file(argv[3]));
+        read_answers(argv[4]);
+        return client(atoi(argv[2]), atoi(argv[5]), (uint32_t)atoi(argv[6]), atof(argv[7]),
+                      argv[1][6] != 0);
+    }
+    if (argc == 10 && !strcmp(argv[1], "paced")) {
+        cut(whole_file(argv[3]));
+        read_answers(argv[4]);
+        pace.mask = whole_file(argv[5]);
+        pace.requests = strtoull(argv[8], NULL, 10);
+        pace.bytes_per_second = atof(argv[9]);
+        if (!pace.requests || pace.bytes_per_second <= 0)
+            return 2;
+        return client(atoi(argv[2]), atoi(argv[6]), (uint32_t)atoi(argv[7]), 1e9, 0);
+    }
+    fprintf(stderr, "usage: wire broker ANSWERS\n"
+                    "       wire client PORT FRAMES ANSWERS CONNECTIONS WINDOW SECONDS\n"
+                    "       wire paced PORT FRAMES ANSWERS MASK CONNECTIONS WINDOW REQUESTS "
+                    "BYTES_PER_SECOND\n");
     return 2;
 }

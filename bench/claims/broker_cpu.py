@@ -1,0 +1,139 @@
+"""CPU that claims save end to end: Kafka's broker with the agent, its producer, and the gate.
+
+    whole      the whole broker at 20 MB/s on the wire, 64 kB, 1 partition: trust over Kafka's own
+               path
+    policies   the same for every policy and carrier of claims
+    gate       gate and broker together over the broker alone
+    grid       Kafka's producer, stock and with its agent; codecs x 8 and 20 MB/s x 1 and 12
+               partitions x 16 and 64 kB; CPU of producer, gate and broker apart
+
+All ways are up at once, in one broker with the agent, whose policy depends on the topic. They take
+turns, round after round. CPU is user and system time of each process, all threads. Needs a JDK and
+Maven. The parts take about 8, 5, 6 and 17 minutes.
+
+--write replaces the parts that were measured in the saved result, and leaves the others.
+
+    python bench/claims/broker_cpu.py [--only whole,grid] [--codecs zstd] [--quick] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
+
+import broker_parts
+import broker_ratios
+import ends
+import ingress
+import java_producer
+import machine
+import result_files
+from broker_rig import CODEC_NAMES, Rig
+
+from bench import pages
+from bench.pages import broker_claims as page
+from tests.interop.kafka_broker import KAFKA_VERSION, find_java, java_version
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the parts that were asked for; returns each with what it was measured on."""
+    efforts = dict(broker_parts.QUICK if options.quick else broker_parts.EFFORTS)
+    if options.rounds:
+        efforts = {part: replace(effort, rounds=options.rounds) for part, effort in efforts.items()}
+    found = {}
+    with Rig() as rig:
+        for part in options.only:
+            began = os.getloadavg()[0]
+            rows = broker_parts.measure(rig, part, options.codecs, efforts[part])
+            idle_cores = rig.idle_cores(2 * efforts[part].seconds)
+            summaries = broker_ratios.summary(rows)
+            found[part] = {
+                "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+                "machine": machine.describe(),
+                "settings": settings() | asdict(efforts[part]) | {"load": [began, os.getloadavg()[0]]},
+                "idle_cores": idle_cores,
+                "summaries": summaries,
+                "goals": broker_ratios.goals(summaries),
+                "counters": rig.counters(),
+                "samples": rows,
+            }
+    return found
+
+
+def settings() -> dict[str, Any]:
+    """Return the versions and the JVMs' options."""
+    return {
+        "kafka": KAFKA_VERSION,
+        "java": java_version(find_java()),
+        "jvm": f"G1, heap {ingress.HEAP}",
+        "producer jvm": f"G1, heap {java_producer.HEAP}",
+    }
+
+
+def merged(parts: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
+    """Return a result: these parts, and the saved ones that were not measured again."""
+    all_parts = saved.get("parts", {}) | parts
+    newest = max(parts.values(), key=lambda one: one["date"])
+    in_order = {name: all_parts[name] for name in broker_parts.PARTS if name in all_parts}
+    return {"date": newest["date"], "machine": newest["machine"], "parts": in_order}
+
+
+def text_of_goals(result: dict[str, Any]) -> str:
+    """Return the goals as lines for the terminal."""
+    return "\n".join(
+        f"{row['figure']}: {row['median']:.3f} ({row['low']:.3f} to {row['high']:.3f}), at most "
+        f"{row['target']:g}: {row['verdict']}"
+        for part in result["parts"].values()
+        for row in part["goals"]
+    )
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Parse the options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--only", default=",".join(broker_parts.PARTS), help="Parts, with commas (default: all).")
+    add("--codecs", default=",".join(CODEC_NAMES), help="Codecs, with commas (default: all).")
+    add("--rounds", type=int, help="Rounds of each part, in place of its own number.")
+    add("--quick", action="store_true", help="Measure short rounds: a look, no result.")
+    add("--out", type=Path, default=ends.BUILD.parent / "broker" / "result", help="Files without suffix.")
+    add("--write", action="store_true", help="Save in bench/results, and write docs/benchmarks.")
+    options = parser.parse_args(argv)
+    try:
+        options.codecs = broker_parts.names_of(options.codecs, CODEC_NAMES, "codec")
+        options.only = broker_parts.names_of(options.only, broker_parts.PARTS, "part")
+    except ValueError as error:
+        parser.error(str(error))
+    if options.write and (options.quick or set(options.codecs) != set(CODEC_NAMES)):
+        parser.error("--write needs whole parts: without --quick, with all codecs")
+    if options.write:
+        pages.check_commit(machine.describe())
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command."""
+    options = arguments(argv)
+    ends.BUILD.mkdir(parents=True, exist_ok=True)
+    result = merged(measure(options), {})
+    text = page.render({"broker": result})
+    result_files.write(options.out, result, text)
+    print(text)
+    print(text_of_goals(result))
+    if options.write:
+        saved = pages.read("broker") if (pages.RESULTS / "broker.json").exists() else {}
+        pages.save("broker", merged(result["parts"], saved))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
