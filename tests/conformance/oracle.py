@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,15 +155,20 @@ def _build(to: Path, kafka_version: str) -> None:
         (Path(folder) / "target" / f"oracle-{kafka_version}.jar").replace(to)
 
 
-def command(*arguments: str, kafka_version: str = DEFAULT_KAFKA_VERSION) -> list[str]:
-    """The whole command line for one of the oracle's commands."""
+def command(*arguments: str, kafka_version: str = DEFAULT_KAFKA_VERSION, jvm: Sequence[str] = ()) -> list[str]:
+    """The whole command line for one of the oracle's commands; ``jvm``: options of the JVM."""
     runtime = java(answers=bool(ANSWERS.intersection(arguments[:1])))
-    return [runtime, HEAP, "-XX:+UseSerialGC", "-jar", str(jar(kafka_version)), *arguments]
+    return [runtime, HEAP, "-XX:+UseSerialGC", *jvm, "-jar", str(jar(kafka_version)), *arguments]
 
 
-def run(*arguments: str, stdin: bytes | None = None, kafka_version: str = DEFAULT_KAFKA_VERSION) -> bytes:
+def run(
+    *arguments: str,
+    stdin: bytes | None = None,
+    kafka_version: str = DEFAULT_KAFKA_VERSION,
+    jvm: Sequence[str] = (),
+) -> bytes:
     """Runs a command of the oracle and returns what it printed. Raises OracleFailed with its errors if it fails."""
-    command_line = command(*arguments, kafka_version=kafka_version)
+    command_line = command(*arguments, kafka_version=kafka_version, jvm=jvm)
     done = subprocess.run(command_line, input=stdin, capture_output=True, check=False)
     if done.returncode:
         raise OracleFailed(f"oracle {' '.join(arguments)}: {done.stderr.decode(errors='replace')[-2000:]}")

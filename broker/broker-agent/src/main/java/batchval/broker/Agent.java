@@ -17,11 +17,11 @@ import javax.management.StandardMBean;
 /**
  * Has a stock broker read claims: KAFKA_OPTS=-javaagent:batchval-broker-agent.jar=OPTIONS.
  *
- * <p>All classes are checked before the first is patched. Where an option is wrong or a class is not
- * as it is known, nothing is patched and the broker runs as without the agent.
+ * <p>All classes are checked before the first is patched. Where an option is wrong or a class is
+ * not as it is known, nothing is patched and the broker runs as without the agent.
  */
 public final class Agent {
-    private static final String MBEAN = "batchval:type=claims";
+    static final String MBEAN = "batchval:type=claims";
 
     public static void premain(String argument, Instrumentation instrumentation) {
         Counters counters = new Counters();

@@ -18,19 +18,20 @@ import java.util.TreeMap;
 /**
  * The agent's options: a properties file, or properties separated by semicolons.
  * <pre>
- * policy                   ignore | verify | audit:RATE | trust, where no rule matches
- * rule.N                   POLICY[,topic=GLOB][,principal=GLOB][,listener=NAME]; the lowest N counts
- * secret                   the key of the sample: 32 to 128 hexadecimal digits
- * demotion.ms              how long all batches of a sender are verified once it has lied
- * first.checked            how many batches of a new sender are all verified under audit
- * max.decompressed.bytes   claims of more than that are not believed; a batch of more is a lie
+ * policy                  ignore | verify | audit:RATE | trust, where no rule matches
+ * rule.N                  POLICY[,topic=GLOB][,principal=GLOB][,listener=NAME]; the lowest N counts
+ * secret                  the key of the sample: 32 to 128 hexadecimal digits
+ * demotion.ms             how long all batches of a sender are verified once it has lied
+ * first.checked           how many batches of a new sender are all verified under audit
+ * max.decompressed.bytes  claims of more than that are not believed; a batch of more is a lie
  * </pre>
  */
 public final class Options {
     private static final long MAX_DECOMPRESSED = 64L << 20;
     private static final String NAMES =
         "policy, rule.N, secret, demotion.ms, first.checked, max.decompressed.bytes";
-    private static final String RULE = "RULE is POLICY[,topic=GLOB][,principal=GLOB][,listener=NAME]";
+    private static final String RULE =
+        "RULE is POLICY[,topic=GLOB][,principal=GLOB][,listener=NAME]";
 
     /** Whose claims are treated how; null matches all. */
     public record Rule(String name, Policy policy, String topic, String principal,
@@ -53,14 +54,14 @@ public final class Options {
     private final long maxDecompressedBytes;
     private final Ledger ledger;
 
-    private Options(Map<String, String> given) {
+    private Options(Map<String, String> properties) {
         TreeMap<Integer, Rule> numbered = new TreeMap<>();
         byte[] secret = null;
         long demotion = Ledger.DEMOTION_MS;
         long maxDecompressed = MAX_DECOMPRESSED;
         int firstChecked = Ledger.FIRST_CHECKED;
         Policy policy = Policy.IGNORE;
-        for (Map.Entry<String, String> entry : given.entrySet()) {
+        for (Map.Entry<String, String> entry : properties.entrySet()) {
             String name = entry.getKey();
             String value = entry.getValue();
             switch (name) {
@@ -97,18 +98,18 @@ public final class Options {
     public static Options parse(String argument) {
         if (argument == null || argument.isBlank())
             return new Options(Map.of());
-        Map<String, String> given = new TreeMap<>();
+        Map<String, String> properties = new TreeMap<>();
         if (!Files.isRegularFile(Path.of(argument)) && argument.contains("=")) {
             for (String part : argument.split(";")) {
                 int equals = part.indexOf('=');
                 if (equals < 0)
                     throw new IllegalArgumentException("invalid option '" + part
                         + "': expected NAME=VALUE, separated by ';'");
-                if (given.put(part.substring(0, equals), part.substring(equals + 1)) != null)
+                if (properties.put(part.substring(0, equals), part.substring(equals + 1)) != null)
                     throw new IllegalArgumentException("option '" + part.substring(0, equals)
                         + "' is there twice");
             }
-            return new Options(given);
+            return new Options(properties);
         }
         Properties file = new Properties();
         try (Reader reader = Files.newBufferedReader(Path.of(argument), StandardCharsets.UTF_8)) {
@@ -118,8 +119,8 @@ public final class Options {
                 + e);
         }
         for (String name : file.stringPropertyNames())
-            given.put(name, file.getProperty(name).strip());
-        return new Options(given);
+            properties.put(name, file.getProperty(name).strip());
+        return new Options(properties);
     }
 
     private static Rule rule(String name, String value) {

@@ -26,7 +26,7 @@ import java.util.Collections;
 import java.util.HexFormat;
 import java.util.List;
 
-/** What a class must have before it is patched; each question throws where the answer is no. */
+/** What a class must have before it is patched; each question throws where it does not. */
 final class Shape {
     final ClassNode node = new ClassNode();
 
@@ -111,7 +111,7 @@ final class Shape {
                 throw mismatch("field " + field.name + " exists");
     }
 
-    /** Return a digest of the instructions of all methods with these names, in the class's order. */
+    /** Return a digest of the instructions of these methods, in the class's order. */
     String digest(List<String> names) {
         StringBuilder text = new StringBuilder();
         for (MethodNode method : node.methods) {

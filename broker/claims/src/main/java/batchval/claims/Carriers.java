@@ -104,7 +104,7 @@ public final class Carriers {
             && isId(b, at + SKIPPABLE_HEADER);
     }
 
-    /** Return the size of the frame of claims at the start of a zstd payload; 0: it is not whole. */
+    /** Return the size of the frame of claims at the start of a zstd payload; 0: not whole. */
     private static int claimsFrame(ByteBuffer b, int at, int end) {
         if (!startsFrame(b, at, end))
             return 0;
@@ -205,8 +205,8 @@ public final class Carriers {
     }
 
     /**
-     * Return the batch with {@code by} in place of {@code gone} bytes at {@code at}, with gzip flags
-     * set and cleared, its length and crc patched.
+     * Return the batch with {@code by} in place of {@code gone} bytes at {@code at}, with gzip
+     * flags set and cleared, its length and crc patched.
      */
     private static byte[] replace(byte[] batch, int at, int gone, byte[] by, int set, int clear) {
         int tail = batch.length - at - gone;

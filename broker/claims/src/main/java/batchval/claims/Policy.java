@@ -3,13 +3,14 @@ package batchval.claims;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.math.RoundingMode;
+import java.util.Locale;
 
 /**
  * What to make of the claims that a sender attaches to its batches.
  *
  * @param word IGNORE: claims are not read. VERIFY: every batch is decompressed and its claims are
- *     compared. AUDIT: they are believed but for a sample, and a sender's first batches. TRUST: they
- *     are believed
+ *     compared. AUDIT: they are believed but for a sample, and a sender's first batches. TRUST:
+ *     they are believed
  * @param rate the share of a sender's batches that AUDIT verifies; 0 for the others
  * @param sampledBelow round(rate * 2^64), unsigned: a draw below it falls on the batch
  */
@@ -71,6 +72,6 @@ public record Policy(Word word, double rate, long sampledBelow) {
 
     @Override
     public String toString() {
-        return word == Word.AUDIT ? "audit:" + rate : word.name().toLowerCase(java.util.Locale.ROOT);
+        return word == Word.AUDIT ? "audit:" + rate : word.name().toLowerCase(Locale.ROOT);
     }
 }

@@ -10,7 +10,7 @@ import java.nio.charset.StandardCharsets;
  * about.
  * <pre>
  * record   length, attributes:1 timestamp_delta offset_delta key_length key value_length value
- *          headers_count (key_length key value_length value)*; all but :1 and bytes are zigzag varints
+ *          headers_count (key_length key value_length value)*; numbers are zigzag varints
  * </pre>
  */
 public final class RecordWalk {
@@ -24,6 +24,7 @@ public final class RecordWalk {
     }
 
     private final long baseTimestamp;
+    private final Long logAppendTime;
     private final int largestRecord;
 
     private State state = State.LENGTH;
@@ -52,10 +53,13 @@ public final class RecordWalk {
 
     /**
      * @param baseTimestamp the header's base timestamp
+     * @param logAppendTime the timestamp of all records, where the header has the LogAppendTime
+     *     bit; else null
      * @param largestRecord the largest length that the topic allows
      */
-    public RecordWalk(long baseTimestamp, int largestRecord) {
+    public RecordWalk(long baseTimestamp, Long logAppendTime, int largestRecord) {
         this.baseTimestamp = baseTimestamp;
+        this.logAppendTime = logAppendTime;
         this.largestRecord = largestRecord;
     }
 
@@ -134,7 +138,7 @@ public final class RecordWalk {
         varintBytes = 0;
         value = value >>> 1 ^ -(value & 1);
         if (state == State.TIMESTAMP) {
-            timestamp(baseTimestamp + value);
+            timestamp(logAppendTime == null ? baseTimestamp + value : logAppendTime);
             state = State.OFFSET;
         } else {
             number((int) value, size);

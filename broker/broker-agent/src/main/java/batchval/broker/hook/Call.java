@@ -19,14 +19,13 @@ public final class Call {
     private final int headerCount;
     private final long headerMaxTimestamp;
     private final long now;
-    private final boolean settled;
+    /** Null: the claims settle the batch. */
     private final RecordWalk walk;
     private boolean opened = false;
     private boolean failed = false;
 
     Call(Hooks hooks, Carried carried, Ledger.Sender sender, String topic, Claims claims,
-         int headerCount, long baseTimestamp, long headerMaxTimestamp, int largestRecord, long now,
-         boolean settled) {
+         int headerCount, long headerMaxTimestamp, RecordWalk walk, long now) {
         this.hooks = hooks;
         this.carried = carried;
         this.sender = sender;
@@ -35,9 +34,8 @@ public final class Call {
         this.headerCount = headerCount;
         this.headerMaxTimestamp = headerMaxTimestamp;
         this.now = now;
-        this.settled = settled;
-        this.walk = settled ? null : new RecordWalk(baseTimestamp, largestRecord);
-        if (!settled)
+        this.walk = walk;
+        if (walk != null)
             carried.call = this;
     }
 
@@ -45,7 +43,7 @@ public final class Call {
 
     /** Return whether the claims settle the batch, once validateBatch has not refused it. */
     public boolean isSettled() {
-        return settled;
+        return walk == null;
     }
 
     public long now() {
@@ -72,7 +70,7 @@ public final class Call {
 
     // ---- a batch whose records Kafka reads -----------------------------------------------------
 
-    /** Return a stream that Kafka reads instead: it has the same bytes, and shows them to the walk. */
+    /** Return the stream that Kafka reads instead: the walk sees the same bytes. */
     InputStream watch(InputStream records) {
         if (opened)
             failed = true;

@@ -7,6 +7,7 @@ import batchval.claims.Claims;
 import batchval.claims.Ledger;
 import batchval.claims.Policy;
 import batchval.claims.Reading;
+import batchval.claims.RecordWalk;
 import batchval.claims.StatedSize;
 import batchval.claims.Tag;
 
@@ -40,6 +41,7 @@ public final class Hooks {
     private static final int RECORDS_COUNT = 57;
     private static final int RECORDS = 61;
     private static final int CODEC_MASK = 7;
+    private static final int LOG_APPEND_TIME = 8;
     /** Codec and transactional; with any other attribute, Kafka reads the records. */
     private static final int PLAIN_ATTRIBUTES = 0x17;
     private static final List<String> CODECS = List.of("NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD");
@@ -61,7 +63,8 @@ public final class Hooks {
     }
 
     public static void install(Options options, Counters counters, Log log) {
-        installed = options.ignoresAll() ? null : new Hooks(options, options.ledger(), counters, log);
+        installed =
+            options.ignoresAll() ? null : new Hooks(options, options.ledger(), counters, log);
     }
 
     /** Have patched classes behave as stock. */
@@ -158,7 +161,7 @@ public final class Hooks {
 
     private Call decide(Carried carried, ByteBuffer b, String topic, Setting setting, long now) {
         int at = b.position();
-        // the door of LogValidator: one whole batch of magic 2, compressed as its header states
+        // one whole batch of magic 2, compressed with the codec that LogValidator was called with
         if (b.remaining() < RECORDS || b.get(at + MAGIC) != 2
             || (long) b.getInt(at + LENGTH) + LOG_OVERHEAD != b.remaining())
             return null;
@@ -187,9 +190,12 @@ public final class Hooks {
             settled = true;
         else
             counters.notSettled.increment();
-        return new Call(this, carried, sender, topic, claims, b.getInt(at + RECORDS_COUNT),
-            b.getLong(at + BASE_TIMESTAMP), b.getLong(at + MAX_TIMESTAMP), setting.largestRecord,
-            now, settled);
+        long max = b.getLong(at + MAX_TIMESTAMP);
+        RecordWalk walk = settled ? null : new RecordWalk(b.getLong(at + BASE_TIMESTAMP),
+            (b.get(at + ATTRIBUTES + 1) & LOG_APPEND_TIME) == 0 ? null : max,
+            setting.largestRecord);
+        return new Call(this, carried, sender, topic, claims, b.getInt(at + RECORDS_COUNT), max,
+            walk, now);
     }
 
     private Policy policy(Carried carried, String topic) {

@@ -11,6 +11,7 @@ import org.apache.kafka.common.requests.ProduceRequest;
 
 import java.nio.ByteBuffer;
 import java.util.HexFormat;
+import java.util.Map;
 
 /**
  * Kafka's answer to one case, as a corpus line's "expect". Four stages are asked independently of
@@ -92,6 +93,7 @@ public final class Answer {
         if (analyzed && loop.validBytes > 0 && loop.validBytes < input.length)
             buffer.limit(loop.validBytes);  // UnifiedLog.trimInvalidBytes
         Meters meters = new Meters();
+        Map<String, Long> before = Agent.counters(settings);
         try {
             Validation.Outcome outcome = Validation.run(MemoryRecords.readableRecords(buffer), source, settings, meters);
             accepted(to, outcome, buffer);
@@ -100,6 +102,18 @@ public final class Answer {
         }
         if (!meters.counts.isEmpty())
             to.set("metrics", Json.MAPPER.valueToTree(meters.counts));
+        claims(to, before);
+    }
+
+    /** What the agent has counted, where the case has a sender. */
+    private void claims(ObjectNode to, Map<String, Long> before) {
+        if (settings.sender() == null)
+            return;
+        ObjectNode counted = to.putObject("claims");
+        Agent.counters(settings).forEach((name, count) -> {
+            if (!count.equals(before.get(name)))
+                counted.put(name, count - before.get(name));
+        });
     }
 
     private void accepted(ObjectNode to, Validation.Outcome outcome, ByteBuffer buffer) {

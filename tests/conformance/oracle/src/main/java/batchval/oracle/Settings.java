@@ -9,13 +9,14 @@ import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.Map;
 
 /** A case's "cfg": what the topic and the broker say, with the corpus' defaults. Times are milliseconds. */
 record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin, String source,
                 Map<String, String> compression, boolean compact,
                 byte toMagic, TimestampType timestampType, long beforeMaxMs, long afterMaxMs, int maxMessageBytes,
-                int maxRecordBody, short produceVersion) {
+                int maxRecordBody, short produceVersion, String sender, byte[] tag) {
 
     static Settings of(JsonNode cfg) {
         return new Settings(cfg.path("now").asLong(0), cfg.path("first_offset").asLong(0), cfg.path("leader_epoch").asInt(0),
@@ -24,7 +25,10 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
             (byte) cfg.path("to_magic").asInt(2),
             TimestampType.forName(cfg.path("ts_type").asText("CreateTime")), cfg.path("before_max_ms").asLong(Long.MAX_VALUE),
             cfg.path("after_max_ms").asLong(3_600_000), cfg.path("max_message_bytes").asInt(1_048_588),
-            cfg.path("max_record_body").asInt(2_147_483_639), (short) cfg.path("produce_version").asInt(9));
+            cfg.path("max_record_body").asInt(2_147_483_639),
+            (short) cfg.path("produce_version").asInt(9),
+            cfg.path("sender").asText(null),
+            cfg.has("tag") ? HexFormat.of().parseHex(cfg.get("tag").asText()) : null);
     }
 
     /** The codec LogValidator is told, or what the batch loop found (null: it refused, so there is none). */

@@ -21,6 +21,7 @@ public final class Validation {
     record Outcome(KafkaClasses.Result result, long nextOffset) { }
 
     static Outcome run(MemoryRecords records, CompressionType source, Settings s, LogValidator.MetricsRecorder meters) {
+        Agent.carry(records, s);
         PrimitiveRef.LongRef offset = PrimitiveRef.ofLong(s.firstOffset());
         LogValidator validator = KafkaClasses.validator(records, PARTITION,
             standingStill(s.now()), source, s.targetFor(source), s.compact(), s.toMagic(),

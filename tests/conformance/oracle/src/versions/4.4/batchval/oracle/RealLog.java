@@ -80,6 +80,7 @@ final class RealLog {
         reset(s);
         MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(input.clone()));
         clean = false;
+        Agent.carry(records, s);
         switch (s.origin()) {
             case REPLICATION -> log.appendAsFollower(records, s.leaderEpoch());
             case COORDINATOR -> log.appendAsLeader(records, s.leaderEpoch(),
