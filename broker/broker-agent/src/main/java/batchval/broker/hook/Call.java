@@ -21,6 +21,7 @@ public final class Call {
     private final long now;
     /** Null: the claims settle the batch. */
     private final RecordWalk walk;
+    private boolean opening = false;
     private boolean opened = false;
     private boolean failed = false;
 
@@ -70,6 +71,11 @@ public final class Call {
 
     // ---- a batch whose records Kafka reads -----------------------------------------------------
 
+    /** Note that Kafka opens the stream of the records: from here on a refusal is about them. */
+    void opens() {
+        opening = true;
+    }
+
     /** Return the stream that Kafka reads instead: the walk sees the same bytes. */
     InputStream watch(InputStream records) {
         if (opened)
@@ -105,7 +111,7 @@ public final class Call {
     }
 
     private void judge(Throwable refusal) {
-        if (!opened) {
+        if (!opening) {
             note(Ledger.Answer.UNJUDGED, null);
         } else if (walk.position() > hooks.maxDecompressedBytes()) {
             note(Ledger.Answer.LYING, "the batch decompresses to more than "
@@ -113,10 +119,12 @@ public final class Call {
         } else if (walk.isWhole()) {
             String lie = walk.lie(claims, headerCount, headerMaxTimestamp);
             note(lie == null ? Ledger.Answer.HONEST : Ledger.Answer.LYING, lie);
-        } else if (refusal == null || refusal instanceof Error || isAboveTheTopicsLimit()) {
+        } else if (refusal == null && !walk.isBroken() || refusal instanceof Error
+            || isAboveTheTopicsLimit()) {
             note(Ledger.Answer.UNJUDGED, null);
         } else {
-            note(Ledger.Answer.LYING, "its records cannot be read: " + refusal.getMessage());
+            note(Ledger.Answer.LYING, "its records cannot be read"
+                + (refusal == null ? "" : ": " + refusal.getMessage()));
         }
     }
 

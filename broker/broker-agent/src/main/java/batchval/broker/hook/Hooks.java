@@ -143,8 +143,10 @@ public final class Hooks {
     public static void watch(Object batch, Object records) {
         if (installed != null && records instanceof CarriesClaims carrying
             && carrying.batchval$carried() instanceof Carried carried && carried.call != null
-            && batch instanceof Watched watched)
+            && batch instanceof Watched watched) {
             watched.batchval$watch(carried.call);
+            carried.call.opens();
+        }
     }
 
     /** Return the stream that Kafka reads a watched batch's records from. */
