@@ -28,7 +28,7 @@ from tests.support.topics import make_topic
 
 IN_FLIGHT = 8
 #: Classes of which there is one for each request or batch while it is handled.
-OF_A_REQUEST = ("Carried", "Call", "Claims", "Reading", "Tag", "RecordWalk", "WatchedStream")
+OF_A_REQUEST = ("Carried", "Call", "Claims", "Tag", "RecordWalk", "WatchedStream")
 _LINE = re.compile(r"^ *\d+: +(\d+) +(\d+) +(\S+)", re.MULTILINE)
 
 

@@ -22,5 +22,5 @@ def test_nothing_of_a_hundred_thousand_requests_is_retained(policy: str) -> None
     result = retained(100_000, 1, policy)
     assert result.trusted > 0 or policy == "verify"
     assert sum(result.last.of_requests().values()) == 0
-    # ten bytes a request would be 900,000
-    assert result.growth < 400_000, result.growth
+    # a tag and its request's principal are 80 bytes: 90,000 of them would be 7 MB
+    assert result.growth < 2_000_000, result.growth

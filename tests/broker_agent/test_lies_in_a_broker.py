@@ -203,6 +203,20 @@ def test_audit_lets_in_lies_until_the_sample_falls_on_one(
     assert [user for user in demoted if log.count(f"User:{user} ") != 1] == []
 
 
+def test_anonymous_is_believed_only_where_a_rule_names_the_listener(brokers: Brokers) -> None:
+    """Anybody may be ANONYMOUS: verify applies to it, audit without a listener is as ignore."""
+    lie = next(case for case in cases("zstd") if case.name == "minimum +1, block")
+    before = brokers.counters.read()
+    with Connection((brokers.agent.host, brokers.agent.port)) as connection:
+        for _ in range(3):
+            assert connection.produce("audit-plain", lie.records, lie.tag).verdict == ACCEPTED
+        assert brokers.changes(before) == {"AnonymousIgnored": 3}
+        assert connection.produce("verify-plain", lie.records, lie.tag).verdict == ACCEPTED
+    assert counted(brokers.changes(before)) == {"lying": 1}
+    log = brokers.agent.log.read_text(errors="replace")
+    assert log.count("claims of User:ANONYMOUS on listener PLAINTEXT are ignored") == 1
+
+
 def different(
     lies: list[tuple[Case, Answer]], answers: list[dict[tuple[str, int], Answer]], policy: str
 ) -> list[object]:

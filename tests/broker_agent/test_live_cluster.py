@@ -22,7 +22,7 @@ from batchval.producer import Producer, ProducerOptions
 from tests.auth.conftest import Certificates
 from tests.broker_agent.counters import Counters
 from tests.broker_agent.lies import CODECS, honest
-from tests.broker_agent.raw import Answer, Connection
+from tests.broker_agent.raw import Answer, Connection, Part
 from tests.chain.senders import read_all
 from tests.core.test_lies import keyed
 from tests.interop.kafka_broker import KafkaBroker, brokers
@@ -210,6 +210,23 @@ def test_sequences_are_answered_as_without_claims(live: Live, carrier: str) -> N
     assert [answer.base_offset for answer in stock[8:11]] == [21, 18, 9]
     assert counted["Trusted"] > 11
     assert len(stored(live.broker, topics[0])) == len(stored(live.broker, topics[1])) >= 10
+
+
+@pytest.mark.long
+def test_payload_claims_are_read_in_every_version_of_produce(live: Live) -> None:
+    """Versions before 9 have no tagged fields; payload claims need none. acks=0 takes the same way."""
+    topic = make_topic(live.broker.bootstrap, "versions", **NEVER)
+    carried, tag = honest(keyed(CODECS["gzip"]), "payload")
+    assert tag is None
+    with Trusted(live.broker) as counted:
+        for version in range(3, 13):
+            with Connection(live.address, version=version) as connection:
+                assert connection.produce(topic, carried).error_code == 0
+        with Connection(live.address) as connection:
+            for _ in range(5):
+                connection.send(Part(topic, carried), acks=0)
+            assert connection.produce(topic, carried).base_offset == 45
+    assert (counted["Trusted"], counted["NoClaims"], counted["Errors"]) == (16, 0, 0)
 
 
 # ---- topics --------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from tests.conformance import oracle  # noqa: E402
 from tests.conformance.claims_path import is_one_batch  # noqa: E402
 from tests.support.jvm_agents import broker_agent  # noqa: E402
 
-ROUND = 5000
+ROUND = 10_000
 DEFAULT_CASES = 2000
 NO_JDK = 3
 OPTIONS = "rule.1=trust,principal=trust*"
