@@ -1,0 +1,164 @@
+"""Time Kafka's LogValidator with believed claims against stock, in one JVM and in turns.
+
+    python bench/claims/broker_validator.py [--rounds 30] [--ms 60] [--codecs zstd,gzip] [--write]
+
+Batches of 64 kB on the wire, as those of bench/proxy; Kafka 4.4.0; CPU time of the thread for a
+batch, with the ledger's decisions and the reading of the tag:
+
+    stock     no claims
+    trust     claims are believed
+    audit     audit:0.01: one batch in a hundred is verified, which is in the figure
+    verify    each batch is decompressed by Kafka, and its claims are compared
+
+A ratio is the median of the rounds' ratios; its 95 % confidence interval is that of a median (order
+statistics of the binomial distribution). ``--write`` saves bench/results/broker-validator.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import statistics
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "validation"))
+sys.path.append(str(HERE.parent / "proxy"))
+
+import cells
+import load
+import machine
+
+sys.path.append(str(cells.ROOT))
+
+from batchval.core.claims import compute, to_tag
+from tests.conformance import oracle
+from tests.support.jvm_agents import broker_agent
+
+CODECS = ("zstd", "gzip", "snappy", "lz4")
+SENDERS = ("trust", "audit", "verify")
+OPTIONS = "rule.1=trust,principal=trust;rule.2=audit:0.01,principal=audit;rule.3=verify,principal=verify"
+SIZE, BATCHES, WARM_UP = "64 kB", 32, 10
+HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
+FEWEST_ROUNDS = 20  # of a saved result
+RESULT = cells.ROOT / "bench" / "results" / "broker-validator.json"
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=30, help="measured rounds (default 30)")
+    parser.add_argument("--ms", type=int, default=60, help="milliseconds of a turn (default 60)")
+    parser.add_argument("--codecs", default=",".join(CODECS), help="comma-separated (default: all)")
+    parser.add_argument("--write", action="store_true", help="save the result in bench/results")
+    options = parser.parse_args(argv)
+    options.codecs = options.codecs.split(",")
+    for codec in options.codecs:
+        if codec not in CODECS:
+            parser.error(f"invalid codec {codec!r}: expected one of {', '.join(CODECS)}")
+    if options.rounds < 1 or options.ms < 1:
+        parser.error("--rounds and --ms must be at least 1")
+    if options.write and (options.rounds < FEWEST_ROUNDS or tuple(options.codecs) != CODECS):
+        parser.error(f"--write needs all codecs and at least {FEWEST_ROUNDS} rounds")
+    return options
+
+
+def batches_of(codec: str, folder: Path) -> dict[str, Any]:
+    """Write the batches and tags of a codec; what they are."""
+    count = load.records_in(codec, SIZE)
+    path = folder / f"broker-{codec}.batches"
+    sizes = []
+    with path.open("wb") as out:
+        for number in range(BATCHES):
+            data = load.batch_of(codec, SIZE, number, count)
+            claims = compute(data)
+            assert claims is not None
+            tag = to_tag(claims, int.from_bytes(data[17:21], "big"))
+            out.write(struct.pack(">i", len(data)) + data + struct.pack(">i", len(tag)) + tag)
+            sizes.append(len(data))
+    return {"path": path, "records": count, "bytes": round(statistics.mean(sizes))}
+
+
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the median; of few values, all of them."""
+    ordered, n = sorted(ratios), len(ratios)
+    below, tail = 0, 0.5**n
+    while below < n // 2 and tail + math.comb(n, below + 1) * 0.5**n <= 0.025:
+        below += 1
+        tail += math.comb(n, below) * 0.5**n
+    return ordered[below], ordered[-1 - below]
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    folder = cells.BUILD.resolve() / "claims"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {codec: batches_of(codec, folder) for codec in options.codecs}
+    agent, jar = broker_agent(), oracle.jar()
+    command = [oracle.java(), *HEAP, f"-javaagent:{agent}={OPTIONS}", "-cp", f"{jar}:{agent}"]
+    command += [str(HERE / "BrokerValidator.java"), str(options.ms), str(WARM_UP), str(options.rounds)]
+    command += [f"{codec}={one['path']}" for codec, one in made.items()]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    times: dict[tuple[str, str], list[float]] = {}
+    for codec, sender, us in (line.split("\t") for line in lines):
+        times.setdefault((codec, sender), []).append(float(us))
+    rows = []
+    for codec in options.codecs:
+        stock = times[codec, "stock"]
+        row: dict[str, Any] = {name: made[codec][name] for name in ("records", "bytes")}
+        row |= {"codec": codec, "stock us": round(statistics.median(stock), 2)}
+        for sender in SENDERS:
+            ratios = [own / other for own, other in zip(times[codec, sender], stock, strict=True)]
+            row[f"{sender} us"] = round(statistics.median(times[codec, sender]), 3)
+            row[f"{sender} ratio"] = statistics.median(ratios)
+            row[f"{sender} interval"] = interval(ratios)
+        rows.append(row)
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine.describe(),
+        "kafka": "4.4.0",
+        "rounds": options.rounds,
+        "ms": options.ms,
+        "rows": rows,
+    }
+
+
+def one_over(ratio: float) -> str:
+    return f"1/{1 / ratio:.1f}" if ratio < 0.5 else f"{ratio:.2f}"
+
+
+def table(result: dict[str, Any]) -> str:
+    out = [
+        f"LogValidator of Kafka {result['kafka']}, CPU us a batch of {SIZE}, {result['rounds']} rounds in turns",
+        f"{machine.said(result)}",
+        f"{'codec':8}{'records':>8}{'stock':>9}"
+        + "".join(f"{sender:>10}  over stock (95 %)      " for sender in SENDERS),
+    ]
+    for row in result["rows"]:
+        line = f"{row['codec']:8}{row['records']:8}{row['stock us']:9.1f}"
+        for sender in SENDERS:
+            least, most = row[f"{sender} interval"]
+            ratio = f"{one_over(row[f'{sender} ratio'])} ({one_over(least)} to {one_over(most)})"
+            line += f"{row[f'{sender} us']:10.2f}  {ratio:23}"
+        out.append(line.rstrip())
+    return "\n".join(out)
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    result = run(options)
+    print(table(result))
+    if options.write:
+        RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"{error}: {error.stderr[-2000:]}")
