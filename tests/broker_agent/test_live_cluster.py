@@ -214,7 +214,7 @@ def test_sequences_are_answered_as_without_claims(live: Live, carrier: str) -> N
 
 @pytest.mark.long
 def test_payload_claims_are_read_in_every_version_of_produce(live: Live) -> None:
-    """Versions before 9 have no tagged fields; payload claims need none. acks=0 takes the same way."""
+    """Versions before 9 have no tagged fields; payload claims need none, nor do they need acks."""
     topic = make_topic(live.broker.bootstrap, "versions", **NEVER)
     carried, tag = honest(keyed(CODECS["gzip"]), "payload")
     assert tag is None
