@@ -27,9 +27,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "validation"))
-sys.path.append(str(HERE.parent / "proxy"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
 
 import cells
 import load
@@ -41,10 +40,12 @@ from batchval.core.claims import compute, to_tag
 from tests.conformance import oracle
 from tests.support.jvm_agents import broker_agent
 
+HERE = Path(__file__).resolve().parent
 CODECS = ("zstd", "gzip", "snappy", "lz4")
 SENDERS = ("trust", "audit", "verify")
 OPTIONS = "rule.1=trust,principal=trust;rule.2=audit:0.01,principal=audit;rule.3=verify,principal=verify"
 SIZE, BATCHES, WARM_UP = "64 kB", 32, 10
+OVER = "over stock (95 %)"
 HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 FEWEST_ROUNDS = 20  # of a saved result
 RESULT = cells.ROOT / "bench" / "results" / "broker-validator.json"
@@ -132,11 +133,13 @@ def one_over(ratio: float) -> str:
 
 
 def table(result: dict[str, Any]) -> str:
+    on = result["machine"]
+    of_senders = "".join(f"{sender:>10}  {OVER:23}" for sender in SENDERS)
+    head = f"LogValidator of Kafka {result['kafka']}, CPU us a batch of {SIZE}"
     out = [
-        f"LogValidator of Kafka {result['kafka']}, CPU us a batch of {SIZE}, {result['rounds']} rounds in turns",
-        f"{machine.said(result)}",
-        f"{'codec':8}{'records':>8}{'stock':>9}"
-        + "".join(f"{sender:>10}  over stock (95 %)      " for sender in SENDERS),
+        f"{head}, {result['rounds']} rounds in turns",
+        f"{result['date'][:10]}, commit {on['commit']}, {on['processor']}",
+        f"{'codec':8}{'records':>8}{'stock':>9}" + of_senders,
     ]
     for row in result["rows"]:
         line = f"{row['codec']:8}{row['records']:8}{row['stock us']:9.1f}"

@@ -143,7 +143,8 @@ def check_policies(one: Agented) -> None:
         assert send("trusted", batches[0], tag_of(batches[1])) == 0  # of another batch
         assert send("trusted", made(0), tag_of(made(0))) == 0  # uncompressed: walking it is cheap
         # what claims would refuse is Kafka's to answer
-        wrong = with_crc(batches[3][:26] + b"\x14" + batches[3][27:])  # last offset delta 20 of 20 records
+        # the last offset delta is 20 of 20 records
+        wrong = with_crc(batches[3][:26] + b"\x14" + batches[3][27:])
         assert send("trusted", wrong, tag_of(batches[3])[:-4] + wrong[17:21]) == 87
         null = batch(b"a" * 99, b"b" * 99, codec=ZSTD, key=None)
         assert send(COMPACTED, null, tag_of(null)) == 87
@@ -170,7 +171,8 @@ def check_policies(one: Agented) -> None:
     with one.client(one.sasl_port) as send:
         assert send("of-users", batches[2], tag_of(batches[2])) == 0
         assert send("verified", batches[2], tag_of(batches[2])) == 0
-        assert send("trusted", batches[2], tag_of(batches[2])) == 0  # its rule names the other listener
+        # its rule names the other listener
+        assert send("trusted", batches[2], tag_of(batches[2])) == 0
         # a lie that Kafka accepts stays accepted, and its sender is demoted; the listener's is not
         lie = tag_of(batches[2], uncompressed_bytes=900)
         assert send("verified", batches[2], lie) == 0
@@ -183,6 +185,7 @@ def check_policies(one: Agented) -> None:
     assert log.count("claims of User:ANONYMOUS on listener PLAINTEXT are ignored") == 1
 
 
+@pytest.mark.long
 def test_policies_of_a_stock_broker(tmp_path: Path) -> None:
     with agented(tmp_path) as one:
         assert str(one.seen["Status"]).startswith("active: Kafka 4.4, policy ignore; rule.1 trust")

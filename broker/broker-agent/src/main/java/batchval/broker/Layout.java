@@ -10,21 +10,20 @@ import java.util.Map;
  * @param utils           the package of PrimitiveRef and BufferSupplier
  * @param stats           the class RecordValidationStats
  * @param boundsRecords   LogValidator has maxRecordBodySize (max.decompressed.message.bytes)
- * @param hasShallow      ValidationResult has shallowOffsetOfMaxTimestamp
  * @param hasProtocol     LogValidator has interBrokerProtocolVersion, which may refuse zstd
  */
 record Layout(String line, String records, String utils, String stats, boolean boundsRecords,
-              boolean hasShallow, boolean hasProtocol) {
+              boolean hasProtocol) {
     private static final String COMMON = "org/apache/kafka/common/";
     private static final String LOG = "org/apache/kafka/storage/internals/log/";
     static final String LOG_VALIDATOR = LOG + "LogValidator";
 
     static final Layout KAFKA_4_4 = new Layout("4.4", COMMON + "record/internal/",
-        COMMON + "utils/internals/", LOG + "RecordValidationStats", true, false, false);
+        COMMON + "utils/internals/", LOG + "RecordValidationStats", true, false);
     static final Layout KAFKA_4_1 = new Layout("4.1", COMMON + "record/", COMMON + "utils/",
-        COMMON + "record/RecordValidationStats", false, false, false);
+        COMMON + "record/RecordValidationStats", false, false);
     static final Layout KAFKA_3_9 = new Layout("3.9", COMMON + "record/", COMMON + "utils/",
-        COMMON + "record/RecordValidationStats", false, false, true);
+        COMMON + "record/RecordValidationStats", false, true);
 
     /**
      * Digests of the methods of LogValidator that read a compressed batch, and the layout of the

@@ -265,8 +265,7 @@ final class Patches {
     // ---- LogValidator --------------------------------------------------------------------------
 
     private static String resultConstructor(Layout layout) {
-        return "(JL" + layout.records() + "MemoryRecords;J" + (layout.hasShallow() ? "J" : "")
-            + "ZL" + layout.stats() + ";)V";
+        return "(JL" + layout.records() + "MemoryRecords;JZL" + layout.stats() + ";)V";
     }
 
     private static void logValidator(Shape shape, Layout layout) throws ShapeMismatch {
@@ -537,8 +536,6 @@ final class Patches {
             ofCall(to, "now");
             field(to, "records", recordsType);
             ofCall(to, "maxTimestamp");
-            if (layout.hasShallow())
-                lastOffset(to);
             to.visitInsn(ICONST_0);
             to.visitTypeInsn(NEW, layout.stats());
             to.visitInsn(DUP);
