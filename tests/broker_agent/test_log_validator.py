@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from batchval.cli.cases import policy_of
 from batchval.core.claims import BatchClaims, attach, compute, to_tag
+from batchval.core.validator import LogValidator
 from tests.conformance import corpus, oracle
 from tests.conformance.claims_path import is_one_batch
 from tests.support.batches import with_crc
@@ -152,6 +154,57 @@ def test_the_corpus_has_stock_answers(version: str, options: str) -> None:
     answers = ask([{k: v for k, v in case.items() if k != "expect"} for case in cases], version, options)
     for case, answer in zip(cases, answers, strict=True):
         assert answer == case["expect"], case["id"]
+
+
+def claims_about(data: bytes, kind: int) -> BatchClaims:
+    """True claims of version 2 or 1 where there are any, else what the header makes likely."""
+    claims = compute(data)
+    if claims is None or kind == 2:
+        base, count = (int.from_bytes(data[a:b], "big", signed=True) for a, b in ((27, 35), (57, 61)))
+        return BatchClaims(base, count, 0, 61 + 200, 30)
+    return claims if kind == 0 else BatchClaims(*claims[:3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", FILES)
+def test_the_comparison_is_the_librarys(version: str) -> None:
+    """Claims about each compressed batch of the corpus, hostile ones too."""
+    cases: list[Case] = []
+    expected: list[str | None] = []
+    for number, case in enumerate(stored(version)):
+        data, cfg, expect = bytes.fromhex(case["batch_hex"]), case["cfg"], case["expect"]
+        asked_as_a_broker = (
+            cfg.get("origin", "CLIENT") == "CLIENT"
+            and cfg.get("source", "auto") == "auto"
+            and cfg.get("to_magic", 2) == 2
+            and expect["request"].get("ok")
+            and expect["analyze"].get("ok")
+        )
+        if not is_one_batch(data) or not 0 < data[22] & 7 <= ZSTD or not asked_as_a_broker:
+            continue
+        for kind in range(3):
+            tag = tag_of(data, claims_about(data, kind))
+            one = {name: case[name] for name in ("id", "batch_hex", "cfg", "kafka_version") if name in case}
+            cases.append(with_sender(one, f"verify-{number}-{kind}", tag))
+            answer = LogValidator(policy_of(cfg), kafka_version=version).check(
+                data,
+                now_ms=cfg.get("now", 0),
+                produce_version=cfg.get("produce_version", 9),
+                leader_epoch=cfg.get("leader_epoch", 0),
+                first_offset=cfg.get("first_offset", 0),
+                claims=(bytes.fromhex(tag), "verify"),
+            )
+            expected.append(answer.claims)
+    found = [sorted(counts_of(answer)) for answer in ask(cases, version)]
+    seen: Counter[str] = Counter()
+    differ = []
+    for case, own, agents in zip(cases, expected, found, strict=True):
+        assert own is not None
+        seen[own] += 1
+        if own.capitalize() not in agents:
+            differ.append((case["id"], own, agents))
+    assert differ == []
+    assert min(seen[word] for word in ("honest", "lying", "unjudged")) > 5
 
 
 # ---- lies ----------------------------------------------------------------------------------------

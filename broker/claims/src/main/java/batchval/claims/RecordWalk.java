@@ -255,11 +255,6 @@ public final class RecordWalk {
         return position;
     }
 
-    /** Return whether the bytes stopped to be records, so that the rest was not read as such. */
-    public boolean isBroken() {
-        return state == State.BROKEN;
-    }
-
     /** Return whether the stream has ended after a whole record. */
     public boolean isWhole() {
         return ended && state == State.LENGTH && varintBytes == 0;

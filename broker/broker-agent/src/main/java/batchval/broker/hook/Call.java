@@ -21,7 +21,7 @@ public final class Call {
     private final long now;
     /** Null: the claims settle the batch. */
     private final RecordWalk walk;
-    private boolean opening = false;
+    private boolean reached = false;
     private boolean opened = false;
     private boolean failed = false;
 
@@ -71,9 +71,9 @@ public final class Call {
 
     // ---- a batch whose records Kafka reads -----------------------------------------------------
 
-    /** Note that Kafka opens the stream of the records: from here on a refusal is about them. */
-    void opens() {
-        opening = true;
+    /** Note that Kafka goes on to the records: validateBatch has not refused the batch. */
+    void reached() {
+        reached = true;
     }
 
     /** Return the stream that Kafka reads instead: the walk sees the same bytes. */
@@ -111,21 +111,24 @@ public final class Call {
     }
 
     private void judge(Throwable refusal) {
-        if (!opening) {
+        if (!reached) {
             note(Ledger.Answer.UNJUDGED, null);
         } else if (walk.position() > hooks.maxDecompressedBytes()) {
             note(Ledger.Answer.LYING, "the batch decompresses to more than "
                 + hooks.maxDecompressedBytes() + " bytes");
-        } else if (walk.isWhole()) {
+        } else if (walk.isWhole() || refusal == null) {
             String lie = walk.lie(claims, headerCount, headerMaxTimestamp);
             note(lie == null ? Ledger.Answer.HONEST : Ledger.Answer.LYING, lie);
-        } else if (refusal == null && !walk.isBroken() || refusal instanceof Error
-            || isAboveTheTopicsLimit()) {
+        } else if (isTheJvms(refusal) || isAboveTheTopicsLimit()) {
             note(Ledger.Answer.UNJUDGED, null);
         } else {
-            note(Ledger.Answer.LYING, "its records cannot be read"
-                + (refusal == null ? "" : ": " + refusal.getMessage()));
+            note(Ledger.Answer.LYING, "its records cannot be read: " + refusal.getMessage());
         }
+    }
+
+    /** Return whether a failure says nothing of the batch; a damaged snappy block is an Error. */
+    private static boolean isTheJvms(Throwable refusal) {
+        return refusal instanceof VirtualMachineError || refusal instanceof LinkageError;
     }
 
     /** Return whether a record was too large for the topic, and was not claimed to be smaller. */

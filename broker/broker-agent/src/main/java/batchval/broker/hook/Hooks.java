@@ -153,7 +153,7 @@ public final class Hooks {
             && carrying.batchval$carried() instanceof Carried carried && carried.call != null
             && batch instanceof Watched watched) {
             watched.batchval$watch(carried.call);
-            carried.call.opens();
+            carried.call.reached();
         }
     }
 
