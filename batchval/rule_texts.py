@@ -728,7 +728,9 @@ RULE_TEXTS: dict[str, RuleText] = {
         kafka="",
         why=(
             "Claims in a header of magic 3 spare a broker the decompression, so they must be true "
-            "of the records. This one is not: the sender computed it wrongly, or lies."
+            "of the records. This one is not: the sender computed it wrongly, or lies. "
+            "In a payload claims change no verdict of a broker, and only --trust-claims makes a "
+            "lie a finding."
         ),
         advice=(
             "Run `batchval claims show` to see what would be true, and write the batch again with "

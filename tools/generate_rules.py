@@ -63,7 +63,8 @@ FAMILIES = (
         "Findings at rest: L1 to L17",
         "What only a whole log shows: its segments, and Kafka's other files. The code is the one\n"
         "that a log's reader would meet. The section below says what a broker does about it.\n"
-        "L7 is also what a door answers where the claims in a header of magic 3 were verified and are not true.",
+        "L7 is also the answer to a batch of magic 3 whose claims were verified and are not true.\n"
+        "Claims in a payload that lie are L7 only with `--trust-claims` and for `claims verify`.",
         "",
     ),
 )

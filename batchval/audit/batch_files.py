@@ -33,7 +33,8 @@ from batchval.segment.ranges import Range, Task
 
 __all__ = ["BatchFiles", "FileRows", "file_schema", "keep"]
 
-#: A range's batches of more hours than these lie together, in the folder for no hour: a file costs a millisecond.
+#: A range's batches of more hours than these lie together, in the folder for no hour: a file costs
+#: a millisecond.
 HOURS = 48
 #: files of a task that are open at a time
 _MOST_OPEN = 256
@@ -44,7 +45,7 @@ _KAFKAS = 249  # of a topic's name; a longer one, with "topic=", is too long for
 #: columns of few values, for which Parquet has dictionaries
 _WORDS = (
     *("cluster", "broker", "file", "compression_type", "timestamp_type", "rule", "error_name", "reason"),
-    *("validation_path", "null_keys"),
+    *("validation_path", "null_keys", "figures"),
 )
 #: what decides in which hour's file a row lies
 _SORTED_BY = ("is_valid", "max_timestamp")

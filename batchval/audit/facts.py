@@ -21,6 +21,7 @@ from batchval.audit import costs
 from batchval.audit.hours import CODECS, HOUR_MS
 from batchval.audit.rows import UNREADABLE
 from batchval.segment.findings import Level, State
+from batchval.segment.trust import TrustCounts
 
 __all__ = [
     "CODECS",
@@ -39,7 +40,10 @@ __all__ = [
 
 HOUR_S = HOUR_MS // 1000
 #: what a group's rows of all codecs add up to
-_COUNTS = ("batches", "records", "bytes", "control_batches", "refused", "timestamp_outliers", "damaged_bytes")
+_COUNTS = (
+    *("batches", "records", "bytes", "control_batches", "refused", "timestamp_outliers", "damaged_bytes"),
+    *("figures_by_claims", "claims_verified", "claims_lying"),
+)
 
 
 class Codec(NamedTuple):
@@ -67,9 +71,17 @@ class Totals:
     refused: int = 0
     timestamp_outliers: int = 0
     damaged_bytes: int = 0
+    figures_by_claims: int = 0
+    claims_verified: int = 0
+    claims_lying: int = 0
     partitions: int = 0
     codecs: dict[str, Codec] = field(default_factory=dict)
     rules: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def trust(self) -> TrustCounts:
+        """Return the batches that were taken by their claims."""
+        return TrustCounts(self.figures_by_claims, self.claims_verified, self.claims_lying)
 
     @property
     def offset_anomalies(self) -> int:

@@ -19,6 +19,7 @@ from batchval.audit.rows import END_OF_TIME_MS
 from batchval.core.columns import BatchColumns
 from batchval.segment.options import Options
 from batchval.segment.store import SegmentInfo
+from batchval.segment.trust import by_row
 from batchval.types import CompressionType
 
 __all__ = [
@@ -45,14 +46,19 @@ AHEAD_MS = 3_600_000
 NONE = -1
 
 CODECS = tuple(codec.kafka_name for codec in CompressionType)
-#: What is added up. ``uncompressed_bytes``: where payloads were opened, else null. ``claims``:
+#: What is added up. ``uncompressed_bytes``: where payloads were opened or taken by their claims,
+#: else null. ``claims``:
 #: sound compressed batches that a broker or gate which honours claims could let by without
 #: decompressing them. ``refused``: batches that break a rule by themselves.
+#: ``figures_by_claims``: batches taken by their claims (batchval.segment.trust),
+#: ``claims_verified``: those that the sample drew, ``claims_lying``: of these, those whose claims
+#: lie.
 #: ``timestamp_outliers``: more than an hour ahead of the segment's last write. ``damaged_bytes``
 #: are in no batch.
 SUMS = (
     *("batches", "records", "bytes", "uncompressed_bytes", "claims_batches", "claims_bytes"),
     *("control_batches", "refused", "timestamp_outliers", "damaged_bytes"),
+    *("figures_by_claims", "claims_verified", "claims_lying"),
 )
 #: Least or highest of the batches with a right checksum; null without one.
 EXTREMES = {"min_timestamp": "min", "max_timestamp": "max", "min_offset": "min", "max_offset": "max"}
@@ -160,6 +166,7 @@ def _counted(columns: BatchColumns, segment: SegmentInfo, is_deep: bool) -> pa.T
     has_time = valid & (stamps >= 0) & (stamps < END_OF_TIME_MS)
     claims = _would_pass_by_claims(columns) & (codec != 0) & (columns["magic"] >= 2)
     whole = partial(pa.array, type=pa.int64())
+    by_claims, verified, lying = by_row(columns)
     ahead = segment.mtime_ns // 1_000_000 + AHEAD_MS if segment.mtime_ns > 0 else np.iinfo("<i8").max
     values = {
         "hour": pa.array(np.where(has_time, stamps // HOUR_MS, NONE)),
@@ -175,6 +182,9 @@ def _counted(columns: BatchColumns, segment: SegmentInfo, is_deep: bool) -> pa.T
         "refused": whole((columns["rule"] != 0).astype("<i8")),
         "timestamp_outliers": whole((valid & (stamps > ahead)).astype("<i8")),
         "damaged_bytes": whole(np.zeros(len(columns), "<i8")),
+        "figures_by_claims": whole(by_claims.astype("<i8")),
+        "claims_verified": whole(verified.astype("<i8")),
+        "claims_lying": whole(lying.astype("<i8")),
         "min_timestamp": pa.array(stamps, mask=~has_time),
         "max_timestamp": pa.array(stamps, mask=~has_time),
         "min_offset": pa.array(columns["base_offset"], mask=~valid),
@@ -184,10 +194,14 @@ def _counted(columns: BatchColumns, segment: SegmentInfo, is_deep: bool) -> pa.T
 
 
 def _uncompressed(columns: BatchColumns, sizes: np.ndarray, is_deep: bool) -> pa.Array:
-    """Return the uncompressed sizes; null where batches are compressed and were not opened."""
+    """Return the uncompressed sizes; null where batches are compressed, were not opened and were
+    not taken by their claims.
+    """
     codec = columns["compression_type"]
-    opened = np.maximum(columns["uncompressed_size"], 0) if is_deep else np.zeros(len(columns), "<i8")
-    unknown = ~columns["is_valid"] | (codec >= len(CODECS)) | ((codec != 0) & (not is_deep))
+    found = columns["uncompressed_size"]
+    opened = np.maximum(found, 0)
+    closed = (codec != 0) & (found < 0) & (not is_deep)
+    unknown = ~columns["is_valid"] | (codec >= len(CODECS)) | closed
     return pa.array(np.where(codec == 0, sizes, opened), mask=unknown)
 
 

@@ -47,7 +47,7 @@ _PLACE: Final = ("topic", "partition", "base_offset", "size", "mtime_ns", "file"
 _COUNTS: Final = ("batches", "records", "findings", "thinned")
 _STORED: Final = (
     *("deep", "mode", "kafka_version", "cleanup_policy", "accept_claims_header", "max_decompressed_bytes"),
-    "producer_id_expiration_ms",
+    *("producer_id_expiration_ms", "trust_claims"),
 )
 
 

@@ -37,6 +37,7 @@ from batchval.segment.partition import Joined, Part
 from batchval.segment.replicas import compare_replicas
 from batchval.segment.run import Engine, Work, moved_meanwhile, settled
 from batchval.segment.store import Unreadable, text_of
+from batchval.segment.trust import TrustCounts
 
 __all__ = ["Audit", "reduce"]
 
@@ -52,6 +53,7 @@ class Audit:
     ``files``  where the rows are: file, first row there, rows
     ``skipped``  segments of which the log was not read; ``grown``: of which only its end was read
     ``reread``  segments that were read again because of their age
+    ``trust``  batches that were taken by their claims
     ``moved``  segments that a broker deleted or replaced while the audit ran
     ``unsettled``  files that changed each time they were read
     """
@@ -72,6 +74,7 @@ class Audit:
     batches: int = 0
     records: int = 0
     bytes: int = 0
+    trust: TrustCounts = field(default_factory=TrustCounts)
 
     def states(self) -> dict[str, int]:
         """Return how many findings are new, open and gone."""
@@ -137,6 +140,7 @@ def _take(audit: Audit, part: Part, work: Work) -> None:
         audit.batches += result.batches
         audit.records += result.records
         audit.bytes += result.bytes
+        audit.trust.add(result.trust)
     for finding in part.findings:
         (audit.findings if finding.level is Level.FINDING else audit.notes).append(finding)
 

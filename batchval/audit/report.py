@@ -126,6 +126,8 @@ def _cards(facts: Facts) -> Iterator[tuple[str, str, str]]:
     if whole.damaged_bytes:
         yield human_bytes(whole.damaged_bytes), "in no batch", "worse"
     yield _percent(whole.claims_share), "of the bytes would pass by claims", ""
+    if whole.trust.claimed or whole.trust.verified:
+        yield f"{whole.trust.claimed:,}", whole.trust.words(None), "worse" if whole.trust.lying else ""
     rates = _rates(facts, whole.cpu_saved)
     each = f": {rates[0]} a day, {rates[1]}" if rates else ""
     yield human_seconds(whole.cpu_saved), f"CPU saved by a broker or gate that honours claims{each}", ""

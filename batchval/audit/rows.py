@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from batchval.core.columns import NO_DELETE_HORIZON, BatchColumns
-from batchval.core.result import CLAIMS, PATHS
+from batchval.core.result import CLAIMS, FIGURES, PATHS
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.rules import by_number
 from batchval.segment.findings import damage_reason
@@ -45,8 +45,8 @@ __all__ = [
     "unreadable_row",
 ]
 
-#: ``schema_version`` of rows and of an audit's tables. 1: until 0.2
-TABLES_VERSION = 2
+#: ``schema_version`` of rows and of an audit's tables. 2: without ``figures``
+TABLES_VERSION = 3
 #: ``rule`` of the one row of a file that cannot be read
 UNREADABLE = "UNREADABLE"
 #: Kafka's timestamps. Outside of the years 1970 to 9999, which every reader of Parquet knows, they
@@ -98,6 +98,8 @@ ROW_SCHEMA = pa.schema(
         ("records_number", pa.int32()),
         ("null_keys", pa.int8()),
         ("claims_honest", pa.bool_()),
+        ("max_record_bytes", pa.int32()),
+        ("figures", pa.string()),
     ],
     {"schema_version": str(TABLES_VERSION)},
 )
@@ -162,7 +164,7 @@ def _wanted(columns: BatchColumns, options: Options) -> np.ndarray | None:
     return np.flatnonzero(columns["rule"]) if options.rows == "bad" else np.empty(0, "<i8")
 
 
-# ---- columns to rows -----------------------------------------------------------------------------------------------
+# ---- columns to rows -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,8 @@ _MADE: Mapping[str, Callable[[_Rows], pa.Array]] = {
     "reason": _reasons,
     "validation_path": lambda rows: _picked(tuple(PATHS), rows["path"]),
     "uncompressed_size": lambda rows: _masked(rows["uncompressed_size"], rows["uncompressed_size"] < 0),
+    "max_record_bytes": lambda rows: _masked(rows["max_record_bytes"], rows["max_record_bytes"] < 0),
+    "figures": lambda rows: _picked(tuple(FIGURES), rows["figures"]),
 }
 #: those of claims, null where a run does not read them
 _OF_CLAIMS: Mapping[str, Callable[[_Rows], pa.Array]] = {
@@ -269,7 +273,8 @@ def to_rows(
     schema = row_schema(options.columns)
     if keep is None:
         keep = _wanted(columns, options)
-    rows = _Rows(columns, segment, position, keep, options.accept_claims_header)
+    reads_claims = options.accept_claims_header or options.trust_claims is not None
+    rows = _Rows(columns, segment, position, keep, reads_claims)
     if not rows.count:
         return _no_rows(schema)
     same = _of_segment(segment)

@@ -26,6 +26,8 @@ from batchval.cli.options import (
     replicas_from,
     replicas_option,
     transactions_option,
+    trust_claims_options,
+    trusted_rate,
 )
 from batchval.cli.output import print_json
 from batchval.cli.progress import progress
@@ -94,6 +96,7 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 @producer_expiration_option
 @transactions_option
 @accept_claims_option
+@trust_claims_options
 @replicas_option
 @click.option("--since", metavar="DIR", help="An earlier audit's folder: read only what is new, keep its findings.")
 @click.option(
@@ -139,6 +142,8 @@ def command(
     producer_id_expiration_ms: int,
     transactions: bool,
     accept_claims_header: bool,
+    trust_claims: str | None,
+    seed: int | None,
     replicas: bool,
     since: str | None,
     reread_ms: int | None,
@@ -164,6 +169,9 @@ def command(
         raise click.UsageError("--reread needs --since DIR: the earlier audit knows what was read when")
     if assume and rate is None:
         raise click.UsageError("--assume needs --plan RATE")
+    trust_rate = trusted_rate(trust_claims, seed, mode)
+    if trust_rate is not None and not paths:
+        raise click.UsageError("--trust-claims needs PATH…")
     names = tuple(name for word in topics for name in word.split(",") if name)
     if topics and not names:
         raise click.UsageError(f"invalid --topics {','.join(topics)!r}: expected names or patterns (orders-*)")
@@ -197,6 +205,8 @@ def command(
         accept_claims_header=accept_claims_header,
         topics=names or None,
         replicas=named,
+        trust_claims=trust_rate,
+        seed=seed,
         now_ms=now_ms,
     )
     if rate is not None:
@@ -253,10 +263,10 @@ def _audit(
     if transactions:
         _show_transactions(found, as_json)
     if as_json:
-        for line in _json_lines(found, used, out):
+        for line in _json_lines(found, options, used, out):
             print_json(line)
     else:
-        _show(found, facts, todo)
+        _show(found, facts, todo, options)
     for lost in (found.unreadable + found.unsettled)[:_SHOWN]:
         _say(f"{lost.uri}: {lost.reason}")
     if len(found.unreadable) > _SHOWN:
@@ -390,7 +400,7 @@ def _show_transactions(found: Audit, as_json: bool) -> None:
         click.echo(table_of(found.transactions), nl=False)
 
 
-def _show(found: Audit, facts: Any, work: Work) -> None:
+def _show(found: Audit, facts: Any, work: Work, options: Options) -> None:
     from batchval.audit.terminal import terminal_summary
     from batchval.report.tables import findings_table
 
@@ -401,6 +411,8 @@ def _show(found: Audit, facts: Any, work: Work) -> None:
         click.echo(f"… and {len(shown) - _SHOWN:,} more (--json and errors/ have all)")
     click.echo(explained_by(shown), nl=False)
     click.echo(terminal_summary(facts), nl=False)
+    if options.trust_claims is not None:
+        click.echo(found.trust.words(options.seed))
     if found.moved:
         click.echo(f"{plural(found.moved, 'segment')} deleted or replaced by the broker meanwhile")
     if work.since is not None:
@@ -412,7 +424,7 @@ def _show(found: Audit, facts: Any, work: Work) -> None:
         click.echo(f"{found.skipped:,} of {found.segments:,} segments were not read: nothing was written to them since")
 
 
-def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str, Any]]:
+def _json_lines(found: Audit, options: Options, engine: str, out: str | None) -> Iterable[dict[str, Any]]:
     from batchval.segment.store import shown
 
     for finding in (*found.findings, *found.gone, *found.notes):
@@ -437,6 +449,7 @@ def _json_lines(found: Audit, engine: str, out: str | None) -> Iterable[dict[str
         "rules": dict(found.rules()),
         "unsettled": [f"{lost.uri}: {lost.reason}" for lost in found.unsettled],
         "unreadable": [f"{lost.uri}: {lost.reason}" for lost in found.unreadable],
+        **(found.trust.row(options.trust_claims, options.seed) if options.trust_claims is not None else {}),
     }
 
 

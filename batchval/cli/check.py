@@ -21,6 +21,8 @@ from batchval.cli.options import (
     replicas_from,
     replicas_option,
     transactions_option,
+    trust_claims_options,
+    trusted_rate,
 )
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
     help="The time to judge timestamps by, with the produce profile. Default: the clock.",
 )
 @accept_claims_option
+@trust_claims_options
 @replicas_option
 @click.option(
     "--claims",
@@ -112,6 +115,8 @@ def command(
     max_decompressed_bytes: int,
     now_ms: int | None,
     accept_claims_header: bool,
+    trust_claims: str | None,
+    seed: int | None,
     replicas: bool,
     claims: str,
     salvage: Path | None,
@@ -134,6 +139,11 @@ def command(
         cleanup_policy = policy.cleanup_policy
     if replicas and salvage is not None:
         raise click.UsageError("--salvage cannot be combined with --replicas: name the one folder to write again")
+    rate = trusted_rate(trust_claims, seed, mode)
+    if rate is not None and salvage is not None:
+        raise click.UsageError("--salvage cannot be combined with --trust-claims: it writes what it has read")
+    if rate is not None and profile == "produce":
+        raise click.UsageError("--trust-claims cannot be combined with --as produce: use --claims audit:RATE")
     named = replicas_from([str(path) for path in paths]) if replicas else ()
     paths = tuple(Path(one.path) for one in named) or paths
     options = Options(
@@ -148,6 +158,8 @@ def command(
         now_ms=now_ms,
         judge_claims=judge_of(claims, policy, mode),
         replicas=named,
+        trust_claims=rate,
+        seed=seed,
     )
     if now_ms is not None and not -(1 << 63) <= now_ms < 1 << 63:
         raise click.UsageError(f"invalid --now {now_ms}: expected milliseconds since 1970 that fit in 64 bits")

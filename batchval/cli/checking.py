@@ -66,11 +66,14 @@ def run(
     if as_json:
         for lost in salvage.done.lost if salvage is not None else ():
             print_json(lost.row())
-        print_json(_sums(summary) | (_salvaged(salvage.done) if salvage is not None else {}))
+        trust = {} if options.trust_claims is None else summary.trust.row(options.trust_claims, options.seed)
+        print_json(_sums(summary) | trust | (_salvaged(salvage.done) if salvage is not None else {}))
     elif summary.files or not summary.unreadable:
         if transactions:
             click.echo(table_of(summary.transactions), nl=False)
         _print_text(summary, shown)
+        if options.trust_claims is not None:
+            click.echo(summary.trust.words(options.seed))
         if salvage is not None:
             click.echo(_salvage_lines(salvage), nl=False)
     for line in (*summary.unreadable, *summary.unsettled):

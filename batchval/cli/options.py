@@ -31,6 +31,8 @@ __all__ = [
     "replicas_from",
     "replicas_option",
     "transactions_option",
+    "trust_claims_options",
+    "trusted_rate",
 ]
 
 if TYPE_CHECKING:
@@ -120,6 +122,20 @@ def accept_claims_option(command: F) -> F:
         "--accept-claims-header",
         is_flag=True,
         help="Also read batches of magic 3, which carry claims in their header (no stock broker does).",
+    )(command)
+
+
+def trust_claims_options(command: F) -> F:
+    command = click.option(
+        "--seed",
+        type=click.IntRange(0, (1 << 63) - 1),
+        metavar="N",
+        help="With --trust-claims: verify the same batches as the run that printed N. Default: random.",
+    )(command)
+    return click.option(
+        "--trust-claims",
+        metavar="RATE",
+        help="Take zstd and gzip batches by the claims in their payload; verify this share of them (0.01).",
     )(command)
 
 
@@ -241,3 +257,20 @@ def finding_columns(finding: Finding) -> dict[str, Any]:
 def explained_by(findings: Sequence[Any]) -> str:
     """Return the line that names the command which explains the first finding. Ends a line."""
     return f"batchval rule {findings[0].rule.id} explains the first finding\n" if findings else ""
+
+
+def trusted_rate(word: str | None, seed: int | None, mode: str) -> float | None:
+    """Return the rate of --trust-claims; None without it. Raises UsageError."""
+    from batchval.errors import BatchvalError
+    from batchval.segment.trust import checked_rate
+
+    if word is None:
+        if seed is not None:
+            raise click.UsageError("--seed needs --trust-claims RATE: it draws the batches to verify")
+        return None
+    if mode == "kafka":
+        raise click.UsageError("--trust-claims needs --mode strict: Kafka does not read claims")
+    try:
+        return checked_rate(word)
+    except BatchvalError as error:
+        raise click.UsageError(f"--trust-claims: {error}") from None

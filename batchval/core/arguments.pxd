@@ -5,6 +5,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.claims cimport ClaimsCall
+from batchval.core.sampling cimport SAMPLE_KEY_SIZE, Sample
 from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC
 
@@ -101,6 +102,7 @@ cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size,
 cdef int source_number(source) except -2
 cdef int source_of(const uint8_t *p, size_t n) noexcept nogil
 cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1
+cdef tuple read_sample(trust_claims, bint strict, Sample *sample)
 cdef bint is_one_claim(claims)
 
 

@@ -21,6 +21,7 @@ from libc.string cimport memcpy
 
 from batchval.core.claims cimport IGNORE_CLAIMS, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall, read_tag
 from batchval.core.header cimport BATCH, Entry, next_batch, next_claimed_batch
+from batchval.core.sampling cimport SAMPLE_KEY_SIZE, Sample
 from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport *
 
@@ -358,6 +359,40 @@ cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1:
         read_tag(<const uint8_t *>view.buf, view.len, call)
         PyBuffer_Release(&view)
     return 0
+
+
+cdef tuple read_sample(trust_claims, bint strict, Sample *sample):
+    """Read (rate, key of 16 bytes), and return a copy.
+
+    Raises ArgumentTypeError and ArgumentValueError.
+    """
+    if not strict:
+        raise ArgumentValueError(
+            "trust_claims cannot be combined with mode='kafka', which does not read claims")
+    try:
+        rate, key = trust_claims
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(
+            f"trust_claims must be (rate, key of {SAMPLE_KEY_SIZE} bytes), "
+            f"not {shown(trust_claims)}") from None
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)):
+        raise ArgumentTypeError(
+            f"the rate of trust_claims must be a number above 0 and at most 1, not {shown(rate)}")
+    if not 0 < rate <= 1:
+        raise ArgumentValueError(
+            f"the rate of trust_claims must be above 0 and at most 1, not {shown(rate)}")
+    if not isinstance(key, bytes):
+        raise ArgumentTypeError(
+            f"the key of trust_claims must be {SAMPLE_KEY_SIZE} bytes, not {shown(key)}")
+    if len(key) != SAMPLE_KEY_SIZE:
+        raise ArgumentValueError(
+            f"the key of trust_claims must be {SAMPLE_KEY_SIZE} bytes, not {len(key)}")
+    threshold = round(float(rate) * 2**64)
+    sample.all = threshold >= 2**64
+    sample.threshold = 0 if sample.all else threshold
+    sample.k0 = int.from_bytes(key[:8], "little")
+    sample.k1 = int.from_bytes(key[8:], "little")
+    return float(rate), bytes(key)
 
 
 cdef bint is_one_claim(claims):

@@ -251,6 +251,28 @@ cdef inline bint settles(const Claims *claims, const BatchHeader *h, const Check
     return claims.null_keys == SOME_KEYS_NULL or claims.null_keys == ALL_KEYS_NULL or claims.null_keys == NO_KEY_NULL
 
 
+cdef inline bint settles_at_rest(const Claims *claims, const BatchHeader *h,
+        uint64_t limit) noexcept nogil:
+    """Return whether the claims of a batch of a segment agree with its header and with each other,
+    so that they may be taken for its records.
+
+    A batch with a delete horizon was written by the cleaner, which drops claims.
+    """
+    cdef int64_t records = <int64_t>claims.uncompressed_bytes - RECORDS
+    if claims.version != VERSION_2 or h.attributes & DELETE_HORIZON_BIT:
+        return False
+    if claims.records_number != h.records_count or h.records_count <= 0:
+        return False
+    if h.last_offset_delta != h.records_count - 1:
+        return False
+    if claims.batch_min_timestamp < 0 or claims.batch_min_timestamp > h.max_timestamp:
+        return False
+    if not SOME_KEYS_NULL <= claims.null_keys <= NO_KEY_NULL:
+        return False
+    return (0 <= records and <uint64_t>records <= limit
+            and 0 <= claims.max_record_bytes and claims.max_record_bytes <= records)
+
+
 cdef inline uint32_t crc_of_other_header(uint32_t crc, const uint8_t *before, size_t size_before,
         const uint8_t *after, size_t size_after, uint64_t tail) noexcept nogil:
     """The crc once the bytes under it before the ``tail`` are others. What is wrong with the tail stays wrong."""

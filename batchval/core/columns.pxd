@@ -37,14 +37,16 @@ cdef struct Rows:
     uint8_t *claims
     # of a check at rest alone
     int64_t *uncompressed_size
-    int64_t *batch_min_timestamp  # these three: what the claims in a header say
+    int64_t *batch_min_timestamp  # these three: what the batch claims
     int32_t *records_number
     int8_t *null_keys
+    int32_t *max_record_bytes
+    uint8_t *figures
 
 cdef enum:  # columns of a scan, of a check, of a check at rest
     SCAN_COLUMNS = 15
     CHECKED_COLUMNS = 25
-    RESTING_COLUMNS = 29
+    RESTING_COLUMNS = 31
 
 cdef class BatchColumns(ColumnBlock):
     cdef Rows runs

@@ -27,7 +27,7 @@ from batchval.core.header cimport (
 from batchval.core.layout cimport *
 
 from batchval.core.reasons import sentence
-from batchval.core.result import CLAIMS, PATHS
+from batchval.core.result import CLAIMS, FIGURES, PATHS
 from batchval.errors import BatchvalError
 from batchval.rules import Rule, by_number
 from batchval.types import CompressionType, TimestampType
@@ -51,6 +51,7 @@ cdef Layout LAYOUT = Layout((  # as in Rows
     ("rule", "<i2"), ("error_code", "<i2"),
     ("reports", "<u4"), ("path", "u1"), ("claims", "u1"),
     ("uncompressed_size", "<i8"), ("batch_min_timestamp", "<i8"), ("records_number", "<i4"), ("null_keys", "i1"),
+    ("max_record_bytes", "<i4"), ("figures", "u1"),
 ), SCHEMA_VERSION)
 
 
@@ -96,10 +97,12 @@ cdef class BatchColumns(ColumnBlock):
     ``end`` is where the walk stopped, ``tail`` why (None: at the buffer's end): ``partial``, ``zeros``, ``size`` or
     ``magic``. In arrays, rules, paths and codecs are numbers; in rows and in Arrow they are names.
 
-    A check at rest has four columns more, which ``names`` leaves out. ``uncompressed_size``: header
-    and decompressed payload, -1 where it is not known. ``batch_min_timestamp``, ``records_number``,
-    ``null_keys``: the claims in a header of magic 3; ``null_keys`` is -1 for a batch without
-    claims.
+    A check at rest has six columns more, which ``names`` leaves out. ``uncompressed_size``: header
+    and decompressed payload; ``max_record_bytes``: the longest record without its length field; -1
+    where they are not known. ``batch_min_timestamp``, ``records_number``, ``null_keys``: the claims
+    in a header of magic 3, with ``trust_claims`` also those in a payload; ``null_keys`` is -1 for a
+    batch without claims. ``figures``: where these figures come from, a number of
+    ``batchval.core.result.FIGURES``.
     """
 
     def __cinit__(self, bint checked=False):
@@ -201,6 +204,8 @@ cdef class BatchColumns(ColumnBlock):
         self.runs.batch_min_timestamp[i] = -1
         self.runs.records_number[i] = -1
         self.runs.null_keys[i] = -1
+        self.runs.max_record_bytes[i] = -1
+        self.runs.figures[i] = FIGURES_HEADER
 
     def first_doubtful(self, Py_ssize_t start=0):
         """The first row from ``start`` on whose size cannot be believed by what these columns say; -1: none.
@@ -338,6 +343,9 @@ cdef class BatchColumns(ColumnBlock):
                 or (self.column("claims") >= len(CLAIMS)).any()):
             raise BatchvalError("cannot restore BatchColumns: a row has an unknown path or answer"
                     " on claims")
+        if self.width == RESTING_COLUMNS and (self.column("figures") >= len(FIGURES)).any():
+            raise BatchvalError("cannot restore BatchColumns: a row has an unknown source of its"
+                    " figures")
         return 0
 
     cdef int share(self, ColumnBlock source) except -1:

@@ -3,12 +3,13 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t
 
-from batchval.core.claims cimport ClaimsCall
+from batchval.core.claims cimport Claims, ClaimsCall
 from batchval.core.header cimport BatchHeader, Entry
 from batchval.core.layout cimport CLIENT, LARGEST_OFFSET
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.walks cimport fill_checks
 from batchval.core.records cimport Checks
+from batchval.core.sampling cimport Sample
 from batchval.core.scratch cimport Scratch
 
 cdef enum:
@@ -22,11 +23,16 @@ cdef struct Call:  # what is to be known beside the bytes
     int32_t plain_records  # of an ordinary batch at most; 0: no batch of this call is one
     Checks checks  # of door and policy
 
+cdef struct Resting:  # what a check at rest knows of a batch, in addition to the verdict
+    Claims claims  # where ``carried`` is CLAIMS_CARRIED: those in the payload
+    int carried
+    uint8_t figures
+
 cdef void judge(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil
 cdef int judge_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil
 cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil
-cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bint deep, Scratch *scratch,
-        Verdict *v) noexcept nogil
+cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bint deep,
+        const Sample *sample, Scratch *scratch, Verdict *v, Resting *rest) noexcept nogil
 
 
 cdef inline void fill_call(Call *c, const Door *d, const Policy *policy, const ClaimsCall *claims,

@@ -10,7 +10,7 @@ record errors; and wherever records were walked to their end, claims are held ag
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
 from batchval.core.append cimport judge_assigned, judge_kept, keeps_offsets
@@ -19,7 +19,8 @@ from batchval.core.carriers cimport find_claims, read_payload
 from batchval.core.claims cimport (
     CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE,
     CLAIMS_TRUSTED, CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, NOTHING_CARRIED, TRUST_CLAIMS,
-    UNREADABLE_CLAIMS, VERSION_2, Claims, read_claims, says_less, settles, strip_into, true_claims,
+    NO_KEY_NULL, SOME_KEYS_NULL, UNREADABLE_CLAIMS, VERSION_2, Claims, read_claims, says_less,
+    settles, settles_at_rest, strip_into, strongest_null_keys, true_claims,
 )
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.frames cimport DAMAGED, Stream, open_stream, position, stated_size
@@ -34,6 +35,7 @@ from batchval.core.layout cimport *
 from batchval.core.records cimport (
     SKIP_PARSER, WALKED, Checks, Facts, PlainFacts, clear_facts, walk, walk_plain_buffer,
 )
+from batchval.core.sampling cimport Sample, is_drawn
 from batchval.core.scratch cimport Scratch, copy_reserve, no_errors
 
 cdef enum:
@@ -243,44 +245,126 @@ cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *
         refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
 
 
-cdef void judge_payload_claims(const Entry *b, Verdict *v) noexcept nogil:
+# ---- at rest -------------------------------------------------------------------------------------
+
+cdef int carried_at_rest(const Entry *b, BatchHeader *h, Claims *claims) noexcept nogil:
+    """Read the header and the payload's claims of a batch of magic 2 of a segment.
+
+    NOTHING_CARRIED also where a broker wrote the timestamps, or the batch is its own: there claims
+    say nothing.
+    """
+    if b.magic != 2 or b.size < RECORDS:
+        return NOTHING_CARRIED
+    read_header(b.p, h)
+    if h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):
+        return NOTHING_CARRIED
+    return read_payload(b.p + RECORDS, b.size - RECORDS, h.attributes & CODEC_MASK, claims)
+
+
+cdef void judge_payload_claims(const BatchHeader *h, const Resting *rest,
+        Verdict *v) noexcept nogil:
     """Compare the claims in the payload of a batch of a segment with its records, before the
     verdict is concluded.
 
-    They change no verdict: every reader passes over them.
+    They change no verdict here: every reader passes over them.
     """
-    cdef Claims claims
-    cdef BatchHeader h
-    cdef int carried
-    if b.magic != 2 or b.size < RECORDS:
+    if rest.carried == NOTHING_CARRIED:
         return
-    read_header(b.p, &h)
-    carried = read_payload(b.p + RECORDS, b.size - RECORDS, h.attributes & CODEC_MASK, &claims)
-    # where a broker wrote the timestamps, or the batch is its own, claims say nothing
-    if carried == NOTHING_CARRIED or h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):
-        return
-    note_header(&h, v)
-    v.claims = honesty(&claims, v) if carried == CLAIMS_CARRIED else CLAIMS_UNBOUND
+    note_header(h, v)
+    v.claims = honesty(&rest.claims, v) if rest.carried == CLAIMS_CARRIED else CLAIMS_UNBOUND
 
 
-cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bint deep, Scratch *scratch,
-        Verdict *v) noexcept nogil:
-    """A batch of a segment. The claims in a header of magic 3 are held against the records wherever those are walked:
-    L7. Without ``deep`` a compressed payload stays closed, and the path says so: none."""
+cdef void refuse_lie(const Claims *claims, Verdict *v) noexcept nogil:
+    """L7, with the first claim that the records contradict."""
+    cdef int8_t null_keys = strongest_null_keys(v.walked_null_keys, v.walked_records)
+    if v.walked_records != claims.records_number:
+        refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_COUNT, claims.records_number,
+                v.walked_records)
+    elif v.walked_min_timestamp != claims.batch_min_timestamp:
+        refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_MIN_TIMESTAMP, claims.batch_min_timestamp,
+                v.walked_min_timestamp)
+    elif v.walked_max_timestamp != v.stated_max_timestamp:
+        refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_MAX_TIMESTAMP, v.stated_max_timestamp,
+                v.walked_max_timestamp)
+    elif v.walked_uncompressed != claims.uncompressed_bytes:
+        refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_UNCOMPRESSED_BYTES,
+                claims.uncompressed_bytes, v.walked_uncompressed)
+    elif v.walked_longest != claims.max_record_bytes:
+        refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_MAX_RECORD_BYTES, claims.max_record_bytes,
+                v.walked_longest)
+    elif null_keys != claims.null_keys and not (
+            claims.null_keys == SOME_KEYS_NULL and null_keys == NO_KEY_NULL):
+        refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_NULL_KEYS, claims.null_keys, null_keys)
+    else:
+        refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_ORDER)
+
+
+cdef void rest_on_claims(const Entry *b, const BatchHeader *h, const Door *d, const Policy *policy,
+        const Sample *sample, Scratch *scratch, Verdict *v, Resting *rest) noexcept nogil:
+    """Judge a batch of a segment with readable claims: by them, or by its records where the sample
+    draws it or the claims do not settle it. Claims that lie are L7.
+    """
+    cdef bint settled = settles_at_rest(&rest.claims, h, d.limit)
+    if settled and stated_size(
+            h.attributes & CODEC_MASK, b.p + RECORDS, b.size - RECORDS) > d.limit:
+        settled = False
+    if settled and not is_drawn(sample, h.base_offset, h.crc):
+        if judge_unopened(b, v):
+            v.path = PATH_CLAIMS
+            v.claims = CLAIMS_TRUSTED
+            v.records_count = h.records_count
+            v.max_timestamp = h.max_timestamp
+            v.temporary_bytes = rest.claims.uncompressed_bytes
+            rest.figures = FIGURES_CLAIMS
+        conclude(d, v)
+        return
+    judge_at_rest(b, d, policy, scratch, v)
+    judge_payload_claims(h, rest, v)
+    if v.rule == S8 and <int64_t>rest.claims.uncompressed_bytes - RECORDS > <int64_t>d.limit:
+        v.claims = CLAIMS_UNJUDGED  # they do not promise that it fits
+    conclude(d, v)
+    if v.claims == CLAIMS_LYING and v.rule == 0:
+        refuse_lie(&rest.claims, v)
+    if v.rule != CRC_MISMATCH:
+        rest.figures = FIGURES_SAMPLE if settled else FIGURES_RECORDS
+
+
+cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bint deep,
+        const Sample *sample, Scratch *scratch, Verdict *v, Resting *rest) noexcept nogil:
+    """Judge a batch of a segment.
+
+    The claims in a header of magic 3 are held against the records wherever those are walked: L7.
+    Without ``deep`` a compressed payload stays closed, and the path says so: none. ``sample``: the
+    claims in a payload are taken for its records, except those of batches that it draws. NULL: they
+    are not.
+    """
     cdef Claims claims
     cdef BatchHeader h
     cdef Entry carried
     cdef uint32_t computed
-    if not deep and attributes_of(b) & CODEC_MASK and (b.magic != CLAIMS_MAGIC or b.size >= CLAIMED_RECORDS):
+    cdef bint closed = (not deep and attributes_of(b) & CODEC_MASK
+            and (b.magic != CLAIMS_MAGIC or b.size >= CLAIMED_RECORDS))
+    rest.figures = FIGURES_HEADER
+    rest.carried = NOTHING_CARRIED
+    if sample is not NULL or not closed:
+        rest.carried = carried_at_rest(b, &h, &rest.claims)
+    if sample is not NULL and rest.carried == CLAIMS_CARRIED:
+        rest_on_claims(b, &h, d, policy, sample, scratch, v, rest)
+        return
+    if closed:
         judge_unopened(b, v)
         conclude(d, v)
         if b.magic == CLAIMS_MAGIC:
             v.claims = CLAIMS_UNJUDGED
+        elif rest.carried == UNREADABLE_CLAIMS:
+            v.claims = CLAIMS_UNBOUND
         return
     if b.magic != CLAIMS_MAGIC:
         judge_at_rest(b, d, policy, scratch, v)
-        judge_payload_claims(b, v)
+        judge_payload_claims(&h, rest, v)
         conclude(d, v)
+        if v.rule != CRC_MISMATCH:
+            rest.figures = FIGURES_RECORDS
         return
     computed = computed_crc(b)
     if b.size < CLAIMED_RECORDS:
@@ -306,6 +390,7 @@ cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bin
         if v.walked_size:
             v.walked_size += CLAIMS_SIZE
         conclude(d, v)
+        rest.figures = FIGURES_RECORDS
         if v.claims == CLAIMS_LYING and v.rule == 0:
             refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
 

@@ -85,6 +85,12 @@ cdef enum:  # ValidationResult.path
     PATH_FULL = 3
     PATH_REBUILT = 4
 
+cdef enum:  # batchval.core.result.FIGURES: where the figures of a batch at rest come from
+    FIGURES_HEADER = 0
+    FIGURES_RECORDS = 1
+    FIGURES_CLAIMS = 2  # the sample did not draw it
+    FIGURES_SAMPLE = 3  # the sample drew it: its records
+
 cdef enum:  # Kafka's error codes (batchval.errors.ErrorCode)
     UNKNOWN_SERVER_ERROR = -1
     OK = 0

@@ -118,6 +118,13 @@ REASONS: dict[str, str] = {
     "EPOCH_BACK": "partition leader epoch {a}, the batch before has {b}",
     "SEQUENCE_MISSING": "base sequence {a}, expected {b}",
     "LYING_CLAIMS": "the claims in the header are not what the records say",
+    "CLAIMED_COUNT": "records_number is claimed to be {a}, but there are {b} records",
+    "CLAIMED_MIN_TIMESTAMP": "batch_min_timestamp is claimed to be {a}, but the lowest of the records is {b}",
+    "CLAIMED_NULL_KEYS": "null_keys is claimed to be {a}, but the records say {b}",
+    "CLAIMED_UNCOMPRESSED_BYTES": "uncompressed_bytes is claimed to be {a}, but there are {b} bytes",
+    "CLAIMED_MAX_RECORD_BYTES": "max_record_bytes is claimed to be {a}, but the longest record has {b} bytes",
+    "CLAIMED_MAX_TIMESTAMP": "max_timestamp is {a} in a header with claims, but the highest of the records is {b}",
+    "CLAIMED_ORDER": "the batch has claims, but its records are not as claims promise",
 }
 
 _SENTENCES = tuple(REASONS.values())

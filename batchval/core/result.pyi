@@ -11,6 +11,7 @@ _ClaimsAnswer: TypeAlias = Literal["trusted", "honest", "lying", "unjudged", "un
 
 PATHS: Final[tuple[_Path | None, ...]]
 CLAIMS: Final[tuple[_ClaimsAnswer | None, ...]]
+FIGURES: Final[tuple[str, ...]]
 
 class RejectedBatch(BatchvalError):
     result: ValidationResult

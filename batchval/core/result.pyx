@@ -25,6 +25,7 @@ from batchval.types import CompressionType
 
 PATHS = (None, "claims", "shallow", "full", "rebuilt")
 CLAIMS = (None, "trusted", "honest", "lying", "unjudged", "unbound")
+FIGURES = ("header", "records", "claims", "sample")
 
 _CODES = {int(code): code for code in ErrorCode}
 _METERS = {"magic": METER_MAGIC, "offset": METER_OFFSET, "sequence": METER_SEQUENCE, "checksum": METER_CHECKSUM,

@@ -4,14 +4,16 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from batchval.core.claims cimport (
-    CLAIMED_RECORDS, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, Claims, ClaimsCall, read_claims,
+    CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, Claims, ClaimsCall,
+    read_claims,
 )
 from batchval.core.columns cimport BatchColumns, put_accepted, put_empty_row, put_header_row, put_row, put_verdict
-from batchval.core.door cimport Call, fill_call, judge_resting, judge_row
+from batchval.core.door cimport Call, Resting, fill_call, judge_resting, judge_row
 from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch, next_claimed_batch
 from batchval.core.verdict cimport Door, Policy, Verdict, clear
 from batchval.core.walks cimport fill_checks
 from batchval.core.layout cimport *
+from batchval.core.sampling cimport Sample
 from batchval.core.scratch cimport Scratch, begin_work, end_work, spend
 
 
@@ -79,12 +81,41 @@ cdef void judge_rows(const uint8_t *p, const int64_t *range_of, const Policy **p
     end_work(scratch)
 
 
-cdef int judge_resting_rows(const uint8_t *p, size_t n, size_t at, const Door *d, const Policy *policy, bint deep,
-        Scratch *scratch, BatchColumns columns, size_t *end) noexcept nogil:
+cdef void put_claims_columns(BatchColumns columns, size_t i, const Claims *claims) noexcept nogil:
+    columns.runs.batch_min_timestamp[i] = claims.batch_min_timestamp
+    columns.runs.records_number[i] = claims.records_number
+    columns.runs.null_keys[i] = claims.null_keys
+
+
+cdef void put_rest(BatchColumns columns, size_t i, const Entry *b, const Verdict *v,
+        const Resting *rest, bint trusts) noexcept nogil:
+    """Fill in what only a check at rest has columns for."""
+    cdef Claims claims
+    columns.clear_rest(i)
+    columns.runs.figures[i] = rest.figures
+    if v.rule == CRC_MISMATCH:
+        return
+    if v.walked_size and v.walked:
+        columns.runs.uncompressed_size[i] = v.walked_size
+        if b.magic >= 2:
+            columns.runs.max_record_bytes[i] = v.walked_longest
+    if rest.figures == FIGURES_CLAIMS:
+        columns.runs.uncompressed_size[i] = rest.claims.uncompressed_bytes
+        columns.runs.max_record_bytes[i] = rest.claims.max_record_bytes
+    if trusts and rest.carried == CLAIMS_CARRIED:
+        put_claims_columns(columns, i, &rest.claims)
+    if b.magic == CLAIMS_MAGIC and b.size >= CLAIMED_RECORDS:
+        read_claims(b.p + RECORDS, &claims)
+        put_claims_columns(columns, i, &claims)
+
+
+cdef int judge_resting_rows(const uint8_t *p, size_t n, size_t at, const Door *d,
+        const Policy *policy, bint deep, const Sample *sample, Scratch *scratch,
+        BatchColumns columns, size_t *end) noexcept nogil:
     """Every whole batch from ``at`` on; next_batch's last answer, -1: no memory. ``end``: where the walk stopped."""
     cdef Entry b
     cdef Verdict v
-    cdef Claims claims
+    cdef Resting rest
     cdef size_t i = 0
     cdef int found
     cdef bint claimed = policy.accept_claims_header and d.strict
@@ -94,7 +125,7 @@ cdef int judge_resting_rows(const uint8_t *p, size_t n, size_t at, const Door *d
         if found != BATCH:
             return found
         clear(&v)
-        judge_resting(&b, d, policy, deep, scratch, &v)
+        judge_resting(&b, d, policy, deep, sample, scratch, &v, &rest)
         if v.out_of_memory:
             return -1
         if <Py_ssize_t>i == <Py_ssize_t>columns.capacity and not columns.reserve(2 * i if i else 64):
@@ -102,14 +133,7 @@ cdef int judge_resting_rows(const uint8_t *p, size_t n, size_t at, const Door *d
         put_row(&columns.runs, i, &b, at, v.rule != CRC_MISMATCH)
         put_verdict(&columns.runs, i, &v)
         columns.runs.length[i] = b.size
-        columns.clear_rest(i)
-        if v.walked_size and v.rule != CRC_MISMATCH and v.walked:
-            columns.runs.uncompressed_size[i] = v.walked_size
-        if b.magic == CLAIMS_MAGIC and v.rule != CRC_MISMATCH and b.size >= CLAIMED_RECORDS:
-            read_claims(b.p + RECORDS, &claims)
-            columns.runs.batch_min_timestamp[i] = claims.batch_min_timestamp
-            columns.runs.records_number[i] = claims.records_number
-            columns.runs.null_keys[i] = claims.null_keys
+        put_rest(columns, i, &b, &v, &rest, sample is not NULL)
         i += 1
         columns.count = i
         at += b.size

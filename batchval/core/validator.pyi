@@ -73,8 +73,22 @@ class LogValidator:
         to_magic: int = 2,
         claims: _Claims | None = None,
     ) -> ValidationResult: ...
-    def check_batches(self, buffer: _Buffer, position: int = 0, *, deep: bool = True) -> BatchColumns[CheckedRow]: ...
-    def rejudge_at_rest(self, buffer: _Buffer, position: int, *, deep: bool = True) -> ValidationResult: ...
+    def check_batches(
+        self,
+        buffer: _Buffer,
+        position: int = 0,
+        *,
+        deep: bool = True,
+        trust_claims: tuple[float, bytes] | None = None,
+    ) -> BatchColumns[CheckedRow]: ...
+    def rejudge_at_rest(
+        self,
+        buffer: _Buffer,
+        position: int,
+        *,
+        deep: bool = True,
+        trust_claims: tuple[float, bytes] | None = None,
+    ) -> ValidationResult: ...
     def check_ranges(
         self,
         buffer: _Buffer,

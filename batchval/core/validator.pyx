@@ -17,14 +17,14 @@ from batchval.core cimport reasons
 from batchval.core.arguments cimport (
     BREATH, NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, CompiledPolicy, check_pairs, compile_policy,
     compiled_policy, copy_pairs, every_batch, is_immutable, is_long, is_one_claim, one_each,
-    origin_number, position_in, produce_version_of, read_claims_call, refusing, shown,
+    origin_number, position_in, produce_version_of, read_claims_call, read_sample, refusing, shown,
     source_number, source_of, take_buffer, view_of_bytes, whole_number,
 )
 from batchval.core.bytes cimport be32
 from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
 from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall, strip_into
 from batchval.core.convert cimport assign_header, assign_in_place, rebuild
-from batchval.core.door cimport Call, fill_call, judge, judge_resting
+from batchval.core.door cimport Call, Resting, fill_call, judge, judge_resting
 from batchval.core.frames cimport UNLIMITED, copy_unlocked
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
 from batchval.core.judge cimport judge_batches, judge_first_batch, judge_request
@@ -33,6 +33,7 @@ from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
 from batchval.core.rows cimport judge_resting_rows, judge_rows
+from batchval.core.sampling cimport Sample
 from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 
 from batchval import kafka_versions
@@ -136,9 +137,11 @@ cdef class RejudgeAtRest:
     cdef object validator
     cdef object buffer
     cdef bint deep
+    cdef object trust_claims
 
     def __call__(self, position, length, i):
-        return self.validator.rejudge_at_rest(self.buffer, position, deep=self.deep)
+        return self.validator.rejudge_at_rest(
+            self.buffer, position, deep=self.deep, trust_claims=self.trust_claims)
 
 
 @cython.final
@@ -374,14 +377,21 @@ cdef class LogValidator:
             result.v.reports = reports
         return result
 
-    def check_batches(self, buffer, position=0, *, bint deep=True):
+    def check_batches(self, buffer, position=0, *, bint deep=True, trust_claims=None):
         """With the log profile: every whole batch of a stretch of a segment from ``position`` on, one row each.
 
         Without ``deep`` compressed payloads stay closed: checksum, codec and count are judged, and the row's path is
         none; uncompressed batches are walked either way. Each batch is judged for itself; what one batch says about
         the next is batchval.core.continuity's matter.
         ``columns.end`` and ``columns.tail`` say where and why the walk stopped, as with ``scan_batches``.
+
+        ``trust_claims`` is (rate, key): claims in the payload of zstd and gzip batches are taken
+        for their records where they agree with the header, and nothing is decompressed. A sample of
+        these batches, ``rate`` of them, is decompressed and compared; claims that lie are L7. The
+        same ``key`` of 16 bytes draws the same batches; who wrote the segment must not know it.
         """
+        cdef Sample sample
+        cdef const Sample *drawing = NULL
         cdef BatchColumns columns
         cdef Door d = self.door
         cdef Py_buffer view
@@ -394,6 +404,9 @@ cdef class LogValidator:
             raise ArgumentValueError(
                 "check_batches is for the log profile; check_ranges judges produce requests")
         cdef RejudgeAtRest again
+        if trust_claims is not None:
+            trust_claims = read_sample(trust_claims, d.strict, &sample)
+            drawing = &sample
         columns = BatchColumns.__new__(BatchColumns, True)
         columns.width = RESTING_COLUMNS
         take_buffer(buffer, &view)
@@ -404,7 +417,8 @@ cdef class LogValidator:
             try:
                 with nogil:
                     found = judge_resting_rows(
-                            p, view.len, start, &d, &self.compiled, deep, scratch, columns, &end)
+                            p, view.len, start, &d, &self.compiled, deep, drawing, scratch,
+                            columns, &end)
             finally:
                 give_back(scratch)
             if found < 0:
@@ -417,17 +431,24 @@ cdef class LogValidator:
         again.validator = self
         again.buffer = buffer
         again.deep = deep
+        again.trust_claims = trust_claims
         columns.rejudge = again
         return columns
 
-    def rejudge_at_rest(self, buffer, position, *, bint deep=True):
+    def rejudge_at_rest(self, buffer, position, *, bint deep=True, trust_claims=None):
         """The ValidationResult of the batch at ``position``, with the log profile."""
+        cdef Sample sample
+        cdef const Sample *drawing = NULL
+        cdef Resting rest
         cdef Door d = self.door
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef Entry b
         cdef Py_ssize_t start
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
+        if trust_claims is not None:
+            read_sample(trust_claims, d.strict, &sample)
+            drawing = &sample
         take_buffer(buffer, &view)
         try:
             clear(&result.v)
@@ -437,7 +458,8 @@ cdef class LogValidator:
             scratch = borrow()
             try:
                 with nogil:
-                    judge_resting(&b, &d, &self.compiled, deep, scratch, &result.v)
+                    judge_resting(
+                        &b, &d, &self.compiled, deep, drawing, scratch, &result.v, &rest)
                 result.v.error_batch = start
                 result.v.valid_bytes = b.size
                 self.finish(result, scratch)

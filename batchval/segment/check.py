@@ -20,6 +20,7 @@ import numpy as np
 
 from batchval.core.columns import BatchColumns
 from batchval.core.result import CLAIMS, PATHS
+from batchval.errors import BatchvalError
 from batchval.rules import by_number
 from batchval.segment.findings import Finding, Level, damage_reason
 from batchval.segment.folders import SEGMENT_NAME, walk
@@ -33,6 +34,7 @@ from batchval.segment.replicas import compare_replicas
 from batchval.segment.run import Work, list_work, moved_meanwhile, settled
 from batchval.segment.salvage import Salvage
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name
+from batchval.segment.trust import TrustCounts
 
 __all__ = ["Options", "Summary", "check_paths", "find_files", "is_segment"]
 
@@ -52,6 +54,7 @@ class Summary:
     bytes: int = 0
     paths: Counter[str] = field(default_factory=Counter)
     claims: Counter[str] = field(default_factory=Counter)
+    trust: TrustCounts = field(default_factory=TrustCounts)
     findings: int = 0
     reports: int = 0
     notes: int = 0
@@ -77,6 +80,7 @@ class Summary:
         self.bytes += result.bytes
         self.paths += result.paths
         self.claims += result.claims
+        self.trust.add(result.trust)
 
     def count(self, finding: Finding) -> Finding:
         """Count a finding by its level, and return it."""
@@ -155,6 +159,12 @@ def check_paths(
             named.append(os.path.abspath(file))
         else:
             loose.append(file)
+
+    if options.trust_claims is not None:
+        for file in loose:
+            if options.profile_of(file) == "produce":
+                why = "--trust-claims is for segments: use --as log, or --claims audit:RATE"
+                raise BatchvalError(f"{file}: {why}")
 
     def read(ranges: Sequence[Range]) -> Iterator[RangeResult]:
         return (_judged(part, options, progress, salvage) for part in ranges)

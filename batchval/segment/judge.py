@@ -54,6 +54,7 @@ from batchval.segment.side_checks import (
 from batchval.segment.side_files import TIME_ENTRY, Aborted, EpochStart, Malformed, epoch_starts, time_entries
 from batchval.segment.side_files import transactions as parse_transactions
 from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line, sibling
+from batchval.segment.trust import TrustCounts
 
 __all__ = ["Block", "Last", "RangeResult", "blocks", "is_compacted", "judge", "thinned", "was_compacted"]
 
@@ -143,6 +144,7 @@ class RangeResult:
     ``starts``      of the partition's leader-epoch-checkpoint, where this range has read it
     ``max_timestamp``  the highest of a batch that is believed; ``time_end``: that of the last entry
                     of the time index, where this range has read it
+    ``trust``       batches that were taken by their claims
     ``hours``       the audit's counts by hour and codec (audit/hours.py), packed
     ``files``       where the audit wrote its rows: file, first row there, rows
     """
@@ -172,6 +174,7 @@ class RangeResult:
     starts: list[EpochStart] | None = None
     max_timestamp: int = -1
     time_end: int | None = None
+    trust: TrustCounts = field(default_factory=TrustCounts)
     hours: Any = None
     files: tuple[tuple[str, int, int], ...] = ()
 
@@ -217,7 +220,7 @@ def _read(file: SegmentReader, part: Range, options: Options) -> Iterator[Block]
     Damage does not end a block: each block has a cost of its own, and a hostile segment may have
     damage after each batch.
     """
-    scan = functools.partial(validator_of(options).check_batches, deep=options.deep)
+    scan = functools.partial(validator_of(options).check_batches, deep=options.deep, trust_claims=options.sample)
     written = _last_write(part.segment)
     start = _entered(file, part, written)
     block = Block(start)
@@ -398,6 +401,8 @@ def _take_batches(result: RangeResult, noted: _Noted, block: Block, options: Opt
     result.records += int(counts[(counts > 0) & columns["is_valid"]].sum())
     _tally(result.paths, columns["path"], PATHS)
     _tally(result.claims, columns["claims"], CLAIMS)
+    if options.trust_claims is not None:
+        result.trust.count(columns)
     _take_refused(noted, columns, base)
     if options.extras:
         _take_reports(noted, columns, base)

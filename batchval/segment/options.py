@@ -10,8 +10,10 @@ from typing import Literal, NamedTuple, TypeAlias
 from batchval.core.columns import BatchColumns
 from batchval.core.continuity import PRODUCER_ID_EXPIRATION_MS
 from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
 from batchval.policy import TopicPolicy
+from batchval.segment.trust import checked_rate, checked_seed, new_seed, sample_key
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = ["ClaimsJudge", "Options", "Profile", "Replica", "validator_of"]
@@ -43,6 +45,9 @@ class Options:
     ``replicas``        whose partitions are compared with each other; their names are those of
                         brokers in findings
 
+    ``trust_claims``    take batches by the claims in their payload, and verify this share of them
+    ``seed``            draws which; None: a random one, if ``trust_claims`` is set
+
     ``now_ms``          the time of the run, milliseconds since the epoch; None: the clock.
                         Timestamps of segments are not judged by it, those of other files are
 
@@ -66,10 +71,31 @@ class Options:
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     extras: Mapping[str, str] = field(default_factory=dict)
     replicas: tuple[Replica, ...] = ()
+    trust_claims: float | None = None
+    seed: int | None = None
     profile: Profile | None = None
     policy: TopicPolicy | None = None
     now_ms: int | None = None
     judge_claims: ClaimsJudge | None = None
+
+    def __post_init__(self) -> None:
+        if self.trust_claims is None:
+            if self.seed is not None:
+                raise BatchvalError(f"seed {self.seed} needs trust_claims: it draws the batches to verify")
+            return
+        object.__setattr__(self, "trust_claims", checked_rate(self.trust_claims))
+        if self.mode == "kafka":
+            raise BatchvalError("trust_claims cannot be combined with mode kafka, which does not read claims")
+        # chosen here, so that all workers of one run draw the same batches
+        seed = new_seed() if self.seed is None else checked_seed(self.seed)
+        object.__setattr__(self, "seed", seed)
+
+    @property
+    def sample(self) -> tuple[float, bytes] | None:
+        """Return ``trust_claims`` of LogValidator.check_batches."""
+        if self.trust_claims is None or self.seed is None:
+            return None
+        return self.trust_claims, sample_key(self.seed)
 
     @property
     def readings(self) -> int:

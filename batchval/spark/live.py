@@ -8,6 +8,7 @@ offset of a stream is ``{topic: {partition: next offset}}``. ``segment`` and ``p
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import re
 import time
@@ -302,13 +303,13 @@ def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterat
     if not isinstance(stretch, Stretch):  # Spark's own empty one, where there is nothing to read
         return
     source = SegmentInfo("", stretch.topic, stretch.partition, base_offset=-1, size=0, mtime_ns=0)
-    validator = validator_of(options)
+    check = functools.partial(validator_of(options).check_batches, deep=options.deep, trust_claims=options.sample)
     try:
         for data in _fetched(cluster, stretch):
-            columns = validator.check_batches(data, deep=options.deep)
+            columns = check(data)
             beyond = np.flatnonzero(columns["last_offset"] >= stretch.end)
             if len(beyond):
-                columns = validator.check_batches(data[: int(columns["position"][beyond[0]])], deep=options.deep)
+                columns = check(data[: int(columns["position"][beyond[0]])])
             yield placeless(to_rows(columns, source, 0, options), _NO_FILE)
             if len(beyond):
                 return

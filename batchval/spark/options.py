@@ -11,6 +11,7 @@ from batchval.audit.rows import column_names
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.segment.options import Options
+from batchval.segment.trust import LARGEST_SEED, checked_rate
 
 __all__ = [
     "FINDING_OPTIONS",
@@ -33,6 +34,8 @@ JUDGE_OPTIONS: Final = (
     "kafkaVersion",
     "acceptClaimsHeader",
     "maxDecompressedBytes",
+    "trustClaims",
+    "seed",
 )
 #: of ``kafka-segments``, in batches and streams
 SEGMENT_OPTIONS: Final = (
@@ -108,6 +111,27 @@ def milliseconds(given: Given, name: str, default: int) -> int:
     return int(text)
 
 
+def seed(given: Given) -> int | None:
+    """Return the option ``seed``; None for a random one. Raises BatchvalError."""
+    text = given.get("seed")
+    if text is None:
+        return None
+    if not text.strip().isascii() or not text.strip().isdigit() or int(text) > LARGEST_SEED:
+        raise BatchvalError(f"option seed is {text!r}: expected a whole number from 0 to {LARGEST_SEED}")
+    return int(text)
+
+
+def rate(given: Given, name: str) -> float | None:
+    """Return a rate above 0 and at most 1; None without the option. Raises BatchvalError."""
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        return checked_rate(text)
+    except BatchvalError as error:
+        raise BatchvalError(f"option {name}: {error}") from None
+
+
 def topics(given: Given, name: str = "topics") -> tuple[str, ...] | None:
     """Names with commas between them; None where nothing is said: all."""
     text = given.get(name)
@@ -143,4 +167,6 @@ def row_options(given: Given) -> Options:
         accept_claims_header=flag(given, "acceptClaimsHeader"),
         topics=topics(given),
         max_decompressed_bytes=size(given, "maxDecompressedBytes", plain.max_decompressed_bytes),
+        trust_claims=rate(given, "trustClaims"),
+        seed=seed(given),
     )

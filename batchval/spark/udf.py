@@ -51,7 +51,8 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     """Judges the batches in each value of a binary column: an array of ``verdict_type``.
 
     ``options``: ``deep="true"`` (or ``True``), ``mode="kafka"``, ``kafkaVersion="3.9"``,
-    ``acceptClaimsHeader="true"``, ``maxDecompressedBytes``; as those of ``kafka-segments``.
+    ``acceptClaimsHeader="true"``, ``maxDecompressedBytes``, ``trustClaims``, ``seed``; as those of
+    ``kafka-segments``.
     BatchvalError for a wrong one.
     """
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
@@ -127,7 +128,7 @@ def judged(values: pa.Array, options: Options) -> pa.Array:
     data = values.buffers()[2]
     whole = memoryview(data)[int(ends[0]) : int(ends[-1])] if data is not None else memoryview(b"")
     starts = ends - ends[0]
-    columns = validator.check_batches(whole, deep=options.deep)
+    columns = validator.check_batches(whole, deep=options.deep, trust_claims=options.sample)
     begun = starts[:-1][starts[:-1] < starts[1:]]  # of values that are not empty
     if columns.end == len(whole) and np.isin(begun, columns["position"]).all():
         rows = [to_rows(columns, _NOWHERE, 0, options)]
@@ -170,7 +171,8 @@ def _rows_of(data: memoryview, validator: LogValidator, options: Options) -> lis
     """As of a segment file that holds these bytes."""
     found = []
     with SegmentReader(InMemory(data), accept_claims_header=options.accept_claims_header) as file:
-        for part in file.stretches(scan=functools.partial(validator.check_batches, deep=options.deep), reuse=True):
+        scan = functools.partial(validator.check_batches, deep=options.deep, trust_claims=options.sample)
+        for part in file.stretches(scan=scan, reuse=True):
             if isinstance(part, Damage):
                 found.append(damaged_rows(_NOWHERE, [part], file.size, options))
             else:

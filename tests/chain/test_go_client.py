@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from tests.chain.conftest import GO_MOD, both_ways
 from tests.interop.kafka_broker import KafkaBroker
-from tests.support.go import QUICK_BUILD
+from tests.support import go
 
 pytestmark = pytest.mark.jvm
 
 
-def test_each_line_is_the_same(broker: KafkaBroker, tmp_path: Path) -> None:
-    program = str(tmp_path / "client")
-    build = ["go", "build", "-mod=readonly", *QUICK_BUILD, "-o", program, "."]
-    subprocess.run(build, cwd=GO_MOD.parent, check=True, timeout=900)
+def test_each_line_is_the_same(broker: KafkaBroker) -> None:
+    program = str(go.built(GO_MOD.parent))
     direct, gated, gate = both_ways(broker, lambda *args: [program, *args], "go")
     assert gated == direct
     assert gated["node"] == "true"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from tests.chain.conftest import HERE, both_ways
 from tests.interop.kafka_broker import KafkaBroker
-from tests.support.go import QUICK_BUILD
+from tests.support import go
 
 pytestmark = pytest.mark.jvm
 
@@ -16,11 +14,8 @@ SOURCE = HERE / "sarama"
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = str(tmp_path_factory.mktemp("sarama") / "client")
-    build = ["go", "build", "-mod=readonly", *QUICK_BUILD, "-o", path, "."]
-    subprocess.run(build, cwd=SOURCE, check=True, timeout=900)
-    return path
+def program() -> str:
+    return str(go.built(SOURCE))
 
 
 @pytest.mark.parametrize("version", ["4.3.1", pytest.param("2.1.0", marks=pytest.mark.slow)])

@@ -126,6 +126,19 @@ def test_check(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("check",), ("audit", "--engine", "local")], ids=" ".join)
+def test_trust_claims(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    path = folder / f"{0:020}.log"
+    plain = batch(records(3), codec=ZSTD)
+    for data, bound in ((plain, None), (claims.attach(plain, carrier="payload"), 0.95)):
+        path.write_bytes(data)
+        documents = lines(run(*words, "--json", "--trust-claims", "1", folder)[1])
+        assert documents[0]["lies_at_most"] == pytest.approx(bound)
+        compared(words[0], documents, "summary")
+
+
+@pytest.mark.parametrize("words", [("check",), ("audit", "--engine", "local")], ids=" ".join)
 def test_transactions(run: Run, words: tuple[str, ...]) -> None:
     _, out, _ = run(*words, "--json", "--transactions", SEGMENTS / "transactional-open-0")
     compared(words[0], lines(out), "note", "partition_transactions", "transaction", "summary")

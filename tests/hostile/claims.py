@@ -1,4 +1,4 @@
-"""Claims at the door, under hostile bytes: in tags and in headers of magic 3, true and false.
+"""Claims under hostile bytes: in tags, payloads and headers of magic 3, and at rest.
 
 Each case is a mutated batch. With the claims that are true of it, trust must answer as without claims; with any others,
 verify must not call a lie honest; a header's verdict is that of the batch it carries; and strict never answers -1.
@@ -11,6 +11,8 @@ import random
 from typing import Any
 
 from batchval.core.claims import BatchClaims, attach, carrier_of, compute, read, strip, to_tag
+from batchval.core.columns import BatchColumns
+from batchval.core.result import FIGURES
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from tests.hostile.buffers import buffer_of
@@ -70,6 +72,45 @@ def _in_payload(data: bytes, said: BatchClaims) -> list[str]:
     return []
 
 
+def _at_rest(data: bytes, claimed: BatchClaims, true: BatchClaims | None, limit: int | None) -> list[str]:
+    """What is wrong with claims that a segment's batch is taken by, and with those that are
+    drawn.
+    """
+    try:
+        out = attach(strip(data) if carrier_of(data) == "payload" else data, claimed, carrier="payload")
+    except BatchvalError:
+        return []
+    validator = LogValidator(profile="log", max_decompressed_bytes=limit)
+    walked, drawn, trusted = (
+        _resting(validator.check_batches(buffer_of(out), deep=trust is None, trust_claims=trust))
+        for trust in (None, (1.0, bytes(16)), (1e-18, bytes(16)))
+    )
+    found = []
+    if walked["rule"] == "14":  # the payload was damaged before it got claims
+        taken = [one for one in (drawn, trusted) if (one["rule"], one["figures"]) != ("14", "header")]
+        return [f"at rest: {one} although its checksum is wrong" for one in taken]
+    honest = _is_true(claimed, true)
+    if drawn["claims"] in ("honest", "lying") and (drawn["claims"] == "honest") != honest:
+        found.append(f"at rest: {claimed} is called {drawn['claims']}, {true} is true")
+    if drawn["claims"] is not None and drawn["rule"] not in (walked["rule"], "L7"):
+        found.append(f"at rest: {drawn} if drawn, {walked} without trust")
+    if drawn["rule"] == "L7" and drawn["claims"] != "lying":
+        found.append(f"at rest: L7 for claims that are {drawn['claims']}")
+    if trusted["figures"] != "claims":
+        return found if trusted == drawn else [*found, f"at rest: {trusted} is not {drawn}"]
+    if drawn["figures"] != "sample" or trusted["rule"] is not None:
+        found.append(f"at rest: {trusted} if trusted, {drawn} if drawn")
+    if honest and any(trusted[name] != walked[name] for name in ("uncompressed_size", "max_record_bytes")):
+        found.append(f"at rest: honest claims give {trusted}, records {walked}")
+    return found
+
+
+def _resting(columns: BatchColumns) -> dict[str, Any]:
+    sizes = {name: columns[name].tolist() for name in ("uncompressed_size", "max_record_bytes")}
+    figures, row = FIGURES[columns["figures"][0]], columns[0]
+    return sizes | {"figures": figures, "claims": row.claims, "rule": row.rule, "reason": row.reason}
+
+
 def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
     """What is wrong with the answers to this case; nothing, one hopes."""
     rng = random.Random(seed)
@@ -103,6 +144,7 @@ def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
     if strip(three) != data:
         found.append("attach and strip do not give the bytes back")
     found += _in_payload(data, said)
+    found += _at_rest(data, said, true, limit)
     for word in ("ignore", "verify", "trust"):
         by_tag = validator.validate(buffer_of(data), claims=(to_tag(said, crc), word), **call)
         by_header = validator.validate(buffer_of(three), claims=(None, word), **call)

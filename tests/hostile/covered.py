@@ -45,7 +45,7 @@ _MUTATED: Final = (
 
 COVERED: Final[dict[str, tuple[str, ...]]] = {
     "differential": _core(*_VALIDATION, "crc32c", "frames", "gzip", "snappy"),
-    "claims": _core("carriers", "claims", "validator", "door"),
+    "claims": _core("carriers", "claims", "validator", "door", "rows"),
     "core_ranges": _core("columns", "rows", "arguments"),
     "core_doors": _core("arrow", "batch", "block", "columns", "fields", "record_columns", "records"),
     "providers": (*_core("frames"), "batchval.compression.blocks"),

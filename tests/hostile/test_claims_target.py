@@ -34,3 +34,9 @@ def test_another_answer_on_trust_would_be_found(monkeypatch: pytest.MonkeyPatch)
     found = [what for finding in run(1500).findings for what in finding["what"]]
     assert any("the truth is called a lie" in what for what in found)
     assert any("without claims" in what and "trusted" in what for what in found)
+
+
+def test_other_figures_at_rest_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "FIGURES", ("header", "records", "sample", "sample"))
+    found = [what for finding in run(1500).findings for what in finding["what"]]
+    assert any("at rest" in what for what in found)

@@ -75,7 +75,11 @@ def java_version(java: str) -> int:
 
 
 def classpath(profile: str = "broker") -> str:
-    """The jars of a broker with the Java clients; "3.9": of one of that release; "tools": of Kafka's own commands."""
+    """Return the class path of a broker with the Java clients.
+
+    ``profile``: "3.9" is a broker of that release; "clients-2.8" are the Java clients of Kafka 2.8;
+    "tools" are Kafka's own commands.
+    """
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
     kept = TARGET / f"{profile}-{digest}.classpath"
     TARGET.mkdir(exist_ok=True)

@@ -12,7 +12,12 @@ from batchval.core.batch import RecordBatch
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy
-from batchval.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from batchval.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from batchval.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from batchval.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -149,7 +154,12 @@ class ScriptedBroker:
         elif key == FindCoordinatorRequest.api_key:
             response = FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=self.port)
         elif key == AddPartitionsToTxnRequest.api_key:
-            response = AddPartitionsToTxnResponse()
+            _, add = AddPartitionsToTxnRequest.parse(frame)
+            results = [
+                AddPartitionsToTxnTopicResult(one.name, [AddPartitionsToTxnPartitionResult(n) for n in one.partitions])
+                for one in add.v3_and_below_topics
+            ]
+            response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
         elif key == EndTxnRequest.api_key:
             _, end = EndTxnRequest.parse(frame)
             self.ends.append((end.committed, sum(map(len, self.logs.values()))))

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchval.audit.rows import read_range, row_schema, unreadable_row
+from batchval.core.claims import attach, compute
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo, Store
@@ -48,6 +49,18 @@ def write(folder: Path, parts: Iterable[bytes], base: int = 0, every: int = 2048
             since += len(part)
     log.with_suffix(".index").write_bytes(entries)
     return log
+
+
+def claimed(folder: Path, *, lies: bool = False) -> Path:
+    """A segment of zstd and gzip batches with claims in their payload, true ones or lies."""
+    parts = []
+    for n in range(60):
+        one = batch(records(2, key=b"k"), codec=(ZSTD, GZIP)[n % 2], base_offset=2 * n)
+        true = compute(one)
+        assert true is not None
+        claims = true._replace(null_keys=1) if lies else true
+        parts.append(bytes(attach(one, claims, carrier="payload")))
+    return write(folder, parts)
 
 
 def flipped(data: bytes, at: int = -3) -> bytes:

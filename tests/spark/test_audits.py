@@ -19,7 +19,7 @@ from batchval.audit.run import list_work
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.spark import SparkAudit, audit
-from tests.spark.logs import a_cluster, series, write
+from tests.spark.logs import a_cluster, claimed, series, write
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.jvm
@@ -132,3 +132,17 @@ print(found.batches().count(), found.found.batches, found.exit_code)
     )  # fmt: skip
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "out is required with Spark Connect"), done.stderr
     assert done.stdout.splitlines()[1].endswith(" 1")
+
+
+def test_claims_are_trusted_in_workers_as_here(spark: SparkSession, tmp_path: Path) -> None:
+    claimed(tmp_path / "logs" / "orders-0")
+    options: dict[str, Any] = {"trust_claims": 0.3, "seed": 5, "split_bytes": 2048}
+    found = audit(spark, str(tmp_path / "logs"), **options)
+    wanted = Options(**options)
+    todo = list_work([str(tmp_path / "logs")], wanted)
+    here = audit_here(todo, wanted, lambda *what: run_local(*what, processes=1))
+    assert (found.found.trust, found.findings) == (here.trust, [])
+    assert found.found.trust.claimed > found.found.trust.verified > 0
+    by_claims = found.summary().agg(F.sum("figures_by_claims"), F.sum("uncompressed_bytes")).collect()
+    assert by_claims[0][0] == here.trust.claimed
+    assert by_claims[0][1] > 0

@@ -22,7 +22,7 @@ from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo
 from batchval.spark.findings import FINDINGS, Folders, KafkaFindings
 from tests.at_rest.test_damage import DAMAGES, HEALTHY, copied
-from tests.spark.logs import a_cluster, series, write
+from tests.spark.logs import a_cluster, claimed, series, write
 
 pytestmark = pytest.mark.jvm
 
@@ -51,6 +51,15 @@ def by_reader(path: Path, **options: str) -> list[dict[str, Any]]:
     reader = KafkaFindings({"path": str(path), **options}).reader(ROWS)
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     return ordered(row for batch in batches for row in batch.to_pylist())
+
+
+def test_lies_are_found_where_the_sample_draws_them(tmp_path: Path) -> None:
+    claimed(tmp_path / "orders-0", lies=True)
+    found = by_reader(tmp_path, trustClaims="0.3", seed="5")
+    assert found == by_audit([tmp_path], trust_claims=0.3, seed=5)
+    assert {row["rule"] for row in found} == {"L7"}
+    assert len(found) < len(by_reader(tmp_path, trustClaims="1"))
+    assert by_reader(tmp_path) == []
 
 
 @pytest.mark.parametrize("what", [*DAMAGES, *HEALTHY])

@@ -21,7 +21,7 @@ from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo
 from batchval.spark.schema import TOGETHER, Shape, row_type
 from batchval.spark.source import KafkaSegments, Piece, pieces
-from tests.spark.logs import a_cluster, ordered, plain, series, write
+from tests.spark.logs import a_cluster, claimed, ordered, plain, series, write
 
 pytestmark = pytest.mark.jvm
 
@@ -63,6 +63,16 @@ def test_deep_mode_and_topics_reach_the_reader(spark: SparkSession, logs: Path) 
     assert rows == plain(logs, deep=True, mode="kafka", topics=("orders", "nested"), rows="bad")
 
 
+def test_claims_are_trusted_but_for_the_sample(spark: SparkSession, tmp_path: Path) -> None:
+    claimed(tmp_path / "orders-0")
+    columns = "default,figures,uncompressed_size"
+    drawn = {"trustClaims": "0.3", "seed": "5", "columns": columns}
+    rows = ordered(load(spark, tmp_path, splitBytes="4k", **drawn).collect())
+    assert rows == plain(tmp_path, trust_claims=0.3, seed=5, columns=tuple(columns.split(",")))
+    assert {row["figures"] for row in rows} == {"claims", "sample"}
+    assert all(row["uncompressed_size"] for row in rows)
+
+
 def test_no_rows_are_no_rows(spark: SparkSession, logs: Path) -> None:
     assert load(spark, logs, rows="none").count() == 0
 
@@ -101,6 +111,10 @@ def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str
         ({"kafkaVersion": "2.8"}, "option kafkaVersion is '2.8': 4.4, 3.9 or 4.1 is possible"),
         ({"cleanupPolicy": "delete"}, "kafka-segments has no option 'cleanupPolicy': it matters between batches"),
         ({"topics": " , "}, "option topics is ' , '"),
+        ({"trustClaims": "0"}, "option trustClaims: invalid rate '0': expected a number above 0 and at most 1"),
+        ({"trustClaims": "0.1", "mode": "kafka"}, "trust_claims cannot be combined with mode kafka"),
+        ({"trustClaims": "0.1", "seed": "-1"}, "option seed is '-1': expected a whole number from 0 to"),
+        ({"seed": "1"}, "seed 1 needs trust_claims"),
         ({"acceptClaimsHeader": "1"}, "option acceptClaimsHeader is '1'"),
         ({"splitbites": "1"}, "kafka-segments has no option 'splitbites': it has path"),
         ({"maxBytesPerTrigger": "1g"}, "kafka-segments has no option 'maxBytesPerTrigger'"),

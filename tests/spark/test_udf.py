@@ -21,7 +21,7 @@ from batchval.segment.options import Options
 from batchval.spark import register, validate_batches
 from batchval.spark.options import row_options
 from batchval.spark.udf import _options_of, judged, verdict_type
-from tests.spark.logs import flipped, series
+from tests.spark.logs import claimed, flipped, series
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,6 +52,14 @@ def values_of(count: int = 60) -> list[bytes | None]:
             None if kind == 0 else flipped(value) if kind == 1 and value else value[:-kind] if kind == 2 else value
         )
     return values
+
+
+def test_claims_in_values_are_trusted(tmp_path: Path) -> None:
+    value = claimed(tmp_path / "orders-0").read_bytes()
+    for values in ([value, None, b""], [value[:-1], value]):
+        answers = judged(pa.array(values, pa.binary()), row_options({"trustClaims": "0.3", "seed": "5"})).to_pylist()
+        found = {one["figures"] for answer in answers if answer for one in answer if one["magic"] is not None}
+        assert found == {"claims", "sample"}
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])

@@ -2,6 +2,7 @@
 // gate and one beside it can be compared.
 //
 // main BOOTSTRAP PREFIX PORT,PORT...
+// main digest BOOTSTRAP TOPIC=COUNT...   (digest.go)
 package main
 
 import (
@@ -205,6 +206,10 @@ func errors() {
 }
 
 func main() {
+	if os.Args[1] == "digest" {
+		digests(os.Args[2], os.Args[3:])
+		return
+	}
 	bootstrap, prefix, ports = os.Args[1], os.Args[2], strings.Split(os.Args[3], ",")
 	limit, cancel := context.WithTimeout(context.Background(), 150*time.Second)
 	defer cancel()

@@ -2,6 +2,7 @@
 // gate and one beside it can be compared.
 //
 // main BOOTSTRAP PREFIX PORT,PORT... VERSION
+// main digest BOOTSTRAP TOPIC=COUNT...   (digest.go)
 package main
 
 import (
@@ -267,6 +268,10 @@ func refusals() {
 }
 
 func main() {
+	if os.Args[1] == "digest" {
+		digests(os.Args[2], os.Args[3:])
+		return
+	}
 	bootstrap, prefix = os.Args[1], os.Args[2]
 	var err error
 	version, err = sarama.ParseKafkaVersion(os.Args[4])

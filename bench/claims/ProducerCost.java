@@ -1,0 +1,242 @@
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.Set;
+
+/**
+ * Times KafkaProducer in one JVM and in turns: stock, stock again (what the machine's noise looks
+ * like), and with the agent's two carriers.
+ *
+ * <p>Kafka is loaded four times. The stock producers' class loaders do not see the agent, which
+ * then leaves their classes alone. The producers send to a sink in this JVM, whose threads are not
+ * counted. A line of output: codec, variant, records a second, CPU ns a record, claims.
+ *
+ * <pre>
+ * java -javaagent:AGENT=carrier=tag -cp AGENT ProducerCost.java JARS RECORDS WARM_UP ROUNDS CODECS
+ * </pre>
+ */
+public class ProducerCost {
+    static final String[] VARIANTS = {"stock", "again", "tag", "payload"};
+    static final int VALUES = 4096;
+
+    public static void main(String[] args) throws Exception {
+        List<URL> jars = new ArrayList<>();
+        for (String jar : args[0].split(System.getProperty("path.separator")))
+            jars.add(Path.of(jar).toUri().toURL());
+        int records = Integer.parseInt(args[1]);
+        int warmUp = Integer.parseInt(args[2]);
+        int rounds = Integer.parseInt(args[3]);
+        Sink sink = new Sink();
+        byte[][] values = values();
+        for (String codec : args[4].split(",")) {
+            Producer[] producers = new Producer[VARIANTS.length];
+            for (int i = 0; i < VARIANTS.length; i++)
+                producers[i] = new Producer(jars, VARIANTS[i], codec, sink.port());
+            for (int round = -warmUp; round < rounds; round++) {
+                for (int i = 0; i < VARIANTS.length; i++) {
+                    Producer producer = producers[(i + Math.max(round, 0)) % VARIANTS.length];
+                    carrier(producer.variant.equals("payload") ? "PAYLOAD" : "TAG");
+                    String line = producer.turn(values, records, sink);
+                    if (round >= 0)
+                        System.out.println(codec + "\t" + producer.variant + "\t" + line);
+                }
+            }
+            for (Producer producer : producers)
+                producer.close();
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    /** Set the agent's carrier, which is an option of the JVM elsewhere. */
+    static void carrier(String name) throws Exception {
+        Class<?> type = Class.forName("batchval.producer.agent.Carrier");
+        Field field = Class.forName("batchval.producer.agent.Hooks").getDeclaredField("carrier");
+        field.setAccessible(true);
+        for (Object constant : type.getEnumConstants())
+            if (constant.toString().equals(name))
+                field.set(null, constant);
+    }
+
+    /** Return values of 200 to 600 bytes that compress as JSON does. */
+    static byte[][] values() {
+        Random random = new Random(1);
+        byte[][] values = new byte[VALUES][];
+        for (int i = 0; i < VALUES; i++) {
+            StringBuilder text = new StringBuilder("{");
+            for (int fields = 6 + random.nextInt(12); fields > 0; fields--)
+                text.append("\"field_").append(random.nextInt(20)).append("\": \"")
+                    .append(Long.toString(random.nextLong() >>> 20, 36)).append("\", ");
+            values[i] = text.append("\"number\": ").append(i).append('}').toString()
+                .getBytes(StandardCharsets.UTF_8);
+        }
+        return values;
+    }
+
+    /** A KafkaProducer of a class loader of its own. */
+    static final class Producer {
+        final String variant;
+        private final Object producer;
+        private final Method send;
+        private final Method flush;
+        private final Constructor<?> record;
+        private final Thread network;
+        private int at;
+
+        Producer(List<URL> jars, String variant, String codec, int port) throws Exception {
+            this.variant = variant;
+            boolean stock = variant.equals("stock") || variant.equals("again");
+            ClassLoader parent = stock ? ClassLoader.getPlatformClassLoader()
+                : ProducerCost.class.getClassLoader();
+            URLClassLoader loader = new URLClassLoader(jars.toArray(new URL[0]), parent);
+            Thread.currentThread().setContextClassLoader(loader);
+            String serializer = "org.apache.kafka.common.serialization.ByteArraySerializer";
+            Map<String, Object> config = new HashMap<>(Map.of(
+                "bootstrap.servers", "127.0.0.1:" + port, "compression.type", codec,
+                "batch.size", 64 << 10, "linger.ms", 50, "acks", "1",
+                "enable.idempotence", false, "client.id", variant + "-" + codec,
+                "key.serializer", serializer, "value.serializer", serializer,
+                "enable.metrics.push", false));
+            Set<Thread> before = Thread.getAllStackTraces().keySet();
+            Class<?> type = loader.loadClass("org.apache.kafka.clients.producer.KafkaProducer");
+            producer = type.getConstructor(Map.class).newInstance(config);
+            Class<?> recordType =
+                loader.loadClass("org.apache.kafka.clients.producer.ProducerRecord");
+            record = recordType.getConstructor(String.class, Object.class, Object.class);
+            send = type.getMethod("send", recordType);
+            flush = type.getMethod("flush");
+            Thread found = null;
+            for (Thread thread : Thread.getAllStackTraces().keySet())
+                if (!before.contains(thread) && thread.getName().contains(variant + "-" + codec))
+                    found = thread;
+            network = found;
+        }
+
+        /** Send so many records; records a second, CPU ns a record, and where claims are. */
+        String turn(byte[][] values, int records, Sink sink) throws Exception {
+            ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+            long own = Thread.currentThread().getId();
+            long cpu = threads.getThreadCpuTime(own) + threads.getThreadCpuTime(network.getId());
+            long started = System.nanoTime();
+            sink.longest = 0;
+            for (int i = 0; i < records; i++, at++)
+                send.invoke(producer,
+                    record.newInstance("t", values[(at >>> 3) % 64], values[at % VALUES]));
+            flush.invoke(producer);
+            long wall = System.nanoTime() - started;
+            cpu = threads.getThreadCpuTime(own) + threads.getThreadCpuTime(network.getId()) - cpu;
+            return records * 1_000_000_000L / wall + "\t" + (double) cpu / records + "\t"
+                + sink.claims();
+        }
+
+        void close() throws Exception {
+            producer.getClass().getMethod("close").invoke(producer);
+        }
+    }
+
+    /**
+     * A broker that takes Produce 9 for partition 0 of topic "t", and looks at nothing else than
+     * the places of claims.
+     */
+    static final class Sink {
+        private final ServerSocket server =
+            new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+        volatile int longest;
+        private volatile byte[] last = new byte[0];
+
+        Sink() throws IOException {
+            start(() -> {
+                while (true) {
+                    Socket socket = server.accept();
+                    socket.setTcpNoDelay(true);
+                    start(() -> serve(socket));
+                }
+            });
+        }
+
+        int port() {
+            return server.getLocalPort();
+        }
+
+        private interface Work {
+            void run() throws IOException;
+        }
+
+        private static void start(Work work) {
+            Thread thread = new Thread(() -> {
+                try {
+                    work.run();
+                } catch (IOException ended) {
+                    // the producer has closed the connection
+                }
+            });
+            thread.setDaemon(true);
+            thread.start();
+        }
+
+        /** Where the last long request has claims: "tag", "payload" or "none". */
+        String claims() {
+            String text = new String(last, StandardCharsets.ISO_8859_1);
+            if (text.indexOf("[*M\u0018\u0019\0\0\0BV") > 0 || text.indexOf("BV\u0017\0\u0002") > 0)
+                return "payload";
+            return text.indexOf("\u0001\u00f6\u00c4\u0001\u001b\u0002") > 0 ? "tag" : "none";
+        }
+
+        private void serve(Socket socket) throws IOException {
+            DataInputStream in = new DataInputStream(socket.getInputStream());
+            DataOutputStream out = new DataOutputStream(socket.getOutputStream());
+            while (true) {
+                byte[] request = new byte[in.readInt()];
+                in.readFully(request);
+                ByteBuffer header = ByteBuffer.wrap(request);
+                int api = header.getShort();
+                int version = header.getShort();
+                ByteBuffer answer = ByteBuffer.allocate(256).putInt(header.getInt());
+                switch (api) {
+                    case 0 -> produced(request, answer);
+                    case 3 -> metadata(answer);
+                    default -> answer.putShort((short) (version == 0 ? 0 : 35)).putInt(3)
+                        .put(new byte[] {0, 0, 0, 9, 0, 9, 0, 3, 0, 1, 0, 1, 0, 18, 0, 0, 0, 0});
+                }
+                out.writeInt(answer.position());
+                out.write(answer.array(), 0, answer.position());
+                out.flush();
+            }
+        }
+
+        private void produced(byte[] request, ByteBuffer answer) {
+            if (request.length > longest) {
+                longest = request.length;
+                last = request;
+            }
+            answer.put((byte) 0).put((byte) 2).put((byte) 2).put((byte) 't').put((byte) 2)
+                .putInt(0).putShort((short) 0).putLong(0).putLong(-1).putLong(0)
+                .put((byte) 1).put((byte) 0).put((byte) 0).put((byte) 0).putInt(0).put((byte) 0);
+        }
+
+        private void metadata(ByteBuffer answer) {
+            answer.putInt(1).putInt(1).putShort((short) 9).put("127.0.0.1".getBytes())
+                .putInt(port()).putShort((short) -1).putInt(1)
+                .putInt(1).putShort((short) 0).putShort((short) 1).put((byte) 't').put((byte) 0)
+                .putInt(1).putShort((short) 0).putInt(0).putInt(1).putInt(1).putInt(1)
+                .putInt(1).putInt(1);
+        }
+    }
+}

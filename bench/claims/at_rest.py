@@ -1,0 +1,141 @@
+"""Print what an audit costs a batch by the claims in payloads: headers alone, a sample of the
+claims, every record.
+
+    python bench/claims/at_rest.py [--rate 0.01] [--rounds 9] [--mb 128] [--json]
+
+A segment of each codec holds batches of about 64 kB, with claims in their payload. An audit's own
+work on it (batchval.audit.work: read, judge, count by hour, without rows) is measured in turns: CPU
+time of this thread, the segment in the page cache. ``of headers`` is the median over the rounds of
+the speed as a share of the speed of headers alone in the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
+
+import batches
+import cells
+
+sys.path.append(str(cells.ROOT))
+
+from batchval.audit.work import work
+from batchval.core.claims import attach
+from batchval.core.record_batch_builder import RecordBatchBuilder
+from batchval.segment.options import Options
+from batchval.segment.run import list_work
+
+CODECS = ("zstd", "gzip")
+BATCH_BYTES = 64_000
+VALUE_SIZE = 1000
+#: different batches of a segment, which repeats them
+DISTINCT = 64
+TARGET = 0.8
+
+
+def batch(codec: str, text: bytes, number: int, records: int) -> RecordBatchBuilder:
+    """Return a builder with records whose values are stretches of the text."""
+    builder = RecordBatchBuilder(limit=1 << 30, compression=codec)
+    for i in range(records):
+        at = (number * records + i) * 997 % (len(text) - VALUE_SIZE)
+        builder.append(
+            key=b"key-%d-%d" % (number, i),
+            value=text[at : at + VALUE_SIZE],
+            timestamp=batches.FIRST_TIMESTAMP + number * 1000 + i,
+        )
+    return builder
+
+
+def segment(codec: str, folder: Path, size: int) -> tuple[Path, int]:
+    """Write a segment with claims. Return its folder and the number of its batches."""
+    text = batches.text(batches.JavaRandom(8364), 2 << 20)
+    probe = len(batch(codec, text, 0, 64).build())
+    records = max(1, round(64 * BATCH_BYTES / probe))
+    made = [bytes(attach(batch(codec, text, n, records).build(), carrier="payload")) for n in range(DISTINCT)]
+    partition = folder / f"claims.{codec}-0"
+    partition.mkdir()
+    written = count = 0
+    with open(partition / f"{0:020}.log", "wb") as file:
+        while written < size:
+            one = made[count % DISTINCT]
+            # neither base offset nor leader epoch is under the crc
+            file.write((count * records).to_bytes(8, "big") + one[8:12] + bytes(4) + one[16:])
+            written += len(one)
+            count += 1
+    return partition, count
+
+
+def measured(partition: Path, options: Options) -> float:
+    """Return the CPU time of an audit's work, in seconds."""
+    ranges = tuple(list_work([str(partition)], options).ranges)
+    begun = time.thread_time()
+    work(ranges, options, None)
+    return time.thread_time() - begun
+
+
+def rows(codec: str, partition: Path, count: int, rate: float, rounds: int) -> list[dict[str, object]]:
+    """Return a row for each way to read the segment."""
+    ways: dict[str, dict[str, Any]] = {
+        "headers": {},
+        f"claims, {rate:g} verified": {"trust_claims": rate},
+        "claims, none of them drawn": {"trust_claims": 1e-12},
+        "every record": {"deep": True},
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(rounds + 1):
+        for name, options in ways.items():
+            if "deep" in options and turn > 2:  # it takes most of the time, and varies least
+                continue
+            # each has a seed of its own
+            found = measured(partition, Options(rows="none", **options))
+            if turn:  # the first one warms up
+                times[name].append(found)
+    size = (partition / f"{0:020}.log").stat().st_size
+    return [
+        {
+            "codec": codec,
+            "figures": name,
+            "us_a_batch": round(statistics.median(found) / count * 1e6, 2),
+            "gb_a_cpu_second": round(size / statistics.median(found) / 1e9, 3),
+            "of_headers": round(statistics.median(a / b for a, b in zip(times["headers"], found, strict=False)), 3),
+        }
+        for name, found in times.items()
+    ]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print. Returns the exit code."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--rate", type=float, default=0.01, help="Share of batches to verify (default: 0.01).")
+    asked.add_argument("--rounds", type=int, default=9, help="Rounds (default: 9).")
+    asked.add_argument("--mb", type=int, default=128, help="Size of a segment in MB (default: 128).")
+    asked.add_argument("--json", action="store_true", help="Print JSON instead of the table.")
+    options = asked.parse_args(argv)
+    found: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for codec in CODECS:
+            partition, count = segment(codec, Path(folder), options.mb * 1_000_000)
+            found += rows(codec, partition, count, options.rate, options.rounds)
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        print(f"{'codec':6}  {'figures':28}  {'us a batch':>10}  {'GB a CPU-s':>10}  {'of headers':>10}")
+        for row in found:
+            print(
+                f"{row['codec']:6}  {row['figures']:28}  {row['us_a_batch']:>10}"
+                f"  {row['gb_a_cpu_second']:>10}  {row['of_headers']:>10}"
+            )
+        print(f"of headers: the target of a sample of 0.01 is {TARGET} or more")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

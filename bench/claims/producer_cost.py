@@ -1,0 +1,156 @@
+"""Time the Java producer with the agent against the stock one, in turns in each of some JVMs.
+
+    python bench/claims/producer_cost.py [--jvms 5] [--rounds 20] [--records 4000]
+        [--codecs zstd,gzip] [--write]
+
+KafkaProducer 4.4.0, records of 200 to 600 bytes in batches of at most 64 kB, one partition, a sink
+in the same JVM that answers at once. CPU is that of the thread that sends and of the producer's own
+thread, for a record; records/s are those of the turn, flush included:
+
+    stock     a class loader that does not see the agent
+    again     another one: how far the ratio of two equal producers is from 1 on this machine
+    tag       claims in tags
+    payload   claims in the payloads of zstd and gzip batches, tags for snappy and lz4
+
+Each producer has its own copy of Kafka's classes, and a JVM compiles two copies differently, for as
+long as it runs: a JVM counts as one sample, which is the median of its rounds' ratios. A ratio is
+the median of the samples; its 95 % confidence interval is that of a median (order
+statistics of the binomial distribution). *Least* is the ratio of the cheapest turns: of all
+figures it depends least on what else the machine does.
+``--write`` saves bench/results/producer-cost.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "validation"))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+import cells
+import machine
+from broker_validator import interval
+
+from tests.interop.kafka_broker import classpath, find_java
+from tests.support.jvm_agents import producer_agent
+
+HERE = Path(__file__).resolve().parent
+CODECS = ("none", "lz4", "snappy", "zstd", "gzip")
+VARIANTS = ("stock", "again", "tag", "payload")
+#: the jars that a producer needs
+JARS = ("kafka-clients", "zstd-jni", "lz4-java", "snappy-java", "slf4j-")
+WARM_UP = 15
+HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
+FEWEST_ROUNDS = 20  # of a saved result
+RESULT = cells.ROOT / "bench" / "results" / "producer-cost.json"
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--jvms", type=int, default=5, help="JVMs, one after the other (default 5)")
+    parser.add_argument("--rounds", type=int, default=20, help="measured rounds of a JVM (default 20)")
+    parser.add_argument("--records", type=int, default=4000, help="records of a turn (default 4000)")
+    parser.add_argument("--codecs", default=",".join(CODECS), help="comma-separated (default: all)")
+    parser.add_argument("--write", action="store_true", help="save the result in bench/results")
+    options = parser.parse_args(argv)
+    options.codecs = options.codecs.split(",")
+    for codec in options.codecs:
+        if codec not in CODECS:
+            parser.error(f"invalid codec {codec!r}: expected one of {', '.join(CODECS)}")
+    if min(options.jvms, options.rounds, options.records) < 1:
+        parser.error("--jvms, --rounds and --records must be at least 1")
+    if options.write and (options.jvms * options.rounds < FEWEST_ROUNDS or tuple(options.codecs) != CODECS):
+        parser.error(f"--write needs all codecs and at least {FEWEST_ROUNDS} rounds")
+    return options
+
+
+def expected_claims(codec: str, variant: str) -> str:
+    if codec == "none" or variant in ("stock", "again"):
+        return "none"
+    return "payload" if variant == "payload" and codec in ("zstd", "gzip") else "tag"
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Run the turns, and return medians. Fails where a variant did not do what its name says."""
+    agent = producer_agent()
+    jars = [jar for jar in classpath().split(os.pathsep) if Path(jar).name.startswith(JARS)]
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    command = [find_java(), *HEAP, quiet, f"-javaagent:{agent}=carrier=tag", "-cp", str(agent)]
+    command += [str(HERE / "ProducerCost.java"), os.pathsep.join(jars), str(options.records)]
+    command += [str(WARM_UP), str(options.rounds), ",".join(options.codecs)]
+    speeds: dict[tuple[str, str], list[float]] = {}
+    costs: dict[tuple[str, str], list[float]] = {}
+    samples: dict[tuple[str, str], list[float]] = {}
+    for _ in range(options.jvms):
+        of_one: dict[tuple[str, str], list[float]] = {}
+        lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        for codec, variant, speed, cost, claims in (line.split("\t") for line in lines):
+            if claims != (expected := expected_claims(codec, variant)):
+                raise SystemExit(f"{codec}, {variant}: the claims are in {claims}, not {expected}")
+            speeds.setdefault((codec, variant), []).append(float(speed))
+            of_one.setdefault((codec, variant), []).append(float(cost))
+        for (codec, variant), own in of_one.items():
+            stock = of_one[codec, "stock"]
+            ratio = statistics.median(mine / other for mine, other in zip(own, stock, strict=True))
+            samples.setdefault((codec, variant), []).append(ratio)
+            costs.setdefault((codec, variant), []).extend(own)
+    rows = []
+    for codec in options.codecs:
+        row: dict[str, Any] = {"codec": codec}
+        for variant in VARIANTS:
+            own, stock = costs[codec, variant], costs[codec, "stock"]
+            row[f"{variant} records/s"] = round(statistics.median(speeds[codec, variant]))
+            row[f"{variant} ns"] = round(statistics.median(own))
+            row[f"{variant} ratio"] = statistics.median(samples[codec, variant])
+            row[f"{variant} interval"] = interval(samples[codec, variant])
+            row[f"{variant} least ratio"] = min(own) / min(stock)
+        rows.append(row)
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine.describe(),
+        "kafka": "4.4.0",
+        "jvms": options.jvms,
+        "rounds": options.rounds,
+        "records": options.records,
+        "rows": rows,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    on = result["machine"]
+    out = [
+        f"KafkaProducer {result['kafka']}, CPU ns a record and records/s, {result['jvms']} JVMs, "
+        f"{result['rounds']} rounds",
+        f"{result['date'][:10]}, commit {on['commit']}, {on['processor']}",
+        f"{'codec':8}{'stock':>8}{'rec/s':>9}"
+        + "".join(f"{variant:>9}{'rec/s':>9}  over stock (95 %), least    " for variant in VARIANTS[1:]),
+    ]
+    for row in result["rows"]:
+        line = f"{row['codec']:8}{row['stock ns']:8}{row['stock records/s']:9}"
+        for variant in VARIANTS[1:]:
+            least, most = row[f"{variant} interval"]
+            ratio = f"{row[f'{variant} ratio']:.3f} ({least:.3f} to {most:.3f}) {row[f'{variant} least ratio']:.3f}"
+            line += f"{row[f'{variant} ns']:9}{row[f'{variant} records/s']:9}  {ratio:29}"
+        out.append(line.rstrip())
+    return "\n".join(out)
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    result = run(options)
+    print(table(result))
+    if options.write:
+        RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
