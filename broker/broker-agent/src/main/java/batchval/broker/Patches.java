@@ -147,8 +147,9 @@ final class Patches {
         context.field("principal", "L" + COMMON + "security/auth/KafkaPrincipal;");
         context.field("listenerName", "L" + COMMON + "network/ListenerName;");
         shape(COMMON + "network/ListenerName", bytes).method("value", "()Ljava/lang/String;");
-        shape(COMMON + "security/auth/KafkaPrincipal", bytes)
-            .field("ANONYMOUS", "L" + COMMON + "security/auth/KafkaPrincipal;");
+        Shape principal = shape(COMMON + "security/auth/KafkaPrincipal", bytes);
+        principal.field("ANONYMOUS", "L" + COMMON + "security/auth/KafkaPrincipal;");
+        principal.method("getName", "()Ljava/lang/String;");
         shape(REQUESTS + "RequestAndSize", bytes)
             .field("request", "L" + REQUESTS + "AbstractRequest;");
         shape(REQUESTS + "ProduceRequest", bytes)

@@ -90,7 +90,7 @@ public final class Hooks {
     private static void attach(ProduceRequestData data, RequestContext context) {
         KafkaPrincipal principal = context.principal;
         String name = principal.toString();
-        boolean anonymous = KafkaPrincipal.ANONYMOUS.equals(principal);
+        boolean anonymous = isAnonymous(principal);
         String listener = context.listenerName.value();
         for (ProduceRequestData.TopicProduceData topic : data.topicData())
             for (ProduceRequestData.PartitionProduceData partition : topic.partitionData())
@@ -98,6 +98,14 @@ public final class Hooks {
                     && with.batchval$records() instanceof CarriesClaims records)
                     records.batchval$carry(new Carried(
                         tag(partition.unknownTaggedFields()), name, anonymous, listener));
+    }
+
+    /**
+     * Return whether the client is not authenticated. By name: a KafkaPrincipalBuilder may return a
+     * class of its own, which is never equal to KafkaPrincipal.ANONYMOUS.
+     */
+    static boolean isAnonymous(KafkaPrincipal principal) {
+        return KafkaPrincipal.ANONYMOUS.getName().equals(principal.getName());
     }
 
     private static byte[] tag(List<RawTaggedField> fields) {
