@@ -5,8 +5,8 @@
     python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, and
                                      name it
 
-A bench that saves a result writes docs/benchmarks itself; README.md is written by this command
-only.
+A bench that saves a result writes docs/benchmarks and the figures of docs/kip.md itself; README.md
+is written by this command only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NOTE = "<!-- Rendered from bench/results: python -m bench.pages -->"
 
 
 def documents() -> dict[Path, str]:
-    """Return the text of every file of docs/benchmarks that is rendered."""
+    """Return the text of every file of docs/ that is rendered, whole or between marks."""
     results = {name: place.read(name) for of in PAGES.values() for name in of.SOURCES}
     found = {
         place.DOCS / "README.md": index.render(results, PAGES),
@@ -56,6 +56,8 @@ def documents() -> dict[Path, str]:
         place.DOCS / "claims.svg": claims_chart.draw(results["claims"]),
         place.DOCS / "broker.svg": broker_chart.draw(results["broker"]),
     }
+    kip = place.DOCS.parent / "kip.md"
+    found[kip] = headline.put(kip.read_text("utf-8"), broker_claims.proposal(results["broker"]))
     for name, of in PAGES.items():
         found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"
     return found
@@ -65,7 +67,7 @@ def readme() -> dict[Path, str]:
     """Return README.md with the figures of the results."""
     results = {name: place.read(name) for name in headline.SOURCES}
     path = place.ROOT / "README.md"
-    return {path: headline.put(path.read_text("utf-8"), results)}
+    return {path: headline.put(path.read_text("utf-8"), headline.rows(results))}
 
 
 def write(texts: dict[Path, str]) -> None:

@@ -1,4 +1,4 @@
-"""The rows of figures in the project's README, between two marks. No bench writes them."""
+"""The figures in the project's README and in other texts, between two marks."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def rows(results: Results) -> str:
     return f"{table(('', 'batchval', 'compared with', 'measured'), lines)}\n\n{text}\n"
 
 
-def put(readme: str, results: Results) -> str:
-    """Return the README's text with the rows of these results. Raises SystemExit without marks."""
-    text, count = MARKS.subn(lambda _: rows(results), readme)
+def put(text: str, figures: str) -> str:
+    """Return a document with these figures between its marks. Raises SystemExit without marks."""
+    text, count = MARKS.subn(lambda _: figures, text)
     if count != 1:
-        raise SystemExit("README.md has no <!-- figures:start --> and <!-- figures:end -->")
+        raise SystemExit("the document has no <!-- figures:start --> and <!-- figures:end -->")
     return text

@@ -117,8 +117,8 @@ def test_a_new_result_is_seen(
 
 
 def test_a_readme_without_marks_is_refused() -> None:
-    with pytest.raises(SystemExit, match=r"README\.md has no"):
-        headline.put("# batchval", {name: pages.read(name) for name in headline.SOURCES})
+    with pytest.raises(SystemExit, match="the document has no"):
+        headline.put("# batchval", headline.rows({name: pages.read(name) for name in headline.SOURCES}))
 
 
 def test_an_empty_column_is_left_out() -> None:

@@ -186,15 +186,17 @@ public final class Hooks {
             counters.noClaims.increment();
             return null;
         }
+        Ledger.Sender sender =
+            ledger.sender(carried.anonymous ? carried.listener : carried.principal, now);
+        // claims that cannot be used take their turn in the sample too, as in the library
+        Ledger.Decision decision = sender.decide(policy, b.getInt(at + CRC), now);
         if (reading.kind() == Reading.Kind.UNBOUND) {
             counters.unbound.increment();
             return null;
         }
         Claims claims = reading.claims();
-        Ledger.Sender sender =
-            ledger.sender(carried.anonymous ? carried.listener : carried.principal, now);
         boolean settled = false;
-        if (sender.decide(policy, b.getInt(at + CRC), now) == Ledger.Decision.VERIFY)
+        if (decision == Ledger.Decision.VERIFY)
             counters.verified.increment();
         else if (settles(claims, b, setting, now))
             settled = true;
