@@ -36,6 +36,7 @@ LONG = (
     "tests/fetch/",
     "tests/perf/",
     "tests/conformance/",
+    "tests/broker_agent/",
     "tests/interop/",
     "tests/producer/",
     "tests/network/test_brokers.py",
