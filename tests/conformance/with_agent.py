@@ -1,7 +1,7 @@
 """Fresh cases through Kafka's LogValidator and log with the agent of ``broker/`` loaded.
 
     python tests/conformance/with_agent.py [--seed S] [--cases N] [--kafka-version 3.9]
-        [--families PREFIX] [--jobs 2]
+        [--families PREFIX] [--jobs 2] [--without-append]
 
 Makes cases as `fresh.py` does and asks Kafka's own classes about each, in one JVM: as without the
 agent, then with the sender's policy ``ignore``, and, where there are honest claims, ``trust``, with
@@ -9,9 +9,10 @@ the case's settings and with Kafka's defaults. All must give the same answer, wi
 and figures. A case without honest claims has a tag that is another's, or claims that are off by
 one. Claims are in tags of both versions and in payloads, in turns.
 
-Rounds of ``ROUND`` cases have seeds of their own, S, S + 1, ... The last lines count the cases,
-those that were asked under each policy and those that ``trust`` settled. Exit code 0 only if all
-agree, 3 without JDK 17 or Maven.
+``--without-append`` leaves out the log, which takes most of the time. Rounds of ``ROUND`` cases
+have seeds of their own, S, S + 1, ... The last lines count the cases, those that were asked under
+each policy and those that ``trust`` settled. Exit code 0 only if all agree, 3 without JDK 17 or
+Maven.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def questions(cases: list[Case], seed: int) -> Iterator[Asked]:
             continue
         yield Asked(_sent(asked, "trust", tag), "trust")
         # most cases have settings under which claims settle nothing: here they do
-        plain = {**asked, "cfg": {"now": max(0, int.from_bytes(data[35:43], "big", signed=True))}}
+        now = max(0, int.from_bytes(data[35:43], "big", signed=True))
+        without_append = case["cfg"].get("without_append", False)
+        plain = {**asked, "cfg": {"now": now, "without_append": without_append}}
         yield Asked(plain, "stock, plain")
         yield Asked(_sent(plain, "trust", tag), "trust")
 
@@ -144,7 +147,7 @@ def _is_of_version_1(case: Case) -> bool:
     return str(case["cfg"].get("tag", "")).startswith("01")
 
 
-def run_round(seed: int, cases: int, version: str, families: str) -> Round:
+def run_round(seed: int, cases: int, version: str, families: str, without_append: bool) -> Round:
     """Make and ask one round. The files go away."""
     with tempfile.TemporaryDirectory() as name:
         made, asks, answered = (Path(name) / file for file in ("made.jsonl", "asked.jsonl", "answered.jsonl"))
@@ -155,6 +158,8 @@ def run_round(seed: int, cases: int, version: str, families: str) -> Round:
         some = some[:cases]
         if version != DEFAULT_KAFKA_VERSION:
             some = [{**case, "kafka_version": version} for case in some]
+        if without_append:
+            some = [{**case, "cfg": {**case["cfg"], "without_append": True}} for case in some]
         asked = list(questions(some, seed))
         with asks.open("w") as file:
             file.writelines(json.dumps(one.case) + "\n" for one in asked)
@@ -164,11 +169,15 @@ def run_round(seed: int, cases: int, version: str, families: str) -> Round:
             return compared(asked, [json.loads(line)["expect"] for line in lines])
 
 
-def rounds(seed: int, cases: int, version: str, families: str = "", jobs: int = 1) -> Iterator[Round]:
+def rounds(
+    seed: int, cases: int, version: str, families: str = "", jobs: int = 1, *, without_append: bool = False
+) -> Iterator[Round]:
     """Yield the rounds of so many cases."""
     sizes = [min(ROUND, cases - at) for at in range(0, cases, ROUND)]
     with ThreadPoolExecutor(jobs) as pool:
-        work = [pool.submit(run_round, seed + n, size, version, families) for n, size in enumerate(sizes)]
+        work = [
+            pool.submit(run_round, seed + n, size, version, families, without_append) for n, size in enumerate(sizes)
+        ]
         for one in work:
             yield one.result()
 
@@ -180,13 +189,22 @@ def main() -> int:
     parser.add_argument("--kafka-version", choices=list(KAFKA_VERSIONS), default=DEFAULT_KAFKA_VERSION)
     parser.add_argument("--families", default="", help="Those alone whose names start so.")
     parser.add_argument("--jobs", type=int, default=1, help="JVMs at once.")
+    parser.add_argument("--without-append", action="store_true", help="Ask LogValidator, and no log.")
     options = parser.parse_args()
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     print(f"seed {seed}, {options.cases} cases, Kafka {options.kafka_version}", flush=True)
     total: Counter[str] = Counter()
     differ, started = 0, time.monotonic()
     try:
-        for one in rounds(seed, options.cases, options.kafka_version, options.families, options.jobs):
+        found = rounds(
+            seed,
+            options.cases,
+            options.kafka_version,
+            options.families,
+            options.jobs,
+            without_append=options.without_append,
+        )
+        for one in found:
             total += one.counts
             differ += len(one.differences)
             for line in one.differences:

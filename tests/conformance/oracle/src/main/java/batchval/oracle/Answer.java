@@ -46,7 +46,8 @@ public final class Answer {
         a.request();
         CompressionType found = a.analyze();
         a.validate(a.settings.sourceOr(found));
-        AppendStage.answer(a.out.putObject("append"), a.input, a.settings);
+        if (!a.settings.withoutAppend())
+            AppendStage.answer(a.out.putObject("append"), a.input, a.settings);
         a.conclude();
         return a.out;
     }

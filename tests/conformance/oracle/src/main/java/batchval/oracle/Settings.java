@@ -16,7 +16,8 @@ import java.util.Map;
 record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin, String source,
                 Map<String, String> compression, boolean compact,
                 byte toMagic, TimestampType timestampType, long beforeMaxMs, long afterMaxMs, int maxMessageBytes,
-                int maxRecordBody, short produceVersion, String sender, byte[] tag) {
+                int maxRecordBody, short produceVersion, String sender, byte[] tag,
+                boolean withoutAppend) {
 
     static Settings of(JsonNode cfg) {
         return new Settings(cfg.path("now").asLong(0), cfg.path("first_offset").asLong(0), cfg.path("leader_epoch").asInt(0),
@@ -28,7 +29,8 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
             cfg.path("max_record_body").asInt(2_147_483_639),
             (short) cfg.path("produce_version").asInt(9),
             cfg.path("sender").asText(null),
-            cfg.has("tag") ? HexFormat.of().parseHex(cfg.get("tag").asText()) : null);
+            cfg.has("tag") ? HexFormat.of().parseHex(cfg.get("tag").asText()) : null,
+            cfg.path("without_append").asBoolean(false));
     }
 
     /** The codec LogValidator is told, or what the batch loop found (null: it refused, so there is none). */
