@@ -35,7 +35,7 @@ from tests.support.fixtures import running_kafka
 from tests.support.proxy import RunningProxy, eventually
 from tests.support.record_digest import CLIENTS as PYTHON_CLIENTS
 from tests.support.record_digest import Digest
-from tests.support.topics import make_topic
+from tests.support.topics import await_groups, make_topic
 
 pytestmark = [pytest.mark.jvm, pytest.mark.long]
 
@@ -211,6 +211,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
     with running_kafka() as broker:
         for codec in CARRIERS:
             make_topic(broker.bootstrap, f"claims-{codec}")
+        await_groups(broker.bootstrap, topic=f"claims-{codec}")
         yield Log(broker, asyncio.run(write(broker.port, request.param)) + write_through_gate(broker))
 
 

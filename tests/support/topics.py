@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.support.processes import until
@@ -15,6 +15,23 @@ def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) ->
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(60)
     return name
+
+
+def await_groups(bootstrap: str, topic: str) -> None:
+    """Wait until the broker coordinates groups: the first request of one creates its topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "first", "log_level": 0})
+
+    def coordinates() -> bool:
+        try:
+            (committed,) = consumer.committed([TopicPartition(topic, 0)], 10)
+        except KafkaException:
+            return False
+        return committed.error is None
+
+    try:
+        until("the coordinator of groups", coordinates, PATIENCE)
+    finally:
+        consumer.close()
 
 
 def stable_offset(admin: AdminClient, topic: str, partition: int = 0) -> int:
