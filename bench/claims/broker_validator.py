@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import math
 import statistics
 import struct
@@ -37,6 +36,7 @@ import machine
 sys.path.append(str(cells.ROOT))
 
 from batchval.core.claims import compute, to_tag
+from bench import pages
 from tests.conformance import oracle
 from tests.support.jvm_agents import broker_agent
 
@@ -48,7 +48,6 @@ SIZE, BATCHES, WARM_UP = "64 kB", 32, 10
 OVER = "over stock (95 %)"
 HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 FEWEST_ROUNDS = 20  # of a saved result
-RESULT = cells.ROOT / "bench" / "results" / "broker-validator.json"
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -156,7 +155,7 @@ def main(argv: list[str] | None = None) -> int:
     result = run(options)
     print(table(result))
     if options.write:
-        RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        pages.save("broker-validator", result)
     return 0
 
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import os
 import statistics
 import subprocess
@@ -35,10 +34,10 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "validation"))
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-import cells
 import machine
 from broker_validator import interval
 
+from bench import pages
 from tests.interop.kafka_broker import classpath, find_java
 from tests.support.jvm_agents import producer_agent
 
@@ -50,7 +49,6 @@ JARS = ("kafka-clients", "zstd-jni", "lz4-java", "snappy-java", "slf4j-")
 WARM_UP = 15
 HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 FEWEST_ROUNDS = 20  # of a saved result
-RESULT = cells.ROOT / "bench" / "results" / "producer-cost.json"
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -148,7 +146,7 @@ def main(argv: list[str] | None = None) -> int:
     result = run(options)
     print(table(result))
     if options.write:
-        RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        pages.save("producer-cost", result)
     return 0
 
 
