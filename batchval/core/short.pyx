@@ -11,7 +11,9 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int64_t, uint8_t
 
 from batchval.core.arguments cimport NOGIL_UNCOMPRESSED, is_long, take_buffer
-from batchval.core.claims cimport CLAIMS_TRUSTED, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag
+from batchval.core.claims cimport (
+    CLAIMS_TRUSTED, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag, true_claims,
+)
 from batchval.core.door cimport Call, fill_call, judge_row, rests_on_claims
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.layout cimport CODEC_MASK, PATH_CLAIMS, RECORDS, UNUSED_BITS
@@ -45,26 +47,25 @@ cdef int judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
 
 
 cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms, int produce_version,
-        const ClaimsCall *claims, int *answer, int64_t *work) except -1:
-    """The path by which the batch may enter, 0 for no.
-
-    ``answer`` becomes what came of the claims (Verdict.claims), ``work`` the bytes walked.
-    """
+        const ClaimsCall *claims, Accepted *found) except -1:
+    """Return the path by which the batch may enter, 0 for no."""
     cdef Door d
     cdef Call c
     cdef BatchHeader h
     cdef Verdict v
     cdef int path
     prepare(validator, &d, &c, now_ms, produce_version, claims, borrow())
-    path = judge_one(p, n, &c, &v, &h, work)
+    found.has_claims = False
+    path = judge_one(p, n, &c, &v, &h, &found.work)
     give_back(c.scratch)
     if path:
-        answer[0] = CLAIMS_TRUSTED if path == PATH_CLAIMS else NO_CLAIMS
+        found.answer = CLAIMS_TRUSTED if path == PATH_CLAIMS else NO_CLAIMS
         return path
-    answer[0] = NO_CLAIMS
+    found.answer = NO_CLAIMS
     if v.out_of_memory or v.rule or v.reports:
         return 0
-    answer[0] = v.claims
+    found.answer = v.claims
+    found.has_claims = true_claims(&v, &found.claims)
     return v.path
 
 

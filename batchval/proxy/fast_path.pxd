@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from batchval.core.short cimport Accepted
 from batchval.core.validator cimport LogValidator
 from batchval.ledger.credit cimport Credit
 from batchval.protocol.tables cimport Tables
@@ -34,7 +35,7 @@ cdef class FastPath:
     cdef object gate, ledger, counters, answers, append, popleft, validators_of, topic_names
     cdef LogValidator quick, whole
     cdef str sender
-    cdef bint judges, makes_claims, only_one
+    cdef bint judges, makes_claims, makes_payloads, only_one
     cdef Py_ssize_t inline_compressed, inline_uncompressed
     cdef int64_t inline_work
     cdef Credit credit
@@ -43,13 +44,16 @@ cdef class FastPath:
     cdef readonly str decision
     cdef readonly bint spent, tried
     cdef int64_t work     # of the call: bytes that were walked
+    # of the batch judged last
+    cdef Accepted found
+    cdef int64_t most_bytes  # what its topic allows
     # of the call
     cdef const uint8_t *base  # of the request, behind its length
     cdef int64_t now_ms
     cdef Run run
     cdef object run_first
     cdef object named     # the topic of a request with topic ids
-    cdef int64_t taken, taken_bytes, produced, partitions, dropped
+    cdef int64_t taken, taken_bytes, produced, partitions, dropped, tags_added, payloads_added
     cdef int key          # of the requests counted last
     cdef int64_t of_key
     cdef int64_t by_path[PATHS]
@@ -62,6 +66,7 @@ cdef class FastPath:
             list out) except -1
     cdef int judge(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1
+    cdef list carrier(self, const int32_t *row, int version, Py_ssize_t *start, Py_ssize_t *end)
     cdef bytes topic_id(self)
     cdef object topic(self)
     cdef bint names_nobody(self, const uint8_t *p, Py_ssize_t size, int version)

@@ -4,8 +4,9 @@
     answer    length:4 correlation_id:4 …                             gets the client's own back
 
 Most Produce requests hold one batch that is accepted; its claims, if it has any, are a tag that is
-cut out where it stands. Requests and answers that need more are not touched: ``take`` and ``give``
-return how far they came, and a handler takes the next one.
+cut out where it stands, and claims that were computed here are put in. Requests and answers that
+need more are not touched: ``take`` and ``give`` return how far they came, and a handler takes the
+next one.
 
 In the queue of answers an int stands for one that is passed on: the client's correlation id, with the version above
 its 32 bits if it is a Produce answer or, marked by bit 48, a Fetch answer: both say how long the client is to wait.
@@ -24,7 +25,7 @@ from batchval.core.claims cimport (
     CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag,
 )
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
-from batchval.core.short cimport accepts, rests
+from batchval.core.short cimport Accepted, accepts, rests
 from batchval.core.validator cimport LogValidator
 from batchval.ledger.credit cimport TRUSTED
 from batchval.protocol.api_keys cimport API_VERSIONS, FETCH, PRODUCE
@@ -32,13 +33,16 @@ from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int32, read_int16, skip, skip_tags,
 )
 from batchval.protocol.frames cimport Block
-from batchval.protocol.produce cimport CLAIMS_FIELD, walk_bounded_request
+from batchval.protocol.produce cimport (
+    CLAIMS_FIELD, claims_field, length_field, walk_bounded_request,
+)
 from batchval.protocol.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.tags cimport TaggedField, find_tag
-from batchval.proxy.verdicts cimport LARGEST_NAME, announced_work
+from batchval.proxy.verdicts cimport LARGEST_NAME, announced_work, carrying, tag_of
 from batchval.protocol.walks cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_RECORDS,
-    PRODUCE_REQUEST_PARTITION_RECORDS_SIZE, PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
+    PRODUCE_REQUEST_PARTITION_RECORDS_SIZE, PRODUCE_REQUEST_PARTITION_START,
+    PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
     PRODUCE_REQUEST_ROOT_COLUMNS, PRODUCE_REQUEST_TOPIC_COLUMNS, PRODUCE_REQUEST_TOPIC_NAME,
     PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT, walk_produce_response,
 )
@@ -56,6 +60,7 @@ cdef enum:
     NODE_ENDPOINTS_FROM = 10
     TOPIC_IDS_FROM = 13
     TOPIC_ID_SIZE = 16
+    INDEX_SIZE = 4  # of a partition, before its records
     NODES = 3  # the table of the answer's walk
     REQUEST_HEADER = 12
     ANSWER_HEADER = 8
@@ -89,6 +94,13 @@ cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags, Py
     memmove(base + tags + 1, base + end, size - 4 - end)
     size -= end - (tags + 1)
     put_int32(p, <int32_t>(size - 4))
+    return size
+
+
+cdef inline int64_t total(list pieces):
+    cdef int64_t size = 0
+    for piece in pieces:
+        size += len(<bytes>piece)
     return size
 
 
@@ -140,6 +152,7 @@ cdef class FastPath:
         self.whole = gate.validator
         self.judges = gate.judges
         self.makes_claims = gate.claims_out != "none"
+        self.makes_payloads = gate.claims_out == "payload"
         self.inline_compressed = gate.inline_compressed
         self.topic_names = topic_names
         self.inline_uncompressed = gate.inline_uncompressed
@@ -226,9 +239,11 @@ cdef class FastPath:
         cdef TaggedField tag
         cdef const int32_t *row
         cdef uint8_t *base = p + 4
-        cdef Py_ssize_t client_id_size, batch_size
+        cdef Py_ssize_t client_id_size, batch_size, start = 0, end = 0
         cdef int path = -1
+        cdef list pieces = None
         self.base = base
+        self.found.has_claims = False
         open_cursor(&c, base, size - 4, False)
         skip(&c, 8)
         client_id_size = read_int16(&c)
@@ -253,8 +268,8 @@ cdef class FastPath:
             if not find_tag(base, row[PRODUCE_REQUEST_PARTITION_TAGS], row[PRODUCE_REQUEST_PARTITION_END],
                             CLAIMS_FIELD, &tag):
                 return False
-            if tag.found and (tag.fields != 1 or self.makes_claims):
-                return False  # others' fields stay, or new claims are made
+            if (tag.found and tag.fields != 1) or (tag.fields and self.makes_claims):
+                return False  # others' fields stay, or new claims take the place of those
         if has_payload_claims(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], max(batch_size, 0)):
             return False  # they do not go on, and the batch becomes shorter
         if self.judges:
@@ -267,6 +282,8 @@ cdef class FastPath:
                 path = self.judge(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version, NULL, 0)
             if path == 0:
                 return False
+            if self.makes_claims and self.found.has_claims:
+                pieces = self.carrier(row, version, &start, &end)
             self.by_path[path] += 1
             self.partitions += 1
         if tag.found:
@@ -279,8 +296,38 @@ cdef class FastPath:
             self.append(<int64_t>version << 32 | <uint32_t>correlation_id)
             self.sent = following(self.sent)
             put_int32(p + 8, self.sent)
-        self.add(frame, p, p + size, out)
+        if pieces is None:
+            self.add(frame, p, p + size, out)
+            return True
+        put_int32(p, <int32_t>(size - 4 + total(pieces) - (end - start)))
+        self.add(frame, p, base + start, out)
+        self.flush(out)
+        out.extend(pieces)
+        self.add(frame, base + end, p + size, out)
         return True
+
+    cdef list carrier(self, const int32_t *row, int version, Py_ssize_t *start, Py_ssize_t *end):
+        """What stands in place of base[start:end] so that a partition without tagged fields carries
+        the claims of the batch judged last. None: nothing does.
+        """
+        cdef const uint8_t *batch = self.base + row[PRODUCE_REQUEST_PARTITION_RECORDS]
+        cdef Py_ssize_t size = row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE]
+        cdef bytes carried = None
+        if not batch[ATTRIBUTES + 1] & CODEC_MASK:
+            return None
+        if self.makes_payloads:
+            carried = carrying(batch, size, &self.found.claims, self.most_bytes)
+        if carried is not None:
+            start[0] = row[PRODUCE_REQUEST_PARTITION_START] + INDEX_SIZE
+            end[0] = row[PRODUCE_REQUEST_PARTITION_RECORDS] + size
+            self.payloads_added += 1
+            return [length_field(len(carried), version >= FLEXIBLE_FROM), carried]
+        if version < FLEXIBLE_FROM:
+            return None
+        start[0] = row[PRODUCE_REQUEST_PARTITION_TAGS]
+        end[0] = row[PRODUCE_REQUEST_PARTITION_END]
+        self.tags_added += 1
+        return [b"\1" + claims_field(tag_of(&self.found.claims, batch))]
 
     cdef int judge(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1:
@@ -288,9 +335,9 @@ cdef class FastPath:
         cdef ClaimsCall call
         cdef LogValidator quick = self.quick, whole = self.whole
         cdef bint is_compressed = batch[ATTRIBUTES + 1] & CODEC_MASK
-        cdef int path, answer = NO_CLAIMS
-        cdef int64_t work = 0
-        if batch[MAGIC] < 2 or (is_compressed and self.makes_claims):
+        cdef Accepted *found = &self.found
+        cdef int path
+        if batch[MAGIC] < 2:
             return 0
         if announced_work(batch, size) > self.inline_work:
             return 0
@@ -299,6 +346,7 @@ cdef class FastPath:
         if not self.only_one:
             quick, whole = self.validators_of(
                     self.topic() if version < TOPIC_IDS_FROM else self.named)
+        self.most_bytes = quick.compiled.max_message_bytes
         call.policy = IGNORE_CLAIMS
         call.tagged = False
         if tag is not NULL and self.ledger is not None:
@@ -314,13 +362,13 @@ cdef class FastPath:
             self.decision = "trust" if call.policy == TRUST_CLAIMS else "verify"
         if is_compressed and size > self.inline_compressed:
             return 0
-        path = accepts(quick, batch, size, self.now_ms, version, &call, &answer, &work)
-        self.work += work + (EACH_COMPRESSED if is_compressed else 0)
-        self.tried = not path and work > MOST_WORK
+        path = accepts(quick, batch, size, self.now_ms, version, &call, found)
+        self.work += found.work + (EACH_COMPRESSED if is_compressed else 0)
+        self.tried = not path and found.work > MOST_WORK
         if path:
             self.decision = None
-            if answer != NO_CLAIMS:
-                self.credit.note(TRUSTED + answer - CLAIMS_TRUSTED, 1, self.now_ms)  # both in the same order
+            if found.answer != NO_CLAIMS:  # both in the same order
+                self.credit.note(TRUSTED + found.answer - CLAIMS_TRUSTED, 1, self.now_ms)
         return path
 
     cdef bytes topic_id(self):
@@ -421,7 +469,8 @@ cdef class FastPath:
         if not self.run.frames:
             return 0
         self.run_first = None
-        if size != PyMemoryView_GET_BUFFER(first).len:
+        if (self.run.start != <uint8_t *>PyMemoryView_GET_BUFFER(first).buf
+                or size != PyMemoryView_GET_BUFFER(first).len):
             block = <Block?><object>PyMemoryView_GET_BASE(first)
             at = self.run.start - block.memory
             first = PyMemoryView_FromObject(block)[at:at + size]
@@ -462,4 +511,9 @@ cdef class FastPath:
             counters.claims_tags_dropped_total += self.dropped
             counters.requests_rewritten_total += self.dropped
             self.dropped = 0
+        if self.tags_added or self.payloads_added:
+            counters.claims_tags_added_total += self.tags_added
+            counters.claims_payloads_added_total += self.payloads_added
+            counters.requests_rewritten_total += self.tags_added + self.payloads_added
+            self.tags_added = self.payloads_added = 0
         return 0

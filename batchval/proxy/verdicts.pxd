@@ -61,6 +61,10 @@ cdef class Verdicts:
     cdef tuple refusal(self, Py_ssize_t i, bint has_text)
 
 
+cdef bytes tag_of(const Claims *claims, const uint8_t *batch)
+cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_t most)
+
+
 cdef inline bint is_compressed(const uint8_t *p, Py_ssize_t n) noexcept nogil:
     """Whether a batch may be compressed, by its header. Nothing is known of messages before magic
     2, of which there may be many.

@@ -254,8 +254,8 @@ cdef class Verdicts:
         cdef Row *row = &self.rows[i]
         call.policy = row.decision
         call.tagged = False
-        if row.tagged:
-            self.request.find_claims(self.request.partition_row(i), &field)
+        # the frame may have changed since the tag was seen
+        if row.tagged and self.request.find_claims(self.request.partition_row(i), &field) == 1:
             read_tag(self.request.base() + field.content, field.size, call)
         return 0
 
@@ -585,9 +585,8 @@ cdef class Verdicts:
         """
         cdef Py_ssize_t n
         cdef const uint8_t *p = self.batch(i, &n)
-        cdef uint8_t block[SMALLEST_BLOCK]
-        cdef bytes stripped = None
-        cdef size_t gone = claims_size(p, n), more
+        cdef bytes stripped = None, carrier
+        cdef size_t gone = claims_size(p, n)
         if gone:
             stripped = PyBytes_FromStringAndSize(NULL, n - gone)
             strip_payload(<uint8_t *>PyBytes_AS_STRING(stripped), p, n, gone)
@@ -595,14 +594,12 @@ cdef class Verdicts:
             p = <const uint8_t *>PyBytes_AS_STRING(stripped)
         if not attached:
             return stripped
-        more = carrier_size(p, n, SMALLEST_BLOCK)
-        if more == 0 or n + more > <size_t>self.validator_at(i, one).compiled.max_message_bytes:
+        carrier = carrying(
+            p, n, &self.rows[i].claims, self.validator_at(i, one).compiled.max_message_bytes)
+        if carrier is None:
             return stripped
-        put_block(block, &self.rows[i].claims)
-        out = PyBytes_FromStringAndSize(NULL, n + more)
-        attach_to_payload(<uint8_t *>PyBytes_AS_STRING(out), p, n, block, SMALLEST_BLOCK)
         self.rows[i].keeps_tag = False
-        return out
+        return carrier
 
     def has_payload_claims(self):
         """Return whether any batch carries claims in its payload, readable or not."""
@@ -613,6 +610,20 @@ cdef class Verdicts:
             if has_payload_claims(p, n):
                 return True
         return False
+
+
+cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_t most):
+    """The batch p[0:n] with claims in its payload. None: it has no place for them, or would have
+    more than ``most`` bytes.
+    """
+    cdef uint8_t block[SMALLEST_BLOCK]
+    cdef size_t more = carrier_size(p, n, SMALLEST_BLOCK)
+    if more == 0 or n + <int64_t>more > most:
+        return None
+    put_block(block, claims)
+    out = PyBytes_FromStringAndSize(NULL, n + more)
+    attach_to_payload(<uint8_t *>PyBytes_AS_STRING(out), p, n, block, SMALLEST_BLOCK)
+    return out
 
 
 cdef bytes tag_of(const Claims *claims, const uint8_t *batch):

@@ -4,7 +4,8 @@ Requests, whole and broken, come through a FrameSplitter in pieces of any size. 
 that is passed on:
 
 * it can be read, and every partition's records pass the check of the gate's own validator;
-* the bytes sent are those that came, with another correlation id and without claims;
+* the bytes sent are those that came, with another correlation id, without their claims, and with
+  those that ``compute`` finds where the gate makes claims;
 * its answer comes back with the correlation id of the client, and no other byte changed.
 
 A broker's answers may be broken, late, or answers to nothing. Claims are true, false or absent.
@@ -18,8 +19,9 @@ from collections import deque
 from functools import cache
 from typing import Any
 
-from batchval.core.claims import BatchClaims, to_tag
+from batchval.core.claims import BatchClaims, attach, compute, to_tag
 from batchval.core.validator import LogValidator
+from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.errors import ProtocolError
@@ -27,7 +29,7 @@ from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate
-from batchval.proxy.options import Counters, ProxyOptions, TopicPolicies
+from batchval.proxy.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
 from tests.hostile.marked import Case, cases
 from tests.hostile.mutator import crc32c
 from tests.hostile.seeds import NOW
@@ -43,6 +45,9 @@ _GLOBS = {
 }
 _TOPICS = ("topic", "compact", "small", "append")
 _WORDS = ("ignore", "verify", "trust", "audit:0.5")
+_CLAIMS_OUT: tuple[ClaimsOut, ...] = ("none", "tag", "payload")
+_TAGS_FROM = 9
+_CODEC_AT, _CODECS = 22, 7
 _ROUTES = Routes({key: (first, last, 1 << 30) for key, (first, last) in carried_versions().items()})
 
 
@@ -51,12 +56,13 @@ def _batches() -> tuple[Case, ...]:
     return tuple(case for case in cases() if case.kind == "batch" and len(case.data) < 20_000)
 
 
-def _gate(word: str, by_topic: bool) -> Gate:
+def _gate(word: str, by_topic: bool, claims_out: ClaimsOut) -> Gate:
     options = ProxyOptions(
         listen=("127.0.0.1", 0),
         upstream=(("127.0.0.1", 1),),
         topics=TopicPolicies(TopicPolicy(), _GLOBS if by_topic else None),
         claims_in=ClaimsPolicy.parse(word),
+        claims_out=claims_out,
     )
     return Gate(options, Counters())
 
@@ -123,6 +129,33 @@ def _frames(stream: bytes) -> list[bytes]:
     return found
 
 
+def _expected(request: ProduceRequestView, wire_id: int, gate: Gate) -> bytes:
+    """Return what goes on of a request whose records may enter, with its length."""
+    tags: list[bytes | None] = [None] * len(request)
+    batches: list[bytes | None] = [None] * len(request)
+    for i in range(len(request)):
+        data = bytes(request.records(i) or b"")
+        found = None if gate.claims_out == "none" or not data[_CODEC_AT] & _CODECS else compute(data)
+        if found is None:
+            continue
+        most = gate.topics.of(request.topic(i)).max_message_bytes
+        carrying = _with_payload(data, found) if gate.claims_out == "payload" else None
+        if carrying is not None and len(carrying) <= most:
+            batches[i] = carrying
+        elif request.api_version >= _TAGS_FROM:
+            tags[i] = to_tag(found, int.from_bytes(data[17:21], "big"))
+    claims = tags if any(tags) or request.has_claims else None
+    return b"".join(request.rewritten(correlation_id=wire_id, claims=claims, batches=batches))
+
+
+def _with_payload(data: bytes, found: BatchClaims) -> bytes | None:
+    """Return a batch with claims in its payload; None where it has no place for them."""
+    try:
+        return attach(data, found, carrier="payload")
+    except BatchvalError:
+        return None
+
+
 def _sent_wrongly(came: bytes, sent: bytes, wire_id: int, gate: Gate, trusts: bool) -> list[str]:
     """Return what is wrong with one request that was passed on."""
     if came[4:6] != b"\0\0":
@@ -131,9 +164,8 @@ def _sent_wrongly(came: bytes, sent: bytes, wire_id: int, gate: Gate, trusts: bo
         request = ProduceRequestView(came[4:])
     except ProtocolError as error:
         return [f"a request was passed on that cannot be read: {error}"]
-    claims = [None] * len(request) if request.has_claims else None
-    if sent != b"".join(request.rewritten(correlation_id=wire_id, claims=claims)):
-        return ["the request sent is not the one that came, without its claims"]
+    if sent != _expected(request, wire_id, gate):
+        return ["the request sent is not the one that came with the gate's claims"]
     for i in range(len(request)):
         validator: LogValidator = gate.validators_of(request.topic(i))[1]
         if trusts and request.has_claims:
@@ -178,7 +210,8 @@ def fast_path_case(seed: int) -> list[str]:
     """Return what is wrong with the connection that follows from this number."""
     rng = random.Random(seed)
     word = rng.choice(_WORDS)
-    gate = _gate(word, rng.random() < 0.3)
+    claims_out = rng.choice(_CLAIMS_OUT) if word in ("ignore", "verify") else "none"
+    gate = _gate(word, rng.random() < 0.3, claims_out)
     waiting: deque[Any] = deque()
     path = FastPath(_ROUTES, gate, gate.counters, waiting, {})
     path.name("CN=x")

@@ -186,7 +186,7 @@ def settings(rng: random.Random) -> dict[str, Any]:
         "mode": rng.choice(["enforce", "enforce", "observe"]),
     }
     if word in ("ignore", "verify") and rng.random() < 0.5:
-        chosen["claims_out"] = "tag"
+        chosen["claims_out"] = rng.choice(["tag", "payload"])
     if rng.random() < 0.5:
         policy = TopicPolicy(message_timestamp_before_max_ms=60_000)
         chosen["topics"] = TopicPolicies(policy, {"compacted": TopicPolicy(cleanup_policy="compact")})
