@@ -2,8 +2,8 @@
 
     whole      recorded requests with tags, Kafka's own path and trust: 20 MB/s, 64 kB, 1 partition
     policies   the same for every policy and carrier
-    gate       recorded requests without claims: straight to Kafka's own path, and through a gate
-               that makes claims to a topic that trusts them
+    gate       recorded requests without claims: straight to Kafka's own path, through a relay that
+               only passes bytes, and through a gate that makes claims to a topic that trusts them
     grid       Kafka's producer: stock; with its agent to a topic that trusts; stock through a gate
 
 A row is a load, a way and its samples, one for each round. All ways of a load take turns; every
@@ -23,10 +23,10 @@ from produce_load import Carrier
 Row = dict[str, Any]
 Way = Callable[[Rig, Load, float], Sample]
 PARTS = ("whole", "policies", "gate", "grid")
-STOCK, AGENTS = "stock", "agents"
+STOCK, AGENTS, RELAY = "stock", "agents", "relay"
 #: codecs whose payload carries claims
 WITH_PAYLOAD = ("gzip", "zstd")
-UNTRUSTED = (STOCK, "audit:0.01", "verify")
+UNTRUSTED = (STOCK, RELAY, "audit:0.01", "verify")
 LEAST_TRUSTED = 0.95
 GRID_MB, GRID_PARTITIONS, GRID_KB = (8.0, 20.0), (1, 12), (16, 64)
 
@@ -54,9 +54,10 @@ QUICK = {
 }
 
 
-def recorded(policy: str, carrier: Carrier = "none", gate: Carrier | None = None) -> Way:
+def recorded(policy: str, carrier: Carrier = "none", gate: Carrier | None = None, *, relay: bool = False) -> Way:
     """Return the way of recorded requests."""
-    return lambda rig, of, seconds: rig.recorded(of, seconds, policy=policy, carrier=carrier, gate=gate)
+    how = {"policy": policy, "carrier": carrier, "gate": gate, "relay": relay}
+    return lambda rig, of, seconds: rig.recorded(of, seconds, **how)  # type: ignore[arg-type]
 
 
 def produced(policy: str, *, with_agent: bool = False, gate: Carrier | None = None) -> Way:
@@ -79,7 +80,8 @@ def ways(part: str, codec: str) -> dict[str, Way]:
         }
         return found if has_payload else {name: way for name, way in found.items() if "payload" not in name}
     if part == "gate":
-        found = {STOCK: recorded("stock"), "gate, tag": recorded("trust", gate="tag")}
+        found = {STOCK: recorded("stock"), RELAY: recorded("stock", relay=True)}
+        found["gate, tag"] = recorded("trust", gate="tag")
         return found | ({"gate, payload": recorded("trust", gate="payload")} if has_payload else {})
     return {
         STOCK: produced("stock"),

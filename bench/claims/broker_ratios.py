@@ -14,17 +14,17 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
 
 import before
-from broker_parts import AGENTS, STOCK, Row
+from broker_parts import AGENTS, RELAY, STOCK, Row
 
 #: goals: the whole broker, agents over stock; gate and broker over the stock broker alone
 WHOLE = {"gzip": 0.32, "snappy": 0.52, "zstd": 0.60, "lz4": 0.88}
 GATE = {"gzip": 0.6, "snappy": 1.0, "zstd": 1.0}
 #: what is compared: processes whose CPU is added up
-SERVERS = ("broker", "gate")
+SERVERS = ("broker", "gate", "relay")
 
 
 def of_servers(sample: dict[str, Any]) -> float:
-    """Return microseconds for a batch of broker and gate together."""
+    """Return microseconds for a batch of the broker and what is before it."""
     return float(sum(us for name, us in sample["us"].items() if name in SERVERS))
 
 
@@ -80,7 +80,7 @@ def goals(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         goal = None
         if row["part"] == "whole" and row["way"] == AGENTS:
             goal, what = WHOLE[row["codec"]], "whole broker"
-        elif row["part"] == "gate" and row["way"] != STOCK:
+        elif row["part"] == "gate" and row["way"] not in (STOCK, RELAY):
             goal, what = GATE.get(row["codec"]), f"{row['way']}, and broker"
         if goal is None:
             continue

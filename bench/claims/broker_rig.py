@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
 
+import ends
 import ingress
 from java_producer import JavaProducer
 from produce_load import Carrier, Requests
@@ -77,6 +78,7 @@ class Rig(contextlib.ExitStack):
         agent = f"-javaagent:{jvm_agents.broker_agent()}={agent_options()}"
         self.broker = KafkaBroker(config=SETTINGS, heap=HEAP, jvm=[*JVM, agent])
         self._gates: dict[str, GateProcess] = {}
+        self._relay: ends.Process | None = None
         self._producers: dict[bool, JavaProducer] = {}
         self._requests: dict[tuple[Any, ...], Requests] = {}
         self._stored: dict[str, StoredBatches] = {}
@@ -106,6 +108,14 @@ class Rig(contextlib.ExitStack):
             self._gates[carrier] = self.enter_context(gate)
         return self._gates[carrier]
 
+    @property
+    def relay(self) -> ends.Process:
+        """A program in C that only passes bytes."""
+        if self._relay is None:
+            self._relay = ends.pump(self.broker.port, ends.Place())
+            self.callback(self._relay.stop)
+        return self._relay
+
     def producer(self, *, with_agent: bool) -> JavaProducer:
         """Return Kafka's producer, stock or with its agent."""
         if with_agent not in self._producers:
@@ -124,9 +134,16 @@ class Rig(contextlib.ExitStack):
         return jvm_agents.counters(self.pid)
 
     def recorded(
-        self, of: Load, seconds: float, *, policy: str, carrier: Carrier = "none", gate: Carrier | None = None
+        self,
+        of: Load,
+        seconds: float,
+        *,
+        policy: str,
+        carrier: Carrier = "none",
+        gate: Carrier | None = None,
+        relay: bool = False,
     ) -> Sample:
-        """Send recorded requests to the topic of a policy, through a gate if there is one."""
+        """Send recorded requests to the topic of a policy, through a gate or a relay if there is one."""
         key = (of.codec, of.kilobytes, of.partitions, policy, carrier)
         if key not in self._requests:
             self._requests[key] = Requests.make(TOPICS[policy], *key[:3], carrier)
@@ -136,6 +153,8 @@ class Rig(contextlib.ExitStack):
             found = self.gate(gate)
             assert found.process is not None
             processes["gate"], port = found.process.pid, found.port
+        elif relay:
+            processes["relay"], port = self.relay.process.pid, self.relay.port
         return sample(processes, lambda: requests.send(port, of.mb * 1e6, seconds), of.mb)
 
     def produced(
