@@ -3,76 +3,43 @@ import java.io.DataOutputStream;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
-import java.lang.reflect.Constructor;
-import java.lang.reflect.Field;
-import java.lang.reflect.Method;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
-import java.net.URL;
-import java.net.URLClassLoader;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.Set;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
 
 /**
- * Times KafkaProducer in one JVM and in turns: stock, stock again (what the machine's noise looks
- * like), and with the agent's two carriers.
- *
- * <p>Kafka is loaded four times. The stock producers' class loaders do not see the agent, which
- * then leaves their classes alone. The producers send to a sink in this JVM, whose threads are not
- * counted. A line of output: codec, variant, records a second, CPU ns a record, claims.
+ * Times KafkaProducer, with or without the agent: the sink that it sends to is in this JVM, and its
+ * threads are not counted. A line of output: codec, records a second, CPU ns a record, claims.
  *
  * <pre>
- * java -javaagent:AGENT=carrier=tag -cp AGENT ProducerCost.java JARS RECORDS WARM_UP ROUNDS CODECS
+ * java [-javaagent:AGENT] -cp JARS ProducerCost.java RECORDS WARM_UP ROUNDS CODECS
  * </pre>
  */
 public class ProducerCost {
-    static final String[] VARIANTS = {"stock", "again", "tag", "payload"};
     static final int VALUES = 4096;
 
     public static void main(String[] args) throws Exception {
-        List<URL> jars = new ArrayList<>();
-        for (String jar : args[0].split(System.getProperty("path.separator")))
-            jars.add(Path.of(jar).toUri().toURL());
-        int records = Integer.parseInt(args[1]);
-        int warmUp = Integer.parseInt(args[2]);
-        int rounds = Integer.parseInt(args[3]);
+        int records = Integer.parseInt(args[0]);
+        int warmUp = Integer.parseInt(args[1]);
+        int rounds = Integer.parseInt(args[2]);
         Sink sink = new Sink();
         byte[][] values = values();
-        for (String codec : args[4].split(",")) {
-            Producer[] producers = new Producer[VARIANTS.length];
-            for (int i = 0; i < VARIANTS.length; i++)
-                producers[i] = new Producer(jars, VARIANTS[i], codec, sink.port());
-            for (int round = -warmUp; round < rounds; round++) {
-                for (int i = 0; i < VARIANTS.length; i++) {
-                    Producer producer = producers[(i + Math.max(round, 0)) % VARIANTS.length];
-                    carrier(producer.variant.equals("payload") ? "PAYLOAD" : "TAG");
+        for (String codec : args[3].split(","))
+            try (Producer producer = new Producer(codec, sink.port())) {
+                for (int round = -warmUp; round < rounds; round++) {
                     String line = producer.turn(values, records, sink);
                     if (round >= 0)
-                        System.out.println(codec + "\t" + producer.variant + "\t" + line);
+                        System.out.println(codec + "\t" + line);
                 }
             }
-            for (Producer producer : producers)
-                producer.close();
-        }
         Runtime.getRuntime().halt(0);
-    }
-
-    /** Set the agent's carrier, which is an option of the JVM elsewhere. */
-    static void carrier(String name) throws Exception {
-        Class<?> type = Class.forName("batchval.producer.agent.Carrier");
-        Field field = Class.forName("batchval.producer.agent.Hooks").getDeclaredField("carrier");
-        field.setAccessible(true);
-        for (Object constant : type.getEnumConstants())
-            if (constant.toString().equals(name))
-                field.set(null, constant);
     }
 
     /** Return values of 200 to 600 bytes that compress as JSON does. */
@@ -90,64 +57,48 @@ public class ProducerCost {
         return values;
     }
 
-    /** A KafkaProducer of a class loader of its own. */
-    static final class Producer {
-        final String variant;
-        private final Object producer;
-        private final Method send;
-        private final Method flush;
-        private final Constructor<?> record;
+    /** A producer and its network thread. */
+    static final class Producer implements AutoCloseable {
+        private final KafkaProducer<byte[], byte[]> producer;
         private final Thread network;
         private int at;
 
-        Producer(List<URL> jars, String variant, String codec, int port) throws Exception {
-            this.variant = variant;
-            boolean stock = variant.equals("stock") || variant.equals("again");
-            ClassLoader parent = stock ? ClassLoader.getPlatformClassLoader()
-                : ProducerCost.class.getClassLoader();
-            URLClassLoader loader = new URLClassLoader(jars.toArray(new URL[0]), parent);
-            Thread.currentThread().setContextClassLoader(loader);
+        Producer(String codec, int port) {
             String serializer = "org.apache.kafka.common.serialization.ByteArraySerializer";
-            Map<String, Object> config = new HashMap<>(Map.of(
+            Set<Thread> before = Thread.getAllStackTraces().keySet();
+            producer = new KafkaProducer<>(Map.of(
                 "bootstrap.servers", "127.0.0.1:" + port, "compression.type", codec,
                 "batch.size", 64 << 10, "linger.ms", 50, "acks", "1",
-                "enable.idempotence", false, "client.id", variant + "-" + codec,
+                "enable.idempotence", false, "client.id", codec,
                 "key.serializer", serializer, "value.serializer", serializer,
                 "enable.metrics.push", false));
-            Set<Thread> before = Thread.getAllStackTraces().keySet();
-            Class<?> type = loader.loadClass("org.apache.kafka.clients.producer.KafkaProducer");
-            producer = type.getConstructor(Map.class).newInstance(config);
-            Class<?> recordType =
-                loader.loadClass("org.apache.kafka.clients.producer.ProducerRecord");
-            record = recordType.getConstructor(String.class, Object.class, Object.class);
-            send = type.getMethod("send", recordType);
-            flush = type.getMethod("flush");
             Thread found = null;
             for (Thread thread : Thread.getAllStackTraces().keySet())
-                if (!before.contains(thread) && thread.getName().contains(variant + "-" + codec))
+                if (!before.contains(thread) && thread.getName().contains("network-thread"))
                     found = thread;
             network = found;
         }
 
         /** Send so many records; records a second, CPU ns a record, and where claims are. */
-        String turn(byte[][] values, int records, Sink sink) throws Exception {
+        String turn(byte[][] values, int records, Sink sink) {
             ThreadMXBean threads = ManagementFactory.getThreadMXBean();
             long own = Thread.currentThread().getId();
             long cpu = threads.getThreadCpuTime(own) + threads.getThreadCpuTime(network.getId());
             long started = System.nanoTime();
             sink.longest = 0;
             for (int i = 0; i < records; i++, at++)
-                send.invoke(producer,
-                    record.newInstance("t", values[(at >>> 3) % 64], values[at % VALUES]));
-            flush.invoke(producer);
+                producer.send(
+                    new ProducerRecord<>("t", values[(at >>> 3) % 64], values[at % VALUES]));
+            producer.flush();
             long wall = System.nanoTime() - started;
             cpu = threads.getThreadCpuTime(own) + threads.getThreadCpuTime(network.getId()) - cpu;
             return records * 1_000_000_000L / wall + "\t" + (double) cpu / records + "\t"
                 + sink.claims();
         }
 
-        void close() throws Exception {
-            producer.getClass().getMethod("close").invoke(producer);
+        @Override
+        public void close() {
+            producer.close();
         }
     }
 
