@@ -143,7 +143,7 @@ class Rig(contextlib.ExitStack):
         gate: Carrier | None = None,
         relay: bool = False,
     ) -> Sample:
-        """Send recorded requests to the topic of a policy, through a gate or a relay if there is one."""
+        """Send recorded requests to the topic of a policy, through a gate or a relay if asked."""
         key = (of.codec, of.kilobytes, of.partitions, policy, carrier)
         if key not in self._requests:
             self._requests[key] = Requests.make(TOPICS[policy], *key[:3], carrier)
