@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, cast
 
 __all__ = [
     "DEFAULT_MAX_DECOMPRESSED_BYTES",
+    "LARGEST_SEED",
     "NEWEST_PRODUCE_VERSION",
     "AppendOrigin",
     "AppendOriginName",
@@ -21,6 +22,8 @@ __all__ = [
 
 #: Bytes that one batch may decompress to, where the caller says nothing else.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
+#: Of the seed that draws the sample of claims to verify.
+LARGEST_SEED = (1 << 63) - 1
 #: The newest version of Produce requests that Kafka 4.4 knows; the oldest is 0.
 NEWEST_PRODUCE_VERSION = 13
 

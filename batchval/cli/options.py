@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from batchval.types import LARGEST_SEED
 
 __all__ = [
     "DURATION",
@@ -128,7 +129,7 @@ def accept_claims_option(command: F) -> F:
 def trust_claims_options(command: F) -> F:
     command = click.option(
         "--seed",
-        type=click.IntRange(0, (1 << 63) - 1),
+        type=click.IntRange(0, LARGEST_SEED),
         metavar="N",
         help="With --trust-claims: verify the same batches as the run that printed N. Default: random.",
     )(command)

@@ -19,10 +19,10 @@ import numpy as np
 from batchval.core.columns import BatchColumns
 from batchval.core.result import CLAIMS, FIGURES
 from batchval.errors import BatchvalError
+from batchval.types import LARGEST_SEED
 
 __all__ = [
     "CONFIDENCE",
-    "LARGEST_SEED",
     "TrustCounts",
     "by_row",
     "checked_rate",
@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 CONFIDENCE = 0.95
-LARGEST_SEED = (1 << 63) - 1
 _CLAIMS, _SAMPLE = FIGURES.index("claims"), FIGURES.index("sample")
 _HONEST, _LYING = CLAIMS.index("honest"), CLAIMS.index("lying")
 _KEY_SIZE = 16

@@ -11,7 +11,8 @@ from batchval.audit.rows import column_names
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.segment.options import Options
-from batchval.segment.trust import LARGEST_SEED, checked_rate
+from batchval.segment.trust import checked_rate
+from batchval.types import LARGEST_SEED
 
 __all__ = [
     "FINDING_OPTIONS",

@@ -10,7 +10,8 @@ import pytest
 
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
-from batchval.segment.trust import LARGEST_SEED, TrustCounts, checked_rate, highest_share, sample_key
+from batchval.segment.trust import TrustCounts, checked_rate, highest_share, sample_key
+from batchval.types import LARGEST_SEED
 
 LABEL = "with 95 % confidence at most"
 
