@@ -303,7 +303,8 @@ cdef class FastPath:
         self.add(frame, p, base + start, out)
         self.flush(out)
         out.extend(pieces)
-        self.add(frame, base + end, p + size, out)
+        if base + end < p + size:  # an empty piece keeps asyncio's transports busy for ever
+            self.add(frame, base + end, p + size, out)
         return True
 
     cdef list carrier(self, const int32_t *row, int version, Py_ssize_t *start, Py_ssize_t *end):

@@ -30,7 +30,8 @@ from batchval.core.door cimport Call, fill_call, judge_row
 from batchval.core.header cimport BatchHeader
 from batchval.core.judge cimport judge_first_batch, judge_request
 from batchval.core.layout cimport (
-    ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS, S8, UNKNOWN_SERVER_ERROR,
+    ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, LOG_OVERHEAD, MAGIC, PATH_CLAIMS, S8,
+    UNKNOWN_SERVER_ERROR,
 )
 from batchval.core cimport reasons
 from batchval.core.arguments cimport is_long
@@ -613,12 +614,12 @@ cdef class Verdicts:
 
 
 cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_t most):
-    """The batch p[0:n] with claims in its payload. None: it has no place for them, or would have
-    more than ``most`` bytes.
+    """The batch p[0:n] with claims in its payload. None: it has no place for them, would have more
+    than ``most`` bytes, or is not alone: its crc does not cover what follows.
     """
     cdef uint8_t block[SMALLEST_BLOCK]
     cdef size_t more = carrier_size(p, n, SMALLEST_BLOCK)
-    if more == 0 or n + <int64_t>more > most:
+    if more == 0 or n + <int64_t>more > most or be32(p + BATCH_LENGTH) != n - LOG_OVERHEAD:
         return None
     put_block(block, claims)
     out = PyBytes_FromStringAndSize(NULL, n + more)

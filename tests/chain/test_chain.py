@@ -19,6 +19,7 @@ from batchval.core.claims import compute, from_tag, to_tag
 from batchval.policy import ClaimsPolicy
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy import server
+from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Judgement, Outgoing
 from batchval.proxy.observed import ObserveRules
 from batchval.proxy.server import Proxy
@@ -142,7 +143,8 @@ def test_a_third_gate_in_front_vouches_for_nobody(broker: KafkaBroker, claims_in
 
 
 def change_tags(gate: RunningProxy, change: Callable[[memoryview, bytes | None], bytes | None]) -> None:
-    """Let a gate send other claims than those that it has computed."""
+    """Let a gate send other claims than those that it has computed, before clients connect."""
+    gate.proxy.fast_routes = Routes({})  # the fast path puts claims in where nobody can change them
     made = gate.proxy.gate._outgoing
 
     def outgoing(request: ProduceRequestView, judgement: Judgement, verdicts: Any) -> Outgoing:
