@@ -29,6 +29,8 @@ from tests.support.topics import make_topic
 IN_FLIGHT = 8
 #: Classes of which there is one for each request or batch while it is handled.
 OF_A_REQUEST = ("Carried", "Call", "Claims", "Tag", "RecordWalk", "WatchedStream")
+#: Constants within those, which live as long as the class does.
+CONSTANTS = ("RecordWalk$State",)
 _LINE = re.compile(r"^ *\d+: +(\d+) +(\d+) +(\S+)", re.MULTILINE)
 
 
@@ -42,7 +44,10 @@ class Heap(NamedTuple):
         """Return the instances of the agent's classes that belong to a request or a batch."""
         found = {}
         for name, (instances, _) in self.classes.items():
-            if name.startswith("batchval.") and name.rpartition(".")[2].partition("$")[0] in OF_A_REQUEST:
+            short = name.rpartition(".")[2]
+            if not name.startswith("batchval.") or short in CONSTANTS:
+                continue
+            if short.partition("$")[0] in OF_A_REQUEST:
                 found[name] = instances
         return found
 
