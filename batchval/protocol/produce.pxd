@@ -1,7 +1,7 @@
 """A Produce request as its walk sees it."""
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 
 from batchval.protocol.cursor cimport Cursor
 from batchval.protocol.splice cimport Splicer
@@ -17,7 +17,6 @@ cdef enum:
 
 
 cdef bytes claims_field(object content)
-cdef bytes length_field(int64_t size, bint flexible)
 cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t most) noexcept nogil
 
 

@@ -45,17 +45,6 @@ cdef bytes claims_field(object content):
     return PyBytes_FromStringAndSize(<char *>head, end - head) + bytes(content)
 
 
-cdef bytes length_field(int64_t size, bint flexible):
-    """The length of a partition's records."""
-    cdef uint8_t head[16]
-    cdef uint8_t *end = head + 4
-    if flexible:
-        end = put_uvarint(head, size + 1)
-    else:
-        put_int32(head, <int32_t>size)
-    return PyBytes_FromStringAndSize(<char *>head, end - head)
-
-
 cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t most) noexcept nogil:
     """Walk a request from its header's tagged fields on. More than ``most`` topics or partitions
     (0: any number) are wrong before a table grows for them.

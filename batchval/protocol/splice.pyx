@@ -45,7 +45,12 @@ cdef class Splicer:
 
     cdef int put(self, bytes data) except -1:
         self.settle()
-        return self.w.put(data, len(data))
+        if len(data) < WORTH_A_SLICE:
+            return self.w.put(data, len(data))
+        self.w.flush()
+        self.w.chunks.append(data)
+        self.w.behind += len(data)
+        return 0
 
     cdef int copy(self, const uint8_t *source, Py_ssize_t size) except -1:
         """Bytes of another frame."""

@@ -66,7 +66,7 @@ cdef class FastPath:
             list out) except -1
     cdef int judge(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1
-    cdef list carrier(self, const int32_t *row, int version, Py_ssize_t *start, Py_ssize_t *end)
+    cdef list with_claims(self, object frame, Py_ssize_t size, const int32_t *row, int version)
     cdef bytes topic_id(self)
     cdef object topic(self)
     cdef bint names_nobody(self, const uint8_t *p, Py_ssize_t size, int version)

@@ -33,9 +33,8 @@ from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int32, read_int16, skip, skip_tags,
 )
 from batchval.protocol.frames cimport Block
-from batchval.protocol.produce cimport (
-    CLAIMS_FIELD, claims_field, length_field, walk_bounded_request,
-)
+from batchval.protocol.produce cimport CLAIMS_FIELD, claims_field, walk_bounded_request
+from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.tags cimport TaggedField, find_tag
 from batchval.proxy.verdicts cimport LARGEST_NAME, announced_work, carrying, tag_of
@@ -94,13 +93,6 @@ cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags, Py
     memmove(base + tags + 1, base + end, size - 4 - end)
     size -= end - (tags + 1)
     put_int32(p, <int32_t>(size - 4))
-    return size
-
-
-cdef inline int64_t total(list pieces):
-    cdef int64_t size = 0
-    for piece in pieces:
-        size += len(<bytes>piece)
     return size
 
 
@@ -239,9 +231,9 @@ cdef class FastPath:
         cdef TaggedField tag
         cdef const int32_t *row
         cdef uint8_t *base = p + 4
-        cdef Py_ssize_t client_id_size, batch_size, start = 0, end = 0
+        cdef Py_ssize_t client_id_size, batch_size
         cdef int path = -1
-        cdef list pieces = None
+        cdef list chunks = None
         self.base = base
         self.found.has_claims = False
         open_cursor(&c, base, size - 4, False)
@@ -282,8 +274,6 @@ cdef class FastPath:
                 path = self.judge(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version, NULL, 0)
             if path == 0:
                 return False
-            if self.makes_claims and self.found.has_claims:
-                pieces = self.carrier(row, version, &start, &end)
             self.by_path[path] += 1
             self.partitions += 1
         if tag.found:
@@ -296,39 +286,42 @@ cdef class FastPath:
             self.append(<int64_t>version << 32 | <uint32_t>correlation_id)
             self.sent = following(self.sent)
             put_int32(p + 8, self.sent)
-        if pieces is None:
+        if self.makes_claims and self.found.has_claims:
+            chunks = self.with_claims(frame, size, row, version)
+        if chunks is None:
             self.add(frame, p, p + size, out)
-            return True
-        put_int32(p, <int32_t>(size - 4 + total(pieces) - (end - start)))
-        self.add(frame, p, base + start, out)
-        self.flush(out)
-        out.extend(pieces)
-        if base + end < p + size:  # an empty piece keeps asyncio's transports busy for ever
-            self.add(frame, base + end, p + size, out)
+        else:
+            self.flush(out)
+            out.extend(chunks)
         return True
 
-    cdef list carrier(self, const int32_t *row, int version, Py_ssize_t *start, Py_ssize_t *end):
-        """What stands in place of base[start:end] so that a partition without tagged fields carries
-        the claims of the batch judged last. None: nothing does.
+    cdef list with_claims(self, object frame, Py_ssize_t size, const int32_t *row, int version):
+        """The frame, whose partition has no tagged fields, with the claims of its batch. None: they
+        have no place.
         """
+        cdef Splicer s
         cdef const uint8_t *batch = self.base + row[PRODUCE_REQUEST_PARTITION_RECORDS]
-        cdef Py_ssize_t size = row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE]
         cdef bytes carried = None
         if not batch[ATTRIBUTES + 1] & CODEC_MASK:
             return None
         if self.makes_payloads:
-            carried = carrying(batch, size, &self.found.claims, self.most_bytes)
-        if carried is not None:
-            start[0] = row[PRODUCE_REQUEST_PARTITION_START] + INDEX_SIZE
-            end[0] = row[PRODUCE_REQUEST_PARTITION_RECORDS] + size
-            self.payloads_added += 1
-            return [length_field(len(carried), version >= FLEXIBLE_FROM), carried]
-        if version < FLEXIBLE_FROM:
+            carried = carrying(batch, row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE],
+                               &self.found.claims, self.most_bytes)
+        if carried is None and version < FLEXIBLE_FROM:
             return None
-        start[0] = row[PRODUCE_REQUEST_PARTITION_TAGS]
-        end[0] = row[PRODUCE_REQUEST_PARTITION_END]
-        self.tags_added += 1
-        return [b"\1" + claims_field(tag_of(&self.found.claims, batch))]
+        s = splicer(frame[4:], self.base, version >= FLEXIBLE_FROM)
+        if carried is not None:
+            s.keep(0, row[PRODUCE_REQUEST_PARTITION_START] + INDEX_SIZE)
+            s.put_length(len(carried), 4)
+            s.put(carried)
+            s.keep(row[PRODUCE_REQUEST_PARTITION_TAGS], size - 4)
+            self.payloads_added += 1
+        else:
+            s.keep(0, row[PRODUCE_REQUEST_PARTITION_TAGS])
+            s.put(b"\1" + claims_field(tag_of(&self.found.claims, batch)))
+            s.keep(row[PRODUCE_REQUEST_PARTITION_END], size - 4)
+            self.tags_added += 1
+        return s.finish()
 
     cdef int judge(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1:
@@ -470,8 +463,7 @@ cdef class FastPath:
         if not self.run.frames:
             return 0
         self.run_first = None
-        if (self.run.start != <uint8_t *>PyMemoryView_GET_BUFFER(first).buf
-                or size != PyMemoryView_GET_BUFFER(first).len):
+        if size != PyMemoryView_GET_BUFFER(first).len:
             block = <Block?><object>PyMemoryView_GET_BASE(first)
             at = self.run.start - block.memory
             first = PyMemoryView_FromObject(block)[at:at + size]

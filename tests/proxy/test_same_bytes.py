@@ -182,7 +182,8 @@ def test_requests_that_follow_from_a_number(word: str, claims_out: ClaimsOut) ->
                 assert by_fast_path(gate_of(word, claims_out), frame) is None
             continue
         took += compared(word, claims_out, frame)
-    assert took > 100
+    # where claims are made, what brings some goes the full path
+    assert took > (150 if claims_out == "none" else 100)
 
 
 @pytest.mark.parametrize("claims_out", ["tag", "payload"])
