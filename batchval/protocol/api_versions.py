@@ -13,6 +13,7 @@ from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.api_versions import ApiVersionsResponse
+from batchval.protocol.old_versions import Raised
 from batchval.protocol.request import Chunks
 
 if TYPE_CHECKING:
@@ -46,12 +47,18 @@ def carried_versions() -> dict[int, tuple[int, int]]:
 
 
 def intersect_api_versions(
-    frame: Buffer, api_version: int, carried: Mapping[int, tuple[int, int]], *, correlation_id: int | None = None
+    frame: Buffer,
+    api_version: int,
+    carried: Mapping[int, tuple[int, int]],
+    *,
+    correlation_id: int | None = None,
+    raised: Mapping[int, Raised] | None = None,
 ) -> Chunks:
     """The frame, length and all, with what is both the broker's and in ``carried``; all else of it stays.
 
     ``api_version`` is the request's; a broker that does not know it answers in version 0 (KIP-511), and so does this;
-    where it says so in bytes that no version has, this says it for it.
+    where it says so in bytes that no version has, this says it for it. Old versions that are in
+    ``raised`` are added where the broker knows the version that they are raised to.
     Raises ProtocolError for bytes that are no such answer.
     """
     try:
@@ -71,6 +78,9 @@ def intersect_api_versions(
         if api.api_key in carried:
             first, last = carried[api.api_key]
             api.min_version, api.max_version = max(api.min_version, first), min(api.max_version, last)
+            above = None if raised is None else raised.get(api.api_key)
+            if above is not None and api.min_version <= above.to <= api.max_version:
+                api.min_version = min(api.min_version, above.oldest)
             if api.min_version <= api.max_version or api.api_key == ApiKey.API_VERSIONS:
                 kept.append(api)
     answer.api_keys = kept

@@ -116,6 +116,8 @@ class RunningGate:
             },
             claims_in=settings.claims_in_of(listener),
             claims_out=settings.claims_out,
+            bridge=frozenset(settings.bridge),
+            bridge_isolation_level=settings.bridge_isolation_level,
             listener_name=listener.name,
             listen_tls=None if tls is None else partial(getattr, tls, "context"),
             upstream_tls=None if self.upstream_tls is None else self._upstream_context,

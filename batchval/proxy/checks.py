@@ -33,6 +33,7 @@ def faults_of(settings: Settings) -> Iterator[Fault]:
     yield from _admin(settings)
     yield from _validation(settings)
     yield from _claims(settings)
+    yield from _bridge(settings)
     yield from _policies(settings)
     yield from _observe(settings)
     yield from _limits(settings.limits)
@@ -190,6 +191,13 @@ def _claims(settings: Settings) -> Iterator[Fault]:
         keys = (("trusted",), ("tls",), ("tls", "client_ca"), ("tls", "client_auth"))
         reads = [("listeners", i, *key) for i in range(len(settings.listeners)) for key in keys]
         yield _fault(("claims_in",), text, *reads)
+
+
+def _bridge(settings: Settings) -> Iterator[Fault]:
+    default = Settings.model_fields["bridge_isolation_level"].default
+    if settings.bridge_isolation_level != default and "consumers" not in settings.bridge:
+        text = "has no effect: bridge has no consumers"
+        yield _fault(("bridge_isolation_level",), text, ("bridge",))
 
 
 def _policies(settings: Settings) -> Iterator[Fault]:

@@ -20,6 +20,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.values import (
     Address,
     AddressField,
+    BridgeField,
     BrokersField,
     ClaimsField,
     PathField,
@@ -289,6 +290,8 @@ class Settings(_Model):
 
     ``mode``             observe forwards what enforce would refuse, counts it and logs it
     ``observe``          topics and principals for which mode enforce does the same
+    ``bridge``           old clients whose requests are raised to versions that Kafka 4 knows
+    ``bridge_isolation_level``  of old consumers, whose requests have none
     ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
                          was observed; None: $STATE_DIRECTORY
     """
@@ -301,6 +304,8 @@ class Settings(_Model):
     topics: Topics = Topics()
     claims_in: ClaimsField = ClaimsPolicy()
     claims_out: Literal["none", "tag", "payload"] = "none"
+    bridge: BridgeField = ()
+    bridge_isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     limits: Limits = Limits()
     metrics: Metrics = Metrics()
     log: Log = Log()

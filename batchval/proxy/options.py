@@ -20,6 +20,7 @@ __all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "R
 
 Mode = Literal["enforce", "observe"]
 ClaimsOut = Literal["none", "tag", "payload"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 #: Kafka's name for a client that has not authenticated.
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -216,6 +217,8 @@ class ProxyOptions:
     ``topics``             policies; ``validator`` what LogValidator is made with besides (mode, extras, limits)
     ``claims_in``          what to make of claims that come in
     ``claims_out``         where the claims go that are computed here
+    ``bridge``             old clients that are served: "producers", "consumers"
+    ``bridge_isolation_level``  of old consumers' Fetch requests
     ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
     ``find_brokers``       for a Proxy that makes its own Discovery, as are ``find_authenticates``
                            and ``state_directory``: see ``DiscoveryOptions``
@@ -236,6 +239,8 @@ class ProxyOptions:
     validator: Mapping[str, object] = field(default_factory=dict)
     claims_in: ClaimsPolicy = field(default_factory=ClaimsPolicy)
     claims_out: ClaimsOut = "none"
+    bridge: frozenset[str] = frozenset()
+    bridge_isolation_level: IsolationLevel = "read_uncommitted"
     listener_name: str = "default"
     listen_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
     upstream_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None

@@ -20,9 +20,11 @@ from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.api_versions import carried_versions, intersect_api_versions
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.old_versions import Raised
 from batchval.protocol.request import Chunks
 from batchval.protocol.topic_ids import TopicsInMetadata
 from batchval.proxy.accepting import Acceptor
+from batchval.proxy.bridges import raised_by
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
 from batchval.proxy.client_connection import ClientConnection
@@ -141,7 +143,12 @@ class Proxy:
         self.routes: Mapping[int, tuple[int, int, int]] = {
             key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()
         }
-        self.fast_routes = Routes({**self.routes} | {key: (*self.carried[key], 0) for key in _FOLLOWED})
+        self.raised: Mapping[int, Raised] = raised_by(options.bridge)
+        self.fast_routes = Routes(
+            {**self.routes}
+            | {key: (*self.carried[key], 0) for key in _FOLLOWED}
+            | {key: (raised.to, *self.routes[key][1:]) for key, raised in self.raised.items()}
+        )
         self.now = 0.0
         self.connections: dict[Session, None] = {}
         self.loop: asyncio.AbstractEventLoop
@@ -319,7 +326,7 @@ class Proxy:
         key = bytes(body[4:]), version
         known = self._versions.get(key)
         if known is None:
-            known = b"".join(intersect_api_versions(body, version, self.carried, correlation_id=0))
+            known = b"".join(intersect_api_versions(body, version, self.carried, correlation_id=0, raised=self.raised))
             if len(self._versions) >= _REMEMBERED_VERSIONS:
                 self._versions.clear()
             self._versions[key] = known

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, allocated
+from batchval.protocol.old_versions import Raised
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.request import Chunks
 from batchval.proxy import handlers
@@ -83,6 +84,7 @@ class Owner(Protocol):
     carried: Mapping[int, tuple[int, int]]
     routes: Mapping[int, tuple[int, int, int]]
     fast_routes: Routes
+    raised: Mapping[int, Raised]
 
     @property
     def requires_authentication(self) -> bool | None: ...

@@ -3,6 +3,7 @@
 Address    127.0.0.1:9092   gate.example.com:9092   [::1]:9092   :9092 (every interface)
 brokers    a:9092,b:9092    or a list of addresses
 claims     ignore | verify | audit:0.01 | trust
+bridge     none | producers | consumers | [producers, consumers]
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BeforeValidator, Field, InstanceOf, ValidationInfo
 
@@ -18,7 +19,17 @@ from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy
 from batchval.proxy.secret import Secret
 
-__all__ = ["STAND_IN", "Address", "AddressField", "BrokersField", "ClaimsField", "PathField", "SecretField"]
+__all__ = [
+    "BRIDGES",
+    "STAND_IN",
+    "Address",
+    "AddressField",
+    "BridgeField",
+    "BrokersField",
+    "ClaimsField",
+    "PathField",
+    "SecretField",
+]
 
 _HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 
@@ -61,6 +72,9 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+
+#: The clients whose old versions may be raised.
+BRIDGES: Final = ("producers", "consumers")
 
 #: Takes the place of an address that is wrong while other settings are checked; nothing connects to
 #: it.
@@ -119,6 +133,18 @@ def _claims(given: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+def _bridge(given: Any) -> Any:
+    words = [given] if isinstance(given, str) else given
+    if words == ["none"]:
+        return ()
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise ValueError("must be none, producers, consumers or a list of the last two")
+    for word in words:
+        if word not in BRIDGES:
+            raise ValueError(f"must be none, producers, consumers or a list of the last two, not '{word}'")
+    return tuple(word for word in BRIDGES if word in words)
+
+
 def _path(given: Any, info: ValidationInfo) -> Any:
     if isinstance(given, Path):
         return given
@@ -132,6 +158,7 @@ def _secret(given: Any, info: ValidationInfo) -> Any:
 
 
 AddressField = Annotated[InstanceOf[Address], BeforeValidator(_address)]
+BridgeField = Annotated[tuple[str, ...], BeforeValidator(_bridge)]
 BrokerField = Annotated[InstanceOf[Address], BeforeValidator(_broker)]
 BrokersField = Annotated[tuple[BrokerField, ...], Field(min_length=1), BeforeValidator(_brokers)]
 ClaimsField = Annotated[InstanceOf[ClaimsPolicy], BeforeValidator(_claims)]

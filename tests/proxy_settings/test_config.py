@@ -50,6 +50,7 @@ def test_what_holds_where_nothing_is_said() -> None:
     assert given.mode == "enforce"
     assert str(given.claims_in) == "ignore"
     assert given.claims_out == "none"
+    assert (given.bridge, given.bridge_isolation_level) == ((), "read_uncommitted")
     assert given.limits.max_frame_bytes == 104_857_600
     assert (given.limits.handshake_timeout_ms, given.limits.idle_timeout_ms) == (10_000, 600_000)
     assert given.metrics.address is not None
@@ -74,6 +75,30 @@ def test_the_version_of_kafka_chooses_the_defaults_of_topics() -> None:
         policy = TopicLookup([rule], kafka_version=version)("orders")
         assert policy is not None
         assert (policy.message_timestamp_after_max_ms, policy.max_message_bytes) == (after_max, 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("none", ()),
+        ([], ()),
+        ("consumers", ("consumers",)),
+        (["consumers", "producers", "consumers"], ("producers", "consumers")),
+    ],
+)
+def test_the_old_clients_that_are_served(given: Any, found: tuple[str, ...]) -> None:
+    assert settings(bridge=given).bridge == found
+
+
+@pytest.mark.parametrize("given", ["brokers", ["producers", "none"], [1], 7, None])
+def test_other_words_for_old_clients_are_errors(given: Any) -> None:
+    assert "bridge: must be none, producers, consumers or a list of the last two" in problem(bridge=given)
+
+
+def test_the_isolation_level_of_old_consumers_needs_them() -> None:
+    assert settings(bridge="consumers", bridge_isolation_level="read_committed").bridge_isolation_level
+    line = problem(bridge="producers", bridge_isolation_level="read_committed")
+    assert line.endswith("bridge_isolation_level: has no effect: bridge has no consumers")
 
 
 # ---- errors --------------------------------------------------------------------------------------------------------
