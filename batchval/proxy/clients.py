@@ -166,20 +166,21 @@ def turned_away_by_software(
         yield (OTHER,), rest
 
 
-def software_of(frame: memoryview, version: int) -> Software:
-    """Return what an ApiVersions request (with its length) says of its sender's software.
+def software_of(frame: memoryview, version: int) -> Software | None:
+    """Return what an ApiVersions request (with its length) says of its sender's software, if
+    anything.
 
     What a broker would refuse, names of odd characters and long ones, is not taken.
     """
     if version < _INTRODUCES_FROM or len(frame) > LARGEST_INTRODUCTION:
-        return Software()
+        return None
     try:
         _, request = ApiVersionsRequest.parse(frame[4:])
     except ProtocolError:
-        return Software()
+        return None
     found = Software(request.client_software_name, request.client_software_version)
     are_sound = all(len(word) <= LONGEST_SOFTWARE and _SOFTWARE.fullmatch(word) for word in found)
-    return found if are_sound else Software()
+    return found if are_sound else None
 
 
 class Described(Protocol):
@@ -251,4 +252,3 @@ class SeenClient:
         if first[0] >= 0:
             return first if first in found else None
         return found[0] if found else None
-

@@ -33,7 +33,6 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge
 from batchval.protocol.request import Chunks
 from batchval.protocol.topic_ids import topics_in_metadata
-from batchval.proxy.clients import software_of
 from batchval.proxy.gate import Judgement
 from batchval.proxy.pending import Answer, Item, Queue, Respond, facts_of, throttle_ms
 from batchval.proxy.sasl import TOKENS, UNSUPPORTED_SASL_MECHANISM
@@ -174,9 +173,7 @@ def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
 def _versions(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
     if _is_own(session, frame):
         return
-    software = software_of(frame, version)
-    if software.name:
-        session.seen_client.software = software
+    session.introduce(frame, version)
     session.forward(frame, Answer(correlation_id, key, version, _intersect), out)
 
 

@@ -30,7 +30,7 @@ from batchval.proxy.answering import Answering
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import TURN_S, Budget
 from batchval.proxy.client_connection import ClientConnection
-from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away
+from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away, software_of
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
@@ -380,6 +380,10 @@ class Session:
                 handlers.of(key, version, route[2])(self, frame, key, version, correlation_id, out)
         except ProtocolError:
             self.end("produce_malformed" if key == ApiKey.PRODUCE else "request_malformed")
+
+    def introduce(self, frame: memoryview, version: int) -> None:
+        """Note what an ApiVersions request says of the client's software."""
+        self.seen_client.software = software_of(frame, version) or self.seen_client.software
 
     def _report_too_old(self, key: int, version: int) -> None:
         """Report a request that ends the session because Kafka 4 does not serve its version."""
