@@ -65,7 +65,7 @@ def _address(url: str) -> tuple[str, int]:
     except ValueError:
         host = None
     if host is None or parts.scheme != "http":
-        raise click.UsageError(f"--clients {url!r}: expected the gate's metrics address, http://HOST:PORT")
+        raise click.UsageError(f"--clients {url!r}: expected the address of the gate's metrics, HOST:PORT")
     return host, port
 
 

@@ -141,7 +141,7 @@ def lines_of(summary: Document, rows: Iterable[Document]) -> Iterator[str]:
     known = plural(summary["known"], "client")
     yield f"{known} since {since} UTC, of which Kafka 4 turns away {summary['old']:,}"
     if summary["evicted"]:
-        yield f"{plural(summary['evicted'], 'client')} that were seen longest ago are left out"
+        yield f"left out: {plural(summary['evicted'], 'client')}, seen longest ago"
     if not cells:
         return
     yield ""

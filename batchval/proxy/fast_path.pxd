@@ -62,6 +62,7 @@ cdef class FastPath:
     cdef int64_t taken, taken_bytes, produced, partitions, dropped, tags_added, payloads_added
     cdef int32_t pair     # of the requests counted last
     cdef int64_t of_pair
+    cdef object pair_key  # the same as an object
     # of the client that the requests come from
     cdef bytes client_id  # its first bytes
     cdef Py_ssize_t client_id_size

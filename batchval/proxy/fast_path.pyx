@@ -543,10 +543,14 @@ cdef class FastPath:
     cdef int count_pair(self, int32_t following_one) except -1:
         if self.of_pair:
             by_version = self.counters.requests_by_version
-            by_version[self.pair] = by_version.get(self.pair, 0) + self.of_pair
+            if self.pair_key is None:
+                self.pair_key = self.pair
+            by_version[self.pair_key] = by_version.get(self.pair_key, 0) + self.of_pair
             self.add_use(self.pair, self.of_pair)
             self.of_pair = 0
-        self.pair = following_one
+        if self.pair != following_one:
+            self.pair = following_one
+            self.pair_key = None
         return 0
 
     cdef int add_use(self, int32_t pair, int64_t requests) except -1:
