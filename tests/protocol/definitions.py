@@ -1,5 +1,6 @@
-"""Messages read and written by Kafka's definitions, as kafka-python has them: with the versions that
-Kafka 4 removed. Versions without compact lengths alone.
+"""Messages read and written by Kafka's definitions, as kafka-python has them.
+
+They have the versions that Kafka 4 removed. Versions without compact lengths alone.
 """
 
 from __future__ import annotations

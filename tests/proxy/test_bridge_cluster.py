@@ -61,7 +61,7 @@ def mixed(broker: KafkaBroker) -> str:
 
 
 def compacted(broker: KafkaBroker) -> str:
-    """Return a topic with gaps, and with batches of which compaction has left nothing but a header."""
+    """Return a topic with gaps, and with batches that compaction has emptied."""
     topic = make_topic(broker.bootstrap, "compacted", **COMPACTED)
     count = 0
     for n in range(6):
@@ -111,7 +111,7 @@ def test_old_consumers_read_every_record_in_order_and_once(broker: KafkaBroker) 
                     consumer = OldConsumer(gate.address, version, max_bytes=max_bytes)
                     assert consumer.read(topic, 0, end) == wanted, (topic, version, max_bytes)
                     consumer.close()
-        # what is left of the log is a marker: the broker waits after it, and no request comes back at once
+        # what is left of the log is a marker: the broker waits after it
         consumer = OldConsumer(gate.address, 2)
         last = read_today(broker, topics[0])[0][-1].offset
         assert not consumer.fetch(topics[0], 0, last + 1).records
