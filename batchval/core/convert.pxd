@@ -1,6 +1,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from batchval.core.claims cimport Claims
 from batchval.core.header cimport BatchHeader
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.scratch cimport Scratch
@@ -20,7 +21,8 @@ cdef bint put_message(Out *out, int magic, int attributes, int64_t offset, int64
         int32_t value_length) noexcept nogil
 cdef Written written(Out *out)
 cdef bytes bytes_of(const uint8_t *p, size_t n)
-cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v)
+cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
+        Scratch *scratch, Verdict *v, Claims *claims=*)
 cdef void assign_header(uint8_t *p, const BatchHeader *h, const Door *d, const Policy *policy,
         const Verdict *v) noexcept nogil
 cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
