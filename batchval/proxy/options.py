@@ -168,6 +168,7 @@ class Counters:
     partitions_observed: dict[str, int] = field(default_factory=dict)  # by rule: forwarded
     partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
     requests_by_version: dict[int, int] = field(default_factory=dict)  # by API key << 16 | version
+    batches_converted_total: int = 0  # of Produce 0 to 2
     batches_by_path: dict[str, int] = field(default_factory=dict)  # of accepted ones: claims, shallow, full, rebuilt
     requests_answered_here_total: int = 0
     requests_rewritten_total: int = 0
@@ -175,6 +176,8 @@ class Counters:
     requests_queued: int = 0  # that wait for a thread to judge them
     judging_cpu_seconds_total: float = 0.0  # in threads
     answers_streamed_total: int = 0
+    requests_raised_total: int = 0  # of versions that Kafka 4 does not know
+    fetches_unconverted_total: int = 0  # partitions of answers whose next batch cannot be converted
     claims_tags_dropped_total: int = 0
     claims_tags_added_total: int = 0
     claims_payloads_added_total: int = 0

@@ -37,6 +37,7 @@ from tests.hostile.buffers import Slots, buffer_of
 from tests.hostile.built import builder_case
 from tests.hostile.claims import claims_case
 from tests.hostile.differential import Setup, compare, compare_strict, setups, strict_invariants
+from tests.hostile.down import down_case
 from tests.hostile.fast_path import fast_path_case
 from tests.hostile.latencies import histogram_case
 from tests.hostile.lifetimes import lifetime_case
@@ -457,6 +458,7 @@ SEEDED: dict[str, Callable[[int], list[str]]] = {
     "fast_path": fast_path_case,
     "verdicts": verdicts_case,
     "fetch_answers": fetch_case,
+    "down_conversion": down_case,
     "streams": stream_case,
     "builder": builder_case,
     "histogram": histogram_case,
