@@ -120,11 +120,14 @@ class Definitions:
         found = [f for f in self._files.values() if f["type"] == "request" and f["validVersions"] != "none"]
         return [self.load(f["name"]) for f in sorted(found, key=lambda f: f["apiKey"])]
 
-    def load(self, name: str) -> Definition:
+    def load(self, name: str, oldest: int | None = None) -> Definition:
+        """Return a message's definition, from version ``oldest`` on where Kafka has removed it."""
         raw = self._files[name]
         valid = Versions.of(raw["validVersions"])
         if valid is None:
             raise SystemExit(f"{name}: no valid versions")
+        if oldest is not None:
+            valid = Versions(oldest, valid.last)
         common = {one["name"]: one for one in raw.get("commonStructs", ())}
         structs: dict[str, Struct] = {}
         root = Struct(raw["name"], _fields(raw, valid, common, structs, valid), valid)

@@ -28,11 +28,15 @@ class Table:
 
 @dataclass
 class Walk:
-    """One message: its tables, and whether it is read to its end."""
+    """One message: its tables, and whether it is read to its end.
+
+    ``oldest``: the first version that is walked, where that is one which Kafka has removed.
+    """
 
     message: str
     tables: tuple[Table, ...]
     whole: bool = False
+    oldest: int | None = None
 
 
 _NODE = ("NodeId value", "Host at", "Host slice", "Port at", "tag_at", "tag_end")
@@ -57,6 +61,7 @@ WALKS = [
             ),
         ),
         whole=True,
+        oldest=0,
     ),
     Walk(
         "ProduceResponse",
@@ -407,7 +412,7 @@ Generated from Kafka {version}'s message definitions by tools/generate_protocol.
 
 def files(definitions: Definitions) -> dict[str, str]:
     """walks.pxd and walks.pyx."""
-    walkers = [_Walker(walk, definitions.load(walk.message)) for walk in WALKS]
+    walkers = [_Walker(walk, definitions.load(walk.message, walk.oldest)) for walk in WALKS]
     pxd = HEAD.format(what="Walkers: where the fields stand that a gate needs.", version=definitions.version)
     pxd += "\nfrom batchval.protocol.cursor cimport Cursor\nfrom batchval.protocol.tables cimport Tables\n\n"
     node = next(table for table in WALKS[2].tables)

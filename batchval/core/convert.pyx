@@ -20,6 +20,7 @@ from batchval.compression.compressors import compress
 
 from batchval.core.bytes cimport be32, be64, put_be16, put_be32, put_be64
 from batchval.core.chunked cimport as_read
+from batchval.core.claims cimport VERSION_2, Claims, strongest_null_keys
 from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string_into, read_field, read_record
 from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, copy_unlocked, unpack
@@ -306,6 +307,10 @@ cdef struct Builder:  # MemoryRecordsBuilder for one batch, or for a set of unco
     int64_t max_timestamp
     int32_t count
     int32_t sizes
+    # what claims say of records of magic 2
+    int64_t min_timestamp
+    int32_t null_keys
+    int32_t longest
 
 
 cdef bint append(Builder *b, const Record *r) noexcept nogil:
@@ -345,6 +350,12 @@ cdef bint append_record(Builder *b, const Record *r) noexcept nogil:
     if to is NULL:
         return False
     put_record(to, <int32_t>body, &canonical, delta, b.count)
+    if b.count == 0 or r.timestamp < b.min_timestamp:
+        b.min_timestamp = r.timestamp
+    if r.key_length < 0:
+        b.null_keys += 1
+    if <int32_t>body > b.longest:
+        b.longest = <int32_t>body
     return True
 
 
@@ -535,8 +546,22 @@ cdef int append_all(Builder *builder, const uint8_t *p, size_t n, Scratch *scrat
     return APPENDED
 
 
-cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch, Verdict *v):
-    """All accepted records in new bytes; completes the verdict's statistics and asks rule 40."""
+cdef void claims_of_built(const Builder *b, Claims *claims) noexcept nogil:
+    """Fill in the claims that are true of the batch of magic 2 just built."""
+    claims.version = VERSION_2
+    claims.batch_min_timestamp = b.min_timestamp
+    claims.records_number = b.count
+    claims.null_keys = strongest_null_keys(b.null_keys, b.count)
+    claims.uncompressed_bytes = <int32_t>(<uint32_t>b.sizes + RECORDS)
+    claims.max_record_bytes = b.longest
+    claims.fields_crc = 0
+
+
+cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
+        Scratch *scratch, Verdict *v, Claims *claims=NULL):
+    """All accepted records in new bytes; completes the verdict's statistics. ``claims``, if it is
+    not NULL, become those of the new batch, which is of magic 2 then.
+    """
     cdef Builder builder
     cdef Entry first
     cdef int answer
@@ -558,6 +583,8 @@ cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *poli
                     "has its memory been changed?")
         next_batch(p, n, &first)
         level = None if policy.level == DEFAULT_LEVEL else policy.level
+        if claims is not NULL:
+            claims_of_built(&builder, claims)
         result = build(&builder, first.p, first.magic, d.leader_epoch, level)
     finally:
         with nogil:

@@ -14,16 +14,19 @@ cdef enum:
     CLAIMS_FIELD = 25206  # of PartitionProduceData, from version 9 on
     # Tagged fields of a request, of all its structs together. A client of Kafka writes none.
     MOST_TAGGED_FIELDS = 65536
+    OLDEST_OF_KAFKA_4 = 3  # KIP-896 removed the versions below
 
 
 cdef bytes claims_field(object content)
-cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t most) noexcept nogil
+cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t most,
+        int oldest=*) noexcept nogil
 
 
 @cython.final
 @cython.no_gc
 cdef class ProduceRequestView(FrameView):
     cdef int32_t client_id_at, client_id_size
+    cdef int32_t body_at  # of the flexible header's tagged fields, from version 9 on
     cdef Py_ssize_t count
     cdef dict names  # topic row -> str
 

@@ -1,10 +1,14 @@
-"""A Produce request (versions 3 to 13) on its way through a gate: looked at where it lies, written again if it must be.
+"""A Produce request (versions 0 to 13) on its way through a gate: looked at where it lies, written
+again if it must be.
 
-    header, [transactional_id] acks timeout_ms, topics: (name or id, partitions: (index, [records] tags) tags) tags
+    header, [transactional_id (3+)] acks timeout_ms,
+        topics: (name or id, partitions: (index, [records] tags) tags) tags
 
-Nothing is decoded but what is asked for. ``rewritten`` gives the frame around untouched slices: with another
-correlation id, without the partitions that were refused, with a claims tag put in or taken out of each partition.
-The tag is 25206 in PartitionProduceData (Produce 9 and up, the flexible versions); brokers pass over tags unknown.
+Nothing is decoded but what is asked for. ``rewritten`` gives the frame around untouched slices:
+with another correlation id, without the partitions that were refused, with a claims tag put in or
+taken out of each partition. The tag is 25206 in PartitionProduceData (Produce 9 and up, the
+flexible versions); brokers pass over tags unknown. Versions 0 to 2, which Kafka 4 no longer knows,
+are read where the caller allows it; they are written as version 3.
 """
 
 cimport cython
@@ -12,8 +16,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from batchval.protocol.cursor cimport (
-    Cursor, open_cursor, position, put_int32, put_uvarint, read_int16, read_int32, read_uvarint, skip, skip_tags,
-    take, fail, LENGTH_NEGATIVE, NOT_THIS_VERSION, TOO_MANY_ROWS,
+    Cursor, open_cursor, position, put_int16, put_int32, put_uvarint, read_int16, read_int32,
+    read_uvarint, skip, skip_tags, take, fail, LENGTH_NEGATIVE, NOT_THIS_VERSION, TOO_MANY_ROWS,
 )
 from batchval.protocol.primitives cimport explained
 from batchval.protocol.splice cimport Splicer, splicer
@@ -45,10 +49,14 @@ cdef bytes claims_field(object content):
     return PyBytes_FromStringAndSize(<char *>head, end - head) + bytes(content)
 
 
-cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t most) noexcept nogil:
+cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t most,
+        int oldest=OLDEST_OF_KAFKA_4) noexcept nogil:
     """Walk a request from its header's tagged fields on. More than ``most`` topics or partitions
-    (0: any number) are wrong before a table grows for them.
+    (0: any number) are wrong before a table grows for them; so is a version below ``oldest``.
     """
+    if version < oldest:
+        fail(c, NOT_THIS_VERSION)
+        return
     t.tables[1].most = most
     t.tables[2].most = most
     c.tags_left = MOST_TAGGED_FIELDS
@@ -61,11 +69,12 @@ cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t mos
 cdef class ProduceRequestView(FrameView):
     """A Produce request's frame, without its length. Partitions are counted through all topics, in request order.
 
-    ``max_partitions`` bounds its partitions, and its topics; 0 does not. Raises ProtocolError where
-    the bytes are not a Produce request within these bounds, whatever they are.
+    ``max_partitions`` bounds its partitions, and its topics; 0 does not. ``oldest`` is the first
+    version that is read. Raises ProtocolError where the bytes are not a Produce request within
+    these bounds, whatever they are.
     """
 
-    def __init__(self, frame, *, Py_ssize_t max_partitions=0):
+    def __init__(self, frame, *, Py_ssize_t max_partitions=0, int oldest=OLDEST_OF_KAFKA_4):
         cdef Cursor *c = &self.c
         cdef int key, size
         self.hold(frame)
@@ -81,9 +90,10 @@ cdef class ProduceRequestView(FrameView):
         self.client_id_at = <int32_t>position(c)
         self.client_id_size = size
         skip(c, max(size, 0))
+        self.body_at = <int32_t>position(c)
         c.flexible = self.api_version >= FLEXIBLE_FROM
         with nogil:
-            walk_bounded_request(c, self.api_version, &self.t, max_partitions)
+            walk_bounded_request(c, self.api_version, &self.t, max_partitions, oldest)
         if c.wrong == TOO_MANY_ROWS:
             raise ProtocolError(
                 f"more than {max_partitions} partitions or topics in one request", position(c))
@@ -119,6 +129,16 @@ cdef class ProduceRequestView(FrameView):
 
     cdef const int32_t *root(self):
         return row_of(&self.t.tables[0], 0, PRODUCE_REQUEST_ROOT_COLUMNS)
+
+    @property
+    def is_raised(self):
+        """Whether ``rewritten`` writes another version: this one is below 3."""
+        return self.api_version < OLDEST_OF_KAFKA_4
+
+    @property
+    def written_version(self):
+        """The version that ``rewritten`` writes."""
+        return max(self.api_version, OLDEST_OF_KAFKA_4)
 
     @property
     def client_id(self):
@@ -245,6 +265,8 @@ cdef class ProduceRequestView(FrameView):
     def rewritten(self, *, correlation_id=None, keep=None, claims=None, batches=None):
         """The frame to send on, length and all, in chunks: what stays is slices of this frame.
 
+        A version below 3 is written as version 3: its records must be batches of magic 2 then.
+
         ``keep``     None for all partitions, or for each whether it stays (at least one must;
                      topics left empty go)
         ``claims``   None to leave tags as they came, or for each partition bytes to put in,
@@ -254,13 +276,21 @@ cdef class ProduceRequestView(FrameView):
         """
         cdef Splicer s = splicer(self.whole, self.base(), self.api_version >= FLEXIBLE_FROM)
         cdef Py_ssize_t size = self.view.len
-        s.keep(0, 4)
+        s.keep(0, 2)
+        if self.api_version < OLDEST_OF_KAFKA_4:
+            put_int16(s.grow(2), OLDEST_OF_KAFKA_4)
+            s.jump(4)
+        else:
+            s.keep(2, 4)
         if correlation_id is not None:
             put_int32(s.grow(4), correlation_id)
         else:
             s.keep(4, 8)
+        s.keep(8, self.body_at)
+        if self.api_version < OLDEST_OF_KAFKA_4:
+            put_int16(s.grow(2), -1)  # transactional_id
         if keep is None and claims is None and batches is None:
-            s.keep(8, size)
+            s.keep(self.body_at, size)
             return s.finish()
         for each in (keep, claims, batches):
             if each is not None and len(each) != self.count:
@@ -282,7 +312,7 @@ cdef class ProduceRequestView(FrameView):
                 kept[row[PRODUCE_REQUEST_PARTITION_PARENT]] += 1
         if keep is not None and not any(kept):
             raise ProtocolError("a request without partitions is not sent on")
-        s.keep(8, self.root()[PRODUCE_REQUEST_ROOT_TOPIC_DATA_AT])
+        s.keep(self.body_at, self.root()[PRODUCE_REQUEST_ROOT_TOPIC_DATA_AT])
         s.put_length(topics if keep is None else sum(1 for n in kept if n), 4)
         for topic in range(topics):
             row = self.topic_row(topic)

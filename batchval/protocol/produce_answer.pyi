@@ -1,10 +1,12 @@
 from collections.abc import Iterable, Sequence
-from typing import final
+from typing import Final, final
 
 from typing_extensions import Buffer
 
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.views import FrameView
+
+OLD_CODES: Final[dict[int, int]]
 
 @final
 class ProduceResponseView(FrameView):
@@ -22,6 +24,9 @@ class ProduceResponseView(FrameView):
 @final
 class Merging: ...
 
+def lower(
+    answer: ProduceResponseView, version: int, *, correlation_id: int | None = None
+) -> list[bytes | memoryview]: ...
 def refuse(
     request: ProduceRequestView,
     refusals: Iterable[tuple[int, Sequence[tuple[int, str | None]], str | None]],

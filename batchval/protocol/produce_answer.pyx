@@ -1,10 +1,16 @@
-"""The answer to a Produce request (versions 3 to 13): looked at, written without a broker, merged with a broker's.
+"""The answer to a Produce request (versions 0 to 13): looked at, written without a broker, merged
+with a broker's.
 
     topics: (name or id, partitions: (index error_code base_offset log_append_time_ms log_start_offset (5+)
              record_errors error_message (8+) tags) tags) throttle_time_ms tags
+    of versions 0 to 2: topics: (name, partitions: (index error_code base_offset
+             log_append_time_ms (2))) throttle_time_ms (1 and 2)
 
 A refused partition is answered as a broker answers it: its error, offsets and times -1, and from version 8 on the
 records that were the reason, and a sentence. An answer never says of a partition what nobody has decided.
+
+No broker of Kafka 4 knows versions 0 to 2. Its answer of version 3 is lowered, with codes that
+clients of the time know (OLD_CODES).
 """
 
 cimport cython
@@ -14,7 +20,7 @@ from libc.stdlib cimport free, malloc, qsort
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int16, put_int32, put_int64, read_int32, read_int64, skip_tags,
 )
-from batchval.protocol.produce cimport ProduceRequestView
+from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
 from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport row_of
 from batchval.protocol.views cimport FrameView
@@ -22,7 +28,8 @@ from batchval.protocol.walks cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_INDEX, PRODUCE_REQUEST_PARTITION_PARENT,
     PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT, PRODUCE_REQUEST_TOPIC_START, PRODUCE_RESPONSE_PARTITION_BASE_OFFSET_AT,
     PRODUCE_RESPONSE_PARTITION_COLUMNS, PRODUCE_RESPONSE_PARTITION_END, PRODUCE_RESPONSE_PARTITION_ERROR_CODE,
-    PRODUCE_RESPONSE_PARTITION_ERROR_CODE_AT, PRODUCE_RESPONSE_PARTITION_INDEX, PRODUCE_RESPONSE_PARTITION_PARENT,
+    PRODUCE_RESPONSE_PARTITION_ERROR_CODE_AT, PRODUCE_RESPONSE_PARTITION_INDEX,
+    PRODUCE_RESPONSE_PARTITION_LOG_APPEND_TIME_MS_AT, PRODUCE_RESPONSE_PARTITION_PARENT,
     PRODUCE_RESPONSE_PARTITION_START, PRODUCE_RESPONSE_ROOT_COLUMNS, PRODUCE_RESPONSE_ROOT_RESPONSES_AT,
     PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS, PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS_AT, PRODUCE_RESPONSE_TOPIC_COLUMNS,
     PRODUCE_RESPONSE_TOPIC_END, PRODUCE_RESPONSE_TOPIC_NAME, PRODUCE_RESPONSE_TOPIC_NAME_SIZE,
@@ -30,9 +37,25 @@ from batchval.protocol.walks cimport (
     walk_produce_response,
 )
 
+from batchval.errors import ErrorCode
 from batchval.protocol.errors import ProtocolError
 
+#: Codes that clients of Produce 0 to 2 do not know, and what they get. All else is as Kafka 3.9
+#: answered these versions: clients take a code that they do not know for one that no repetition
+#: helps against, which is right for INVALID_RECORD and the others.
+OLD_CODES = {
+    # KIP-112: a log directory is offline; a client finds the new leader by Metadata
+    int(ErrorCode.KAFKA_STORAGE_ERROR): int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    # KIP-320: the leader has changed; again Metadata helps
+    int(ErrorCode.FENCED_LEADER_EPOCH): int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    int(ErrorCode.UNKNOWN_LEADER_EPOCH): int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    # KIP-599: a quota is used up; the request may be sent again later
+    int(ErrorCode.THROTTLING_QUOTA_EXCEEDED): int(ErrorCode.REQUEST_TIMED_OUT),
+}
+
 cdef enum:
+    APPEND_TIME_FROM = 2
+    THROTTLE_FROM = 1
     FLEXIBLE_FROM = 9
     RECORD_ERRORS_FROM = 8
     LOG_START_OFFSET_FROM = 5
@@ -112,7 +135,8 @@ cdef int put_refusal(Splicer s, int version, int32_t partition, object refusal) 
     cdef uint8_t *p
     cdef int32_t index
     error_code, record_errors, message = refusal
-    if error_code == 0:
+    # of an old version: a message set without a message, of which Kafka writes nothing
+    if error_code == 0 and version >= OLDEST_OF_KAFKA_4:
         raise ProtocolError("a refusal needs an error: a success is never invented")
     p = s.grow(22 + (8 if version >= LOG_START_OFFSET_FROM else 0))
     p = put_int32(p, partition)
@@ -349,7 +373,7 @@ def refuse(ProduceRequestView request not None, refusals, *, correlation_id=None
     put_int32(s.grow(4), throttle_time_ms)
     if request.api_version >= FLEXIBLE_FROM:
         s.grow(1)[0] = 0
-    return s.finish()
+    return lowered_if_old(s.finish(), request.api_version)
 
 
 def merge(ProduceRequestView request not None, refusals, ProduceResponseView answer not None, *, correlation_id=None):
@@ -361,11 +385,53 @@ def merge(ProduceRequestView request not None, refusals, ProduceResponseView ans
     """
     cdef Splicer s
     cdef const int32_t *root = answer.root()
-    if answer.api_version != request.api_version:
+    if answer.api_version != request.written_version:
         raise ProtocolError(f"an answer of version {answer.api_version} to a request of {request.api_version}")
     s = splicer(answer.whole, answer.base(), request.api_version >= FLEXIBLE_FROM)
     put_int32(s.grow(4), request.correlation_id if correlation_id is None else correlation_id)
     s.keep(4, root[PRODUCE_RESPONSE_ROOT_RESPONSES_AT])
     put_topics(s, request, checked(request, refusals), answer)
     s.keep(root[PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS_AT], answer.view.len)
+    return lowered_if_old(s.finish(), request.api_version)
+
+
+# ---- versions 0 to 2 -----------------------------------------------------------------------------
+
+cdef list lowered_if_old(list chunks, int version):
+    """An answer of the version that was written, as the request's version has it."""
+    if version >= OLDEST_OF_KAFKA_4:
+        return chunks
+    return lower(ProduceResponseView(memoryview(b"".join(chunks))[4:], OLDEST_OF_KAFKA_4), version)
+
+
+def lower(ProduceResponseView answer not None, int version, *, correlation_id=None):
+    """The frame that answers a request of version 0, 1 or 2 with a broker's answer of version 3, in
+    chunks.
+    """
+    cdef Splicer s
+    cdef Py_ssize_t i
+    cdef const int32_t *row
+    cdef const int32_t *root = answer.root()
+    cdef int32_t at
+    if answer.api_version != OLDEST_OF_KAFKA_4 or not 0 <= version < OLDEST_OF_KAFKA_4:
+        raise ProtocolError(
+            f"an answer of version {answer.api_version} cannot be lowered to {version}")
+    s = splicer(answer.whole, answer.base(), False)
+    put_int32(s.grow(4), answer.correlation_id if correlation_id is None else correlation_id)
+    s.jump(root[PRODUCE_RESPONSE_ROOT_RESPONSES_AT])
+    for i in range(answer.t.tables[2].count):
+        breathe(i)
+        row = row_of(&answer.t.tables[2], i, PRODUCE_RESPONSE_PARTITION_COLUMNS)
+        code = OLD_CODES.get(row[PRODUCE_RESPONSE_PARTITION_ERROR_CODE])
+        if code is not None:
+            at = row[PRODUCE_RESPONSE_PARTITION_ERROR_CODE_AT]
+            s.keep_to(at)
+            put_int16(s.grow(2), code)
+            s.jump(at + 2)
+        if version < APPEND_TIME_FROM:
+            s.keep_to(row[PRODUCE_RESPONSE_PARTITION_LOG_APPEND_TIME_MS_AT])
+            s.jump(row[PRODUCE_RESPONSE_PARTITION_END])
+    s.keep_to(root[PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS_AT])
+    if version >= THROTTLE_FROM:
+        s.keep_to(answer.view.len)
     return s.finish()

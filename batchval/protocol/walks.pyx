@@ -80,22 +80,23 @@ cdef void produce_request_topic_produce_data(Cursor *c, int version, Tables *t) 
 
 
 cdef void walk_produce_request(Cursor *c, int version, Tables *t) noexcept nogil:
-    """ProduceRequest, versions 3 to 13; the cursor stands at the body."""
+    """ProduceRequest, versions 0 to 13; the cursor stands at the body."""
     cdef int64_t _i, n
     cdef int64_t size
     cdef int32_t unused[PRODUCE_REQUEST_ROOT_COLUMNS]
     cdef int32_t *row = unused
-    if version < 3 or version > 13:
+    if version < 0 or version > 13:
         fail(c, NOT_THIS_VERSION)
         return
     row = new_row(&t.tables[0], PRODUCE_REQUEST_ROOT_COLUMNS, c)
     if row is NULL:
         return
-    size = string_length(c)
-    row[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID] = <int32_t>position(c)
-    row[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID_SIZE] = <int32_t>size
-    if size > 0:
-        c.at += size
+    if version >= 3:
+        size = string_length(c)
+        row[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID] = <int32_t>position(c)
+        row[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID_SIZE] = <int32_t>size
+        if size > 0:
+            c.at += size
     row[PRODUCE_REQUEST_ROOT_ACKS] = read_int16(c)
     row[PRODUCE_REQUEST_ROOT_TIMEOUT_MS] = read_int32(c)
     row[PRODUCE_REQUEST_ROOT_TOPIC_DATA_AT] = <int32_t>position(c)

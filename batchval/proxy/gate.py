@@ -4,8 +4,10 @@ are answered.
     frame → ProduceRequestView → Verdicts → Judgement
     judge (loop) → work (thread, until "done") → settle (loop)
 
-Nothing is changed here. What costs little is judged at once. A request of many partitions, much
-data or long decompression goes to a thread: ``judge`` returns a Judgement that is not ``done``.
+Nothing is changed here, but for Produce 0 to 2: their message sets are converted to batches of
+magic 2, which go on as Produce 3. What costs little is judged at once. A request of many
+partitions, much data or long decompression goes to a thread: ``judge`` returns a Judgement that is
+not ``done``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from batchval.core.claims import carrier_of
 from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, ErrorCode
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
 from batchval.protocol.produce import ProduceRequestView
@@ -40,6 +42,8 @@ INLINE_COMPRESSED: Final = 80 << 10
 INLINE_DECOMPRESSED: Final = 1 << 20
 #: Other bytes of one request that are judged on the loop.
 INLINE_UNCOMPRESSED: Final = 1 << 20
+#: Bytes of a request of version 0 to 2 that is converted on the loop, where nothing is compressed.
+INLINE_CONVERTED: Final = 64 << 10
 #: Work that a request announces (verdicts.announced_work): about 1 ms.
 INLINE_WORK: Final = 256 << 10
 #: Partitions of one request that are judged on the loop.
@@ -64,6 +68,7 @@ MOST_LINES: Final = 100
 MOST_POLICIES: Final = 1000
 
 _TAGS_FROM = 9
+_KNOWN_ACKS = (-1, 0, 1)
 _CORRELATION_ID = 8  # where it stands in a request's frame, after the length
 
 #: The tag and the batch of each partition that goes on.
@@ -103,6 +108,7 @@ class Judgement:
     ``untouched``  the received bytes go on as they are
     ``keep``       None (all), or for each partition whether it goes on
     ``refusals``   the answers for the others
+    ``refuses``    whether any of them is an error
     ``observed``   by rule, partitions that go on although they break it; None: all of them
     ``claims``     None to leave tags as they came, or each partition's; ``batches`` likewise
     ``any_left``   whether anything goes on
@@ -124,6 +130,7 @@ class Judgement:
         "observed",
         "principal",
         "refusals",
+        "refuses",
         "sender",
         "untouched",
         "verdicts",
@@ -142,6 +149,7 @@ class Judgement:
         self.observed: dict[str, int] | None = None
         self.keep: list[bool] | None = None
         self.refusals: list[_Refused | None] | None = None
+        self.refuses = False
         self.claims: list[bytes | None] | None = None
         self.batches: list[bytes | None] | None = None
         self.verdicts: Verdicts | None = None
@@ -165,7 +173,9 @@ class Judgement:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes of the batches that go on with other claims than they came with."""
+        """Bytes of the batches that were made here: converted, or with other claims than they
+        came with.
+        """
         return sum(map(len, filter(None, self.batches or ())))
 
     def rewritten(self, request: ProduceRequestView, correlation_id: int) -> Chunks:
@@ -258,8 +268,12 @@ class Gate:
         judgement = Judgement(time.time_ns() // 1_000_000, sender, decision, principal)
         if not inline or request.size > INLINE_FRAME or _is_long(request):
             return judgement
+        if request.is_raised and request.size > INLINE_CONVERTED:
+            return judgement
         verdicts = self._begin(request, judgement)
         if not verdicts.done:
+            if request.is_raised and not verdicts.converts_little(self.validator):
+                return judgement
             compressed, other, work = verdicts.announced()
             if compressed > self.inline_compressed or other > self.inline_uncompressed or work > self.inline_work:
                 return judgement
@@ -269,7 +283,8 @@ class Gate:
 
     def _begin(self, request: ProduceRequestView, judgement: Judgement) -> Verdicts:
         """Do what comes before any record is looked at."""
-        verdicts = Verdicts(request, judgement.now_ms)
+        goes_on = self._observed_in(request, judgement) if request.is_raised else None
+        verdicts = Verdicts(request, judgement.now_ms, goes_on)
         verdicts.resolve(self.validator, self.topics.only_one, self.validators_of, self.topic_names)
         if not verdicts.scan(self.validator) and self.ledger is not None:
             verdicts.decide(self.validator, self.ledger, judgement.sender, judgement.decision)
@@ -318,27 +333,33 @@ class Gate:
 
     def _prepare(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
         """Put down what follows from the verdicts for each partition."""
-        if not self.observe.everything:
-            observes = self._observed_in(request, judgement) if self.observe.rules else None
+        if request.is_raised or not self.observe.everything:
+            # what cannot be converted cannot go on, whatever is observed
+            observes = self._observed_in(request, judgement)
             keep = verdicts.keep(observes)
             judgement.observed = {} if observes is None else _observed(verdicts, keep)
             if not all(keep):
                 judgement.keep = keep
-                judgement.refusals = verdicts.refusals(keep)
+                judgement.refusals = _with_acks(request, verdicts.refusals(keep))
+                judgement.refuses = any(one is not None and one[0] for one in judgement.refusals)
                 judgement.any_left = any(keep)
-                judgement.untouched = False
+            judgement.untouched = not request.is_raised and judgement.keep is None
         if judgement.any_left:
             self._replace_claims(request, judgement, verdicts)
         judgement._prepared = True
 
-    def _observed_in(self, request: ProduceRequestView, judgement: Judgement) -> Callable[[int], bool]:
-        """Return what tells of a partition that breaks a rule whether it goes on all the same."""
+    def _observed_in(self, request: ProduceRequestView, judgement: Judgement) -> Callable[[int], bool] | None:
+        """Return a function that says of a partition that breaks a rule whether it goes on all the
+        same; None: none does.
+        """
+        if not self.observe.everything and not self.observe.rules:
+            return None
         return lambda i: self.observe.observes(self._topic(request, i), judgement.principal)
 
     def _replace_claims(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
         """Let no claims go on but those that were computed here."""
         came = request.has_claims
-        if self.claims_out == "none" and not came and not verdicts.has_payload_claims():
+        if self.claims_out == "none" and not came and not request.is_raised and not verdicts.has_payload_claims():
             return
         tags, batches = self._outgoing(request, judgement, verdicts)
         if came or any(tag is not None for tag in tags):
@@ -378,7 +399,11 @@ class Gate:
         if judgement.batches is not None:
             added = sum(batch is not None and carrier_of(batch) is not None for batch in judgement.batches)
             counters.claims_payloads_added_total += added
-            counters.claims_payloads_dropped_total += len(judgement.batches) - judgement.batches.count(None) - added
+            made = len(judgement.batches) - judgement.batches.count(None)
+            if request.is_raised:
+                counters.batches_converted_total += made
+            else:
+                counters.claims_payloads_dropped_total += made - added
         if self.ledger is not None and outcomes:
             credit = self.ledger.credit_of(facts.sender, judgement.now_ms)
             for what, number in outcomes.items():
@@ -443,6 +468,15 @@ def _is_long(request: ProduceRequestView) -> bool:
     if len(request) > INLINE_PARTITIONS:
         return True
     return request.size > INLINE_NAMES and request.size_without_records > INLINE_NAMES
+
+
+def _with_acks(request: ProduceRequestView, refusals: list[_Refused | None]) -> list[_Refused | None]:
+    """Return the refusals as Kafka 3.9 answered versions 0 to 2 whose acks it did not know: it
+    looked at no partition. A broker says the same of the others.
+    """
+    if not request.is_raised or request.acks in _KNOWN_ACKS:
+        return refusals
+    return [None if one is None else (int(ErrorCode.INVALID_REQUIRED_ACKS), (), None) for one in refusals]
 
 
 def _observed(verdicts: Verdicts, keep: list[bool]) -> dict[str, int]:

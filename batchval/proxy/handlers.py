@@ -29,8 +29,9 @@ from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRespo
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from batchval.protocol.old_versions import PRODUCERS
 from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.produce_answer import ProduceResponseView, merge
+from batchval.protocol.produce_answer import ProduceResponseView, lower, merge
 from batchval.protocol.request import Chunks
 from batchval.protocol.topic_ids import topics_in_metadata
 from batchval.proxy.gate import Judgement
@@ -54,6 +55,8 @@ UNSUPPORTED_VERSION: Final = 35
 #: The version of the gate's own Metadata requests: from 12 on they ask for topic ids (KIP-516).
 _METADATA_VERSION: Final = 12
 _TOPIC_IDS_FROM: Final = 13  # of Produce
+#: The oldest version of Produce that Kafka 4 knows: older ones go on as this one.
+OLDEST_PRODUCE: Final = PRODUCERS[ApiKey.PRODUCE].to
 _CLIENT_ID: Final = "batchval-gate"
 _CORRELATION_ID: Final = 8  # where it stands in a request's frame, after the length
 
@@ -276,11 +279,14 @@ def produce(
     ``decision`` is the ledger's, where the fast path has asked it; ``inline`` is False where it
     found that the batch decompresses to too much for the event loop.
     """
-    request = ProduceRequestView(frame[4:], max_partitions=session.limits.max_partitions)
+    raised = session.proxy.raised.get(ApiKey.PRODUCE)
+    oldest = OLDEST_PRODUCE if raised is None else raised.oldest
+    request = ProduceRequestView(frame[4:], max_partitions=session.limits.max_partitions, oldest=oldest)
     session.counters.produce_requests_total += 1
     answer = None
     if request.expects_response:
-        answer = Answer(correlation_id, ApiKey.PRODUCE, version, _respond_of(ApiKey.PRODUCE, version))
+        respond = _lower if version < OLDEST_PRODUCE else _respond_of(ApiKey.PRODUCE, version)
+        answer = Answer(correlation_id, ApiKey.PRODUCE, version, respond)
     question = _question(session, request)
     if question is not None:
         item = Item(frame, answer, request, waits=True)
@@ -355,7 +361,8 @@ def forward_judged(
     if judgement.refusals is None:
         return
     if answer is None:
-        session.end("acks_0_refused")
+        if judgement.refuses:
+            session.end("acks_0_refused")
         return
     answer.respond = _merge
     answer.facts = request, judgement.refusals
@@ -365,17 +372,24 @@ def forward_judged(
 
 def _answer_here(session: Queue, answer: Answer | None, request: ProduceRequestView, judgement: Judgement) -> None:
     if answer is None:
-        session.end("acks_0_refused")
+        if judgement.refuses:
+            session.end("acks_0_refused")
         return
     session.counters.requests_answered_here_total += 1
     session.answer_here(answer, judgement.answer(request))
+
+
+def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    """Return the broker's answer in the version of an old request."""
+    response = ProduceResponseView(frame[4:], OLDEST_PRODUCE)
+    return lower(response, answer.version, correlation_id=answer.correlation_id)
 
 
 def _merge(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     """Return the broker's answer with what was refused here."""
     request, refusals = answer.facts
     session.waiting -= answer.held
-    response = ProduceResponseView(frame[4:], answer.version)
+    response = ProduceResponseView(frame[4:], request.written_version)
     merged = merge(request, refusals, response, correlation_id=answer.correlation_id)
     if not may_hold_addresses(ApiKey.PRODUCE, answer.version):
         return merged

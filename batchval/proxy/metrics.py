@@ -72,6 +72,7 @@ _HELP = {
     "partitions_reported": "Batches accepted in which an extra found something.",
     "requests_by_api": "Requests from clients, by API.",
     "batches_by_path": "Batches accepted, by the path that the verdict took.",
+    "batches_converted_total": "Message sets of old clients that became batches of magic 2.",
     "requests_answered_here_total": "Produce requests of which no broker saw anything.",
     "requests_rewritten_total": "Produce requests written anew: without refused partitions, with or without claims.",
     "judged_in_threads_total": "Produce requests judged off the loop: much to decompress.",

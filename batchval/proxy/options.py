@@ -157,6 +157,7 @@ class Counters:
     partitions_observed: dict[str, int] = field(default_factory=dict)  # by rule: forwarded
     partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
     requests_by_api: dict[int, int] = field(default_factory=dict)  # by API key
+    batches_converted_total: int = 0  # of Produce 0 to 2
     batches_by_path: dict[str, int] = field(default_factory=dict)  # of accepted ones: claims, shallow, full, rebuilt
     requests_answered_here_total: int = 0
     requests_rewritten_total: int = 0

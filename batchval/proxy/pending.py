@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from batchval.protocol.apis import ApiKey
+from batchval.protocol.old_versions import Raised
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView
 from batchval.protocol.request import Chunks
@@ -48,6 +49,7 @@ class Surroundings(Protocol):
     topics: KnownTopics
     loop: asyncio.AbstractEventLoop
     carried: Mapping[int, tuple[int, int]]
+    raised: Mapping[int, Raised]
 
     def answered_without_authentication(self) -> None: ...
     def is_own_request(self, client_id: str) -> bool: ...

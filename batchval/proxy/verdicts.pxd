@@ -4,11 +4,11 @@ cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t
 
 from batchval.core.bytes cimport be32
-from batchval.core.claims cimport Claims
+from batchval.core.claims cimport Claims, ClaimsCall
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC, RECORDS, RECORDS_COUNT
-from batchval.core.scratch cimport RecordError
+from batchval.core.scratch cimport RecordError, Scratch
 from batchval.core.validator cimport LogValidator
-from batchval.core.verdict cimport Verdict
+from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.protocol.produce cimport ProduceRequestView
 
 cdef enum:
@@ -33,6 +33,7 @@ cdef struct Row:
     uint8_t decision         # IGNORE_CLAIMS, VERIFY_CLAIMS or TRUST_CLAIMS
     bint tagged              # one claims tag came, and is to be read
     bint keeps_tag           # the claims go on as a tag
+    bint forwarded           # of a request that is converted: there is something that goes on
     bint done
 
 
@@ -46,6 +47,9 @@ cdef class Verdicts:
     cdef Py_ssize_t failed_at
     cdef int64_t now_ms
     cdef list validators
+    cdef bint converts       # Produce 0 to 2: what goes on are batches of magic 2
+    cdef list converted      # for each partition the batch in the place of what came, or None
+    cdef readonly object goes_on
 
     cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size)
     cdef LogValidator validator_at(self, Py_ssize_t i, LogValidator one)
@@ -55,7 +59,15 @@ cdef class Verdicts:
     cdef int put(self, Row *row, const Verdict *v) except -1
     cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
             int32_t seen) except -1
+    cdef int set_call(self, Door *d) except -1
+    cdef int judge_one(self, Py_ssize_t i, const Door *d, const Policy *policy,
+            const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent) except -1
+    cdef int64_t convert(self, Py_ssize_t i, const Door *d, const Policy *policy, Scratch *scratch,
+            Verdict *v, Claims *claims) except -1
+    cdef int64_t convert_observed(self, Py_ssize_t i, const Door *d, const Policy *policy,
+            const ClaimsCall *call, Scratch *scratch) except -1
     cdef bytes outgoing_batch(self, Py_ssize_t i, LogValidator one, bint attached)
+    cdef bytes outgoing_converted(self, Py_ssize_t i, LogValidator one, bint attached)
     cdef Row *row_at(self, Py_ssize_t i) except NULL
     cdef bint same_refusal(self, Py_ssize_t before, Py_ssize_t i)
     cdef tuple refusal(self, Py_ssize_t i, bint has_text)

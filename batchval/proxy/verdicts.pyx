@@ -9,12 +9,18 @@
 A request may hold thousands of partitions of 6 bytes: what is done for each costs less than a
 microsecond, and others may have the GIL between every 256. What is long releases it by itself
 (batchval.core.scratch).
+
+The message sets of Produce 0 to 2 are converted to batches of magic 2 in the same pass, as Kafka
+3.9 does. What is built has no form that an extra could report, so it is not judged again; its
+claims are counted while it is built.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport (
+    INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t,
+)
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
@@ -27,22 +33,23 @@ from batchval.core.claims cimport (
     VERIFY_CLAIMS, Claims, ClaimsCall, put_block, read_tag, true_claims,
 )
 from batchval.core.door cimport Call, fill_call, judge_row
+from batchval.core.convert cimport rebuild
 from batchval.core.header cimport BatchHeader
 from batchval.core.judge cimport judge_first_batch, judge_request
 from batchval.core.layout cimport (
-    ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, LOG_OVERHEAD, MAGIC, PATH_CLAIMS, S8,
-    UNKNOWN_SERVER_ERROR,
+    ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, LOG_OVERHEAD, MAGIC, MESSAGE_TOO_LARGE, NONE,
+    PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE, S8, S8_BIT, UNKNOWN_SERVER_ERROR, ZSTD,
 )
 from batchval.core cimport reasons
-from batchval.core.arguments cimport is_long
+from batchval.core.arguments cimport is_long, source_of
 from batchval.core.scratch cimport (
     ERRORS_KEPT, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work, give_back,
 )
 from batchval.core.short cimport rests
 from batchval.core.validator cimport LogValidator
-from batchval.core.verdict cimport Door, Verdict, clear, conclude
+from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude, refuse
 from batchval.ledger.credit cimport COUNTS, TRUSTED, Credit
-from batchval.protocol.produce cimport ProduceRequestView
+from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
 from batchval.protocol.tables cimport row_of
 from batchval.protocol.tags cimport TaggedField
 from batchval.protocol.walks cimport (
@@ -57,6 +64,7 @@ from batchval.errors import ErrorCode
 from batchval.rules import by_number
 
 cdef enum:
+    NO_LEADER_EPOCH = -1
     BREATH = 256  # partitions between which others may have the GIL
     RELEASED_WORK = 1 << 20  # what a batch counts as that was judged without the GIL
     UNKNOWN_ID = -1  # the rule of a topic id without a name
@@ -96,7 +104,11 @@ cdef list slugs_of(int reports):
 
 @cython.final
 cdef class Verdicts:
-    """Verdicts on the partitions of one Produce request, in its order."""
+    """Verdicts on the partitions of one Produce request, in its order.
+
+    ``goes_on(i)`` says of a partition that breaks a rule whether it is forwarded all the same; it
+    is asked of requests that are converted. None: no such partition is forwarded.
+    """
 
     def __cinit__(self, *args):
         self.rows = NULL
@@ -106,12 +118,15 @@ cdef class Verdicts:
         free(self.rows)
         free(self.errors)
 
-    def __init__(self, ProduceRequestView request not None, int64_t now_ms):
+    def __init__(self, ProduceRequestView request not None, int64_t now_ms, goes_on=None):
         if self.rows is not NULL:
             raise TypeError("verdicts are made once")
         self.request = request
         self.now_ms = now_ms
         self.failed_at = -1
+        self.goes_on = goes_on
+        self.converts = request.api_version < OLDEST_OF_KAFKA_4
+        self.converted = [None] * request.count if self.converts else None
         self.rows = <Row *>calloc(request.count + 1, sizeof(Row))
         if self.rows is NULL:
             raise MemoryError()
@@ -178,7 +193,7 @@ cdef class Verdicts:
         cdef bint transactional, passes = True, own, seen = False
         cdef Py_ssize_t i, n
         cdef const uint8_t *p
-        d.produce_version = <int16_t>self.request.api_version
+        self.set_call(&d)
         if self.request.count < 2:
             return False
         for own in (False, True):
@@ -201,6 +216,14 @@ cdef class Verdicts:
                     self.fail_all(i)
                     return True
         return False
+
+    cdef int set_call(self, Door *d) except -1:
+        """Set what is the same for all partitions of the request."""
+        d.now = self.now_ms
+        d.produce_version = <int16_t>self.request.api_version
+        if self.converts:  # as Kafka 3.9: rules 5 to 8 are not asked of old versions
+            d.first_checked_produce_version = OLDEST_OF_KAFKA_4
+        return 0
 
     cdef int fail_all(self, Py_ssize_t index) except -1:
         """Every partition gets the verdict on this one."""
@@ -245,6 +268,7 @@ cdef class Verdicts:
             self.read_call(i, &call)
             if rests(validator, p, n, self.now_ms, self.request.api_version, &call):
                 row.done = True
+                row.forwarded = True
                 row.path = PATH_CLAIMS
                 row.outcome = CLAIMS_TRUSTED
 
@@ -276,6 +300,18 @@ cdef class Verdicts:
                 other += n
         return compressed, other, work
 
+    def converts_little(self, LogValidator one not None):
+        """Return whether nothing has to be decompressed or compressed to convert the request."""
+        cdef Py_ssize_t i, n
+        cdef const uint8_t *p
+        cdef LogValidator validator
+        for i in range(self.request.count):
+            validator = self.validator_at(i, one)
+            p = self.batch(i, &n)
+            if validator.compiled.target > NONE or source_of(p, n) != NONE:
+                return False
+        return True
+
     # ---- the records -------------------------------------------------------------------------
 
     def judge(self, LogValidator one not None, int64_t least_limit, int64_t times,
@@ -286,9 +322,9 @@ cdef class Verdicts:
         its own size, or announces more than ``batch_work``. With ``least_limit`` 0 none is.
         """
         cdef Door d
-        cdef Call c
+        cdef Policy policy
+        cdef Claims made
         cdef ClaimsCall call
-        cdef BatchHeader h
         cdef Verdict v
         cdef Scratch *scratch
         cdef LogValidator validator
@@ -296,7 +332,7 @@ cdef class Verdicts:
         cdef const uint8_t *p
         cdef Py_ssize_t i, n
         cdef int path
-        cdef int64_t spent, announced
+        cdef int64_t spent = 0, announced
         for i in range(self.next_row, self.request.count):
             breathe(i)
             row = &self.rows[i]
@@ -315,40 +351,109 @@ cdef class Verdicts:
             p = self.batch(i, &n)
             announced = announced_work(p, n)
             d = validator.door
-            d.now = self.now_ms
-            d.produce_version = <int16_t>self.request.api_version
+            self.set_call(&d)
+            policy = validator.compiled
+            if self.converts and policy.target == ZSTD:
+                policy.target = PRODUCER  # Produce 3 carries no zstd: the broker compresses
             if least_limit:
                 if announced > batch_work:
                     return HEAVY
                 d.limit = min(d.limit, <uint64_t>max(least_limit, times * n))
             self.read_call(i, &call)
             scratch = borrow()
-            fill_call(&c, &d, &validator.compiled, &call, scratch)
-            begin_work(scratch, is_long(p, n))
-            path = judge_row(p, n, &c, &v, &h)
-            spent = WORK_WITH_GIL - scratch.work_left
-            if scratch.thread_state is not NULL:
-                spent = RELEASED_WORK
-            end_work(scratch)
             try:
+                path = self.judge_one(i, &d, &policy, &call, scratch, &v, &spent)
                 if path:
                     row.path = path
                     row.outcome = CLAIMS_TRUSTED if path == PATH_CLAIMS else 0
-                elif v.out_of_memory:
-                    raise MemoryError()
+                    row.forwarded = True
                 elif v.rule == S8 and d.limit < validator.door.limit:
                     return HEAVY
                 else:
+                    if self.converts and v.rule == 0:
+                        spent += self.convert(i, &d, &policy, scratch, &v, &made)
                     self.put(row, &v)
                     if v.reason == reasons.RECORDS_REFUSED:
                         self.keep_errors(row, scratch.errors, scratch.errors_count,
                                          scratch.errors_seen)
+                    if self.converts and v.rule == 0 and self.converted[i] is not None:
+                        row.claims = made
+                        row.has_claims = True
+                    elif v.rule and self.goes_on is not None and self.goes_on(i):
+                        spent += self.convert_observed(i, &d, &policy, &call, scratch)
             finally:
                 give_back(scratch)
             row.done = True
             work -= spent + announced
         self.next_row = self.request.count
         return JUDGED
+
+    cdef int judge_one(self, Py_ssize_t i, const Door *d, const Policy *policy,
+            const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent) except -1:
+        """Judge one partition; return the path by which its ordinary batch may enter, or 0."""
+        cdef Call c
+        cdef BatchHeader h
+        cdef Py_ssize_t n
+        cdef const uint8_t *p = self.batch(i, &n)
+        cdef int path
+        fill_call(&c, d, policy, call, scratch)
+        begin_work(scratch, is_long(p, n))
+        path = judge_row(p, n, &c, v, &h)
+        spent[0] = WORK_WITH_GIL - scratch.work_left
+        if scratch.thread_state is not NULL:
+            spent[0] = RELEASED_WORK
+        end_work(scratch)
+        if not path and v.out_of_memory:
+            raise MemoryError()
+        return path
+
+    cdef int64_t convert(self, Py_ssize_t i, const Door *d, const Policy *policy, Scratch *scratch,
+            Verdict *v, Claims *claims) except -1:
+        """Build the batch of magic 2 in the place of what ``v`` has accepted; return the work.
+
+        ``v`` becomes a refusal if the batch is larger than its topic allows.
+        """
+        cdef Door building = d[0]
+        cdef Policy unstamped = policy[0]
+        cdef Py_ssize_t n
+        cdef const uint8_t *p = self.batch(i, &n)
+        if not v.valid_bytes:
+            return 0  # Kafka answers without an error, and writes nothing
+        self.rows[i].forwarded = True
+        if not v.rebuild:
+            return 0
+        building.leader_epoch = NO_LEADER_EPOCH
+        unstamped.log_append_time = False  # the broker writes these times, and takes none
+        built = rebuild(p, v.valid_bytes, &building, &unstamped, scratch, v, claims)
+        if len(built) <= policy.max_message_bytes:
+            self.converted[i] = built
+        else:
+            self.rows[i].forwarded = False
+            refuse(v, REBUILT_BATCH_TOO_LARGE, MESSAGE_TOO_LARGE, reasons.REBUILT_LARGER_THAN_MAX,
+                   len(built), policy.max_message_bytes)
+            conclude(d, v)
+        return len(built)
+
+    cdef int64_t convert_observed(self, Py_ssize_t i, const Door *d, const Policy *policy,
+            const ClaimsCall *call, Scratch *scratch) except -1:
+        """Convert what breaks a rule of its topic and goes on all the same; return the work. What
+        cannot be read cannot be converted, and does not go on.
+        """
+        cdef Door open_door = d[0]
+        cdef Policy boundless = policy[0]
+        cdef Claims unused
+        cdef Verdict v
+        cdef int64_t spent = 0
+        open_door.refuse &= S8_BIT
+        boundless.before_max = boundless.after_max = INT64_MAX
+        boundless.max_message_bytes = INT32_MAX
+        boundless.max_body = INT32_MAX
+        boundless.compacted = False
+        if self.judge_one(i, &open_door, &boundless, call, scratch, &v, &spent):
+            self.rows[i].forwarded = True
+        elif v.rule == 0:
+            spent += self.convert(i, &open_door, &boundless, scratch, &v, &unused)
+        return spent
 
     cdef int put(self, Row *row, const Verdict *v) except -1:
         """What of a verdict is asked for later."""
@@ -489,9 +594,16 @@ cdef class Verdicts:
                 for n in range(row.errors_at, row.errors_at + row.errors_count)]
 
     def keep(self, goes_on=None):
-        """For each partition whether it goes on. ``goes_on(i)`` may let a refused one pass."""
+        """For each partition whether it goes on. ``goes_on(i)`` may let a refused one pass; of a
+        request that is converted, what was converted goes on.
+        """
         cdef Py_ssize_t i
         found = []
+        if self.converts:
+            for i in range(self.request.count):
+                breathe(i)
+                found.append(bool(self.rows[i].forwarded))
+            return found
         for i in range(self.request.count):
             breathe(i)
             found.append(self.rows[i].rule == 0 or (goes_on is not None and bool(goes_on(i))))
@@ -499,7 +611,8 @@ cdef class Verdicts:
 
     def refusals(self, list keep not None):
         """For each partition that does not go on (error code, record errors, reason), else None:
-        see produce_answer.refuse. Reasons of more than 512 KiB in all are left out.
+        see produce_answer.refuse. Reasons of more than 512 KiB in all are left out. The code of an
+        old version's empty message set is 0.
         """
         cdef Py_ssize_t i, before = -1
         cdef int64_t left = MOST_TEXT
@@ -565,6 +678,10 @@ cdef class Verdicts:
             p = self.batch(i, &n)
             tag = batch = None
             if keep is None or keep[i]:
+                if self.converts and self.converted[i] is not None:
+                    tags.append(None)
+                    batches.append(self.outgoing_converted(i, one, carrier == "payload"))
+                    continue
                 claimed = (carrier != "none" and row.rule == 0 and row.has_claims
                            and n > ATTRIBUTES + 1 and p[ATTRIBUTES + 1] & CODEC_MASK)
                 row.keeps_tag = claimed
@@ -577,6 +694,18 @@ cdef class Verdicts:
             tags.append(tag)
             batches.append(batch)
         return tags, batches
+
+    cdef bytes outgoing_converted(self, Py_ssize_t i, LogValidator one, bint attached):
+        """The batch that a partition's message set became, with its claims in the payload if
+        ``attached`` is set and they fit.
+        """
+        cdef bytes built = self.converted[i]
+        cdef bytes carrier = None
+        if attached and self.rows[i].has_claims:
+            carrier = carrying(
+                <const uint8_t *>PyBytes_AS_STRING(built), len(built), &self.rows[i].claims,
+                self.validator_at(i, one).compiled.max_message_bytes)
+        return built if carrier is None else carrier
 
     cdef bytes outgoing_batch(self, Py_ssize_t i, LogValidator one, bint attached):
         """The batch of a partition without the claims that came in its payload, and with its own
