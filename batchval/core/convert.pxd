@@ -1,11 +1,26 @@
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from batchval.core.claims cimport Claims
 from batchval.core.header cimport BatchHeader
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.scratch cimport Scratch
 
+cdef struct Out:  # bytes that grow
+    uint8_t *data
+    size_t size
+    size_t capacity
+
+cdef class Written:
+    cdef uint8_t *data
+    cdef Py_ssize_t size
+
+cdef uint8_t *more(Out *out, size_t n) noexcept nogil
+cdef bint put_message(Out *out, int magic, int attributes, int64_t offset, int64_t timestamp,
+        const uint8_t *key, int32_t key_length, const uint8_t *value,
+        int32_t value_length) noexcept nogil
+cdef Written written(Out *out)
+cdef bytes bytes_of(const uint8_t *p, size_t n)
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
         Scratch *scratch, Verdict *v, Claims *claims=*)
 cdef void assign_header(uint8_t *p, const BatchHeader *h, const Door *d, const Policy *policy,

@@ -192,12 +192,6 @@ cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp)
 
 # ---- writing -------------------------------------------------------------------------------------------------------
 
-cdef struct Out:  # bytes that grow
-    uint8_t *data
-    size_t size
-    size_t capacity
-
-
 cdef uint8_t *more(Out *out, size_t n) noexcept nogil:
     """Room for n bytes after what there is, which the caller then fills. NULL: no memory."""
     cdef size_t wanted = out.size + n, capacity
@@ -215,15 +209,34 @@ cdef uint8_t *more(Out *out, size_t n) noexcept nogil:
     return out.data + wanted - n
 
 
-cdef bint put_legacy_nullable(Out *out, const uint8_t *p, int32_t length) noexcept nogil:
-    """False: no memory."""
-    cdef size_t size = length if length > 0 else 0
-    cdef uint8_t *to = more(out, 4 + size)
-    if to is NULL:
-        return False
+cdef inline void put_legacy_nullable(uint8_t *to, const uint8_t *p, int32_t length) noexcept nogil:
     put_be32(to, length if length >= 0 else -1)
-    if size:
-        memcpy(to + 4, p, size)
+    if length > 0:
+        memcpy(to + 4, p, length)
+
+
+cdef bint put_message(Out *out, int magic, int attributes, int64_t offset, int64_t timestamp,
+        const uint8_t *key, int32_t key_length, const uint8_t *value,
+        int32_t value_length) noexcept nogil:
+    """Write a message of magic 0 or 1 with its log overhead. A negative length is null. False: no
+    memory. The caller has found that the size fits an int.
+    """
+    cdef size_t key_size = key_length if key_length > 0 else 0
+    cdef size_t value_size = value_length if value_length > 0 else 0
+    cdef size_t overhead = LEGACY_OVERHEAD_V0 if magic == 0 else LEGACY_OVERHEAD_V1
+    cdef size_t size = overhead + key_size + value_size
+    cdef uint8_t *p = more(out, size)
+    if p is NULL:
+        return False
+    put_be64(p, offset)
+    put_be32(p + 8, <int32_t>(size - LOG_OVERHEAD))
+    p[LEGACY_MAGIC] = magic
+    p[LEGACY_ATTRIBUTES] = attributes
+    if magic > 0:
+        put_be64(p + LEGACY_TIMESTAMP, timestamp)
+    put_legacy_nullable(p + overhead - 8, key, key_length)
+    put_legacy_nullable(p + overhead - 4 + key_size, value, value_length)
+    put_be32(p + LEGACY_CRC, <int32_t>crc32_of(0, p + LEGACY_MAGIC, size - LEGACY_MAGIC))
     return True
 
 
@@ -232,8 +245,6 @@ cdef class Written:
     """Bytes that were written, for ``compress``: nobody copies them, and they are freed without the
     GIL.
     """
-    cdef uint8_t *data
-    cdef Py_ssize_t size
 
     def __cinit__(self):
         self.data = NULL
@@ -361,15 +372,10 @@ cdef bint append_record(Builder *b, const Record *r) noexcept nogil:
 
 cdef bint append_message(Builder *b, const Record *r, int64_t timestamp) noexcept nogil:
     cdef bint relative = b.magic > 0 and b.codec != NONE
-    cdef size_t start = b.out.size
-    if not start_message(&b.out, b.count + (0 if relative else b.base_offset), b.magic,
-            LOG_APPEND_TIME_BIT if b.magic > 0 and b.log_append_time else 0, timestamp):
-        return False
-    if (not put_legacy_nullable(&b.out, r.key, r.key_length)
-            or not put_legacy_nullable(&b.out, r.value, r.value_length)):
-        return False
-    end_message(b.out.data + start, b.out.size - start)
-    return True
+    return put_message(&b.out, b.magic,
+            LOG_APPEND_TIME_BIT if b.magic > 0 and b.log_append_time else 0,
+            b.count + (0 if relative else b.base_offset), timestamp,
+            r.key, r.key_length, r.value, r.value_length)
 
 
 cdef bytes build(Builder *b, const uint8_t *first, int first_magic, int32_t leader_epoch, level):
@@ -429,39 +435,16 @@ cdef bytes build_wrapper(Builder *b, bytes payload):
     wrapper.capacity = 0
     try:
         with nogil:
-            done = (start_message(&wrapper, b.base_offset + b.count - 1, b.magic,
-                        b.codec | (LOG_APPEND_TIME_BIT if b.magic > 0 and b.log_append_time else 0),
-                        b.now if b.log_append_time else b.max_timestamp)
-                    and put_legacy_nullable(&wrapper, NULL, -1)
-                    and put_legacy_nullable(&wrapper, content, size))
-            if done:
-                end_message(wrapper.data, wrapper.size)
+            done = put_message(&wrapper, b.magic,
+                    b.codec | (LOG_APPEND_TIME_BIT if b.magic > 0 and b.log_append_time else 0),
+                    b.base_offset + b.count - 1, b.now if b.log_append_time else b.max_timestamp,
+                    NULL, -1, content, size)
         if not done:
             raise MemoryError()
         return bytes_of(wrapper.data, wrapper.size)
     finally:
         with nogil:
             free(wrapper.data)
-
-
-cdef bint start_message(Out *out, int64_t offset, int magic, int attributes,
-        int64_t timestamp) noexcept nogil:
-    """Offset, size and crc (both still 0), magic, attributes, timestamp. False: no memory."""
-    cdef uint8_t *p = more(out, 18 if magic == 0 else 26)
-    if p is NULL:
-        return False
-    put_be64(p, offset)
-    put_be64(p + 8, 0)
-    p[LEGACY_MAGIC] = magic
-    p[LEGACY_ATTRIBUTES] = attributes
-    if magic > 0:
-        put_be64(p + LEGACY_TIMESTAMP, timestamp)
-    return True
-
-
-cdef void end_message(uint8_t *p, size_t size) noexcept nogil:
-    put_be32(p + 8, <int32_t>(size - LOG_OVERHEAD))
-    put_be32(p + LEGACY_CRC, <int32_t>crc32_of(0, p + LEGACY_MAGIC, size - LEGACY_MAGIC))
 
 
 cdef enum:  # append_batch

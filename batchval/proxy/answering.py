@@ -1,7 +1,8 @@
 """The answers of one session, in the order of its requests: the broker's, and the gate's own.
 
 Each place in the queue is an int (passed on by the fast path) or an ``Answer``. A large answer in
-which nothing but its end changes is passed on while it comes.
+which nothing but its end changes is passed on while it comes. One that is converted in a thread
+keeps its place; what the broker answers after it waits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from batchval.proxy import handlers
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.fast_path import FastPath
-from batchval.proxy.pending import Answer, Queue
+from batchval.proxy.pending import Answer, Lowering, Queue
 from batchval.proxy.streaming import AnswerStream, stream_of
 
 __all__ = ["Answering", "Asking"]
@@ -46,6 +47,7 @@ class Answering:
 
     ``made``    bytes of answers made here that wait for their place
     ``stream``  the answer that is passed on while it comes
+    ``converting``  the answer that is converted in a thread; its place is the first
     """
 
     def __init__(self, session: Asking, answers: deque[Answer | int]) -> None:
@@ -53,6 +55,8 @@ class Answering:
         self.answers = answers
         self._give = session.fast_path.give
         self.stream: AnswerStream | None = None
+        self.converting: Lowering | None = None
+        self._later: list[memoryview] = []  # that came while an answer was converted
         self.made = 0
 
     def __bool__(self) -> bool:
@@ -64,6 +68,11 @@ class Answering:
         self.answers.clear()
         self.stream = None
         self.made = 0
+        self._later = []
+        if self.converting is not None:
+            self.converting.cancelled = True
+            self.session.proxy.judging.drop(self.converting.session)
+            self.converting = None
 
     def drop_from(self, first: Answer) -> None:
         """Forget the place ``first`` and all after it: the broker never gets these requests."""
@@ -83,6 +92,9 @@ class Answering:
         answers, give = self.answers, self._give
         out: Out = []
         i, end = 0, len(frames)
+        if self.converting is not None:
+            self._later += frames
+            return
         if self.stream is not None:
             i = self._stream(frames, out)
             if i < 0:
@@ -99,6 +111,9 @@ class Answering:
             if not self._answered(frames[i], out):
                 return
             i += 1
+            if self.converting is not None:
+                self._later = frames[i:]
+                break
         if out:
             self.session.client.write(out)
 
@@ -136,6 +151,24 @@ class Answering:
             return False
         path.received = wire_id
         return True
+
+    # ---- those that are converted ----------------------------------------------------------------
+
+    def convert(self, lowering: Lowering) -> None:
+        """Keep the place of an answer until it is converted."""
+        answer = lowering.answer
+        answer.respond = None
+        self.answers.appendleft(answer)
+        self.converting = lowering
+
+    def converted(self, ready: Out) -> None:
+        """Write the answer that was converted, and take what came after it."""
+        assert self.converting is not None
+        answer, self.converting = self.converting.answer, None
+        self.answer_here(answer, ready)
+        frames, self._later = self._later, []
+        if frames:
+            self.take(frames)
 
     # ---- large ones ------------------------------------------------------------------------------
 

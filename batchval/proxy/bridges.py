@@ -3,22 +3,226 @@
     client  old version  ->  gate  raised version  ->  broker
     client  old version  <-  gate  raised version  <-  broker
 
-Produce 0 to 2 belong to ``handlers.produce``: their batches are judged, too.
+Small requests and answers are translated on the loop, others in a thread: the requests after one
+that is translated wait for it, and so do the answers (``lowering``). Produce 0 to 2 belong to
+``handlers.produce``: their batches are judged, too.
 """
 
 from __future__ import annotations
 
+import struct
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from batchval.protocol.apis import ApiKey
-from batchval.protocol.old_versions import CONSUMERS, PRODUCERS, Raised
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.old_fetch import OldFetch
+from batchval.protocol.old_list_offsets import OldListOffsets
+from batchval.protocol.old_versions import CONSUMERS, PRODUCERS, Raised, lower_answer, raise_request
+from batchval.protocol.request import Chunks
+from batchval.proxy.lowering import FetchConversion, FetchFacts, is_empty
+from batchval.proxy.pending import Answer, Item, Queue
 
-__all__ = ["raised_by"]
+__all__ = ["raised_by", "take"]
 
 _RAISED: Final[Mapping[str, Mapping[ApiKey, Raised]]] = {"producers": PRODUCERS, "consumers": CONSUMERS}
+
+#: Bytes of a request or an answer that is translated on the loop: about 0.5 ms.
+INLINE: Final = 4 << 10
+#: Bytes of a Fetch answer: what a consumer holds here at most, but for a batch that is larger.
+MOST_FETCHED: Final = 8 << 20
+#: One session's part of what all may hold.
+SHARE: Final = 16
+LEAST_FETCHED: Final = 64 << 10
+
+_HEADER: Final = struct.Struct(">ihhih")  # length, key, version, correlation id, client id's size
+_ANSWER_HEADER: Final = 8
+_READ_COMMITTED: Final = 1
+
+Out = list[bytes | memoryview]
 
 
 def raised_by(bridge: frozenset[str]) -> dict[int, Raised]:
     """Return the APIs whose old versions are raised, by API key."""
     return {int(key): raised for word in sorted(bridge) for key, raised in _RAISED[word].items()}
+
+
+def take(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
+    """Raise a request of an old version, and send it on. ProtocolError."""
+    session.counters.requests_raised_total += 1
+    answer = Answer(correlation_id, key, version, _lower_fetch if key == ApiKey.FETCH else _lower)
+    work = _Raising(session, frame, answer)
+    if len(frame) <= INLINE:
+        raised = work.raised()
+        for question, asked in work.questions:
+            session.forward(question, asked, out)
+        session.forward(raised, answer, out)
+        return
+    session.answers.append(answer)
+    work.item = Item(frame, answer, waits=True)
+    work.item.work = work
+    session.put(work.item)
+    session.proxy.judging.put(work)
+
+
+class _Raising:
+    """Raises one request; a job for ``JudgingQueue``.
+
+    ``questions``  requests of the gate's own that go to the broker first, and their places
+    """
+
+    def __init__(self, session: Queue, frame: memoryview, answer: Answer) -> None:
+        self.session = session
+        self.answer = answer
+        self.raising = session.proxy.raised[answer.key]
+        self.item: Item | None = None
+        self.heavy = self.cancelled = False
+        self.questions: list[tuple[memoryview, Answer]] = []
+        self._frame = frame
+        self._raised = frame
+
+    @property
+    def size(self) -> int:
+        """Return the size of the request as it came."""
+        return len(self._frame)
+
+    def work(self) -> tuple[str, float]:
+        """Raise the request, in a thread."""
+        began = time.thread_time()
+        if not self.cancelled:
+            self._raised = self.raised()
+        return "done", time.thread_time() - began
+
+    def paused(self) -> None:
+        """Do nothing: there is one slice."""
+
+    def done(self, error: BaseException | None) -> None:
+        """Send the request on, and what waits for it."""
+        session, item = self.session, self.item
+        assert item is not None
+        if self.cancelled:
+            return
+        if error is not None:
+            session.drop_from(item)
+            if not isinstance(error, ProtocolError):
+                raise error
+            session.end("request_malformed")
+            return
+        at, place = session.outbox.index(item), session.answers.index(self.answer)
+        for question, asked in reversed(self.questions):
+            session.outbox.insert(at, Item(question, asked))
+            session.answers.insert(place, asked)
+            session.waiting += len(question)
+        session.waiting += len(self._raised) - len(item.frame)
+        item.frame = self._raised
+        item.waits = False
+        session.send_waiting()
+
+    def raised(self) -> memoryview:
+        """Return the frame of the raised request, without its correlation id. ProtocolError."""
+        frame, answer = self._frame, self.answer
+        if len(frame) < _HEADER.size:
+            raise ProtocolError("the bytes end before the field does", len(frame))
+        *_, size = _HEADER.unpack_from(frame)
+        at = _HEADER.size + max(0, size)
+        if size < -1 or at > len(frame):
+            raise ProtocolError("the bytes end before the field does", _HEADER.size - 2)
+        head, most = frame[:at], self.session.limits.max_partitions
+        if answer.key == ApiKey.FETCH:
+            return self._framed(head, self._raised_fetch(frame[at:]))
+        if answer.key == ApiKey.LIST_OFFSETS:
+            request = answer.facts = OldListOffsets(frame[at:], max_partitions=most)
+            for timestamp in request.questions():
+                asked = Answer(0, answer.key, self.raising.to, partial(_note_offsets, request, timestamp))
+                self.questions.append((self._framed(head, request.question(timestamp)), asked))
+            return self._framed(head, request.raised())
+        return self._framed(head, raise_request(self.raising, answer.version, frame[at:], max_elements=most))
+
+    def _framed(self, head: memoryview, body: bytes) -> memoryview:
+        """Return a frame of the raised version with this header's client id."""
+        made = bytearray(head) + body
+        size = _HEADER.unpack_from(head)[-1]
+        _HEADER.pack_into(made, 0, len(made) - 4, self.answer.key, self.raising.to, 0, size)
+        return memoryview(made)
+
+    def _raised_fetch(self, body: memoryview) -> bytes:
+        session, limits = self.session, self.session.limits
+        options = session.proxy.options
+        request = OldFetch(body, self.answer.version, max_partitions=limits.max_partitions)
+        offsets = [session.old_fetches.offset_for(wanted) for wanted in request.partitions]
+        self.answer.facts = FetchFacts(request, offsets)
+        most = max(LEAST_FETCHED, min(MOST_FETCHED, limits.max_bytes_held // SHARE))
+        isolation_level = _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
+        return request.raised(offsets, most, isolation_level)
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+def _note_offsets(request: OldListOffsets, timestamp: int, session: Queue, answer: Answer, frame: memoryview) -> None:
+    """Keep the broker's answer to a question of the gate's own; the client gets nothing of it."""
+    request.note(timestamp, frame[_ANSWER_HEADER:])
+
+
+def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+    lowering = _Lowering(session, answer, frame)
+    if len(frame) <= INLINE:
+        return lowering.lowered()
+    session.convert(lowering)
+    return None
+
+
+def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+    conversion = FetchConversion(session, answer, frame)
+    if len(frame) <= INLINE and is_empty(frame[_ANSWER_HEADER:]):
+        conversion.work()
+        return conversion.finish()
+    session.convert(conversion)
+    return None
+
+
+class _Lowering:
+    """Lowers a large answer other than Fetch's; a job for ``JudgingQueue``."""
+
+    def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
+        self.session = session
+        self.answer = answer
+        self.frame = frame
+        self.heavy = self.cancelled = False
+        self.held = len(frame)
+        self._ready: Chunks = []
+
+    @property
+    def size(self) -> int:
+        """Return the size of the broker's answer."""
+        return len(self.frame)
+
+    def work(self) -> tuple[str, float]:
+        """Lower the answer, in a thread."""
+        began = time.thread_time()
+        if not self.cancelled:
+            self._ready = self.lowered()
+        return "done", time.thread_time() - began
+
+    def paused(self) -> None:
+        """Do nothing: there is one slice."""
+
+    def done(self, error: BaseException | None) -> None:
+        """Hand the answer to the session."""
+        self.session.converted(self, error)
+
+    def finish(self) -> Chunks:
+        """Return the client's answer."""
+        return self._ready
+
+    def lowered(self) -> Chunks:
+        """Return the answer in the client's version. ProtocolError."""
+        answer = self.answer
+        body: memoryview | bytes = self.frame[_ANSWER_HEADER:]
+        if answer.key == ApiKey.LIST_OFFSETS:
+            body = answer.facts.lowered(body)
+        else:
+            body = lower_answer(self.session.proxy.raised[answer.key], answer.version, body)
+        return [struct.pack(">ii", len(body) + 4, answer.correlation_id), body]

@@ -8,6 +8,7 @@
     ApiVersions        answers keep what can be carried here
     SaslHandshake, SaslAuthenticate
                        show when the broker has authenticated the client
+    old versions       are raised, and their answers lowered, where ``bridge`` is set (``bridges``)
     all others         pass unchanged
 
 A handler takes a request and gives its answer a place in the session's queue; ``respond`` makes of
@@ -29,11 +30,12 @@ from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRespo
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from batchval.protocol.old_versions import PRODUCERS
+from batchval.protocol.old_versions import PRODUCERS, Raised
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, lower, merge
 from batchval.protocol.request import Chunks
 from batchval.protocol.topic_ids import topics_in_metadata
+from batchval.proxy import bridges
 from batchval.proxy.gate import Judgement
 from batchval.proxy.pending import Answer, Item, Queue, Respond, facts_of, throttle_ms
 from batchval.proxy.sasl import TOKENS, UNSUPPORTED_SASL_MECHANISM
@@ -73,8 +75,13 @@ Out = list[bytes | memoryview]
 Handler = Callable[[Queue, memoryview, int, int, int, Out], None]
 
 
-def of(key: int, version: int, changed_from: int) -> Handler:
-    """Return the handler of requests of an API other than Produce."""
+def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Handler:
+    """Return the handler of requests of an API other than Produce.
+
+    ``raised``  the old versions of this API that are raised
+    """
+    if raised is not None and version < raised.to:
+        return bridges.take
     handler = _HANDLERS.get(key)
     if handler is not None:
         return handler

@@ -1,4 +1,7 @@
-"""Batches that take long to judge: threads, and who is next.
+"""Work that takes too long for the event loop: threads, and who is next.
+
+    Job     a Produce request whose batches are judged
+    others  requests and answers of old versions that are translated (``bridges``, ``lowering``)
 
 Each session has its own queue. The session that has used the least CPU so far goes first, so that
 one client's batches wait for each other and not the others for them. A job that decompresses to far
@@ -21,7 +24,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.options import Counters
 
-__all__ = ["Job", "Judged", "JudgingQueue"]
+__all__ = ["SLICE_S", "Job", "Judged", "JudgingQueue", "Work", "Worker"]
 
 #: Seconds of a thread's time that a job uses before others may go on.
 SLICE_S: Final = 0.005
@@ -34,13 +37,46 @@ COLLECT_S: Final = 0.001
 MOST_AHEAD: Final = 128 << 10
 
 
-class Judged(Protocol):
+class Worker(Protocol):
+    """A session for which work is done; ``judging_s`` is the CPU time that it has used."""
+
+    judging_s: float
+
+
+class Judged(Worker, Protocol):
     """A session, as the queue knows it."""
 
     gate: Gate
-    judging_s: float
 
     def judged(self, item: object, error: BaseException | None) -> None: ...
+
+
+class Work(Protocol):
+    """One job for one session, done slice by slice.
+
+    ``heavy``      whether it leaves one thread to the others
+    ``size``       bytes that it came with
+    ``cancelled``  whether nobody waits for it any more
+    """
+
+    heavy: bool
+
+    @property
+    def session(self) -> Worker: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def cancelled(self) -> bool: ...
+    def work(self) -> tuple[str, float]:
+        """Work for one slice, in a thread: "done", "more" or "heavy", and the CPU seconds that it
+        took.
+        """
+
+    def paused(self) -> None:
+        """Note, on the loop, that a slice has ended and more follow."""
+
+    def done(self, error: BaseException | None) -> None:
+        """Take what came of it, on the loop."""
 
 
 class Job:
@@ -62,17 +98,34 @@ class Job:
         word = self.gate.work(self.request, self.judgement, heavy=self.heavy, budget_s=SLICE_S)
         return word, time.thread_time() - began
 
+    @property
+    def size(self) -> int:
+        """Return the size of the request."""
+        return self.request.size
+
+    @property
+    def cancelled(self) -> bool:
+        """Return whether the client has left."""
+        return self.judgement.cancelled
+
+    def paused(self) -> None:
+        """Do nothing: a request takes no more memory while it is judged."""
+
+    def done(self, error: BaseException | None) -> None:
+        """Hand the verdict to the session."""
+        self.session.judged(self.item, error)
+
 
 class _Line:
     """Sessions with jobs, the one that has used the least CPU first."""
 
     def __init__(self) -> None:
-        self.jobs: dict[Judged, deque[Job]] = {}
+        self.jobs: dict[Worker, deque[Work]] = {}
         self.count = 0
-        self._order: list[tuple[float, int, Judged]] = []
+        self._order: list[tuple[float, int, Worker]] = []
         self._number = itertools.count()
 
-    def put(self, job: Job, *, first: bool = False) -> None:
+    def put(self, job: Work, *, first: bool = False) -> None:
         self.count += 1
         queue = self.jobs.get(job.session)
         if queue is None:
@@ -83,7 +136,7 @@ class _Line:
         else:
             queue.append(job)
 
-    def take(self) -> Job | None:
+    def take(self) -> Work | None:
         while self._order:
             _, _, session = heapq.heappop(self._order)
             queue = self.jobs.pop(session, None)
@@ -97,16 +150,16 @@ class _Line:
             return job
         return None
 
-    def drop(self, session: Judged) -> None:
+    def drop(self, session: Worker) -> None:
         queue = self.jobs.pop(session, ())
-        kept = deque(job for job in queue if not job.judgement.cancelled)
+        kept = deque(job for job in queue if not job.cancelled)
         self.count -= len(queue) - len(kept)
         if kept:
             self.jobs[session] = kept
 
 
 class JudgingQueue:
-    """The threads that judge for all sessions of a gate. ``start`` it on the running loop."""
+    """The threads that work for all sessions of a gate. ``start`` it on the running loop."""
 
     def __init__(self, threads: int, counters: Counters) -> None:
         self.threads = threads
@@ -117,7 +170,7 @@ class JudgingQueue:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ThreadPoolExecutor | None = None
         # of slices that have ended, from threads: what came of them
-        self._outcomes: deque[tuple[Job, str, float, BaseException | None]] = deque()
+        self._outcomes: deque[tuple[Work, str, float, BaseException | None]] = deque()
         self._is_woken = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -141,10 +194,14 @@ class JudgingQueue:
     def submit(self, session: Judged, item: object, request: ProduceRequestView, judgement: Judgement) -> None:
         """Judge a request; ``session.judged(item, error)`` is called on the loop after that."""
         self.counters.judged_in_threads_total += 1
-        self._light.put(Job(session, item, request, judgement))
+        self.put(Job(session, item, request, judgement))
+
+    def put(self, job: Work) -> None:
+        """Do a job; ``job.done(error)`` is called on the loop after that."""
+        self._light.put(job)
         self._start_some()
 
-    def drop(self, session: Judged) -> None:
+    def drop(self, session: Worker) -> None:
         """Forget a session's cancelled jobs. One that runs ends at its next batch."""
         self._light.drop(session)
         self._heavy.drop(session)
@@ -159,7 +216,7 @@ class JudgingQueue:
             return
         while self._running < self.threads + AHEAD:
             job = self._light.take()
-            if job is not None and self._running >= self.threads and job.request.size > MOST_AHEAD:
+            if job is not None and self._running >= self.threads and job.size > MOST_AHEAD:
                 self._light.put(job, first=True)
                 return
             if job is None and self._running_heavy < self.heavy_threads:
@@ -170,7 +227,7 @@ class JudgingQueue:
             self._running_heavy += job.heavy
             self._pool.submit(self._work, job)
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: Work) -> None:
         """Do one slice of a job, in a thread. The loop is woken once for all that have come."""
         word, used_s, error = "done", 0.0, None
         try:
@@ -199,13 +256,14 @@ class JudgingQueue:
                 self._loop.call_soon(self._collect)
             self._start_some()
 
-    def _worked(self, job: Job, word: str, used_s: float, error: BaseException | None) -> None:
+    def _worked(self, job: Work, word: str, used_s: float, error: BaseException | None) -> None:
         self._running -= 1
         self._running_heavy -= job.heavy
         job.session.judging_s += used_s
         self.counters.judging_cpu_seconds_total += used_s
         if word == "done" or error is not None:
-            job.session.judged(job.item, error)
-        elif not job.judgement.cancelled:
+            job.done(error)
+        elif not job.cancelled:
+            job.paused()
             job.heavy = word == "heavy" or job.heavy
             (self._heavy if job.heavy else self._light).put(job, first=True)

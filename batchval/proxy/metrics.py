@@ -78,6 +78,8 @@ _HELP = {
     "judged_in_threads_total": "Produce requests judged off the loop: much to decompress.",
     "requests_queued": "Produce requests that wait for a thread to judge them.",
     "judging_cpu_seconds_total": "CPU time of judging in threads, in seconds.",
+    "requests_raised_total": "Requests of versions that Kafka 4 does not know, raised to newer ones.",
+    "fetches_unconverted_total": "Partitions of answers to old consumers with a batch that cannot be converted.",
     "answers_streamed_total": "Answers of brokers passed on as they came, before their end was here.",
     "claims_tags_dropped_total": "Produce requests whose tags were taken off.",
     "claims_tags_added_total": "Batches whose claims were put into a tag.",

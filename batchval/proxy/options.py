@@ -165,6 +165,8 @@ class Counters:
     requests_queued: int = 0  # that wait for a thread to judge them
     judging_cpu_seconds_total: float = 0.0  # in threads
     answers_streamed_total: int = 0
+    requests_raised_total: int = 0  # of versions that Kafka 4 does not know
+    fetches_unconverted_total: int = 0  # partitions of answers whose next batch cannot be converted
     claims_tags_dropped_total: int = 0
     claims_tags_added_total: int = 0
     claims_payloads_added_total: int = 0

@@ -16,11 +16,13 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView
 from batchval.protocol.request import Chunks
 from batchval.proxy.gate import Gate, Judgement
-from batchval.proxy.options import Counters, Limits
+from batchval.proxy.judging import JudgingQueue, Work
+from batchval.proxy.old_fetches import OldFetches
+from batchval.proxy.options import Counters, Limits, ProxyOptions
 from batchval.proxy.sasl import SaslExchange
 from batchval.proxy.topics import KnownTopics
 
-__all__ = ["Answer", "Facts", "Item", "Queue", "Respond", "facts_of", "throttle_ms"]
+__all__ = ["Answer", "Facts", "Item", "Lowering", "Queue", "Respond", "facts_of", "throttle_ms"]
 
 _FETCH_BIT: Final = 48
 
@@ -50,11 +52,34 @@ class Surroundings(Protocol):
     loop: asyncio.AbstractEventLoop
     carried: Mapping[int, tuple[int, int]]
     raised: Mapping[int, Raised]
+    judging: JudgingQueue
+    options: ProxyOptions
 
     def answered_without_authentication(self) -> None: ...
     def is_own_request(self, client_id: str) -> bool: ...
     def learn_topics(self, body: memoryview, version: int) -> None: ...
     def intersected(self, body: memoryview, version: int, correlation_id: int) -> Chunks: ...
+
+
+class Raising(Protocol):
+    """A request that is raised in a thread."""
+
+    cancelled: bool
+
+
+class Lowering(Work, Protocol):
+    """An answer that is lowered in a thread.
+
+    ``answer``  its place;  ``held``  bytes that the session holds for it
+    """
+
+    cancelled: bool
+    held: int
+
+    @property
+    def answer(self) -> Answer: ...
+    def finish(self) -> Chunks:
+        """Return the client's answer, on the loop."""
 
 
 class Queue(Protocol):
@@ -64,6 +89,8 @@ class Queue(Protocol):
     limits: Limits
     counters: Counters
     sasl: SaslExchange
+    old_fetches: OldFetches
+    judging_s: float
     facts: Facts
     sender: str
     authenticated: bool
@@ -78,6 +105,11 @@ class Queue(Protocol):
     def put(self, item: Item) -> None: ...
     def judge(self, item: Item, request: ProduceRequestView, judgement: Judgement) -> None: ...
     def send_waiting(self) -> None: ...
+    def drop_from(self, item: Item) -> None: ...
+    def convert(self, lowering: Lowering) -> None: ...
+    def converted(self, lowering: Lowering, error: BaseException | None) -> None: ...
+    def conversion_grew(self, lowering: Lowering, held: int) -> None: ...
+    def fault(self, what: str, error: BaseException | None) -> None: ...
     def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None: ...
     def authenticate(self) -> None: ...
     def authenticated_as(self, principal: str) -> None: ...
@@ -144,9 +176,10 @@ class Item:
     ``request``, ``judgement``  of a Produce request
     ``waits``      True until its verdict is known
     ``copied``     bytes of batches that go on with other claims, once they are made
+    ``work``       of a request of an old version that is raised in a thread
     """
 
-    __slots__ = ("answer", "copied", "frame", "judgement", "request", "waits")
+    __slots__ = ("answer", "copied", "frame", "judgement", "request", "waits", "work")
 
     def __init__(
         self,
@@ -163,6 +196,7 @@ class Item:
         self.judgement = judgement
         self.waits = waits
         self.copied = 0
+        self.work: Raising | None = None
 
     @property
     def size(self) -> int:

@@ -35,8 +35,9 @@ from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
 from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
+from batchval.proxy.old_fetches import OldFetches
 from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions
-from batchval.proxy.pending import Answer, Facts, Item
+from batchval.proxy.pending import Answer, Facts, Item, Lowering
 from batchval.proxy.sasl import SaslExchange
 from batchval.proxy.session_clock import SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
@@ -54,6 +55,7 @@ ENDING: Final = 16
 TURN: Final = 32  # requests that have been read wait for their turn on the loop
 SASL: Final = 64  # the broker's answer decides how the next bytes are read
 UNKNOWN: Final = 128  # nobody knows yet whether brokers authenticate, and the request is large
+CONVERTING: Final = 256  # the broker alone is not read: an answer of it is converted
 
 #: Bytes of requests and answers that one session may hold before its client is not read.
 MOST_HELD: Final = 8 << 20
@@ -126,6 +128,7 @@ class Session:
         self.unsent: list[bytes | memoryview] | None = []  # until the broker is connected
         self.untaken: list[memoryview] = []  # requests that wait for their turn
         self.sasl = SaslExchange()
+        self.old_fetches = OldFetches()
         self.fast_path = FastPath(proxy.fast_routes, self.gate, self.counters, self.answers, proxy.topics.by_id)
         self.answering = Answering(self, self.answers)
         self._answer = self.answering.take
@@ -370,7 +373,8 @@ class Session:
             if key == ApiKey.PRODUCE:
                 handlers.produce(self, frame, version, correlation_id, decision, inline, out)
             else:
-                handlers.of(key, version, route[2])(self, frame, key, version, correlation_id, out)
+                handler = handlers.of(key, version, route[2], self.proxy.raised.get(key))
+                handler(self, frame, key, version, correlation_id, out)
         except ProtocolError:
             self.end("produce_malformed" if key == ApiKey.PRODUCE else "request_malformed")
 
@@ -435,6 +439,10 @@ class Session:
         self._look()
         self._close_if_done()
 
+    def drop_from(self, item: Item) -> None:
+        """Drop a request that cannot be sent on, and all after it."""
+        self._drop_outbox(self.outbox.index(item))
+
     def _drop_outbox(self, n: int = 0) -> None:
         """Drop the outbox from its n-th request on, their places, and all that came after."""
         first = None
@@ -443,6 +451,8 @@ class Session:
             self.waiting -= item.size
             if item.judgement is not None:
                 item.judgement.cancelled = True
+            if item.work is not None:
+                item.work.cancelled = True
             first = item.answer or first
         if first is not None:
             self.answering.drop_from(first)
@@ -616,6 +626,39 @@ class Session:
         if self.ending is not None:
             self._close_if_done()
 
+    def convert(self, lowering: Lowering) -> None:
+        """Convert an answer in a thread; the broker is not read meanwhile."""
+        self.waiting += lowering.held
+        self.answering.convert(lowering)
+        if self.broker is not None:
+            self.broker.hold(CONVERTING)
+        self.proxy.judging.put(lowering)
+        self._look()
+
+    def conversion_grew(self, lowering: Lowering, held: int) -> None:
+        """Note what a conversion holds now."""
+        if self.answering.converting is lowering:
+            self.waiting += held - lowering.held
+            lowering.held = held
+            self._look()
+
+    def converted(self, lowering: Lowering, error: BaseException | None) -> None:
+        """Pass a converted answer on, and what the broker has answered after it."""
+        if self.answering.converting is not lowering:
+            return  # the session has ended meanwhile
+        self.waiting -= lowering.held
+        if error is not None:
+            self.fault("an answer of {} could not be converted", error)
+            self.abort("answer_malformed")
+            return
+        self.answering.converted(lowering.finish())
+        if self.broker is not None and self.answering.converting is None:
+            self.broker.release(CONVERTING)
+        self._release_judging()
+        self._look()
+        if self.ending is not None:
+            self._close_if_done()
+
     def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None:
         """Answer a request that no broker sees, in its place."""
         self.answering.answer_here(answer, ready)
@@ -766,7 +809,7 @@ class Session:
             self._task = None
         if self.broker is not None and self.broker.transport is not None:
             # a transport that is not read never sees its end
-            self.broker.release(ANSWERS | BUDGET | TURN)
+            self.broker.release(ANSWERS | BUDGET | TURN | CONVERTING)
             self.broker.close()
         self._forget_if_gone()
 

@@ -31,6 +31,7 @@ _MUTATED: Final = (
         "claims",
         "columns",
         "crc32c",
+        "down_conversion",
         "fetched",
         "fields",
         "frames",
@@ -69,6 +70,8 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "streams": tuple(f"batchval.protocol.{name}" for name in ("blocks", "fetch_tail", "frames")),
     "verdicts": ("batchval.proxy.verdicts", "batchval.protocol.produce_answer", "batchval.ledger.credit"),
     "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
+    "old_versions": ("batchval.protocol.primitives",),
+    "down_conversion": _core("aborted", "down_conversion", "convert"),
     "builder": ("batchval.core.builder", "batchval.producer.murmur2"),
     "histogram": ("batchval.perf.histogram",),
 }

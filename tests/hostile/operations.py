@@ -28,6 +28,7 @@ from batchval.core import claims
 from batchval.core.batch import RecordBatch, batches
 from batchval.core.columns import follow, resynchronise, scan_batches
 from batchval.core.crc32c import crc32, crc32c, crc32c_by, usable_kernels
+from batchval.core.down_conversion import NotConverted, down_convert
 from batchval.core.fetched import walk_fetched
 from batchval.core.record_columns import record_columns
 from batchval.core.result import ValidationResult
@@ -384,6 +385,31 @@ def _fetched(scene: Scene) -> list[str]:
         scene.buffer, turn % 2, ("records", "headers")[turn % 3 == 0], turn % 5 == 0, max_decompressed_bytes=LIMIT
     )
     return []
+
+
+@_operation("batch", "legacy", "set")
+def _down_converted(scene: Scene) -> list[str]:
+    """Convert down; what was made before a batch that cannot be converted is whole too."""
+    turn = scene.turn
+    try:
+        made = down_convert(
+            scene.buffer,
+            turn % 2,
+            aborted=((1000, 0), (-1, 0))[: turn % 3],
+            max_bytes=(None, 1, 5000)[turn % 5 % 3],
+            max_decompressed_bytes=LIMIT,
+        )
+    except NotConverted as error:
+        made = error.converted
+    found, size = [], 0
+    for one in batches(made.output):
+        size += one.size_in_bytes
+        if scene.case.kind != "batch":
+            continue  # it may have passed as it was
+        if not one.is_valid:
+            found.append("a message with a wrong checksum")
+        found += _foreign(scene, one.records())
+    return found[:1] if size == len(made.output) else [f"{size} of {len(made.output)} bytes are messages"]
 
 
 @_operation("set", "batch")

@@ -37,11 +37,13 @@ from tests.hostile.buffers import Slots, buffer_of
 from tests.hostile.built import builder_case
 from tests.hostile.claims import claims_case
 from tests.hostile.differential import Setup, compare, compare_strict, setups, strict_invariants
+from tests.hostile.down import down_case
 from tests.hostile.fast_path import fast_path_case
 from tests.hostile.latencies import histogram_case
 from tests.hostile.lifetimes import lifetime_case
 from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
 from tests.hostile.mutator import LARGEST_CASE, Mutator
+from tests.hostile.old_versions import old_versions_case
 from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
 from tests.hostile.streams import stream_case
 from tests.hostile.verdicts import verdicts_case
@@ -457,6 +459,8 @@ SEEDED: dict[str, Callable[[int], list[str]]] = {
     "fast_path": fast_path_case,
     "verdicts": verdicts_case,
     "fetch_answers": fetch_case,
+    "down_conversion": down_case,
+    "old_versions": old_versions_case,
     "streams": stream_case,
     "builder": builder_case,
     "histogram": histogram_case,

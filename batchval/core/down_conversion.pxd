@@ -1,0 +1,1 @@
+"""Batches of a Fetch answer, converted down for old consumers."""

@@ -1,0 +1,30 @@
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from batchval.core.batch import NotABatch
+
+class DownConverted(NamedTuple):
+    output: bytes
+    records: int
+    first_offset: int
+    next_offset: int
+    position: int
+    is_partial: bool
+    aborted: tuple[tuple[int, int], ...]
+
+class NotConverted(NotABatch):
+    converted: DownConverted
+
+def down_convert(
+    buffer: Buffer,
+    to_magic: int,
+    *,
+    first_offset: int = 0,
+    max_decompressed_bytes: int = 67108864,
+    aborted: Iterable[tuple[int, int]] = (),
+    position: int = 0,
+    max_bytes: int | None = None,
+    check_crcs: bool = False,
+) -> DownConverted: ...

@@ -1,0 +1,557 @@
+"""Batches of a Fetch answer, converted down to the message sets that old consumers read.
+
+    Fetch 0 and 1    messages of magic 0
+    Fetch 2 and 3    messages of magic 1
+    since Fetch 4    batches of magic 2, which Kafka 3.9 converted (RecordsUtil.downConvert) and
+                     Kafka 4 does not (KIP-724, KIP-896)
+
+Input, as a broker sends it:
+
+    batch*  [the first bytes of a batch, because the answer has a maximum size]
+
+Output, for each batch that is newer than what was asked for:
+
+    not compressed   one message a record, with the record's offset
+    compressed       one wrapper with all messages; magic 1 counts their offsets from 0, magic 0
+                     keeps them. zstd becomes gzip, which every client reads
+
+Control batches and headers have no place in these formats. A batch that is old enough passes as it
+is. Records are read and written without the GIL.
+"""
+
+from cpython.buffer cimport Py_buffer, PyBuffer_Release
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stddef cimport size_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from batchval.core cimport reasons
+from batchval.core.aborted cimport (
+    Aborted, end_aborted, free_aborted, is_aborted, not_ended, read_aborted, reach,
+)
+from batchval.core.arguments cimport (
+    MOST_DECOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
+)
+from batchval.core.bytes cimport be16, be64
+from batchval.core.chunked cimport as_read
+from batchval.core.convert cimport Out, bytes_of, more, put_message, written
+from batchval.core.fields cimport Record, read_record
+from batchval.core.frames cimport (
+    DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, unpack,
+)
+from batchval.core.header cimport (
+    BATCH, NO_MORE, BatchHeader, Entry, computed_crc, next_batch, read_header, stored_crc,
+)
+from batchval.core.layout cimport (
+    BATCH_SIZE_OVERFLOW, BATCH_SIZE_TOO_SMALL, CODEC_MASK, CONTROL_BIT, GZIP, LEGACY_ATTRIBUTES,
+    LEGACY_OVERHEAD_V1, LOG_APPEND_TIME_BIT, NONE, RECORDS, TRANSACTIONAL_BIT, ZSTD,
+)
+from batchval.core.legacy cimport (
+    LEGACY_BROKEN, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value,
+    next_message, open_messages,
+)
+from batchval.core.records cimport (
+    BUFFER_PARSER, OUT_OF_MEMORY, OVER_LIMIT, STREAM_PARSER, WALKED, Checks, Facts, clear_facts,
+    structure_alone, walk,
+)
+from batchval.core.scratch cimport (
+    Scratch, begin_work, borrow, copy_reserve, end_work, give_back, spend,
+)
+
+from collections import namedtuple
+
+from batchval.compression.compressors import compress
+from batchval.core.batch import NotABatch
+from batchval.core.reasons import sentence
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+
+cdef enum:
+    NOGIL_ABOVE = 16384  # bytes
+    NO_TIMESTAMP = -1
+    MARKER_KEY_SIZE = 4  # version:2 type:2
+    MARKER_TYPE = 2
+    ABORT_MARKER = 0
+
+cdef enum:  # what a step came to
+    CONVERTED  # or left out
+    SET_MADE  # a message set that is to be compressed
+    NO_BATCH_LEFT
+    NO_MEMORY_LEFT
+    # the batch cannot be converted
+    FOR_REASON  # batchval.core.reasons
+    CHANGED
+    BATCH_OFFSETS
+    RECORD_OFFSET
+    TOO_LARGE
+
+cdef struct Conversion:  # of one call
+    const uint8_t *p
+    size_t size
+    size_t at  # of the next batch
+    bint copies  # the buffer may change: each batch is copied first
+    int to_magic
+    int64_t least_offset
+    uint64_t limit
+    bint check_crcs
+    Aborted aborted
+    Scratch *scratch
+    Out out  # what is ready
+    Out set  # the messages that go into one wrapper
+    int64_t first_offset  # of the first batch that was read
+    int64_t next_offset  # after the last one
+    int64_t batches
+    int64_t records
+    # the batch that is being converted
+    size_t batch_size
+    int64_t batch_base
+    int64_t batch_last
+    int codec
+    bint log_append_time
+    int64_t last_offset  # of its records so far
+    int64_t max_timestamp
+    int32_t count
+    # why it stopped
+    int32_t record
+    int32_t reason
+    int64_t a
+    int64_t b
+
+
+DownConverted = namedtuple(
+    "DownConverted", "output records first_offset next_offset position is_partial aborted")
+DownConverted.__doc__ = """What ``down_convert`` made.
+
+``output``: the message sets, whole messages alone. ``records``: how many of them were converted;
+those of batches that passed unchanged are not counted. ``first_offset``: the base offset of the
+first batch that was read, and ``next_offset`` the one that follows the last, whether or not records
+of it could be expressed; both are the argument ``first_offset`` where no batch was read.
+``position``: where to go on in the buffer. ``is_partial``: a batch that is not whole starts there.
+``aborted``: the transactions of the argument whose marker has not been read, for the next call.
+"""
+
+
+class NotConverted(NotABatch):
+    """A batch of a Fetch answer cannot be converted down.
+
+    ``converted`` is the DownConverted of the batches before it; its ``position`` is that of the
+    batch at fault.
+    """
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+cdef int fails(Conversion *d, int reason, int32_t record=0, int64_t a=0,
+        int64_t b=0) noexcept nogil:
+    d.reason = reason
+    d.record = record
+    d.a = a
+    d.b = b
+    return FOR_REASON
+
+
+cdef int fails_by(Conversion *d, int kind, int32_t record=0, int64_t a=0,
+        int64_t b=0) noexcept nogil:
+    d.record = record
+    d.a = a
+    d.b = b
+    return kind
+
+
+cdef int not_a_batch(Conversion *d, int found, const Entry *entry) noexcept nogil:
+    if found == BATCH_SIZE_TOO_SMALL:
+        return fails(d, reasons.SIZE_BELOW_14, 0, entry.size_field)
+    if found == BATCH_SIZE_OVERFLOW:
+        return fails(d, reasons.SIZE_OVERFLOWS, 0, entry.size_field)
+    return fails(d, reasons.MAGIC_NOT_0_1_2, 0, entry.magic)
+
+
+cdef int stream_fails(Conversion *d, const Stream *s) noexcept nogil:
+    """CONVERTED where the stream has ended well."""
+    if s.status == NO_MEMORY:
+        return NO_MEMORY_LEFT
+    if s.status == LIMIT_HIT:
+        return fails(d, reasons.DECOMPRESSED_LIMIT, 0, <int64_t>d.limit)
+    if s.status == DAMAGED:
+        return fails(d, s.reason, 0, s.detail)
+    return CONVERTED
+
+
+# ---- messages ------------------------------------------------------------------------------------
+
+cdef inline void begin_set(Conversion *d, int codec, bint log_append_time) noexcept nogil:
+    d.codec = codec
+    d.log_append_time = log_append_time
+    d.last_offset = -1
+    d.max_timestamp = NO_TIMESTAMP
+    d.count = 0
+
+
+cdef int put(Conversion *d, int32_t record, int64_t offset, int64_t base, const Record *r,
+        size_t start) noexcept nogil:
+    """Append one message to what has been written since ``start``. ``base``: what a wrapper of
+    magic 1 counts from.
+    """
+    cdef Out *to = &d.out if d.codec == NONE else &d.set
+    cdef int64_t size = LEGACY_OVERHEAD_V1
+    if r.key_length > 0:
+        size += r.key_length
+    if r.value_length > 0:
+        size += r.value_length
+    if <int64_t>(to.size - start) + size > INT32_MAX:
+        return fails_by(d, TOO_LARGE)
+    if d.count and offset <= d.last_offset:
+        return fails_by(d, RECORD_OFFSET, record, offset, d.last_offset + 1)
+    if not put_message(to, d.to_magic, LOG_APPEND_TIME_BIT if d.log_append_time else 0,
+            offset - base if d.to_magic == 1 and d.codec != NONE else offset, r.timestamp,
+            r.key, r.key_length, r.value, r.value_length):
+        return NO_MEMORY_LEFT
+    d.last_offset = offset
+    if r.timestamp > d.max_timestamp:
+        d.max_timestamp = r.timestamp
+    d.count += 1
+    return CONVERTED
+
+
+cdef int end_set(Conversion *d) noexcept nogil:
+    """SET_MADE where there are messages to compress."""
+    return SET_MADE if d.codec != NONE and d.count else CONVERTED
+
+
+# ---- magic 2 -------------------------------------------------------------------------------------
+
+cdef int open_records(Conversion *d, const Entry *b, const BatchHeader *h, const uint8_t **p,
+        const uint8_t **end, uint8_t **owned) noexcept nogil:
+    """Decompress the records and walk them. ``owned`` is to be freed."""
+    cdef int codec = h.attributes & CODEC_MASK, answer
+    cdef uint64_t size = b.size - RECORDS
+    cdef Stream s
+    cdef Checks c
+    cdef Facts f
+    p[0] = b.p + RECORDS
+    if codec != NONE:
+        unpack(&s, d.scratch, codec, p[0], size, d.limit)
+        p[0] = d.scratch.arena
+        if s.halted:  # the records are those that Kafka's parser gets
+            owned[0] = as_read(&s, d.scratch, codec, 2, b.p + RECORDS, size, d.limit, STREAM_PARSER,
+                    h.records_count, INT32_MAX)
+            if owned[0] is NULL:
+                return NO_MEMORY_LEFT
+            p[0] = owned[0]
+        answer = stream_fails(d, &s)
+        if answer != CONVERTED:
+            return answer
+        size = s.delivered
+    end[0] = p[0] + size
+    structure_alone(&c)
+    clear_facts(&f)
+    open_stream(&s, d.scratch, NONE, 2, p[0], size, size, False)
+    answer = walk(&s, h, &c, &f, BUFFER_PARSER)
+    if answer == OUT_OF_MEMORY:
+        return NO_MEMORY_LEFT
+    return CONVERTED if answer == WALKED else fails(d, f.reason, f.record, f.a, f.b)
+
+
+cdef int convert_records(Conversion *d, const BatchHeader *h, const uint8_t *p,
+        const uint8_t *end) noexcept nogil:
+    """The records between ``p`` and ``end``, which were walked."""
+    cdef Record r
+    cdef int32_t i
+    cdef int64_t base = 0
+    cdef size_t start = d.out.size if d.codec == NONE else 0
+    cdef int answer
+    spend(d.scratch, end - p)
+    for i in range(h.records_count):
+        p = read_record(p, end, h, &r)
+        if p is NULL:
+            return fails(d, reasons.RECORD_CUT_OFF, i)
+        if not h.base_offset <= r.offset <= d.batch_last:
+            return fails_by(d, RECORD_OFFSET, i, r.offset, h.base_offset)
+        if d.codec == NONE and r.offset < d.least_offset:
+            continue
+        if d.count == 0:
+            base = r.offset
+        answer = put(d, i, r.offset, base, &r, start)
+        if answer != CONVERTED:
+            return answer
+    return end_set(d)
+
+
+cdef int take_marker(Conversion *d, const Entry *b, const BatchHeader *h) noexcept nogil:
+    """The first record of a control batch with a producer id says how its transaction ended."""
+    cdef const uint8_t *p = NULL
+    cdef const uint8_t *end = NULL
+    cdef uint8_t *owned = NULL
+    cdef Record r
+    cdef int answer = open_records(d, b, h, &p, &end, &owned)
+    if answer == CONVERTED:
+        if read_record(p, end, h, &r) is NULL:
+            answer = fails(d, reasons.RECORD_CUT_OFF)
+        elif r.key_length < MARKER_KEY_SIZE or be16(r.key) < 0:
+            answer = fails(d, reasons.MARKER_KEY, 0, r.key_length)
+        elif be16(r.key + MARKER_TYPE) == ABORT_MARKER:
+            end_aborted(&d.aborted, h.producer_id)
+    free(owned)
+    return answer
+
+
+cdef int convert_batch(Conversion *d, const Entry *b) noexcept nogil:
+    cdef BatchHeader h
+    cdef const uint8_t *p = NULL
+    cdef const uint8_t *end = NULL
+    cdef uint8_t *owned = NULL
+    cdef int codec, answer
+    cdef int64_t last
+    cdef bint has_aborted
+    if b.size < RECORDS:
+        return fails(d, reasons.SMALLER_THAN_HEADER, 0, b.size)
+    read_header(b.p, &h)
+    last = <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>h.last_offset_delta)
+    if h.base_offset < 0 or last < h.base_offset or last == INT64_MAX:
+        return fails_by(d, BATCH_OFFSETS, 0, h.base_offset, h.last_offset_delta)
+    d.batch_base = h.base_offset
+    d.batch_last = last
+    codec = h.attributes & CODEC_MASK
+    if codec > ZSTD:
+        return fails(d, reasons.CODEC_ID, 0, codec)
+    if d.check_crcs and stored_crc(b) != computed_crc(b):
+        return fails(d, reasons.WRONG_CRC, 0, stored_crc(b), computed_crc(b))
+    begin_set(d, codec if codec != ZSTD else GZIP,
+            d.to_magic > 0 and h.attributes & LOG_APPEND_TIME_BIT)
+    answer = CONVERTED
+    has_aborted = d.aborted.count and h.producer_id >= 0
+    if has_aborted:
+        reach(&d.aborted, last)
+    if h.attributes & CONTROL_BIT:
+        if has_aborted and h.records_count:
+            answer = take_marker(d, b, &h)
+    elif h.records_count and not (has_aborted and h.attributes & TRANSACTIONAL_BIT
+            and is_aborted(&d.aborted, h.producer_id)):
+        answer = open_records(d, b, &h, &p, &end, &owned)
+        if answer == CONVERTED:
+            answer = convert_records(d, &h, p, end)
+        free(owned)
+    if d.log_append_time:
+        d.max_timestamp = h.max_timestamp
+    return answer
+
+
+# ---- magic 0 and 1 -------------------------------------------------------------------------------
+
+cdef int convert_messages(Conversion *d, const Entry *b) noexcept nogil:
+    cdef int64_t last = be64(b.p)
+    cdef int codec = b.p[LEGACY_ATTRIBUTES] & CODEC_MASK
+    cdef uint8_t *to
+    if last < 0 or last == INT64_MAX:
+        return fails_by(d, BATCH_OFFSETS, 0, last)
+    d.batch_base = d.batch_last = last
+    if codec > ZSTD:
+        return fails(d, reasons.CODEC_ID, 0, codec)
+    if codec == ZSTD:
+        return fails(d, reasons.WRAPPER_ZSTD, 0, b.magic)
+    if b.magic > d.to_magic:
+        if d.check_crcs and stored_crc(b) != computed_crc(b):
+            return fails(d, reasons.WRONG_CRC, 0, stored_crc(b), computed_crc(b))
+        begin_set(d, codec, False)
+        return convert_each(d, b)
+    spend(d.scratch, b.size)
+    to = more(&d.out, b.size)
+    if to is NULL:
+        return NO_MEMORY_LEFT
+    memcpy(to, b.p, b.size)
+    return CONVERTED
+
+
+cdef int convert_each(Conversion *d, const Entry *b) noexcept nogil:
+    cdef Messages m
+    cdef Message message
+    cdef Checks c
+    cdef Facts f
+    cdef Record r
+    cdef int64_t key, value
+    cdef int32_t i = 0
+    cdef size_t start = d.out.size if d.codec == NONE else 0
+    cdef int answer
+    structure_alone(&c)
+    clear_facts(&f)
+    answer = open_messages(&m, b, d.scratch, &c, d.limit, &f)
+    while answer == WALKED:
+        answer = next_message(&m, &message, i, &f)
+        if answer == NO_MESSAGE:
+            return end_set(d)
+        if answer != MESSAGE:
+            break
+        key = legacy_key(message.p, message.size, &r.key_length)
+        value = legacy_value(message.p, message.size, &r.value_length)
+        if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
+            return fails(d, reasons.MESSAGE_FIELDS, i)
+        if d.codec != NONE or message.offset >= d.least_offset:
+            r.timestamp = message.timestamp
+            r.key = message.p + key  # of null the length is negative
+            r.value = message.p + value
+            answer = put(d, i, message.offset, 0, &r, start)
+            if answer != CONVERTED:
+                return answer
+        i += 1
+        answer = WALKED
+    if answer == OUT_OF_MEMORY:
+        return NO_MEMORY_LEFT
+    if answer == OVER_LIMIT:
+        return fails(d, reasons.DECOMPRESSED_LIMIT, 0, <int64_t>d.limit)
+    return fails(d, f.reason, f.record, f.a, f.b)
+
+
+# ---- the walk ------------------------------------------------------------------------------------
+
+cdef void pass_batch(Conversion *d) noexcept nogil:
+    """Count the batch that was read, and go on to the next."""
+    if d.batches == 0:
+        d.first_offset = d.batch_base
+    d.batches += 1
+    d.next_offset = d.batch_last + 1
+    d.records += d.count
+    d.at += d.batch_size
+
+
+cdef int convert_next(Conversion *d) noexcept nogil:
+    cdef Entry b
+    cdef uint64_t size
+    cdef int found = next_batch(d.p + d.at, d.size - d.at, &b)
+    if found == NO_MORE:
+        return NO_BATCH_LEFT
+    if found != BATCH:
+        return not_a_batch(d, found, &b)
+    if d.copies:
+        size = b.size
+        if not copy_reserve(d.scratch, size):
+            return NO_MEMORY_LEFT
+        memcpy(d.scratch.copy, d.p + d.at, size)
+        if next_batch(d.scratch.copy, size, &b) != BATCH or b.size != size:
+            return fails_by(d, CHANGED)
+    d.batch_size = b.size
+    d.count = 0
+    return convert_batch(d, &b) if b.magic == 2 else convert_messages(d, &b)
+
+
+cdef int convert_on(Conversion *d, size_t most) noexcept nogil:
+    """Convert until a set is to be compressed, ``most`` bytes are ready, or it goes no further.
+
+    Called with the GIL, which is released when the work is long.
+    """
+    cdef size_t ready
+    cdef int answer = CONVERTED
+    begin_work(d.scratch, d.size - d.at > NOGIL_ABOVE)
+    while answer == CONVERTED and d.out.size < most:
+        ready = d.out.size
+        answer = convert_next(d)
+        if answer == CONVERTED:
+            pass_batch(d)
+        else:
+            d.out.size = ready
+    end_work(d.scratch)
+    return answer
+
+
+cdef int wrap(Conversion *d) except -1:
+    """Compress the set and append the wrapper that holds it."""
+    cdef bytes payload = compress(d.codec, written(&d.set), d.to_magic)
+    cdef const uint8_t *content = <const uint8_t *>PyBytes_AS_STRING(payload)
+    cdef int64_t size = PyBytes_GET_SIZE(payload)
+    cdef bint done
+    if size + LEGACY_OVERHEAD_V1 > INT32_MAX:
+        return fails_by(d, TOO_LARGE)
+    with nogil:
+        done = put_message(&d.out, d.to_magic,
+                d.codec | (LOG_APPEND_TIME_BIT if d.log_append_time else 0), d.last_offset,
+                d.max_timestamp, NULL, -1, content, <int32_t>size)
+    if not done:
+        return NO_MEMORY_LEFT
+    pass_batch(d)
+    return CONVERTED
+
+
+cdef str why(int stopped, const Conversion *d):
+    if stopped == FOR_REASON:
+        return sentence(d.reason, d.record, d.a, d.b) or "its records are damaged"
+    return {
+        CHANGED: "the buffer changed while it was read",
+        BATCH_OFFSETS: f"offset {d.a} and last offset delta {d.b} are not those of a log",
+        RECORD_OFFSET: (
+            f"record {d.record}: offset {d.a}, expected {d.b} or above, "
+            "within the offsets of its batch"),
+        TOO_LARGE: f"its messages take more than {INT32_MAX} bytes",
+    }[stopped]
+
+
+cdef object result_of(const Conversion *d, bint is_partial):
+    return DownConverted(bytes_of(d.out.data, d.out.size), d.records, d.first_offset,
+            d.next_offset, d.at, is_partial, not_ended(&d.aborted))
+
+
+def down_convert(buffer, to_magic, *, first_offset=0,
+        max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, aborted=(), position=0,
+        max_bytes=None, bint check_crcs=False):
+    """Convert the whole batches from ``position`` on to messages of magic 0 or 1: a DownConverted.
+
+    As Kafka 3.9 did for Fetch 0 to 3: offsets, keys, values and timestamps stay, control batches
+    and headers are left out, of batches that are not compressed also records below
+    ``first_offset``. zstd becomes gzip. It stops after the batch with which the output has
+    ``max_bytes``; the next call goes on at the result's ``position``.
+
+    ``aborted``: (producer id, first offset) of each aborted transaction of the answer, for
+    read_committed: their records are left out as Kafka's consumer leaves them out. ``check_crcs``:
+    verify the checksum of each batch that is converted, since its messages get new ones.
+
+    A buffer that can change is copied batch by batch. Raises NotConverted, with what was made of
+    the batches before, where a batch cannot be read or decompresses to more than
+    ``max_decompressed_bytes``; BatchvalError for arguments that are not allowed.
+    """
+    cdef Conversion d
+    cdef Py_buffer view
+    cdef size_t most = <size_t>-1
+    cdef int stopped
+    memset(&d, 0, sizeof(Conversion))
+    d.to_magic = whole_number("to_magic", to_magic, 0, 1)
+    d.least_offset = whole_number("first_offset", first_offset, INT64_MIN, INT64_MAX)
+    d.first_offset = d.next_offset = d.least_offset
+    d.limit = whole_number(
+            "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
+    if max_bytes is not None:
+        most = whole_number("max_bytes", max_bytes, 1, INT64_MAX, "bytes")
+    d.check_crcs = check_crcs
+    take_buffer(buffer, &view)
+    try:
+        d.p = <const uint8_t *>view.buf
+        d.size = view.len
+        d.at = position_in(position, view.len)
+        d.copies = not is_immutable(&view)
+        read_aborted(&d.aborted, aborted)
+        d.scratch = borrow()
+        try:
+            stopped = CONVERTED
+            while stopped == CONVERTED and d.out.size < most:
+                stopped = convert_on(&d, most)
+                if stopped == SET_MADE:
+                    stopped = wrap(&d)
+        finally:
+            give_back(d.scratch)
+        if stopped == NO_MEMORY_LEFT:
+            raise MemoryError()
+        result = result_of(&d, stopped == NO_BATCH_LEFT and d.at < d.size)
+    finally:
+        PyBuffer_Release(&view)
+        release(&d)
+    if stopped > NO_MEMORY_LEFT:
+        error = NotConverted(
+            f"the batch at byte {d.at} (offset {d.next_offset} expected) cannot be converted: "
+            f"{why(stopped, &d)}")
+        error.converted = result
+        raise error
+    return result
+
+
+cdef void release(Conversion *d) noexcept:
+    free_aborted(&d.aborted)
+    with nogil:
+        free(d.out.data)
+        free(d.set.data)

@@ -1,0 +1,193 @@
+"""Fetch 0 to 3, which Kafka 4 no longer knows, as Fetch 10, and the answers back.
+
+    request   int32 replica_id, int32 max_wait_ms, int32 min_bytes, int32 max_bytes (3), topics
+    answer    int32 throttle_time_ms (1 and later), topics
+
+What a partition's records become is the caller's matter: ``read_answer`` finds them, and
+``AnswerWriter`` puts message sets in their places.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.old_versions import ERROR_CODES
+from batchval.protocol.primitives import Reader, Writer
+from batchval.protocol.request import Chunks
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["AnswerWriter", "FetchedAnswer", "FetchedPartition", "OldFetch", "WantedPartition", "read_answer"]
+
+_MAX_BYTES_FROM: Final = 3
+_THROTTLE_FROM: Final = 1
+_MAGIC_1_FROM: Final = 2
+_NO_SESSION: Final = 0  # KIP-227
+_FULL_FETCH: Final = -1
+_NO_EPOCH: Final = -1
+_NO_LOG_START: Final = -1
+
+
+class WantedPartition(NamedTuple):
+    """A partition of a request."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int
+
+
+class OldFetch:
+    """A request of version 0 to 3, read: at most ``max_partitions`` topics and partitions.
+    ProtocolError.
+
+    ``partitions``  in the request's order
+    ``topics``      (name, number of its partitions) in the request's order
+    """
+
+    __slots__ = ("_max_wait_ms", "_min_bytes", "_replica_id", "max_bytes", "partitions", "topics", "version")
+
+    def __init__(self, body: Buffer, version: int, *, max_partitions: int) -> None:
+        r = Reader(body)
+        self.version = version
+        self._replica_id = r.int32()
+        self._max_wait_ms = r.int32()
+        self._min_bytes = r.int32()
+        self.max_bytes = r.int32() if version >= _MAX_BYTES_FROM else 0x7FFFFFFF
+        self.partitions: list[WantedPartition] = []
+        self.topics: list[tuple[str, int]] = []
+        count = self._bounded(r, max_partitions)
+        left = max_partitions - count
+        for _ in range(count):
+            name = r.string()
+            count = self._bounded(r, left)
+            left -= count
+            self.topics.append((name, count))
+            for _ in range(count):
+                self.partitions.append(WantedPartition(name, r.int32(), r.int64(), r.int32()))
+        r.finish()
+
+    @staticmethod
+    def _bounded(r: Reader, most: int) -> int:
+        count = r.count()
+        if count > most:
+            raise ProtocolError("more topics or partitions than are allowed", r.position)
+        return count
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a partition's answer may end within a message: below version 3 (KIP-74) it does
+        not exceed the partition's ``max_bytes``.
+        """
+        return self.version < _MAX_BYTES_FROM
+
+    @property
+    def magic(self) -> int:
+        """Return the newest message format that this version's clients read."""
+        return 1 if self.version >= _MAGIC_1_FROM else 0
+
+    def raised(self, offsets: list[int], max_bytes: int, isolation_level: int) -> bytes:
+        """Return the body of version 10.
+
+        ``offsets``    where each partition is read from
+        ``max_bytes``  of the answer, and of each partition, where the request allows more
+        """
+        w = Writer()
+        w.int32(self._replica_id)
+        w.int32(self._max_wait_ms)
+        w.int32(self._min_bytes)
+        w.int32(min(self.max_bytes, max_bytes))
+        w.int8(isolation_level)
+        w.int32(_NO_SESSION)
+        w.int32(_FULL_FETCH)
+        w.count(len(self.topics))
+        i = 0
+        for name, count in self.topics:
+            w.string(name)
+            w.count(count)
+            for wanted in self.partitions[i : i + count]:
+                w.int32(wanted.partition)
+                w.int32(_NO_EPOCH)
+                w.int64(offsets[i])
+                w.int64(_NO_LOG_START)
+                w.int32(min(wanted.max_bytes, max_bytes))
+                i += 1
+        w.count(0)  # forgotten_topics_data
+        return w.getvalue()
+
+
+class FetchedPartition(NamedTuple):
+    """A partition of an answer. ``records`` is a slice of the answer."""
+
+    topic: str
+    partition: int
+    error_code: int
+    high_watermark: int
+    aborted: list[tuple[int, int]]
+    records: memoryview | None
+
+
+class FetchedAnswer(NamedTuple):
+    """An answer of version 10, read; ``topics`` as in OldFetch."""
+
+    throttle_time_ms: int
+    error_code: int
+    topics: list[tuple[str, int]]
+    partitions: list[FetchedPartition]
+
+
+def read_answer(body: Buffer) -> FetchedAnswer:
+    """Read the body of an answer of version 10. ProtocolError."""
+    r = Reader(body)
+    throttle_time_ms, error_code = r.int32(), r.int16()
+    r.int32()  # session_id
+    topics: list[tuple[str, int]] = []
+    partitions = []
+    for _ in range(r.count()):
+        name, count = r.string(), r.count()
+        topics.append((name, count))
+        for _ in range(count):
+            partition, code, high_watermark = r.int32(), r.int16(), r.int64()
+            r.int64()  # last_stable_offset
+            r.int64()  # log_start_offset
+            aborted = [(r.int64(), r.int64()) for _ in range(max(r.nullable_count(), 0))]
+            records = r.nullable_records()
+            partitions.append(FetchedPartition(name, partition, code, high_watermark, aborted, records))
+    r.finish()
+    return FetchedAnswer(throttle_time_ms, error_code, topics, partitions)
+
+
+class AnswerWriter:
+    """Writes an answer of version 0 to 3, partition by partition."""
+
+    def __init__(self, answer: FetchedAnswer, version: int, correlation_id: int) -> None:
+        self._w = Writer(has_length=True)
+        self._w.int32(correlation_id)
+        if version >= _THROTTLE_FROM:
+            self._w.int32(answer.throttle_time_ms)
+        self._w.count(len(answer.topics))
+        self._topics = iter(answer.topics)
+        self._left = 0  # partitions of the topic
+
+    def put(self, fetched: FetchedPartition, error_code: int, output: bytes) -> None:
+        """Write the next partition with its message sets."""
+        w = self._w
+        while not self._left:
+            name, self._left = next(self._topics)
+            w.string(name)
+            w.count(self._left)
+        self._left -= 1
+        w.int32(fetched.partition)
+        w.int16(ERROR_CODES[ApiKey.FETCH].get(error_code, error_code))
+        w.int64(fetched.high_watermark)
+        w.records(output)
+
+    def finish(self) -> Chunks:
+        """Return the frame."""
+        for name, count in self._topics:  # topics without partitions
+            self._w.string(name)
+            self._w.count(count)
+        return self._w.finish()

@@ -1,0 +1,249 @@
+"""Answers to Fetch 10, lowered to what consumers of versions 0 to 3 read.
+
+    read    the answer's partitions
+    convert batches become message sets, a slice at a time, in a thread
+    finish  the client's answer
+
+``old_fetches`` says where the log goes on after batches of which nothing can be expressed.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, cast
+
+from batchval.core.down_conversion import NotConverted, down_convert
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.old_fetch import (
+    AnswerWriter,
+    FetchedPartition,
+    OldFetch,
+    WantedPartition,
+    read_answer,
+)
+from batchval.protocol.request import Chunks
+from batchval.proxy.judging import SLICE_S
+from batchval.proxy.pending import Answer, Queue
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+
+__all__ = ["FetchConversion", "FetchFacts", "is_empty"]
+
+#: Bytes of message sets in one answer, but for a batch: what comes after them is fetched again.
+MOST_CONVERTED: Final = 16 << 20
+#: Bytes of message sets that one call makes.
+SLICE_BYTES: Final = 256 << 10
+#: An answer is heavy from this size on.
+HEAVY_BYTES: Final = 1 << 20
+
+_ANSWER_HEADER: Final = 8
+_CORRUPT_MESSAGE: Final = 2
+_OFFSET_OUT_OF_RANGE: Final = 1
+_MESSAGE_HEAD: Final = struct.Struct(">qi")  # offset, size
+
+
+class FetchFacts(NamedTuple):
+    """A request, and the offset that the broker was asked for, for each of its partitions."""
+
+    request: OldFetch
+    offsets: list[int]
+
+    def wanted(self) -> dict[tuple[str, int], tuple[WantedPartition, int]]:
+        """Return what was wanted of each partition: brokers answer errors first."""
+        pairs = zip(self.request.partitions, self.offsets, strict=True)
+        return {(wanted.topic, wanted.partition): (wanted, offset) for wanted, offset in pairs}
+
+
+class _Fault(NamedTuple):
+    """A batch that cannot be converted."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+
+
+def is_empty(body: memoryview) -> bool:
+    """Return whether no partition of an answer has records. ProtocolError."""
+    return not any(fetched.records for fetched in read_answer(body).partitions)
+
+
+def has_offset_from(output: bytes, offset: int) -> bool:
+    """Return whether a message of a message set has this offset or a higher one."""
+    at = 0
+    while at + _MESSAGE_HEAD.size <= len(output):
+        last, size = _MESSAGE_HEAD.unpack_from(output, at)
+        if last >= offset:
+            return True
+        at += _MESSAGE_HEAD.size + size
+    return False
+
+
+class FetchConversion:
+    """Converts one answer; a job for ``JudgingQueue``.
+
+    ``held``  bytes that it holds: the broker's answer, and what has been made of it
+    """
+
+    def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
+        self.session = session
+        self.answer = answer
+        self.cancelled = False
+        self.heavy = False
+        self.held = len(frame)
+        self._frame = frame
+        self._facts: FetchFacts = answer.facts
+        validator = session.proxy.options.validator
+        self._max_decompressed = cast(int, validator.get("max_decompressed_bytes", DEFAULT_MAX_DECOMPRESSED_BYTES))
+        self._steps: Iterator[None] | None = None
+        self._made = 0
+        self._ready: Chunks = []
+        # for the loop: the session's memory is not touched in a thread
+        self._continues: list[tuple[WantedPartition, int]] = []
+        self._forgotten: list[WantedPartition] = []
+        self._faults: list[_Fault] = []
+
+    @property
+    def size(self) -> int:
+        """Return the size of the broker's answer."""
+        return len(self._frame)
+
+    def work(self) -> tuple[str, float]:
+        """Convert for one slice, in a thread. ProtocolError."""
+        began = time.thread_time()
+        if self._steps is None:
+            self._steps = self._convert()
+        word = "done"
+        for _ in self._steps:
+            if self.cancelled:
+                break
+            if time.thread_time() - began > SLICE_S:
+                word = "heavy" if self.size > HEAVY_BYTES else "more"
+                break
+        return word, time.thread_time() - began
+
+    def paused(self) -> None:
+        """Count what has been made so far."""
+        self.session.conversion_grew(self, len(self._frame) + self._made)
+
+    def done(self, error: BaseException | None) -> None:
+        """Hand the answer to the session."""
+        self.session.converted(self, error)
+
+    def finish(self) -> Chunks:
+        """Return the client's answer, and note what the session has to know."""
+        session, fetches = self.session, self.session.old_fetches
+        for wanted in self._forgotten:
+            fetches.forget(wanted)
+        for wanted, goes_on in self._continues:
+            fetches.note(wanted, goes_on)
+        for fault in self._faults:
+            session.counters.fetches_unconverted_total += 1
+            if fetches.is_new_fault(fault.topic, fault.partition, fault.offset):
+                place = f"topic {fault.topic}, partition {fault.partition}, offset {fault.offset}"
+                text = f"{place}: {fault.reason}".replace("{", "{{").replace("}", "}}")
+                session.fault(f"a batch of {{}} cannot be converted for an old consumer: {text}", None)
+        return self._ready
+
+    # ---- in a thread -----------------------------------------------------------------------------
+
+    def _convert(self) -> Iterator[None]:
+        """Convert the partitions one by one; another job may run where this yields."""
+        request = self._facts.request
+        read = read_answer(self._frame[_ANSWER_HEADER:])
+        writer = AnswerWriter(read, request.version, self.answer.correlation_id)
+        places = self._facts.wanted()
+        for fetched in read.partitions:
+            place = places.get((fetched.topic, fetched.partition))
+            if place is None:
+                raise ProtocolError(f"partition {fetched.partition} of the answer was not asked for")
+            wanted, offset = place
+            code = read.error_code or fetched.error_code
+            if code == _OFFSET_OUT_OF_RANGE:
+                self._forgotten.append(wanted)
+            output = b""
+            if fetched.records:
+                records = _Records(fetched, wanted, offset, request, self._max_decompressed)
+                for made in records.convert(MOST_CONVERTED - self._made):
+                    self._made += made
+                    yield
+                output = records.output
+                if records.fault is not None:
+                    self._faults.append(_Fault(wanted.topic, wanted.partition, *records.fault))
+                    if not output and not code:
+                        code = _CORRUPT_MESSAGE
+                elif records.is_barren and records.next_offset > offset:
+                    self._continues.append((wanted, records.next_offset))
+            writer.put(fetched, code, output)
+        self._ready = writer.finish()
+
+
+class _Records:
+    """The batches of one partition on their way to message sets.
+
+    ``next_offset``  after the last batch that was read
+    ``fault``        offset and reason of a batch that cannot be converted
+    """
+
+    def __init__(
+        self, fetched: FetchedPartition, wanted: WantedPartition, offset: int, request: OldFetch, most: int
+    ) -> None:
+        self.next_offset = offset
+        self.fault: tuple[int, str] | None = None
+        self._fetched = fetched
+        self._wanted = wanted
+        self._offset = offset
+        self._request = request
+        self._max_decompressed = most
+        self._pieces: list[bytes] = []
+        self._limit = max(0, wanted.max_bytes)
+
+    def convert(self, room: int) -> Iterator[int]:
+        """Convert a slice, yield how many bytes of message sets it made, and so on."""
+        records, position, size = self._fetched.records, 0, 0
+        aborted: Sequence[tuple[int, int]] = self._fetched.aborted
+        assert records is not None
+        if room <= 0:
+            return
+        while position < len(records) and self.fault is None:
+            # the first batch alone: it may be larger than what the client asked for
+            most = min(SLICE_BYTES, room - size, self._limit - size) if size else 1
+            try:
+                made = down_convert(
+                    records,
+                    self._request.magic,
+                    first_offset=self._offset,
+                    max_decompressed_bytes=self._max_decompressed,
+                    aborted=aborted,
+                    position=position,
+                    max_bytes=most,
+                    check_crcs=True,
+                )
+            except NotConverted as error:
+                made = error.converted
+                self.fault = max(made.next_offset, self.next_offset), str(error)
+            # compaction leaves batches whose records are all below the offset that was asked for
+            if made.output and (size or has_offset_from(made.output, self._offset)):
+                self._pieces.append(made.output)
+                if not size and made.position <= self._wanted.max_bytes:
+                    # a batch that the client has room for is sent whole, however it grows
+                    self._limit = max(self._limit, len(made.output))
+                size += len(made.output)
+            if made.position > position:
+                self.next_offset = made.next_offset
+            aborted, position = made.aborted, made.position
+            yield len(made.output)
+            if made.is_partial or size >= min(room, self._limit):
+                return
+
+    @property
+    def is_barren(self) -> bool:
+        """Return whether nothing that was read can be expressed."""
+        return not self._pieces
+
+    @property
+    def output(self) -> bytes:
+        """Return the message sets, with a partial message at the end below version 3."""
+        made = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        return made[: self._limit] if self._request.is_cut else made

@@ -1,0 +1,504 @@
+"""Old consumers: their requests raised, their answers converted, in order and within bounds.
+
+A session without sockets: the test plays the client and the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import threading
+from typing import Any
+
+import pytest
+
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from batchval.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from batchval.protocol.old_fetch import WantedPartition
+from batchval.proxy import bridges, lowering
+from batchval.proxy.old_fetches import MOST_REMEMBERED, OldFetches
+from batchval.proxy.options import Limits
+from batchval.proxy.session import CONVERTING
+from batchval.proxy.session_states import State
+from tests.proxy.test_session_order import Rig, ids, run, until
+from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
+from tests.support.old_fetches import Fetched, answered, fetch_frame, messages_in, request
+from tests.support.proxy import other_frame
+
+CONTROL, TRANSACTIONAL = 0x20, 0x10
+ABORT = struct.pack(">hh", 0, 0)
+OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, NOT_LEADER, STORAGE_ERROR = 1, 2, 6, 56
+
+
+class Bridge(Rig):
+    """A gate with old consumers, whose conversions wait for ``go``."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("bridge", frozenset({"consumers"}))
+        super().__init__(**options)
+
+    def fetch(self, version: int, offset: int, most: int = 1 << 20, partition: int = 0, **options: Any) -> FetchRequest:
+        """Ask as an old consumer; return what the broker was asked."""
+        self.send(fetch_frame(version, 7, {("t", partition): (offset, most)}, **options))
+        _, asked = FetchRequest.parse(self.asked()[-1])
+        return asked
+
+    def reply(self, *parts: PartitionData, more: bytes = b"", error_code: int = 0) -> None:
+        """Answer the last request, with ``more`` frames in the same read."""
+        response = FetchResponse(
+            error_code=error_code, throttle_time_ms=0, responses=[FetchableTopicResponse("t", partitions=list(parts))]
+        )
+        wire_id = struct.unpack_from(">i", self.asked()[-1], 4)[0]
+        self.read(self.up, b"".join(response.encode(wire_id, 10)) + more)
+
+    async def fetched(self, version: int, offset: int, *batches: bytes, most: int = 1 << 20, **part: Any) -> Fetched:
+        """Return what a consumer gets for one partition with these batches."""
+        before = len(self.got())
+        self.fetch(version, offset, most)
+        self.reply(PartitionData(0, high_watermark=100, records=b"".join(batches), **part))
+        await until(lambda: len(self.got()) > before)
+        assert self.session.waiting == 0
+        return answered(self.got()[-1], version)["t", 0]
+
+
+def control(offset: int, producer_id: int = 1) -> bytes:
+    marker = record(key=ABORT, value=bytes(6))
+    return batch([marker], base_offset=offset, producer_id=producer_id, attributes=CONTROL | TRANSACTIONAL)
+
+
+# ---- requests ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_request_is_raised_and_bounded(version: int) -> None:
+    async def test() -> None:
+        rig = Bridge()
+        asked = rig.fetch(version, 5, most=1 << 30, max_wait_ms=300, min_bytes=2, max_bytes=1 << 30)
+        assert asked.api_version == 10
+        assert (asked.max_wait_ms, asked.min_bytes, asked.isolation_level) == (300, 2, 0)
+        assert asked.max_bytes == bridges.MOST_FETCHED
+        ((topic),) = asked.topics
+        ((part),) = topic.partitions
+        assert (topic.topic, part.partition, part.fetch_offset) == ("t", 0, 5)
+        assert part.partition_max_bytes == bridges.MOST_FETCHED
+        assert rig.counters.requests_raised_total == 1
+
+    run(test)
+
+
+def test_one_session_asks_for_its_share_of_the_memory_alone() -> None:
+    async def test() -> None:
+        rig = Bridge(limits=Limits(max_bytes_held=16 << 20))
+        assert rig.fetch(3, 0, most=1 << 30).max_bytes == 1 << 20
+
+    run(test)
+
+
+def test_requests_after_a_large_one_wait_for_it() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        wanted = {("t", n): (n, 100) for n in range(1000)}
+        large = fetch_frame(2, 1, wanted)
+        assert len(large) > bridges.INLINE
+        rig.send(large, other_frame(2), fetch_frame(2, 3, {("t", 0): (5, 1)}))
+        assert rig.asked() == []
+        await until(lambda: len(rig.asked()) == 3)
+        assert ids(rig.asked(), 4) == [1, 2, 3]
+        _, first = FetchRequest.parse(rig.asked()[0])
+        assert [part.fetch_offset for topic in first.topics for part in topic.partitions] == list(range(1000))
+        assert rig.session.waiting == 0
+        assert not rig.session.outbox
+
+    run(test)
+
+
+def test_a_large_malformed_request_ends_the_session_after_the_earlier_ones() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        large = fetch_frame(2, 2, {("t", n): (n, 100) for n in range(1000)})
+        broken = request(ApiKey.FETCH, 2, 2, large[17:-5])
+        rig.send(other_frame(1), broken, other_frame(3))
+        await until(lambda: rig.session.ending)
+        assert rig.session.ending == "request_malformed"
+        rig.answer(0)
+        assert ids(rig.asked(), 4) == [1]
+        assert ids(rig.got()) == [1]
+        assert rig.session.waiting == 0
+
+    run(test)
+
+
+def test_more_partitions_than_are_allowed_end_the_session() -> None:
+    async def test() -> None:
+        for count in (10, 1000):  # on the loop, in a thread
+            rig = Bridge(limits=Limits(max_partitions=count))
+            rig.send(fetch_frame(2, 1, {("t", n): (n, 100) for n in range(count)}))
+            await until(lambda: rig.session.ending)  # noqa: B023
+            assert rig.session.ending == "request_malformed"
+            assert rig.asked() == []
+
+    run(test)
+
+
+def test_a_client_that_leaves_drops_its_raised_request() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        put, kept = rig.proxy.judging.put, []
+        rig.proxy.judging.put = kept.append  # type: ignore[method-assign]
+        rig.send(fetch_frame(2, 1, {("t", n): (n, 100) for n in range(1000)}))
+        rig.client_leaves()
+        assert kept[0].cancelled
+        put(kept[0])
+        await until(lambda: not len(rig.proxy.judging))
+        await asyncio.sleep(0.05)
+        assert rig.asked() == []
+
+    run(test)
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_batches_become_messages(version: int) -> None:
+    async def test() -> None:
+        rig = Bridge()
+        first = batch([record(0, b"k", b"v", [(b"h", b"x")], 5), record(1, None, None)], base_offset=10)
+        second = batch(records(3), base_offset=20, codec=ZSTD)
+        found = await rig.fetched(version, 10, first, second)
+        assert (found.error_code, found.high_watermark) == (0, 100)
+        messages = messages_in(found.records)
+        assert [one.offset for one in messages] == [10, 11, 20, 21, 22]
+        assert [(one.key, one.value) for one in messages][:3] == [(b"k", b"v"), (None, None), (None, b"value 0")]
+        assert messages[0].timestamp == (NOW + 5 if version >= 2 else None)
+
+    run(test)
+
+
+def test_an_answer_without_records_needs_no_thread() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        rig.go.clear()
+        rig.fetch(1, 5)
+        rig.reply(PartitionData(0, STORAGE_ERROR, -1, records=None))
+        assert answered(rig.got()[-1], 1) == {("t", 0): Fetched(NOT_LEADER, -1, b"")}
+        rig.fetch(1, 5)
+        rig.reply(PartitionData(0, 0, 9, records=b""), error_code=29)
+        assert answered(rig.got()[-1], 1)["t", 0].error_code == 29
+        assert rig.counters.judging_cpu_seconds_total == 0
+
+    run(test)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Conversions wait until it is set."""
+    go, real = threading.Event(), lowering.down_convert
+
+    def waits(*args: Any, **options: Any) -> Any:
+        assert go.wait(30)
+        return real(*args, **options)
+
+    monkeypatch.setattr(lowering, "down_convert", waits)
+    return go
+
+
+def test_later_answers_wait_for_one_that_is_converted(held: threading.Event) -> None:
+    async def test() -> None:
+        rig = Bridge()
+        rig.send(fetch_frame(2, 7, {("t", 0): (0, 1 << 20)}), other_frame(8), fetch_frame(2, 9, {("t", 0): (3, 1)}))
+        response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[])])
+        response.responses[0].partitions = [PartitionData(0, records=batch(records(3), codec=GZIP))]
+        first = b"".join(response.encode(1, 10))
+        third = b"".join(response.encode(3, 10))
+        rig.read(rig.up, first + struct.pack(">ii", 4, 2))
+        assert rig.up.holds & CONVERTING
+        rig.read(rig.up, third)  # what had been read already
+        assert rig.session.waiting == len(first)
+        assert rig.session.held() >= len(first)
+        await asyncio.sleep(0.05)
+        assert rig.got() == []
+        held.set()
+        await until(lambda: len(rig.got()) == 3)
+        assert ids(rig.got()) == [7, 8, 9]
+        assert len(messages_in(answered(rig.got()[0], 2)["t", 0].records)) == 3
+        assert rig.session.waiting == 0
+        assert not rig.up.holds & CONVERTING
+        assert not rig.session.answers
+
+    run(test)
+
+
+def test_a_client_that_leaves_ends_its_conversion(held: threading.Event) -> None:
+    async def test() -> None:
+        rig = Bridge()
+        rig.fetch(2, 0)
+        made = [batch(records(1), base_offset=n) for n in range(500)]
+        rig.reply(PartitionData(0, records=b"".join(made)))
+        conversion: Any = rig.session.answering.converting
+        rig.client_leaves()
+        rig.up.connection_lost(None)
+        assert conversion.cancelled
+        assert rig.session.state is State.CLOSED
+        held.set()
+        await until(lambda: rig.counters.judging_cpu_seconds_total)
+        assert rig.got() == []
+        assert rig.session.answering.converting is None
+        assert not rig.proxy.connections
+
+    run(test)
+
+
+def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "SLICE_S", -1.0)  # each slice makes others wait
+    monkeypatch.setattr(lowering, "SLICE_BYTES", 1)
+
+    async def test() -> None:
+        rig = Bridge()
+        rig.fetch(2, 0)
+        seen = []
+        grew = rig.session.conversion_grew
+
+        def noted(conversion: Any, size: int) -> None:
+            grew(conversion, size)
+            seen.append(rig.session.waiting)
+
+        rig.session.conversion_grew = noted  # type: ignore[method-assign]
+        made = [batch(records(1, value=bytes(100)), base_offset=n) for n in range(20)]
+        rig.reply(PartitionData(0, records=b"".join(made)))
+        await until(rig.got)
+        assert len(seen) >= 20
+        assert seen == sorted(seen)
+        assert seen[-1] > seen[0] + 19 * 100
+        assert rig.session.waiting == 0
+
+    run(test)
+
+
+def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "MOST_CONVERTED", 500)
+
+    async def test() -> None:
+        rig = Bridge()
+        made = b"".join(batch(records(1, value=bytes(200)), base_offset=n) for n in range(10))
+        rig.send(fetch_frame(3, 1, {("t", 0): (0, 1 << 20), ("t", 1): (0, 1 << 20)}))
+        rig.reply(PartitionData(0, records=made), PartitionData(1, records=made))
+        await until(rig.got)
+        found = answered(rig.got()[-1], 3)
+        assert [one.offset for one in messages_in(found["t", 0].records)] == [0, 1, 2]
+        assert found["t", 1].records == b""
+        assert rig.fetch(3, 0, partition=1).topics[0].partitions[0].fetch_offset == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize(("version", "is_cut"), [(0, True), (2, True), (3, False)])
+def test_a_partial_message_ends_an_answer_below_version_3(version: int, is_cut: bool) -> None:
+    async def test() -> None:
+        rig = Bridge()
+        made = [batch(records(1, value=bytes(100)), base_offset=n) for n in range(5)]
+        found = await rig.fetched(version, 0, *made, most=300)
+        whole = messages_in(found.records)
+        if is_cut:
+            assert len(found.records) == 300
+            assert [one.offset for one in whole] == [0, 1]
+        else:
+            assert [one.offset for one in whole] == [0, 1, 2]
+        # a batch that is larger than what the client asked for: it sees a part
+        large = batch(records(1, value=bytes(1000)))
+        found = await rig.fetched(version, 0, large, most=300)
+        assert len(messages_in(found.records)) == (0 if is_cut else 1)
+        assert (len(found.records) == 300) == is_cut
+        # one that is not, but its messages are
+        many = batch(records(40, value=b""))
+        assert len(many) < 600 < len((await rig.fetched(version, 0, many, most=600)).records)
+        assert len(messages_in((await rig.fetched(version, 0, many, most=600)).records)) == 40
+
+    run(test)
+
+
+# ---- progress ------------------------------------------------------------------------------------
+
+
+def test_an_old_consumer_gets_past_what_it_cannot_read() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        emptied = batch([], base_offset=6, last_offset_delta=3)
+        found = await rig.fetched(2, 5, control(5), emptied)
+        assert (found.error_code, found.records) == (0, b"")
+        asked = rig.fetch(2, 5)
+        assert asked.topics[0].partitions[0].fetch_offset == 10
+        rig.reply(PartitionData(0, records=control(10)))
+        await until(lambda: len(rig.got()) == 2)
+        assert rig.fetch(2, 5).topics[0].partitions[0].fetch_offset == 11
+        rig.reply(PartitionData(0, records=batch(records(2), base_offset=11)))
+        await until(lambda: len(rig.got()) == 3)
+        assert [one.offset for one in messages_in(answered(rig.got()[2], 2)["t", 0].records)] == [11, 12]
+        # another offset is asked for as it is, and a log that has changed begins anew
+        assert rig.fetch(2, 4).topics[0].partitions[0].fetch_offset == 4
+        rig.reply(PartitionData(0))
+        assert rig.fetch(2, 5).topics[0].partitions[0].fetch_offset == 11
+        rig.reply(PartitionData(0, OFFSET_OUT_OF_RANGE))
+        assert rig.fetch(2, 5).topics[0].partitions[0].fetch_offset == 5
+
+    run(test)
+
+
+def test_a_compressed_batch_without_records_from_the_offset_on_is_passed() -> None:
+    """Compaction keeps a batch's last offset, but not the records at its end."""
+
+    async def test() -> None:
+        rig = Bridge()
+        kept = batch(records(2), base_offset=3, last_offset_delta=6, codec=GZIP)
+        found = await rig.fetched(2, 5, kept)
+        assert found.records == b""
+        assert rig.fetch(2, 5).topics[0].partitions[0].fetch_offset == 10
+        rig.reply(PartitionData(0))
+        assert len(messages_in((await rig.fetched(2, 4, kept)).records)) == 2
+
+    run(test)
+
+
+def test_what_a_session_remembers_is_bounded() -> None:
+    fetches = OldFetches()
+    for n in range(MOST_REMEMBERED + 1):
+        fetches.note(WantedPartition("t", n, 5, 1), 9)
+    assert fetches.offset_for(WantedPartition("t", 0, 5, 1)) == 5
+    assert fetches.offset_for(WantedPartition("t", 1, 5, 1)) == 9
+    assert len(fetches._continues) == MOST_REMEMBERED
+    for n in range(3 * MOST_REMEMBERED):
+        assert fetches.is_new_fault("t", 0, n)
+        assert not fetches.is_new_fault("t", 0, n)
+        assert len(fetches._faults) <= MOST_REMEMBERED
+
+
+# ---- transactions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
+def test_aborted_records_are_left_out_where_the_isolation_level_says_so(level: Any) -> None:
+    async def test() -> None:
+        rig = Bridge(bridge_isolation_level=level)
+        asked = rig.fetch(2, 0)
+        assert asked.isolation_level == (level == "read_committed")
+        made = [
+            batch(records(1), producer_id=1, attributes=TRANSACTIONAL),
+            batch(records(1), base_offset=1, producer_id=2, attributes=TRANSACTIONAL),
+            control(2),
+            batch(records(1), base_offset=3, producer_id=1, attributes=TRANSACTIONAL),
+        ]
+        aborted = [AbortedTransaction(1, 0)] if level == "read_committed" else None
+        rig.reply(PartitionData(0, records=b"".join(made), aborted_transactions=aborted))
+        await until(rig.got)
+        found = [one.offset for one in messages_in(answered(rig.got()[0], 2)["t", 0].records)]
+        assert found == ([1, 3] if level == "read_committed" else [0, 1, 3])
+
+    run(test)
+
+
+# ---- faults --------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_cannot_be_converted_is_an_error_once_it_is_first(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        rig = Bridge()
+        good, bad = batch(records(2)), bytearray(batch(records(2), base_offset=2))
+        bad[-1] ^= 1
+        with caplog.at_level(logging.WARNING, "batchval.proxy"):
+            found = await rig.fetched(2, 0, good, bytes(bad))
+            assert (found.error_code, len(messages_in(found.records))) == (0, 2)
+            for _ in range(3):
+                found = await rig.fetched(2, 2, bytes(bad))
+                assert (found.error_code, found.records) == (CORRUPT_MESSAGE, b"")
+        assert rig.counters.fetches_unconverted_total == 4
+        assert rig.session.ending is None
+        (line,) = [one for one in caplog.messages if "cannot be converted" in one]
+        assert "topic t, partition 0, offset 2" in line
+
+    run(test)
+
+
+def test_a_batch_that_decompresses_to_too_much_is_an_error() -> None:
+    async def test() -> None:
+        rig = Bridge(validator={"max_decompressed_bytes": 1000})
+        bomb = batch(records(1, value=bytes(100_000)), codec=ZSTD)
+        assert (await rig.fetched(2, 0, bomb)).error_code == CORRUPT_MESSAGE
+
+    run(test)
+
+
+@pytest.mark.parametrize("cut", [9, 40, 70])
+def test_an_answer_that_cannot_be_read_ends_the_session(cut: int) -> None:
+    async def test() -> None:
+        rig = Bridge()
+        rig.fetch(2, 0)
+        response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=b"x")])])
+        whole = b"".join(response.encode(1, 10))[4:]
+        broken = whole[: min(cut, len(whole) - 1)]
+        rig.read(rig.up, struct.pack(">i", len(broken)) + broken)
+        await until(lambda: rig.session.ending)
+        assert rig.session.ending == "answer_malformed"
+
+    run(test)
+
+
+def test_a_partition_that_was_not_asked_for_ends_the_session() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        rig.fetch(2, 0)
+        rig.reply(PartitionData(1, records=batch(records(1))))
+        await until(lambda: rig.session.ending)
+        assert rig.session.ending == "answer_malformed"
+        assert rig.got() == []
+
+    run(test)
+
+
+# ---- other APIs, and ApiVersions -----------------------------------------------------------------
+
+
+def test_a_large_answer_is_lowered_in_a_thread_and_keeps_its_place() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        body = struct.pack(">ih1si", 1, 1, b"t", 1) + struct.pack(">i", 0)
+        rig.send(request(ApiKey.OFFSET_FETCH, 0, 5, struct.pack(">h1s", 1, b"g") + body), other_frame(6))
+        parts = b"".join(struct.pack(">iqhh", n, -1, 0, 0) for n in range(1000))
+        answer = struct.pack(">ih1si", 1, 1, b"t", 1000) + parts
+        rig.read(rig.up, struct.pack(">ii", 4 + len(answer), 1) + answer + struct.pack(">ii", 4, 2))
+        await until(lambda: len(rig.got()) == 2)
+        assert ids(rig.got()) == [5, 6]
+        lowered = rig.got()[0][4:]
+        assert lowered == answer.replace(struct.pack(">qhh", -1, 0, 0), struct.pack(">qhh", -1, 0, 3))
+
+    run(test)
+
+
+def test_old_versions_are_offered_where_the_broker_knows_what_they_are_raised_to() -> None:
+    def offered(bridge: frozenset[str], *ranges: tuple[int, int, int]) -> dict[int, int]:
+        found: dict[int, int] = {}
+
+        async def test() -> None:
+            rig = Bridge(bridge=bridge)
+            rig.send(request(ApiKey.API_VERSIONS, 0, 1, b""))
+            response = ApiVersionsResponse(api_keys=[ApiVersion(*one) for one in ranges])
+            rig.read(rig.up, b"".join(response.encode(1, 0)))
+            answer = ApiVersionsResponse.decode(rig.got()[0], 0)
+            found.update({one.api_key: one.min_version for one in answer.api_keys})
+
+        run(test)
+        return found
+
+    ranges = (0, 3, 12), (1, 4, 17), (2, 1, 10), (8, 2, 9), (3, 0, 12)
+    everything = frozenset({"producers", "consumers"})
+    assert offered(everything, *ranges) == {0: 0, 1: 0, 2: 0, 8: 0, 3: 0}
+    assert offered(frozenset({"consumers"}), *ranges) == {0: 3, 1: 0, 2: 0, 8: 0, 3: 0}
+    assert offered(frozenset(), *ranges) == {0: 3, 1: 4, 2: 1, 8: 2, 3: 0}
+    assert offered(everything, (1, 11, 17), (2, 0, 0), (8, 2, 9)) == {1: 11, 2: 0, 8: 0}
