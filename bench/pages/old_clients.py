@@ -1,7 +1,8 @@
 """The tables of docs/old-clients.md: old clients against Kafka 4.4, directly and through the gate.
 
 The result holds client -> operation -> route -> whether it worked and a few words. A cell of the
-table has one mark for each route. What failed is a numbered note below the tables.
+table has one mark for each route, ``?`` for one that was not taken. What failed is a numbered note
+below the tables.
 """
 
 from __future__ import annotations
@@ -59,9 +60,11 @@ def _summary(clients: Clients) -> str:
 
 def _cell(outcomes: Outcomes, notes: dict[str, int]) -> str:
     marks = []
-    for is_ok, text in (outcomes[route] for route in ROUTES if route in outcomes):
-        marks.append("ok" if is_ok else f"no ({notes.setdefault(_escaped(text), len(notes) + 1)})")
-    return " / ".join(marks)
+    for route in ROUTES:
+        is_ok, text = outcomes.get(route, (True, ""))
+        mark = "ok" if is_ok else f"no ({notes.setdefault(_escaped(text), len(notes) + 1)})"
+        marks.append(mark if route in outcomes else "?")
+    return " / ".join(marks) if outcomes else ""
 
 
 def _escaped(text: str) -> str:

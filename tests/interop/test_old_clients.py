@@ -73,7 +73,7 @@ def test_later_outcomes_take_the_place_of_saved_ones() -> None:
     assert clients[raw]["none"] == {"direct": [False, "closed"], "gate": [True, "2,000"]}
     result = {"date": "2026-01-01", "machine": {"commit": "abc"}, "versions": "one", "clients": clients}
     text = render(result)
-    assert "| raw frames, Produce 0 | no (1) / ok | no (1) |" in text
+    assert "| raw frames, Produce 0 | ? / no (1) / ok | ? / no (1) / ? |" in text
     assert text.endswith("### Notes\n\n1. closed\n")
 
 

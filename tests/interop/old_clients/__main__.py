@@ -114,7 +114,7 @@ def saved() -> Clients:
 def merged(found: Clients, before: Clients) -> Clients:
     """Return all outcomes, the found ones in place of earlier ones, in the order of the table."""
     order = [operation for group in GROUPS.values() for operation in group]
-    names = [client.name for client in CLIENTS if client.name in found or client.name in before]
+    known = {client.name: client.operations for client in CLIENTS if client.name in found or client.name in before}
     return {
         name: {
             operation: {
@@ -124,9 +124,10 @@ def merged(found: Clients, before: Clients) -> Clients:
                 if route in outcomes
             }
             for operation in order
+            if operation in can_do
             if operation in before.get(name, {}) or operation in found.get(name, {})
         }
-        for name in names
+        for name, can_do in known.items()
     }
 
 
