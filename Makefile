@@ -27,7 +27,7 @@ PERF_BENCH ?= --write
 SPARK_BENCH ?= --gib 16 --write
 # without --fresh the samples of an earlier run are kept
 PIPELINING_BENCH ?= --fresh --write
-# options of tests/chain/kills.py
+# options of tests/chain/kills.py; old Java producers: --old-client --records 1000000 --kills 50
 KILLS ?= --records 1000000 --kills 100
 # options of tools/rehearsal
 REHEARSAL ?=

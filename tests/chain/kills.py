@@ -1,12 +1,18 @@
 """Producers write through a gate while gate and brokers are killed; then the logs are checked.
 
     python -m tests.chain.kills --records 10000000 --kills 400 [--brokers 2]
+    python -m tests.chain.kills --records 1000000 --kills 50 --old-client [0.8.2 0.9.0 0.10.0]
 
 Idempotent producers (librdkafka, one with the Java client) write to topic "kills", transactional
 ones to topic "kills-transactions", each through the same gate. Every kill is ``kill -9``: of the
 gate, of a broker, or of both at once; some are a stop of the gate for a second instead. Afterwards
 every record must be there that was acknowledged, once, in order and at the acknowledged offset, and
 nothing of an aborted transaction. Exits with 1 on any finding, 2 where a producer had an error.
+
+With --old-client only old Java producers write, with acks=-1, retries and one request in flight,
+through a gate with ``bridge: producers``. Their protocol has no sequence numbers: a request whose
+answer was lost is written again. So a batch may be there more than once, the same records each
+time, if it is the last copy that was acknowledged. All else holds as above.
 
 Producers send their part for each kill, and then a little, so that each has requests to hit.
 """
@@ -22,15 +28,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.chain.senders import IDEMPOTENT, TRANSACTIONAL, JavaSender, Sender, TransactionalSender, read
 from tests.interop.kafka_broker import KafkaBroker, two_brokers
 from tests.support.gate_process import GateProcess
 from tests.support.record_checker import Acked, Findings, Stored, Transaction, check, check_transactions, unpacked
+from tests.support.resent_batches import Resent, last_offsets, without_copies
 
 PARTITIONS = 4
 TOPIC = "kills"
 CODECS = ("none", "zstd", "lz4", "snappy", "gzip")
+#: releases of the Java producer -> codec; they send Produce 0, 1 and 2
+OLD_CLIENTS = {"0.8.2": "lz4", "0.9.0": "none", "0.10.0": "gzip"}
+#: Before KIP-91 a batch that could not be sent for this long fails: longer than a broker's restart.
+OLD_TIMEOUT_MS = 120_000
 #: g: the gate, b: a broker, x: both at once, s: the gate stops for a second
 PATTERN = "gggbggxgsg"
 FINISH_S = 240.0
@@ -47,9 +59,25 @@ class Plan:
     idempotent: int = 3
     transactional: int = 2
     java: int = 1
+    old_clients: tuple[str, ...] = ()
     pause_s: tuple[float, float] = (0.2, 0.6)
     seed: int = 1
     topic: str = TOPIC
+
+    @property
+    def producers(self) -> int:
+        """Return how many producers write."""
+        return self.idempotent + self.transactional + self.java + len(self.old_clients)
+
+    @property
+    def bridge(self) -> tuple[str, ...]:
+        """Return what the gate needs for them."""
+        return ("producers",) if self.old_clients else ()
+
+
+def of_old_clients(records: int, kills: str, releases: Sequence[str] = (), **more: Any) -> Plan:
+    """Return a plan in which only old clients write: these, or all of `OLD_CLIENTS`."""
+    return Plan(records, kills, 0, 0, 0, tuple(releases or OLD_CLIENTS), **more)
 
 
 @dataclass
@@ -60,6 +88,7 @@ class Run:
     committed: list[Acked] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
     sent: dict[int, int] = field(default_factory=dict)
+    resent: Resent = field(default_factory=Resent)
     errors: list[str] = field(default_factory=list)
     gate_kills: int = 0
     broker_kills: int = 0
@@ -94,7 +123,7 @@ class _Producers:
     def __init__(self, plan: Plan, bootstrap: str, expected_s: float) -> None:
         self.over = threading.Event()
         self.progress = 0.0  # the share of kills up to the next one
-        self.share = -(-plan.records // (plan.idempotent + plan.transactional + plan.java))
+        self.share = -(-plan.records // plan.producers)
         self.idempotent = [
             Sender(n, bootstrap, plan.topic, PARTITIONS, _tuned(IDEMPOTENT, n)) for n in range(plan.idempotent)
         ]
@@ -108,6 +137,24 @@ class _Producers:
             for n in range(plan.java)
         ]
         first += plan.java
+        self.java += [
+            JavaSender(
+                first + n,
+                bootstrap,
+                plan.topic,
+                PARTITIONS,
+                self.share,
+                expected_s,
+                OLD_CLIENTS[release],
+                1,
+                profile=f"clients-{release}",
+                timeout_ms=OLD_TIMEOUT_MS,
+            )
+            for n, release in enumerate(plan.old_clients)
+        ]
+        first += len(plan.old_clients)
+        for java in self.java:
+            java.await_first()
         name = f"{plan.topic}-transactions"
         self.transactional = [
             TransactionalSender(first + n, bootstrap, name, PARTITIONS, _tuned(TRANSACTIONAL, n))
@@ -136,7 +183,8 @@ class _Producers:
             self._pace(sender.sent)
 
     def acked(self) -> int:
-        return sum(len(one.acked) for one in (*self.idempotent, *self.transactional))
+        noted = sum(len(one.acked) for one in (*self.idempotent, *self.transactional))
+        return noted + sum(one.acknowledged() for one in self.java)
 
     def finish(self, run: Run) -> None:
         """Let each send its share, and collect what it has noted."""
@@ -174,8 +222,8 @@ def kill_and_write(
     for number, kill in enumerate(plan.kills, 1):
         producers.progress = number / len(plan.kills)
         time.sleep(rng.uniform(*plan.pause_s))
-        before = producers.acked()
         _kill(kill, rng.choice(brokers), gate, run)
+        before = producers.acked()
         until = time.monotonic() + 60
         while producers.acked() == before and time.monotonic() < until:
             time.sleep(0.02)  # the next one hits a run that goes on
@@ -202,9 +250,17 @@ def _kill(kill: str, broker: KafkaBroker, gate: GateProcess, run: Run) -> None:
         run.stops += 1
 
 
-def checked(run: Run, bootstrap: str, topic: str = TOPIC) -> Findings:
+def checked(run: Run, brokers: Sequence[KafkaBroker], plan: Plan) -> Findings:
     """Read both logs and compare."""
-    found = check(run.acked, read(bootstrap, topic, PARTITIONS), run.sent)
+    bootstrap, topic = brokers[0].bootstrap, plan.topic
+    stored = read(bootstrap, topic, PARTITIONS)
+    if plan.old_clients:
+        ends = {
+            partition: [end for broker in brokers for end in last_offsets(broker.data / f"{topic}-{partition}")]
+            for partition in range(PARTITIONS)
+        }
+        stored = without_copies(stored, ends, run.resent)
+    found = check(run.acked, stored, run.sent)
     if run.transactions:
         seen: set[tuple[int, int]] = set()
 
@@ -232,6 +288,7 @@ def summary(run: Run, found: Findings) -> str:
     parts = (
         f"{written:,} records acknowledged of {sum(run.sent.values()):,} sent",
         f"transactions {run.outcomes()}",
+        f"{run.resent.batches:,} batches of {run.resent.records:,} records written again",
         f"{kills}, {run.seconds:.0f} s: {', '.join(counts)}",
         f"{wrong + len(run.errors)} answered wrongly",
     )
@@ -255,17 +312,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--brokers", type=int, choices=(1, 2), default=1)
     parser.add_argument("--java", type=int, default=1, help="producers with the Java client")
+    parser.add_argument("--old-client", nargs="*", choices=OLD_CLIENTS, help="releases of the only producers: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quiet", action="store_true", help="the last line alone")
     options = parser.parse_args(argv)
-    plan = Plan(options.records, pattern(options.kills), java=options.java, seed=options.seed)
+    kills = pattern(options.kills)
+    if options.old_client is None:
+        plan = Plan(options.records, kills, java=options.java, seed=options.seed)
+    else:
+        plan = of_old_clients(options.records, kills, options.old_client, seed=options.seed)
     say: Callable[[str], None] = (lambda _: None) if options.quiet else (lambda line: print(line, flush=True))
     with (
         cluster(options.brokers) as brokers,
-        GateProcess(",".join(one.bootstrap for one in brokers), poison=True) as gate,
+        GateProcess(",".join(one.bootstrap for one in brokers), poison=True, bridge=plan.bridge) as gate,
     ):
         run = kill_and_write(brokers, gate, plan, say)
-        found = checked(run, brokers[0].bootstrap)
+        found = checked(run, brokers, plan)
     print(summary(run, found))
     for line in (*run.errors[:20], *([str(found)] if found else [])):
         print(line)

@@ -171,7 +171,10 @@ QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 
 
 class JavaSender:
-    """The same with the Java client, in a process of its own that paces itself."""
+    """The same with a Java client, in a process of its own that paces itself.
+
+    ``profile``  the release, as `java_command` has it; "broker" is that of the broker
+    """
 
     ACK = struct.Struct(">qiq")
 
@@ -185,17 +188,29 @@ class JavaSender:
         seconds: float,
         codec: str,
         in_flight: int,
+        *,
+        profile: str = "broker",
+        timeout_ms: int = 10_000,
     ) -> None:
         self.number, self.topic, self.sent = number, topic, 0
         self.acked: list[Acked] = []
         self.errors: list[str] = []
         self.directory = tempfile.TemporaryDirectory()
         self.file = Path(self.directory.name) / "acks"
-        words = (bootstrap, topic, partitions, number, share, seconds, codec, self.file, in_flight)
-        command = java_command("tests/chain/java/Sender.java", *map(str, words), heap="256m", jvm=[QUIET])
+        words = (bootstrap, topic, partitions, number, share, seconds, codec, self.file, in_flight, timeout_ms)
+        program = "tests/chain/java/Sender.java"
+        command = java_command(program, *map(str, words), profile=profile, heap="256m", jvm=[QUIET])
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.first = ""
+
+    def await_first(self) -> None:
+        """Wait for the first acknowledgement: the program takes a while to compile."""
         assert self.process.stdout is not None
-        self.first = self.process.stdout.readline().strip()  # it takes a while to compile
+        self.first = self.process.stdout.readline().strip()
+
+    def acknowledged(self) -> int:
+        """Return how many acknowledgements it has noted so far."""
+        return self.file.stat().st_size // self.ACK.size if self.file.exists() else 0
 
     def finish(self, timeout: float) -> None:
         """Until all is acknowledged."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from batchval.protocol.messages.produce import ProduceRequest
 from batchval.proxy import server
 from batchval.proxy.session import Session
 from tests.chain.senders import Sender, read_all
+from tests.support.batches import batch, records
 from tests.support.proxy import RunningProxy
 from tests.support.record_checker import (
     Acked,
@@ -25,6 +28,7 @@ from tests.support.record_checker import (
     payload,
     unpacked,
 )
+from tests.support.resent_batches import Resent, last_offsets, without_copies
 
 MANY = 100_000
 PARTITIONS = 4
@@ -128,6 +132,63 @@ def test_the_outcome_of_a_transaction_is_compared(outcome: str, seen: set[int], 
     transactions = [Transaction(1, 0, 10, "committed"), Transaction(1, 10, 13, outcome)]
     log = {(1, sequence) for sequence in (*range(10), *seen)} | {(2, sequence) for sequence in range(20)}
     assert check_transactions(transactions, log).counts == kinds
+
+
+# ---- batches that an old client has sent again ---------------------------------------------------
+
+
+def written(*batches: tuple[int, ...]) -> tuple[list[Stored], dict[int, list[int]]]:
+    """Return the records of these sequences in partition 0, and the last offset of each batch."""
+    sequences = [sequence for batch in batches for sequence in batch]
+    stored = [Stored(TOPIC, 0, offset, payload(0, sequence, TOPIC, 0)) for offset, sequence in enumerate(sequences)]
+    return stored, {0: [end - 1 for end in itertools.accumulate(map(len, batches))]}
+
+
+#: where sequences 0 to 5 were acknowledged, after (0, 1), (2, 3), (2, 3), (4,), (5,)
+LAST_COPIES = (0, 1, 4, 5, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("batches", "acknowledged", "kinds", "resent"),
+    [
+        (((0, 1), (2, 3), (2, 3), (4,), (5,)), LAST_COPIES, {}, Resent(1, 2)),
+        (((0, 1), (2, 3), (2, 3), (2, 3), (4,), (5,)), (0, 1, 6, 7, 8, 9), {}, Resent(2, 4)),
+        # it was acknowledged before it was sent again
+        (((0, 1), (2, 3), (2, 3), (4,), (5,)), (0, 1, 2, 3, 6, 7), {"moved": 2}, Resent(1, 2)),
+        # a part of the batch, twice as many records in one, another batch in between
+        (((0, 1), (2, 3), (3,), (4,), (5,)), (0, 1, 2, 3, 5, 6), {"doubled": 1}, Resent()),
+        (((0, 1), (2, 3), (2, 3, 4), (5,)), (0, 1, 2, 3, 6, 7), {"doubled": 2}, Resent()),
+        (((0, 1), (2, 3), (4,), (2, 3), (5,)), (0, 1, 2, 3, 4, 7), {"doubled": 2}, Resent()),
+        (((0, 1), (4,), (2, 3), (5,)), (0, 1, 3, 4, 2, 5), {"reordered": 2}, Resent()),
+        (((0, 1), (2, 3), (2, 3), (5,)), (0, 1, 4, 5, 7, 6), {"lost": 1}, Resent(1, 2)),
+    ],
+)
+def test_whole_batches_may_be_there_again_that_were_not_acknowledged(
+    batches: tuple[tuple[int, ...], ...], acknowledged: tuple[int, ...], kinds: dict[str, int], resent: Resent
+) -> None:
+    stored, ends = written(*batches)
+    acked = [Acked(0, sequence, TOPIC, 0, offset) for sequence, offset in enumerate(acknowledged)]
+    counted = Resent()
+    assert check(acked, without_copies(stored, ends, counted), {0: 6}).counts == kinds
+    assert counted == resent
+
+
+def test_batches_of_several_producers_may_be_between_copies() -> None:
+    stored, ends = written((0, 1), (2, 3), (0, 1))
+    stored[2:4] = [Stored(TOPIC, 0, offset, payload(1, offset, TOPIC, 0)) for offset in (2, 3)]
+    acked = [Acked(0, 0, TOPIC, 0, 4), Acked(0, 1, TOPIC, 0, 5)]
+    assert check(acked, without_copies(stored, ends, Resent()), {0: 2, 1: 4}).counts == {}
+
+
+def test_the_ends_of_batches_are_read_from_segments(tmp_path: Path) -> None:
+    assert list(last_offsets(tmp_path)) == []
+    for base_offset, counts in ((0, (2, 3)), (5, (1,))):
+        data, offset = b"", base_offset
+        for count in counts:
+            data += batch(records(count), base_offset=offset)
+            offset += count
+        (tmp_path / f"{base_offset:020}.log").write_bytes(data)
+    assert list(last_offsets(tmp_path)) == [1, 4, 5]
 
 
 # ---- a proxy that is no good ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chain.kills import Plan, checked, kill_and_write, pattern, summary
+from tests.chain.kills import Plan, checked, kill_and_write, of_old_clients, pattern, summary
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.gate_process import GateProcess
 
@@ -16,23 +16,31 @@ pytestmark = pytest.mark.jvm
 
 def killed(broker: KafkaBroker, plan: Plan) -> None:
     """Run a plan; assert that all was written, and that nothing is wrong. Frames are poisoned."""
-    with GateProcess(broker.bootstrap, poison=True) as gate:
+    with GateProcess(broker.bootstrap, poison=True, bridge=plan.bridge) as gate:
         run = kill_and_write((broker,), gate, plan)
-        assert gate.counters()["partitions_refused"] == {}
+        counters = gate.counters()
+        assert counters["partitions_refused"] == {}
+        assert (counters["batches_converted_total"] > 0) == bool(plan.old_clients)
     assert run.errors == []
     assert run.kills == plan.kills.count("g") + plan.kills.count("b") + 2 * plan.kills.count("x")
-    found = checked(run, broker.bootstrap, plan.topic)
+    found = checked(run, (broker,), plan)
     print(summary(run, found))
     assert not found, str(found)
     assert len(run.acked) + sum(one.end - one.first for one in run.transactions) == sum(run.sent.values())
     assert sum(run.sent.values()) >= plan.records
-    assert {"committed", "aborted"} <= set(run.outcomes())
+    assert plan.transactional == 0 or {"committed", "aborted"} <= set(run.outcomes())
 
 
 @pytest.mark.long
 @pytest.mark.alone
 def test_a_hundred_thousand_records_and_ten_kills(broker: KafkaBroker) -> None:
     killed(broker, Plan(100_000, pattern(10), topic="kills-short"))
+
+
+@pytest.mark.long
+@pytest.mark.alone
+def test_old_clients_and_four_kills(broker: KafkaBroker) -> None:
+    killed(broker, of_old_clients(20_000, pattern(4), ("0.8.2", "0.9.0"), topic="kills-old"))
 
 
 @pytest.mark.alone

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +36,7 @@ class GateProcess:
     ``poison``    memory that is let go is overwritten: who reads it late passes on rubbish, and is found out
     ``receive_buffer``  the kernel's buffer of each client's connection, which bounds a read of it
     ``congestion``      TCP congestion control towards brokers; "": the default of the machine
+    ``bridge``  old clients that are served: "producers", "consumers"
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class GateProcess:
         limits: dict[str, Any] | None = None,
         receive_buffer: int = 0,
         congestion: str = "",
+        bridge: Collection[str] = (),
     ) -> None:
         self.port = free_ports(BROKERS + 2)
         self.bootstrap = f"{LOOPBACK}:{self.port}"
@@ -62,6 +65,7 @@ class GateProcess:
                 "limits": limits or {},
                 "receive_buffer": receive_buffer,
                 "congestion": congestion,
+                "bridge": list(bridge),
             }
         )
         self.process: subprocess.Popen[str] | None = None
@@ -157,6 +161,7 @@ async def serve(settings: dict[str, Any]) -> None:
         claims_in=ClaimsPolicy.parse(settings["claims_in"]),
         claims_out=settings["claims_out"],
         limits=Limits(**settings["limits"]),
+        bridge=frozenset(settings["bridge"]),
     )
     poison_released(settings["poison"])
     if settings["congestion"]:
