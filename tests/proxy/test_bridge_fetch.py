@@ -9,6 +9,8 @@ import asyncio
 import logging
 import struct
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -30,8 +32,8 @@ from batchval.proxy.session import CONVERTING
 from batchval.proxy.session_states import State
 from tests.proxy.test_session_order import Rig, ids, run, until
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
-from tests.support.old_fetches import Fetched, answered, fetch_frame, messages_in, request
-from tests.support.proxy import other_frame
+from tests.support.old_fetches import Fetched, OldConsumer, answered, fetch_frame, messages_in, request
+from tests.support.proxy import RunningProxy, ScriptedBroker, other_frame
 
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 ABORT = struct.pack(">hh", 0, 0)
@@ -502,3 +504,29 @@ def test_old_versions_are_offered_where_the_broker_knows_what_they_are_raised_to
     assert offered(frozenset({"consumers"}), *ranges) == {0: 3, 1: 0, 2: 0, 8: 0, 3: 0}
     assert offered(frozenset(), *ranges) == {0: 3, 1: 4, 2: 1, 8: 2, 3: 0}
     assert offered(everything, (1, 11, 17), (2, 0, 0), (8, 2, 9)) == {1: 11, 2: 0, 8: 0}
+
+
+def test_many_consumers_share_a_small_budget() -> None:
+    """Answers that are not whole yet hold all of it: they come nevertheless, a few at a time."""
+    sent = batch(records(500, value=bytes(1000)))
+
+    def answer(frame: bytes) -> bytes:
+        response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=sent)])])
+        return b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10))
+
+    limits = Limits(max_bytes_held=4 << 20)
+    held = 0
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address, bridge=frozenset({"consumers"}), limits=limits) as gate,
+        ThreadPoolExecutor(24) as pool,
+    ):
+        consumers = [OldConsumer(gate.address, 2) for _ in range(24)]
+        fetches = [pool.submit(one.fetch, "t", 0, 0) for one in consumers]
+        while not all(one.done() for one in fetches):
+            held = max(held, gate.proxy.budget.held)
+            time.sleep(0.002)
+        assert {len(messages_in(one.result().records)) for one in fetches} == {500}
+        for one in consumers:
+            one.close()
+    assert 1 << 20 < held <= limits.max_bytes_held + gate.proxy.budget.beyond
