@@ -127,7 +127,7 @@ def _use(pair: int, requests: int, raised: Mapping[int, Raised]) -> Document:
         "version": version,
         "requests": requests,
         "old": is_turned_away(key, version),
-        "bridged": bridge is not None and bridge.oldest <= version < bridge.to,
+        "bridged": bridge is not None and bridge.oldest <= version < bridge.first_kept,
     }
 
 
