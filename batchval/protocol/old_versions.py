@@ -253,7 +253,7 @@ _DELETE_ACLS_ANSWER: Final = (
 
 
 class Raised(NamedTuple):
-    """The versions of an API from ``oldest`` to below ``to`` are raised to ``to``.
+    """The versions of an API from ``oldest`` to below ``first_kept`` are raised to ``to``.
 
     ``requests``, ``answers``  the steps for each old version, from ``oldest`` on; None where the
                                bodies are equal. Empty where another module translates.
@@ -263,6 +263,13 @@ class Raised(NamedTuple):
     to: int
     requests: tuple[Steps | None, ...] = ()
     answers: tuple[Steps | None, ...] = ()
+    #: 0: ``to``
+    kept_from: int = 0
+
+    @property
+    def first_kept(self) -> int:
+        """Return the first version that the broker knows itself."""
+        return self.kept_from or self.to
 
 
 _ONLY_THE_NUMBER: Final = Raised(0, 1, (None,), (None,))
@@ -273,7 +280,7 @@ PRODUCERS: Final[Mapping[ApiKey, Raised]] = {ApiKey.PRODUCE: Raised(0, 3)}
 #: What consumers and admin clients need. Fetch 10 is the first version whose answers may hold zstd:
 #: below it Kafka answers UNSUPPORTED_COMPRESSION_TYPE for topics with compression.type=zstd.
 CONSUMERS: Final[Mapping[ApiKey, Raised]] = {
-    ApiKey.FETCH: Raised(0, 10),
+    ApiKey.FETCH: Raised(0, 10, kept_from=4),
     ApiKey.LIST_OFFSETS: Raised(0, 1),
     ApiKey.OFFSET_COMMIT: Raised(0, 2, (_OFFSET_COMMIT_0, _OFFSET_COMMIT_1), (None, None)),
     ApiKey.OFFSET_FETCH: Raised(0, 1, (None,), (_OFFSET_FETCH_ANSWER,)),

@@ -80,7 +80,7 @@ def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Hand
 
     ``raised``  the old versions of this API that are raised
     """
-    if raised is not None and version < raised.to:
+    if raised is not None and version < raised.first_kept:
         return bridges.take
     handler = _HANDLERS.get(key)
     if handler is not None:

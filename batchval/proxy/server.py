@@ -147,7 +147,7 @@ class Proxy:
         self.fast_routes = Routes(
             {**self.routes}
             | {key: (*self.carried[key], 0) for key in _FOLLOWED}
-            | {key: (raised.to, *self.routes[key][1:]) for key, raised in self.raised.items()}
+            | {key: (raised.first_kept, *self.routes[key][1:]) for key, raised in self.raised.items()}
         )
         self.now = 0.0
         self.connections: dict[Session, None] = {}
