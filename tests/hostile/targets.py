@@ -43,6 +43,7 @@ from tests.hostile.latencies import histogram_case
 from tests.hostile.lifetimes import lifetime_case
 from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
 from tests.hostile.mutator import LARGEST_CASE, Mutator
+from tests.hostile.old_produce import old_produce_case
 from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
 from tests.hostile.streams import stream_case
 from tests.hostile.verdicts import verdicts_case
@@ -457,6 +458,7 @@ SEEDED: dict[str, Callable[[int], list[str]]] = {
     "freed_or_resized": lifetime_case,
     "fast_path": fast_path_case,
     "verdicts": verdicts_case,
+    "old_produce": old_produce_case,
     "fetch_answers": fetch_case,
     "down_conversion": down_case,
     "streams": stream_case,
