@@ -42,12 +42,15 @@ from batchval.core.layout cimport (
 )
 from batchval.core cimport reasons
 from batchval.core.arguments cimport is_long, source_of
+from batchval.core.result cimport message_of_error
 from batchval.core.scratch cimport (
     ERRORS_KEPT, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work, give_back,
 )
 from batchval.core.short cimport rests
 from batchval.core.validator cimport LogValidator
-from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude, refuse
+from batchval.core.verdict cimport (
+    Door, Policy, Verdict, breaks_record_rule, clear, conclude, refuse,
+)
 from batchval.ledger.credit cimport COUNTS, TRUSTED, Credit
 from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
 from batchval.protocol.tables cimport row_of
@@ -59,6 +62,7 @@ from batchval.protocol.walks cimport (
 )
 
 from batchval.core.reasons import sentence
+from batchval.core.record_errors import broken_rules
 from batchval.core import result
 from batchval.errors import ErrorCode
 from batchval.rules import by_number
@@ -68,7 +72,7 @@ cdef enum:
     BREATH = 256  # partitions between which others may have the GIL
     RELEASED_WORK = 1 << 20  # what a batch counts as that was judged without the GIL
     UNKNOWN_ID = -1  # the rule of a topic id without a name
-    RULES = 80
+    RULES = 100  # numbers of rules
     MOST_TEXT = 512 << 10  # bytes of reasons in the answer to one request
 
 #: ``Verdicts.judge``: all partitions are judged; some are left; the next one is heavy.
@@ -127,6 +131,7 @@ cdef class Verdicts:
         self.goes_on = goes_on
         self.converts = request.api_version < OLDEST_OF_KAFKA_4
         self.converted = [None] * request.count if self.converts else None
+        self.broken = {}
         self.rows = <Row *>calloc(request.count + 1, sizeof(Row))
         if self.rows is NULL:
             raise MemoryError()
@@ -376,6 +381,8 @@ cdef class Verdicts:
                     if v.reason == reasons.RECORDS_REFUSED:
                         self.keep_errors(row, scratch.errors, scratch.errors_count,
                                          scratch.errors_seen)
+                    elif breaks_record_rule(&v):
+                        self.keep_broken(i, scratch, validator.policy.record_rules)
                     if self.converts and v.rule == 0 and self.converted[i] is not None:
                         row.claims = made
                         row.has_claims = True
@@ -449,6 +456,7 @@ cdef class Verdicts:
         boundless.max_message_bytes = INT32_MAX
         boundless.max_body = INT32_MAX
         boundless.compacted = False
+        boundless.rules = NULL
         if self.judge_one(i, &open_door, &boundless, call, scratch, &v, &spent):
             self.rows[i].forwarded = True
         elif v.rule == 0:
@@ -486,6 +494,14 @@ cdef class Verdicts:
         row.errors_count = count
         self.errors_count += count
         return 0
+
+    cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1:
+        """The records of a partition that break its topic's record rules."""
+        first = message_of_error(&scratch.broken[0], record_rules)
+        text = broken_rules(scratch.broken[0].index, first, scratch.broken_seen)
+        self.broken[i] = (record_rules, text)
+        return self.keep_errors(&self.rows[i], scratch.broken, scratch.broken_count,
+                                scratch.broken_seen)
 
     # ---- what follows ------------------------------------------------------------------------
 
@@ -580,6 +596,8 @@ cdef class Verdicts:
             return ""
         if row.rule == UNKNOWN_ID:
             return UNKNOWN_ID_TEXT
+        if i in self.broken:
+            return self.broken[i][1]
         text = sentence(row.reason, row.record, row.a, row.b) or by_number(row.rule).summary
         if self.failed_at >= 0 and i != self.failed_at:
             return f"partition {self.failed_at} fails the whole request: {text}"
@@ -590,7 +608,8 @@ cdef class Verdicts:
         cdef Row *row = self.row_at(i)
         cdef int32_t n
         cdef RecordError *e = self.errors
-        return [(e[n].index, result.message_of(e[n].rule, True, e[n].timestamp))
+        record_rules = self.broken[i][0] if i in self.broken else None
+        return [(e[n].index, message_of_error(&e[n], record_rules))
                 for n in range(row.errors_at, row.errors_at + row.errors_count)]
 
     def keep(self, goes_on=None):
