@@ -230,6 +230,7 @@ def disagreements(seed: int, count: int, counted: Counter[str]) -> Iterator[str]
                 where = f"case {case.number}, magic {case.to_magic}, first offset {case.first_offset}"
                 yield f"{where}: {found} ({case.data.hex()})"
             counted["agree"] += not found
+        print(f"{counted['cases']:,} of {count:,} compared", file=sys.stderr, flush=True)
 
 
 def main() -> int:
