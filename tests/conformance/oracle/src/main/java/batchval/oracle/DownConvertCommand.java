@@ -126,8 +126,8 @@ final class DownConvertCommand {
                         record.timestamp(), hex(record.key()), hex(record.value()),
                         isValid(record)));
             }
-        } catch (RuntimeException e) {
-            lines.add(e.getClass().getName());
+        } catch (Throwable t) {  // SnappyError, for one, is an Error
+            lines.add(t.getClass().getName());
         }
         return lines;
     }
