@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from batchval.errors import BatchvalError, ErrorCode
     from batchval.ledger import ClaimsLedger
     from batchval.policy import ClaimsPolicy, TopicPolicy
+    from batchval.record_rules import RecordRules, SchemaIds
     from batchval.rules import Rule
     from batchval.types import AppendOrigin, CompressionType, TimestampType
 
@@ -46,9 +47,11 @@ __all__ = [
     "RecordBatch",
     "RecordBatchBuilder",
     "RecordColumns",
+    "RecordRules",
     "RecordValidationStats",
     "RejectedBatch",
     "Rule",
+    "SchemaIds",
     "TimestampType",
     "TopicPolicy",
     "ValidationResult",
@@ -69,6 +72,7 @@ _HOMES = {
     "batchval.errors": ("BatchvalError", "ErrorCode"),
     "batchval.ledger": ("ClaimsLedger",),
     "batchval.policy": ("ClaimsPolicy", "TopicPolicy"),
+    "batchval.record_rules": ("RecordRules", "SchemaIds"),
     "batchval.rules": ("Rule",),
     "batchval.types": ("AppendOrigin", "CompressionType", "TimestampType"),
 }

@@ -9,7 +9,16 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-__all__ = ["RETRIABLE", "ArgumentTypeError", "ArgumentValueError", "BatchvalError", "ErrorCode"]
+__all__ = [
+    "RETRIABLE",
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "BatchvalError",
+    "ErrorCode",
+    "shown_value",
+]
+
+_SHOWN_CHARACTERS = 80
 
 
 class BatchvalError(Exception):
@@ -50,6 +59,18 @@ def _restored(kind: type[BatchvalError], args: tuple[Any, ...], attributes: dict
     error.args = args
     vars(error).update(attributes)
     return error
+
+
+def shown_value(value: object) -> str:
+    """Return the value for a message, cut after 80 characters.
+
+    Python writes no int of more than 4,300 digits.
+    """
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"an {type(value).__name__} of more than 4,300 digits"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 # generated from kafka-clients 4.4.0

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, Literal, TypeAlias, cast, get_args
 
-from batchval.errors import ArgumentTypeError, ArgumentValueError
+from batchval.errors import ArgumentTypeError, ArgumentValueError, shown_value
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.kafka_versions import kafka_version as find_kafka_version
+from batchval.record_rules import RecordRules
 from batchval.types import TimestampTypeName
 
 __all__ = [
@@ -111,7 +112,8 @@ KAFKA_TOPIC_KEYS: Final = frozenset(
 OLDER_TOPIC_KEYS: Final = frozenset(("message.downconversion.enable", "message.format.version", OLDER_TIMESTAMP_KEY))
 _OWN_KEYS = frozenset(("accept.claims.header",))
 _KNOWN_KEYS = KAFKA_TOPIC_KEYS | OLDER_TOPIC_KEYS | _OWN_KEYS
-_SHOWN_CHARACTERS = 80
+#: Of a key: comparing takes time that grows with the square of the length.
+_COMPARED_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -125,7 +127,8 @@ class TopicPolicy:
     ``max_decompressed_message_bytes`` bounds the body of one compressed record (KAFKA 4.4.0); what bounds a whole
     batch is the validator's ``max_decompressed_bytes``. ``accept_claims_header`` admits batches of magic 3, which
     no stock broker does. The levels apply where ``compression_type`` names their codec: gzip 1 to 9
-    or -1 (zlib's default), lz4 1 to 17, zstd -131072 to 22.
+    or -1 (zlib's default), lz4 1 to 17, zstd -131072 to 22. ``record_rules`` are the owner's own
+    rules for single records; Kafka has no configuration key for them.
     """
 
     message_timestamp_before_max_ms: int = _LONG_MAX
@@ -139,6 +142,7 @@ class TopicPolicy:
     compression_gzip_level: int = DEFAULT_COMPRESSION_GZIP_LEVEL
     compression_lz4_level: int = DEFAULT_COMPRESSION_LZ4_LEVEL
     compression_zstd_level: int = DEFAULT_COMPRESSION_ZSTD_LEVEL
+    record_rules: RecordRules | None = None
 
     def __post_init__(self) -> None:
         for name in _RANGES:
@@ -148,16 +152,19 @@ class TopicPolicy:
             _check_range(name, name, value)
         for name, words in (("message_timestamp_type", TIMESTAMP_TYPES), ("compression_type", COMPRESSION_TYPES)):
             if getattr(self, name) not in words:
-                value = _shown(getattr(self, name))
+                value = shown_value(getattr(self, name))
                 raise ArgumentValueError(f"{name} must be one of {', '.join(words)}, not {value}")
         cleanup = ",".join(sorted(part.strip() for part in str(self.cleanup_policy).split(",")))
         if cleanup not in CLEANUP_POLICIES:
-            value = _shown(self.cleanup_policy)
+            value = shown_value(self.cleanup_policy)
             raise ArgumentValueError(f"cleanup_policy must be delete, compact or both, not {value}")
         object.__setattr__(self, "cleanup_policy", cleanup)
         if not isinstance(self.accept_claims_header, bool):
-            value = _shown(self.accept_claims_header)
+            value = shown_value(self.accept_claims_header)
             raise ArgumentValueError(f"accept_claims_header must be true or false, not {value}")
+        if self.record_rules is not None and not isinstance(self.record_rules, RecordRules):
+            value = shown_value(self.record_rules)
+            raise ArgumentTypeError(f"record_rules must be a RecordRules or None, not {value}")
 
     def __repr__(self) -> str:
         """Show the fields that differ from Kafka's defaults."""
@@ -212,6 +219,8 @@ class TopicPolicy:
         version = find_kafka_version(kafka_version)
         values: dict[str, object] = {}
         for field in fields(cls):
+            if field.name == "record_rules":  # not a key of Kafka
+                continue
             key = field.name.replace("_", ".")
             value = config.get(key)
             if value is None:
@@ -221,7 +230,7 @@ class TopicPolicy:
             elif isinstance(field.default, bool):
                 word = str(value).strip().lower()
                 if word not in ("true", "false"):
-                    raise ArgumentValueError(f"{key} must be true or false, not {_shown(value)}")
+                    raise ArgumentValueError(f"{key} must be true or false, not {shown_value(value)}")
                 values[field.name] = word == "true"
             else:
                 values[field.name] = str(value).strip()
@@ -255,16 +264,7 @@ def _check_range(key: str, name: str, value: int) -> None:
 def _out_of_range(key: str, name: str, value: object) -> ArgumentValueError:
     low, high, other = _RANGES[name]
     also = "" if other is None else f", or {other}"
-    return ArgumentValueError(f"{key} must be a whole number from {low} to {high}{also}, not {_shown(value)}")
-
-
-def _shown(value: object) -> str:
-    """Return the value for a message. Python writes no int of more than 4,300 digits."""
-    try:
-        text = repr(value)
-    except ValueError:
-        return f"an {type(value).__name__} of more than 4,300 digits"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return ArgumentValueError(f"{key} must be a whole number from {low} to {high}{also}, not {shown_value(value)}")
 
 
 def _check_keys(config: Mapping[str, object]) -> None:
@@ -276,15 +276,14 @@ def _check_keys(config: Mapping[str, object]) -> None:
 
 
 def _unknown(key: object) -> str:
-    word = key if isinstance(key, str) else _shown(key)
-    return f"{_shown(key)} (nearest known key: {nearest(word, _KNOWN_KEYS)})"
+    word = key if isinstance(key, str) else shown_value(key)
+    return f"{shown_value(key)} (nearest known key: {nearest(word, _KNOWN_KEYS)})"
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
     """Return the known key that resembles ``key`` most. Dots, underscores and hyphens are alike."""
     spelled = {_spelling(name): name for name in sorted(known)}
-    # the work grows with the square of the length
-    word = _spelling(key[:_SHOWN_CHARACTERS])
+    word = _spelling(key[:_COMPARED_CHARACTERS])
     return spelled[difflib.get_close_matches(word, spelled, n=1, cutoff=0.0)[0]]
 
 

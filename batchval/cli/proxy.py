@@ -19,6 +19,7 @@ from batchval.cli.options import json_option
         "batchval proxy --listen :9092 --upstream kafka-1:9092",
         "batchval proxy --config gate.yaml --check-config",
         "batchval proxy --config gate.yaml --report",
+        "batchval proxy --clients http://127.0.0.1:9464",
     ),
 )
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it.")
@@ -27,6 +28,7 @@ from batchval.cli.options import json_option
 @click.option("--check-config", is_flag=True, help="Only check settings, files and upstreams.")
 @click.option("--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden.")
 @click.option("--report", "as_report", is_flag=True, help="Only print what was refused or observed, and for whom.")
+@click.option("--clients", metavar="URL", help="Only print who uses the gate whose metrics are at http://HOST:PORT.")
 @click.option(
     "--state-directory",
     type=click.Path(path_type=Path),
@@ -37,7 +39,7 @@ from batchval.cli.options import json_option
 @click.option("--claims-in", metavar="POLICY", help="ignore (default), verify, audit:RATE or trust.")
 @click.option("--claims-out", metavar="WHAT", help="none (default), or tag: add claims to compressed batches.")
 @click.option("--log-format", metavar="FORMAT", help="text (default) or json.")
-@click.option("--metrics", metavar="HOST:PORT", help="Where /metrics, /livez and /readyz are. Default: 127.0.0.1:9464.")
+@click.option("--metrics", metavar="HOST:PORT", help="Where /metrics, /clients, /readyz are. Default: 127.0.0.1:9464.")
 @json_option
 def command(
     listen: str | None,
@@ -46,6 +48,7 @@ def command(
     check_config: bool,
     print_config: bool,
     as_report: bool,
+    clients: str | None,
     state_directory: Path | None,
     mode: str | None,
     claims_in: str | None,
@@ -58,8 +61,10 @@ def command(
 
     Runs until SIGTERM or SIGINT, then delivers what is under way. SIGHUP reads certificates again.
     """
-    if as_json and not as_report:
-        raise click.UsageError("--json needs --report (the log is JSON with --log-format json)")
+    if as_json and not as_report and clients is None:
+        raise click.UsageError("--json needs --report or --clients (the log is JSON with --log-format json)")
+    if as_report and clients is not None:
+        raise click.UsageError("--report cannot be combined with --clients")
     given = {
         "mode": mode,
         "claims_in": claims_in,
@@ -80,10 +85,13 @@ def command(
             raise
         click.echo(f"batchval proxy: {error.name} is not installed: pip install 'batchval[proxy]'", err=True)
         return USAGE
+    from batchval.cli.proxy_clients import show_clients
     from batchval.cli.proxy_report import report
     from batchval.cli.proxying import check_files, check_upstreams, draft_of, run
 
     try:
+        if clients is not None:
+            return show_clients(clients, as_json)
         if as_report:
             if state_directory is None and config is not None:
                 state_directory = draft_of(config, listen, overrides).finished().state_folder

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from batchval.policy import TopicPolicy
 from batchval.proxy.audit_log import RefusalLog
+from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
@@ -36,6 +37,8 @@ __all__ = ["RunningGate"]
 
 #: Between looks at how long requests have waited, and whether the cluster can be reached.
 LOOK_S: Final = 1.0
+#: Sessions whose requests are collected in one turn of the loop, before /clients is answered.
+COLLECTED_A_TURN: Final = 100
 
 log = logging.getLogger("batchval.proxy")
 
@@ -85,7 +88,7 @@ class RunningGate:
                 # a lie that came by one door is known at the others
                 proxy.gate.ledger = next(p.gate.ledger for p in self.proxies.values() if p.gate.ledger is not None)
                 self.metrics.add_ledger(proxy.gate.ledger)
-        self.health = HealthServer(self._metrics_page, self.unready)
+        self.health = HealthServer(self._metrics_page, self.unready, self._clients_page)
         self.metrics_at: Address | None = None
         self.max_connections = settings.limits.max_connections
         self._ages = _Ages()
@@ -142,6 +145,7 @@ class RunningGate:
             ),
             threads=limits.threads,
             on_refusal=self._refused,
+            on_too_old=self.refusals.too_old,
         )
 
     def _topics(self) -> TopicPolicies:
@@ -193,6 +197,7 @@ class RunningGate:
 
     def _watch(self) -> None:
         metrics = self.metrics
+        metrics.add_clients(self.shared.clients)
         metrics.watch("requests_in_flight", "Requests that await an answer.", self._in_flight)
         metrics.watch("oldest_request_age_seconds", "How long the oldest has waited.", lambda: self._ages.oldest_s)
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None))
@@ -209,6 +214,16 @@ class RunningGate:
     def _metrics_page(self) -> Callable[[], bytes]:
         self.shared.budget.measure()
         return self.metrics.page()
+
+    async def _clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
+        """Take the clients, after those whose requests have not been collected yet."""
+        for proxy in self.proxies.values():
+            for n, session in enumerate(list(proxy.connections)):
+                session.seen_client.collect()
+                if n % COLLECTED_A_TURN == COLLECTED_A_TURN - 1:
+                    await asyncio.sleep(0)
+        raised = next(iter(self.proxies.values())).raised
+        return page_of(self.shared.clients, raised, asked)
 
     def _in_flight(self) -> int:
         return sum(len(one.answers) for proxy in self.proxies.values() for one in proxy.connections)

@@ -1,4 +1,5 @@
-"""What the gate writes on stderr: one line for each partition that it refused, and its own state.
+"""What the gate writes on stderr: one line for each partition that it refused, for each connection
+that a version too old has ended, and its own state.
 
     text   2026-01-31T12:00:00.123Z WARNING refused listener=edge client=10.0.0.7:51324 topic=orders partition=3 rule=…
     json   {"time": "…", "level": "WARNING", "event": "refused", "listener": "edge", …}
@@ -14,9 +15,11 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TextIO
 
+from batchval.protocol.apis import APIS
+from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
 from batchval.proxy.config import Log
 
 __all__ = ["JsonFormatter", "RefusalLog", "TextFormatter", "set_up"]
@@ -27,6 +30,8 @@ _LONGEST = 249  # Kafka's longest topic name
 _LONGEST_REASON = 500
 #: Lines that may come without a pause: one takes the event loop 30 microseconds.
 MOST_AT_ONCE = 20
+#: The word of the setting ``bridge`` that serves the old versions of an API.
+_BRIDGES = {int(key): "consumers" for key in CONSUMERS} | {int(key): "producers" for key in PRODUCERS}
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/+,[]=*")
 
 
@@ -59,6 +64,23 @@ class AnyRefusal(Protocol):
     def batches(self) -> int: ...
 
 
+class AnyTooOld(Protocol):
+    """A request of a version that Kafka 4 does not serve; ``options.TooOld`` is one."""
+
+    @property
+    def listener(self) -> str: ...
+    @property
+    def client(self) -> str: ...
+    @property
+    def client_id(self) -> str | None: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def key(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+
+
 class RefusalLog:
     """Writes a line for each refusal: at most ``per_second`` a second, and counts the others.
 
@@ -75,17 +97,8 @@ class RefusalLog:
         self._left_out = 0
 
     def __call__(self, refusal: AnyRefusal) -> None:
-        now = self._clock()
-        self._tokens = min(self._tokens + (now - self._at) * self.per_second, self._most)
-        self._at = now
-        if self._tokens < 1:
-            self._left_out += refusal.batches
-            self.suppressed_total += refusal.batches
-            return
-        self._tokens -= 1
-        if self._left_out:
-            self._tell_left_out()
-        if not log.isEnabledFor(logging.WARNING):
+        """Write the line of a refused partition."""
+        if not self._may_write(refusal.batches):
             return
         event = "reported" if not refusal.rule else "refused" if refusal.enforced else "observed"
         facts: dict[str, object] = {
@@ -101,6 +114,41 @@ class RefusalLog:
             "reported": ",".join(refusal.reported) or None,
             "batches": refusal.batches if refusal.batches > 1 else None,
         }
+        self._write(event, facts)
+
+    def too_old(self, request: AnyTooOld) -> None:
+        """Write the line of a request whose version Kafka 4 does not serve."""
+        if not self._may_write(1):
+            return
+        api = APIS[request.key]
+        reason = f"Kafka 4 serves {api.name} {api.min_version} and later (KIP-896): upgrade the client"
+        bridge = _BRIDGES.get(request.key)
+        facts: dict[str, object] = {
+            "listener": request.listener,
+            "client": request.client,
+            "client_id": None if request.client_id is None else _short(request.client_id),
+            "principal": _short(request.principal) or None,
+            "api": api.name,
+            "version": request.version,
+            "reason": reason if bridge is None else f"{reason}, or set bridge: {bridge}",
+        }
+        self._write("version_too_old", facts)
+
+    def _may_write(self, batches: int) -> bool:
+        """Return whether a line may be written now; else count what it stands for."""
+        now = self._clock()
+        self._tokens = min(self._tokens + (now - self._at) * self.per_second, self._most)
+        self._at = now
+        if self._tokens < 1:
+            self._left_out += batches
+            self.suppressed_total += batches
+            return False
+        self._tokens -= 1
+        if self._left_out:
+            self._tell_left_out()
+        return log.isEnabledFor(logging.WARNING)
+
+    def _write(self, event: str, facts: Mapping[str, object]) -> None:
         log.warning(event, extra={"facts": {key: fact for key, fact in facts.items() if fact is not None}})
 
     def flush(self) -> None:

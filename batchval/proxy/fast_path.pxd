@@ -11,6 +11,7 @@ from batchval.protocol.tables cimport Tables
 cdef enum:
     KEYS = 128   # API keys that may be known
     PATHS = 5    # of ValidationResult.path
+    USES = 16    # pairs of API and version that are counted without Python's objects
 
 
 cdef struct Route:
@@ -21,6 +22,11 @@ cdef struct Route:
 @cython.final
 cdef class Routes:
     cdef Route of[KEYS]
+
+
+cdef struct Use:  # requests of one API in one version
+    int32_t pair  # key << 16 | version
+    int64_t requests
 
 
 cdef struct Run:  # frames that lie one behind the other and go on together
@@ -54,8 +60,16 @@ cdef class FastPath:
     cdef object run_first
     cdef object named     # the topic of a request with topic ids
     cdef int64_t taken, taken_bytes, produced, partitions, dropped, tags_added, payloads_added
-    cdef int key          # of the requests counted last
-    cdef int64_t of_key
+    cdef int32_t pair     # of the requests counted last
+    cdef int64_t of_pair
+    cdef object pair_key  # the same as an object
+    # of the client that the requests come from
+    cdef bytes client_id  # its first bytes
+    cdef Py_ssize_t client_id_size
+    cdef object client_changed
+    cdef Use uses[USES]   # since they were taken last
+    cdef int used
+    cdef dict more_uses
     cdef int64_t by_path[PATHS]
 
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1
@@ -70,5 +84,8 @@ cdef class FastPath:
     cdef bytes topic_id(self)
     cdef object topic(self)
     cdef bint names_nobody(self, const uint8_t *p, Py_ssize_t size, int version)
-    cdef int count_key(self, int following_one) except -1
+    cdef bint is_same_client(self, const uint8_t *p, Py_ssize_t size) noexcept
+    cdef int change_client(self, const uint8_t *p, Py_ssize_t size) except -1
+    cdef int count_pair(self, int32_t following_one) except -1
+    cdef int add_use(self, int32_t pair, int64_t requests) except -1
     cdef int count(self) except -1

@@ -13,11 +13,12 @@ its 32 bits if it is a Produce answer or, marked by bit 48, a Fetch answer: both
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memmove
+from libc.string cimport memcmp, memmove
 
 from batchval.core.bytes cimport be16, be32
 from batchval.core.carriers cimport has_payload_claims
@@ -66,6 +67,11 @@ cdef enum:
     SMALLEST_WITH_CODEC = ATTRIBUTES + 2
     MOST_WORK = 256 << 10  # bytes walked in one call, before others have their turn
     EACH_COMPRESSED = 4 << 10  # what a decoder costs before its first byte, in bytes walked
+    EACH_CLIENT = 1 << 10  # what another client id costs, in bytes walked
+    CLIENT_ID = REQUEST_HEADER + 2  # where it stands, after its size
+    NULL_CLIENT_ID = -1
+    NO_CLIENT = -2  # no request has come yet
+    MOST_OF_CLIENT_ID = 256  # bytes that are compared
 
 
 cdef inline int32_t following(int32_t wire_id) noexcept nogil:
@@ -150,6 +156,16 @@ cdef class FastPath:
         self.inline_uncompressed = gate.inline_uncompressed
         self.inline_work = gate.inline_work
         self.sender = ""
+        self.client_id_size = NO_CLIENT
+        self.more_uses = {}
+        self.pair = -1
+
+    def watch(self, client_changed):
+        """Call ``client_changed(client_id)`` before the first request of each client id is counted.
+
+        It gets at most MOST_OF_CLIENT_ID bytes, or None for null.
+        """
+        self.client_changed = client_changed
 
     def name(self, str sender):
         """By what name the connection's claims go."""
@@ -191,15 +207,17 @@ cdef class FastPath:
                     break
                 if not self.routes.of[key].first <= version <= self.routes.of[key].last:
                     break
+                if not self.is_same_client(p, size):
+                    self.change_client(p, size)
                 if key == PRODUCE:
                     yes = self.produce(frame, p, size, version, correlation_id, out)
                 else:
                     yes = self.other(frame, p, size, key, version, correlation_id, out)
                 if not yes:
                     break
-                if key != self.key:
-                    self.count_key(key)
-                self.of_key += 1
+                if (key << 16 | version) != self.pair:
+                    self.count_pair(key << 16 | version)
+                self.of_pair += 1
                 self.taken += 1
                 self.taken_bytes += size
                 i += 1
@@ -471,12 +489,81 @@ cdef class FastPath:
         out.append(first)
         return 0
 
-    cdef int count_key(self, int following_one) except -1:
-        if self.of_key:
-            by_api = self.counters.requests_by_api
-            by_api[self.key] = by_api.get(self.key, 0) + self.of_key
-            self.of_key = 0
-        self.key = following_one
+    # ---- who asks for what -----------------------------------------------------------------------
+
+    cdef bint is_same_client(self, const uint8_t *p, Py_ssize_t size) noexcept:
+        """Return whether a request has the client id of the one before it, or none that can be
+        read.
+        """
+        cdef Py_ssize_t length
+        if size < CLIENT_ID:
+            return True
+        length = be16(p + REQUEST_HEADER)
+        if length > size - CLIENT_ID or length < NULL_CLIENT_ID:
+            return True
+        if length != self.client_id_size:
+            return False
+        return length <= 0 or not memcmp(p + CLIENT_ID, PyBytes_AS_STRING(self.client_id),
+                                         min(length, MOST_OF_CLIENT_ID))
+
+    cdef int change_client(self, const uint8_t *p, Py_ssize_t size) except -1:
+        cdef Py_ssize_t length = be16(p + REQUEST_HEADER)
+        self.count_pair(self.pair)
+        self.work += EACH_CLIENT
+        client_id = None
+        if length >= 0:
+            client_id = (<const char *>p + CLIENT_ID)[:min(length, MOST_OF_CLIENT_ID)]
+        if self.client_changed is not None:
+            self.client_changed(client_id)
+        self.client_id = client_id
+        self.client_id_size = length
+        return 0
+
+    def note(self, frame, int key, int version):
+        """Count a request that ``take`` has not taken."""
+        cdef const uint8_t *p = <const uint8_t *>PyMemoryView_GET_BUFFER(a_view(frame)).buf
+        cdef Py_ssize_t size = PyMemoryView_GET_BUFFER(frame).len
+        if not self.is_same_client(p, size):
+            self.change_client(p, size)
+        self.count_pair(key << 16 | version)
+        self.of_pair = 1
+        self.count_pair(self.pair)
+
+    def take_uses(self):
+        """Return {API key << 16 | version: requests} since the last call."""
+        cdef int i
+        cdef dict taken = self.more_uses
+        self.more_uses = {}
+        for i in range(self.used):
+            pair = self.uses[i].pair
+            taken[pair] = taken.get(pair, 0) + self.uses[i].requests
+        self.used = 0
+        return taken
+
+    cdef int count_pair(self, int32_t following_one) except -1:
+        if self.of_pair:
+            by_version = self.counters.requests_by_version
+            if self.pair_key is None:
+                self.pair_key = self.pair
+            by_version[self.pair_key] = by_version.get(self.pair_key, 0) + self.of_pair
+            self.add_use(self.pair, self.of_pair)
+            self.of_pair = 0
+        if self.pair != following_one:
+            self.pair = following_one
+            self.pair_key = None
+        return 0
+
+    cdef int add_use(self, int32_t pair, int64_t requests) except -1:
+        cdef int i
+        for i in range(self.used):
+            if self.uses[i].pair == pair:
+                self.uses[i].requests += requests
+                return 0
+        if self.used == USES:
+            self.more_uses = self.take_uses()
+        self.uses[self.used].pair = pair
+        self.uses[self.used].requests = requests
+        self.used += 1
         return 0
 
     cdef int count(self) except -1:
@@ -488,7 +575,7 @@ cdef class FastPath:
         counters.requests_total += self.taken
         counters.request_bytes_total += self.taken_bytes
         self.taken = self.taken_bytes = 0
-        self.count_key(self.key)
+        self.count_pair(self.pair)
         if not self.produced:
             return 0
         counters.produce_requests_total += self.produced

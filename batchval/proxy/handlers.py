@@ -183,6 +183,7 @@ def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
 def _versions(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
     if _is_own(session, frame):
         return
+    session.introduce(frame, version)
     session.forward(frame, Answer(correlation_id, key, version, _intersect), out)
 
 

@@ -1,6 +1,7 @@
-"""/metrics, /livez and /readyz on a port of their own: a small HTTP responder.
+"""/metrics, /clients, /livez and /readyz on a port of their own: a small HTTP responder.
 
     GET /metrics   200, Prometheus' text, made in a thread
+    GET /clients   200, who uses the gate (clients_page), made in a thread
     GET /livez     200 as long as the loop turns
     GET /readyz    200 when clients can be served, else 503 and why not
 
@@ -16,11 +17,12 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
 from batchval.proxy.accepting import Acceptor
+from batchval.proxy.clients_page import Asked, asked_for
 from batchval.proxy.metrics import CONTENT_TYPE
 from batchval.proxy.open_files import SpareFiles
 
@@ -44,26 +46,38 @@ _PLAIN = "text/plain; charset=utf-8"
 Answer = tuple[int, str, bytes]
 """(status, content type, body)"""
 
+Text = tuple[str, bytes]
+"""(content type, body)"""
+
 log = logging.getLogger("batchval.proxy")
 
 
 class HealthServer:
-    """Answers /metrics, /livez and /readyz.
+    """Answers /metrics, /clients, /livez and /readyz.
 
     ``metrics``  takes the values, on the event loop; what it returns makes the text, in a thread
     ``unready``  says why clients cannot be served, None if they can
+    ``clients``  takes the rows of /clients, likewise; None: the page is not there
     """
 
     def __init__(
         self,
         metrics: Callable[[], Callable[[], bytes]],
         unready: Callable[[], str | None],
+        clients: Callable[[Asked], Awaitable[Callable[[], Text]]] | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.unready = unready
         self.timeout_s = timeout_s
-        self.texts = _Texts(metrics)
+        self.clients = clients
+
+        async def values(_: Asked) -> Callable[[], Text]:
+            make = metrics()
+            return lambda: (CONTENT_TYPE, make())
+
+        self.texts = _Texts(values, "batchval-metrics")
+        self.pages = None if clients is None else _Texts(clients, "batchval-clients")
         self.connections: dict[_Connection, str] = {}  # to the client's address, the oldest first
         self._open: set[_Connection] = set()  # these, and those whose descriptor is not closed yet
         self._spare = SpareFiles(0)
@@ -99,6 +113,8 @@ class HealthServer:
             await asyncio.sleep(0)
         self._spare.close()
         self.texts.close()
+        if self.pages is not None:
+            self.pages.close()
 
     def forget(self, connection: _Connection) -> None:
         """Take a connection off the list, and its descriptor back."""
@@ -120,51 +136,61 @@ class HealthServer:
             del self.connections[oldest]
             oldest.hang_up()
 
-    def answer(self, method: str, path: str) -> Answer | None:
-        """Return the answer to a request; None to GET /metrics, which takes longer."""
+    async def answer(self, method: str, target: str, accept: str) -> Answer:
+        """Return the answer to a request."""
         if method not in ("GET", "HEAD"):
             return 405, _PLAIN, b"only GET\n"
-        match path.partition("?")[0]:
+        path, _, query = target.partition("?")
+        match path:
             case "/metrics":
-                return None
+                return 200, *await self.texts.text(Asked())
+            case "/clients" if self.pages is not None:
+                try:
+                    asked = asked_for(query, accept)
+                except ValueError as error:
+                    return 400, _PLAIN, f"{error}\n".encode()
+                return 200, *await self.pages.text(asked)
             case "/livez":
                 return 200, _PLAIN, b"ok\n"
             case "/readyz":
                 why = self.unready()
                 return (200, _PLAIN, b"ok\n") if why is None else (503, _PLAIN, f"{why}\n".encode())
             case _:
-                return 404, _PLAIN, b"/metrics, /livez, /readyz\n"
+                return 404, _PLAIN, b"/metrics, /clients, /livez, /readyz\n"
 
 
 class _Texts:
-    """Texts of /metrics: one at a time, in a thread, for all who have asked before it was begun."""
+    """Texts of one page: one at a time, in a thread, for all who have asked the same before it was
+    begun.
+    """
 
-    def __init__(self, metrics: Callable[[], Callable[[], bytes]]) -> None:
-        self._metrics = metrics
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="batchval-metrics")
+    def __init__(self, take: Callable[[Asked], Awaitable[Callable[[], Text]]], name: str) -> None:
+        self._take = take
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._turn = asyncio.Lock()
-        self._tasks: set[asyncio.Task[bytes]] = set()
-        self._next: asyncio.Task[bytes] | None = None
+        self._tasks: set[asyncio.Task[Text]] = set()
+        self._next: dict[Asked, asyncio.Task[Text]] = {}
         self._not_before = 0.0  # time of the loop
 
-    async def text(self) -> bytes:
+    async def text(self, asked: Asked) -> Text:
         """Return a text whose values are taken from now on."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._make())
-            self._tasks.add(self._next)
-            self._next.add_done_callback(self._made)
-        return await asyncio.shield(self._next)
+        task = self._next.get(asked)
+        if task is None:
+            task = self._next[asked] = asyncio.create_task(self._make(asked))
+            self._tasks.add(task)
+            task.add_done_callback(self._made)
+        return await asyncio.shield(task)
 
-    async def _make(self) -> bytes:
+    async def _make(self, asked: Asked) -> Text:
         loop = asyncio.get_running_loop()
         async with self._turn:
             await asyncio.sleep(max(0.0, self._not_before - loop.time()))
-            self._next = None
-            text, cpu_s = await loop.run_in_executor(self._pool, _timed, self._metrics())
+            del self._next[asked]
+            text, cpu_s = await loop.run_in_executor(self._pool, _timed, await self._take(asked))
             self._not_before = loop.time() + PAUSE * cpu_s
             return text
 
-    def _made(self, task: asyncio.Task[bytes]) -> None:
+    def _made(self, task: asyncio.Task[Text]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # seen, also where nobody waits any more
@@ -176,7 +202,7 @@ class _Texts:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _timed(make: Callable[[], bytes]) -> tuple[bytes, float]:
+def _timed(make: Callable[[], Text]) -> tuple[Text, float]:
     """Return a text, and the seconds of CPU that it took."""
     begun = time.thread_time()
     return make(), time.thread_time() - begun
@@ -217,19 +243,19 @@ class _Connection(asyncio.Protocol):
             if len(self._received) > MOST_BYTES:
                 self._write("GET", (431, _PLAIN, b""))
             return
-        words = bytes(self._received).split(b"\n", 1)[0].rstrip(b"\r").split(b" ")
+        first, *headers = bytes(self._received).splitlines()
+        words = first.split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             self._write("GET", (400, _PLAIN, b""))
             return
         method, path = words[0].decode("latin-1"), words[1].decode("latin-1")
         self._asked = True
-        self._answering = asyncio.get_running_loop().create_task(self._answer(method, path))
+        accept = b",".join(line[7:] for line in headers if line[:7].lower() == b"accept:").decode("latin-1")
+        self._answering = asyncio.get_running_loop().create_task(self._answer(method, path, accept))
 
-    async def _answer(self, method: str, path: str) -> None:
+    async def _answer(self, method: str, target: str, accept: str) -> None:
         try:
-            answer = self.server.answer(method, path)
-            if answer is None:
-                answer = 200, CONTENT_TYPE, await self.server.texts.text()
+            answer = await self.server.answer(method, target, accept)
         except Exception:
             log.exception("an answer of the port for metrics failed")
             answer = 500, _PLAIN, b""

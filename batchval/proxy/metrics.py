@@ -11,7 +11,7 @@ of them; all others share ``(other)``.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from itertools import islice
@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.protocol.apis import APIS
 from batchval.proxy.audit_log import AnyRefusal
+from batchval.proxy.clients import ClientTable, pair_of
 from batchval.proxy.observed import OTHER
 from batchval.proxy.topics import is_topic_name
 
@@ -42,7 +43,6 @@ _LABELS = {
     "partitions_refused": "rule",
     "partitions_observed": "rule",
     "partitions_reported": "extra",
-    "requests_by_api": "api",
     "answers_throttled": "api",
     "throttle_time_ms": "api",
     "batches_by_path": "path",
@@ -70,7 +70,6 @@ _HELP = {
     "partitions_refused": "Batches that broke a rule, by the first one, observed ones included.",
     "partitions_observed": "Of these, forwarded: they were observed.",
     "partitions_reported": "Batches accepted in which an extra found something.",
-    "requests_by_api": "Requests from clients, by API.",
     "batches_by_path": "Batches accepted, by the path that the verdict took.",
     "batches_converted_total": "Message sets of old clients that became batches of magic 2.",
     "requests_answered_here_total": "Produce requests of which no broker saw anything.",
@@ -145,7 +144,7 @@ class Family(NamedTuple):
     name: str
     text: str
     labels: tuple[str, ...]
-    samples: Sequence[tuple[Sequence[str], float]]
+    samples: Iterable[tuple[Sequence[str], float]]
 
 
 class GateMetrics:
@@ -175,6 +174,11 @@ class GateMetrics:
         self._ledgers: list[ClaimsLedger] = []
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
         self._counts: list[tuple[str, str, Callable[[], float]]] = []
+        self._clients: ClientTable | None = None
+
+    def add_clients(self, clients: ClientTable) -> None:
+        """Show how many clients there are, and how many of them Kafka 4 turns away."""
+        self._clients = clients
 
     def add_ledger(self, ledger: ClaimsLedger | None) -> None:
         """Show the counts of a ledger; those of several are summed."""
@@ -204,7 +208,9 @@ class GateMetrics:
         for name in self._names:
             value = getattr(self.counters, name)
             text = _HELP.get(name, name.replace("_", " "))
-            if isinstance(value, dict):
+            if name == "requests_by_version":
+                yield from _by_version(value)
+            elif isinstance(value, dict):
                 yield _by_label(name, text, value)
             else:
                 kind: Literal["counter", "gauge"] = "counter" if name.endswith("_total") else "gauge"
@@ -212,6 +218,8 @@ class GateMetrics:
         text = "Batches that broke a rule, by topic and rule."
         yield Family("counter", "refusals", text, ("topic", "rule"), self.topics.items())
         yield from self._claims()
+        if self._clients is not None:
+            yield from _of_clients(self._clients)
         for name, text, ask in self._counts:
             yield Family("counter", name, text, (), [((), ask())])
         for name, text, ask in self._gauges:
@@ -243,6 +251,28 @@ def _metric(family: Family) -> Metric:
     for labels, value in family.samples:
         metric.add_metric(labels, value)
     return metric
+
+
+def _by_version(values: Mapping[int, int]) -> Iterator[Family]:
+    """Yield the requests by API, and by API and version: as many as Kafka has, at most."""
+    by_api: dict[int, int] = {}
+    for pair, requests in values.items():
+        by_api[pair >> 16] = by_api.get(pair >> 16, 0) + requests
+    samples = [((_word("api", key),), requests) for key, requests in by_api.items()]
+    yield Family("counter", "requests_by_api", "Requests from clients, by API.", ("api",), samples)
+    text = "Requests from clients, by API and version."
+    versions = [(pair_of(pair), requests) for pair, requests in values.items()]
+    pairs = [((_word("api", key), str(version)), requests) for (key, version), requests in versions]
+    yield Family("counter", "requests_by_version", text, ("api", "version"), pairs)
+
+
+def _of_clients(clients: ClientTable) -> Iterator[Family]:
+    """Yield what the table of clients shows. Old ones are counted in the thread."""
+    yield Family("gauge", "clients", "Clients that are remembered.", (), [((), len(clients))])
+    text = "Clients that were forgotten because too many others came."
+    yield Family("counter", "clients_evicted", text, (), [((), clients.evicted_total)])
+    text = "Clients of the last 24 hours that Kafka 4 turns away, by the name of their software."
+    yield Family("gauge", "clients_old", text, ("software",), clients.recent_old())
 
 
 def _by_label(name: str, text: str, values: dict[Any, float]) -> Family:

@@ -16,7 +16,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TopicPolicies"]
+__all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TooOld", "TopicPolicies"]
 
 Mode = Literal["enforce", "observe"]
 ClaimsOut = Literal["none", "tag", "payload"]
@@ -134,6 +134,17 @@ class Refusal(NamedTuple):
     batches: int = 1  # batches of the request that this one stands for: the same rule and outcome
 
 
+class TooOld(NamedTuple):
+    """A request of a version that Kafka 4 does not serve, which ended its connection."""
+
+    listener: str
+    client: str
+    client_id: str | None
+    principal: str
+    key: int
+    version: int
+
+
 @dataclass(slots=True)
 class Counters:
     """What the data path counts. Whoever exports metrics reads these, or gives an object with the same attributes."""
@@ -156,7 +167,7 @@ class Counters:
     partitions_refused: dict[str, int] = field(default_factory=dict)  # by rule
     partitions_observed: dict[str, int] = field(default_factory=dict)  # by rule: forwarded
     partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
-    requests_by_api: dict[int, int] = field(default_factory=dict)  # by API key
+    requests_by_version: dict[int, int] = field(default_factory=dict)  # by API key << 16 | version
     batches_converted_total: int = 0  # of Produce 0 to 2
     batches_by_path: dict[str, int] = field(default_factory=dict)  # of accepted ones: claims, shallow, full, rebuilt
     requests_answered_here_total: int = 0
@@ -176,13 +187,21 @@ class Counters:
     bytes_held: int = 0
     reading_paused_total: int = 0
 
+    @property
+    def requests_by_api(self) -> dict[int, int]:
+        """Return the number of requests by API key."""
+        found: dict[int, int] = {}
+        for pair, requests in self.requests_by_version.items():
+            found[pair >> 16] = found.get(pair >> 16, 0) + requests
+        return found
+
     def throttled(self, key: int, wait_ms: int) -> None:
         """An answer tells a client to wait (throttle_time_ms)."""
         self.answers_throttled[key] = self.answers_throttled.get(key, 0) + 1
         self.throttle_time_ms[key] = self.throttle_time_ms.get(key, 0) + wait_ms
 
 
-def _nothing(_: Refusal) -> None:
+def _nothing(_: object) -> None:
     return None
 
 
@@ -235,3 +254,4 @@ class ProxyOptions:
     limits: Limits = field(default_factory=Limits)
     threads: int = 2
     on_refusal: Callable[[Refusal], None] = _nothing
+    on_too_old: Callable[[TooOld], None] = _nothing

@@ -28,6 +28,7 @@ from batchval.proxy.bridges import raised_by
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
 from batchval.proxy.client_connection import ClientConnection
+from batchval.proxy.clients import ClientTable
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Gate
@@ -72,6 +73,7 @@ class Shared:
     topics: KnownTopics
     discovery: Discovery
     handshakes: Handshakes
+    clients: ClientTable
     users: int = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -100,6 +102,7 @@ class Shared:
             KnownTopics(),
             _discovery_of(options) if discovery is None else discovery,
             Handshakes(counters),
+            ClientTable(),
         )
 
 
@@ -130,6 +133,7 @@ class Proxy:
         self.budget = self.shared.budget
         self.judging = self.shared.judging
         self.topics = self.shared.topics
+        self.clients = self.shared.clients
         self.gate = Gate(options, self.counters)
         self.gate.topic_names = self.topics.name_of
         self._has_own_discovery = shared is None

@@ -30,14 +30,15 @@ from batchval.proxy.answering import Answering
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import TURN_S, Budget
 from batchval.proxy.client_connection import ClientConnection
+from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away, software_of
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
 from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
-from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions
-from batchval.proxy.pending import Answer, Facts, Item, Lowering
+from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions, TooOld
+from batchval.proxy.pending import Answer, Facts, Item, Lowering, facts_of
 from batchval.proxy.sasl import SaslExchange
 from batchval.proxy.session_clock import SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
@@ -78,6 +79,7 @@ class Owner(Protocol):
     judging: JudgingQueue
     gate: Gate
     topics: KnownTopics
+    clients: ClientTable
     cluster: Listeners
     loop: asyncio.AbstractEventLoop
     now: float
@@ -144,6 +146,7 @@ class Session:
         self.sender = self.advertised = ""
         self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
         self.seen = proxy.now
+        self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now)
         self.spoke = False
         self.clock = SessionClock(self, proxy.now)
         # the TLS handshake, or the connection to the broker
@@ -368,7 +371,11 @@ class Session:
             else:
                 self.end("request_version")
             return
-        counters.requests_by_api[key] = counters.requests_by_api.get(key, 0) + 1
+        self.fast_path.note(frame, key, version)
+        if key == ApiKey.PRODUCE and is_turned_away(key, version) and key not in self.proxy.raised:
+            self._report_too_old(key, version)
+            self.end("version_too_old")  # nobody can judge it
+            return
         try:
             if key == ApiKey.PRODUCE:
                 handlers.produce(self, frame, version, correlation_id, decision, inline, out)
@@ -377,6 +384,16 @@ class Session:
                 handler(self, frame, key, version, correlation_id, out)
         except ProtocolError:
             self.end("produce_malformed" if key == ApiKey.PRODUCE else "request_malformed")
+
+    def introduce(self, frame: memoryview, version: int) -> None:
+        """Note what an ApiVersions request says of the client's software."""
+        self.seen_client.software = software_of(frame, version) or self.seen_client.software
+
+    def _report_too_old(self, key: int, version: int) -> None:
+        """Report a request that ends the session because Kafka 4 does not serve its version."""
+        client_id, facts = self.seen_client.client_id, self.facts
+        too_old = TooOld(facts.listener, facts.client, client_id, facts.principal, key, version)
+        self.proxy.options.on_too_old(too_old)
 
     def next_id(self) -> int:
         """Return the correlation id of the next request to the broker."""
@@ -605,11 +622,24 @@ class Session:
         if self.broker is not None:
             self.broker.splitter.clear()
         self.broker = None
+        why = self._why_broker_lost()
         self._drop_outbox()
         self.answering.clear()
         self.waiting = 0
-        self._close("upstream_lost")
+        self._close(why)
         self._forget_if_gone()
+
+    def _why_broker_lost(self) -> str:
+        """Return why the broker has ended the connection: a version that it does not know, or
+        anything else.
+        """
+        if self.ending is None and self.answers:
+            _, key, version = facts_of(self.answers[0])
+            rejected = self.seen_client.rejected((key, version), len(self.answers), self.proxy.raised)
+            if rejected is not None:
+                self._report_too_old(*rejected)
+                return "version_too_old"
+        return "upstream_lost"
 
     def broker_frames(self, frames: list[memoryview]) -> None:
         """Pass on the broker's answers; the first may be pieces, see ``Answering.take``."""
@@ -817,6 +847,7 @@ class Session:
         if self.client.transport is None and self.broker is None and self._task is None:
             self.state = State.CLOSED
             self.client.splitter.clear()  # the cycle collector may come much later
+            self.seen_client.collect()
             self.proxy.forget(self)
 
     def abort(self, why: str) -> None:
@@ -842,4 +873,5 @@ class Session:
             self._look_for_authentication()
         if self.holds & UNKNOWN and now - self.seen > self.limits.frame_s:
             self.end("upstream_unreachable")  # no broker has shown it
+        self.seen_client.check(now)
         self.clock.check(now)

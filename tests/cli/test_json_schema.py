@@ -99,6 +99,7 @@ def test_the_page_describes_these_documents() -> None:
         ("conformance", "disagreement"), ("conformance", "summary"),
         ("perf produce", "result"), ("perf compare", "comparison"),
         ("proxy", "listening"), ("proxy --report", "refusal"), ("proxy --report", "summary"),
+        ("proxy --clients", "client"), ("proxy --clients", "summary"),
     }  # fmt: skip
     for fields in tables().values():
         assert {kind for field in fields.values() for kind in field.types} <= _TYPES.keys()
@@ -263,3 +264,16 @@ def test_proxy(capsys: pytest.CaptureFixture[str], metrics: str | None) -> None:
 def test_proxy_report(run: Run) -> None:
     out = run("proxy", "--report", "--json", "--state-directory", ROOT / "fixtures" / "gate")[1]
     compared("proxy --report", lines(out), "refusal", "summary")
+
+
+def test_proxy_clients(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from batchval.cli import proxy_clients
+    from batchval.proxy.clients import ClientKey, ClientTable, Software
+    from batchval.proxy.clients_page import Asked, page_of
+
+    table = ClientTable()
+    for client_id, software in (("c", Software("franz", "1")), (None, Software())):
+        table.add(ClientKey(client_id, software, "10.0.0.7", "User:alice", "default"), {1 << 16 | 2: 1})
+    monkeypatch.setattr(proxy_clients, "_answer", lambda *_: page_of(table, {}, Asked())()[1])
+    proxy_clients.show_clients("127.0.0.1:9464", as_json=True)
+    compared("proxy --clients", lines(capsys.readouterr().out), "client", "summary")

@@ -74,6 +74,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         *_core("convert"),
     ),
     "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
+    "old_versions": ("batchval.protocol.primitives",),
     "down_conversion": _core("aborted", "down_conversion", "convert"),
     "builder": ("batchval.core.builder", "batchval.producer.murmur2"),
     "histogram": ("batchval.perf.histogram",),

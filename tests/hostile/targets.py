@@ -44,6 +44,7 @@ from tests.hostile.lifetimes import lifetime_case
 from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
 from tests.hostile.mutator import LARGEST_CASE, Mutator
 from tests.hostile.old_produce import old_produce_case
+from tests.hostile.old_versions import old_versions_case
 from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
 from tests.hostile.streams import stream_case
 from tests.hostile.verdicts import verdicts_case
@@ -461,6 +462,7 @@ SEEDED: dict[str, Callable[[int], list[str]]] = {
     "old_produce": old_produce_case,
     "fetch_answers": fetch_case,
     "down_conversion": down_case,
+    "old_versions": old_versions_case,
     "streams": stream_case,
     "builder": builder_case,
     "histogram": histogram_case,

@@ -77,6 +77,7 @@ class Account:
         self.add("requests_total")
         self.add("request_bytes_total", by=len(frame))
         self.add("requests_by_api_total", api)
+        self.add("requests_by_version_total", api, str(int.from_bytes(frame[6:8], "big")))
 
     def produce(self, frame: bytes, kinds: list[tuple[str, bytes, str, str, str]], tags: bool = False) -> None:
         """One request; ``tags``: every partition has one, which is taken off."""
@@ -241,6 +242,7 @@ def ended(sock: socket.socket) -> None:
 
 #: compared by a rule of their own, or about the process
 OTHERS = {
+    "batchval_gate_clients",  # collected every 5 seconds
     "batchval_gate_info",
     "batchval_gate_ready",
     "batchval_gate_reading_paused_total",

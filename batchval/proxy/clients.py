@@ -1,0 +1,264 @@
+"""Who uses the gate, and who of them needs what Kafka 4 has dropped (KIP-896).
+
+    FastPath    counts requests by API and version, for each session
+    SeenClient  one session's client: collects these counts now and then, and at the end
+    ClientTable ClientKey -> Client, for the whole gate
+
+A row is what clients say of themselves: nothing of it is verified, except address and principal.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from batchval.protocol.apis import APIS
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.messages.api_versions import ApiVersionsRequest
+from batchval.protocol.old_versions import Raised
+from batchval.proxy.observed import LONGEST_ADDRESS, LONGEST_CLIENT_ID, LONGEST_PRINCIPAL, OTHER
+from batchval.proxy.pending import Facts
+
+__all__ = [
+    "MOST_CLIENTS",
+    "Client",
+    "ClientKey",
+    "ClientTable",
+    "SeenClient",
+    "Software",
+    "is_raised",
+    "is_turned_away",
+    "pair_of",
+    "software_of",
+    "turned_away_by_software",
+]
+
+#: Rows of the table.
+MOST_CLIENTS: Final = 10_000
+#: Pairs of API and version in a row, besides those that Kafka 4 does not serve: these are about 40.
+MOST_USES: Final = 32
+#: Seconds between collections from a session that goes on.
+COLLECT_S: Final = 5.0
+#: A client counts as one of today for so long after its last request.
+RECENT_MS: Final = 24 * 3_600_000
+#: Label values of the metric by software name.
+MOST_SOFTWARE: Final = 20
+UNKNOWN: Final = "(unknown)"
+
+LONGEST_SOFTWARE: Final = 60
+#: Bytes of an ApiVersions request that is read: those of clients have about 70.
+LARGEST_INTRODUCTION: Final = 2 << 10
+_INTRODUCES_FROM: Final = 3  # version of ApiVersions (KIP-511)
+#: What Kafka allows for name and version (ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN).
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+class Software(NamedTuple):
+    """What a client says that it is, in ApiVersions 3 and later; "" where it says nothing."""
+
+    name: str = ""
+    version: str = ""
+
+
+class ClientKey(NamedTuple):
+    """What makes a client. ``address`` is without the port, ``principal`` in Kafka's form."""
+
+    client_id: str | None
+    software: Software
+    address: str
+    principal: str
+    listener: str
+
+
+class Client(NamedTuple):
+    """What a client has sent. Times are milliseconds since 1970, UTC.
+
+    ``uses``     API key << 16 | version -> requests, which another Client replaces: never changed
+    ``others``   requests in versions for which ``uses`` has no place
+    ``is_old``   whether Kafka 4 turns any of them away
+    """
+
+    first_ms: int
+    last_ms: int
+    uses: Mapping[int, int]
+    others: int
+    is_old: bool
+
+    @property
+    def requests(self) -> int:
+        """The number of all requests."""
+        return sum(self.uses.values()) + self.others
+
+
+def pair_of(pair: int) -> tuple[int, int]:
+    """Return (API key, version)."""
+    return pair >> 16, pair & 0xFFFF
+
+
+def is_turned_away(key: int, version: int) -> bool:
+    """Return whether Kafka 4 has dropped this version of an API; Kafka 3.9 serves it."""
+    api = APIS.get(key)
+    return api is not None and 0 <= version < api.min_version
+
+
+def is_raised(key: int, version: int, raised: Mapping[int, Raised]) -> bool:
+    """Return whether the gate raises this version of an API to a newer one (``bridge``)."""
+    bridge = raised.get(key)
+    return bridge is not None and bridge.oldest <= version < bridge.to
+
+
+class ClientTable:
+    """The clients that were seen last: at most ``most``, each with a bounded number of versions.
+
+    ``evicted_total`` counts the clients that others have displaced: those seen longest ago.
+    """
+
+    def __init__(self, most: int = MOST_CLIENTS, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self.most = most
+        self.evicted_total = 0
+        self._clock_ns = clock_ns
+        self.since_ms = self.now_ms()
+        self._rows: dict[ClientKey, Client] = {}  # the one seen last is the last
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def now_ms(self) -> int:
+        """Return the time as the rows have it."""
+        return self._clock_ns() // 1_000_000
+
+    def add(self, key: ClientKey, uses: Mapping[int, int]) -> None:
+        """Add requests of a client, by API key << 16 | version."""
+        now_ms = self.now_ms()
+        before = self._rows.pop(key, None)
+        if before is None:
+            if len(self._rows) >= self.most:
+                del self._rows[next(iter(self._rows))]
+                self.evicted_total += 1
+            before = Client(now_ms, now_ms, {}, 0, False)
+        merged, others, is_old = dict(before.uses), before.others, before.is_old
+        for pair, requests in uses.items():
+            away = is_turned_away(*pair_of(pair))
+            is_old = is_old or away
+            if pair in merged:
+                merged[pair] += requests
+            elif away or len(merged) < MOST_USES:
+                merged[pair] = requests
+            else:
+                others += requests
+        self._rows[key] = Client(before.first_ms, now_ms, merged, others, is_old)
+
+    def rows(self) -> list[tuple[ClientKey, Client]]:
+        """Return the rows as they are now; later requests do not change them."""
+        return list(self._rows.items())
+
+    def recent_old(self) -> Iterable[tuple[tuple[str], int]]:
+        """Return an iterable for any thread: ((software name,), clients of the last 24 hours that
+        Kafka 4 turns away).
+        """
+        return turned_away_by_software(self.rows(), self.now_ms() - RECENT_MS)
+
+
+def turned_away_by_software(
+    rows: Iterable[tuple[ClientKey, Client]], since_ms: int
+) -> Iterable[tuple[tuple[str], int]]:
+    """Yield the number of old clients by software name: the most frequent names, and the rest."""
+    names = Counter(key.software.name or UNKNOWN for key, row in rows if row.is_old and row.last_ms >= since_ms)
+    first = names.most_common(MOST_SOFTWARE)
+    yield from (((name,), count) for name, count in first)
+    rest = names.total() - sum(count for _, count in first)
+    if rest or not first:
+        yield (OTHER,), rest
+
+
+def software_of(frame: memoryview, version: int) -> Software | None:
+    """Return what an ApiVersions request (with its length) says of its sender's software, if
+    anything.
+
+    What a broker would refuse, names of odd characters and long ones, is not taken.
+    """
+    if version < _INTRODUCES_FROM or len(frame) > LARGEST_INTRODUCTION:
+        return None
+    try:
+        _, request = ApiVersionsRequest.parse(frame[4:])
+    except ProtocolError:
+        return None
+    found = Software(request.client_software_name, request.client_software_version)
+    are_sound = all(len(word) <= LONGEST_SOFTWARE and _SOFTWARE.fullmatch(word) for word in found)
+    return found if are_sound else None
+
+
+class Described(Protocol):
+    """What is known of a session's client."""
+
+    address: str
+    facts: Facts
+
+
+class Uses(Protocol):
+    """Counts the requests of one session by API and version; ``fast_path.FastPath`` does."""
+
+    def watch(self, client_changed: Callable[[bytes | None], None]) -> None: ...
+    def take_uses(self) -> dict[int, int]: ...
+
+
+class SeenClient:
+    """The client of one session. What it asks for goes into the table with ``collect``.
+
+    ``client_id``  of the last request, None for null
+    ``software``   of its ApiVersions request
+    """
+
+    def __init__(self, session: Described, uses: Uses, table: ClientTable, now: float) -> None:
+        self.client_id: str | None = None
+        self.software = Software()
+        self._session = session
+        self._uses = uses
+        self._table = table
+        self._collected = now
+        self._old: set[int] = set()  # dropped versions that were used before the last collection
+        uses.watch(self._change)
+
+    def _change(self, client_id: bytes | None) -> None:
+        """Note the client id of the requests that come next."""
+        self.collect()
+        self.client_id = None if client_id is None else client_id.decode(errors="replace")[:LONGEST_CLIENT_ID]
+
+    def check(self, now: float) -> None:
+        """Collect from time to time."""
+        if now - self._collected >= COLLECT_S:
+            self._collected = now
+            self.collect()
+
+    def collect(self) -> dict[int, int]:
+        """Enter the requests since the last collection into the table, and return them."""
+        uses = self._uses.take_uses()
+        if uses:
+            facts = self._session.facts
+            address, principal = self._session.address[:LONGEST_ADDRESS], facts.principal[:LONGEST_PRINCIPAL]
+            self._table.add(ClientKey(self.client_id, self.software, address, principal, facts.listener), uses)
+            self._old.update(pair for pair in uses if is_turned_away(*pair_of(pair)))
+        return uses
+
+    def rejected(self, first: tuple[int, int], waiting: int, raised: Mapping[int, Raised]) -> tuple[int, int] | None:
+        """Return the (API key, version) for which the broker has ended the connection, if it may
+        have done so because of the version; else None.
+
+        ``first``    of the requests without an answer, key -1 where it is not known
+        ``waiting``  number of these requests
+        ``raised``   old versions that the broker never sees
+
+        A broker ends the connection at the first request of a version that it does not know. Where
+        one of the same version was answered before, it had another reason.
+        """
+        known = set(self._old)
+        uses = self.collect()
+        pairs = [pair for pair, requests in uses.items() if requests <= waiting and pair not in known]
+        away = [pair_of(pair) for pair in pairs if is_turned_away(*pair_of(pair))]
+        found = [(key, version) for key, version in away if not is_raised(key, version, raised)]
+        if first[0] >= 0:
+            return first if first in found else None
+        return found[0] if found else None

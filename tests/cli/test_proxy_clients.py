@@ -1,0 +1,119 @@
+"""``batchval proxy --clients``: the table of a gate that runs, and what else may answer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from batchval.proxy.clients import ClientKey, ClientTable, Software
+from batchval.proxy.clients_page import Asked, page_of
+from tests.support.network import closed_port
+
+Run = Callable[..., Any]
+OLD, NEW = {1 << 16 | 2: 5}, {1 << 16 | 12: 1}
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Something at a port that answers one request after the other with these bytes."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    sock, _ = listener.accept()
+                    with sock:
+                        asked.append(sock.recv(65536))
+                        sock.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}", asked
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def http(body: bytes, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+def page(*uses: dict[int, int], client_id: str = "agent") -> bytes:
+    table = ClientTable(clock_ns=lambda: 1_764_064_800 * 10**9)
+    for n, one in enumerate(uses):
+        table.add(ClientKey(client_id, Software("franz", "1.22.2"), f"10.0.0.{n}", "User:a", "default"), one)
+    return page_of(table, {}, Asked())()[1]
+
+
+def test_text(run: Run) -> None:
+    with answering(http(page(NEW, OLD, client_id="a\x1b[2J"))) as (address, asked):
+        for url in (address, f"http://{address}", f"http://{address}/clients"):
+            code, out, err = run("proxy", "--clients", url)
+            assert (code, err) == (1, "")
+            lines = out.splitlines()
+            assert lines[0] == "2 clients since 2025-11-25 10:00:00 UTC, of which Kafka 4 turns away 1"
+            assert lines[3].startswith(r"turned away  a\x1b[2J   franz 1.22.2  10.0.0.1")
+            assert lines[3].endswith("Fetch 2")
+    assert all(request.startswith(b"GET /clients?limit=10000 HTTP/1.1\r\n") for request in asked)
+
+
+def test_json(run: Run) -> None:
+    with answering(http(page(OLD))) as (address, _):
+        code, out, err = run("proxy", "--clients", address, "--json")
+    client, summary = map(json.loads, out.splitlines())
+    assert (code, err) == (1, "")
+    assert (client["type"], client["client_id"], client["old"]) == ("client", "agent", True)
+    assert (summary["type"], summary["known"], summary["old"]) == ("summary", 1, 1)
+
+
+def test_without_old_clients_the_exit_code_is_0(run: Run) -> None:
+    with answering(http(page(NEW))) as (address, _):
+        assert run("proxy", "--clients", address)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (http(b"/metrics, /livez, /readyz\n", "404 Not Found"), "the answer has status 404"),
+        (http(b"hello"), "the answer is not that of a gate"),
+        (http(b"[]"), "the answer is not that of a gate"),
+        (http(b"[" * 100_000), "the answer is not that of a gate"),
+        (http(b'{"clients": []}'), "the answer is not that of a gate"),
+        (http(page(OLD).replace(b'"uses": [', b'"uses": [1, ')), "the answer is not that of a gate"),
+        (http(page(OLD).replace(b'"10.0.0.0"', b"7")), "the answer is not that of a gate"),
+        (http(page(OLD).replace(b'"version": 2', b'"version": "\\u001b"')), "the answer is not that of a gate"),
+        (b"SSH-2.0-OpenSSH\r\n", "SSH-2.0-OpenSSH"),
+        (b"", "closed connection without response"),
+        (http(page(OLD))[:-20], "the answer is not that of a gate"),
+    ],
+)
+def test_what_else_may_answer(run: Run, answer: bytes, why: str) -> None:
+    with answering(answer) as (address, _):
+        code, out, err = run("proxy", "--clients", address)
+    assert (code, out) == (3, "")
+    assert why in err
+    assert len(err.splitlines()) == 1
+    assert err.startswith(f"batchval proxy: http://{address}/clients: ")
+
+
+def test_nothing_listens(run: Run) -> None:
+    code, _, err = run("proxy", "--clients", f"127.0.0.1:{closed_port()}")
+    assert (code, "refused" in err) == (3, True)
+
+
+@pytest.mark.parametrize("url", ["https://a:1", "http://", "http://a:b", "http://a:99999", "[::1", "ftp://a", ""])
+def test_addresses_that_are_none(run: Run, url: str) -> None:
+    code, _, err = run("proxy", "--clients", url)
+    assert code == 2
+    assert "expected the address of the gate's metrics, HOST:PORT" in err
+
+
+def test_options_that_do_not_fit(run: Run) -> None:
+    assert run("proxy", "--clients", "a", "--report")[0] == 2
+    assert run("proxy", "--json")[0] == 2
