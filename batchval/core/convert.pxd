@@ -14,6 +14,8 @@ cdef struct Out:  # bytes that grow
 cdef class Written:
     cdef uint8_t *data
     cdef Py_ssize_t size
+    cdef size_t capacity
+    cdef Py_ssize_t exports  # buffers that refer to the bytes
 
 cdef uint8_t *more(Out *out, size_t n) noexcept nogil
 cdef bint put_message(Out *out, int magic, int attributes, int64_t offset, int64_t timestamp,

@@ -29,12 +29,10 @@ from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
     LEGACY_BROKEN, MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
-    open_messages,
+    reopen_messages,
 )
-from batchval.core.records cimport (
-    STREAM_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone,
-)
-from batchval.core.scratch cimport Scratch
+from batchval.core.records cimport STREAM_PARSER, WALKED, Facts, clear_facts
+from batchval.core.scratch cimport Scratch, copy_back, copy_lend
 from batchval.core.writing cimport (
     put_nullable, put_record, put_varint, size_of_body, size_of_nullable, size_of_varint,
 )
@@ -175,13 +173,11 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
 cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp) noexcept nogil:
     cdef Messages m
     cdef Message message
-    cdef Checks c
     cdef Facts f
     cdef int64_t count = 0
-    structure_alone(&c)
     timestamp[0] = NO_TIMESTAMP
     clear_facts(&f)
-    if open_messages(&m, b, scratch, &c, <uint64_t>UNLIMITED, &f) != WALKED:
+    if reopen_messages(&m, b, scratch) != WALKED:
         return 0
     while next_message(&m, &message, 0, &f) == MESSAGE:
         count += 1
@@ -192,19 +188,30 @@ cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp)
 
 # ---- writing -------------------------------------------------------------------------------------------------------
 
+cdef bint reserve(Out *out, size_t capacity) noexcept nogil:
+    """Make room for ``capacity`` bytes in all. False: no memory."""
+    cdef uint8_t *grown
+    if capacity <= out.capacity:
+        return True
+    if out.size == 0:  # nothing that realloc would have to copy
+        free(out.data)
+        out.data = NULL
+        out.capacity = 0
+    grown = <uint8_t *>realloc(out.data, capacity)
+    if grown is NULL:
+        return False
+    out.data = grown
+    out.capacity = capacity
+    return True
+
+
 cdef uint8_t *more(Out *out, size_t n) noexcept nogil:
     """Room for n bytes after what there is, which the caller then fills. NULL: no memory."""
     cdef size_t wanted = out.size + n, capacity
-    cdef uint8_t *grown
     if wanted > out.capacity:
         capacity = 2 * out.capacity if 2 * out.capacity > wanted else wanted
-        if capacity < 4096:
-            capacity = 4096
-        grown = <uint8_t *>realloc(out.data, capacity)
-        if grown is NULL:
+        if not reserve(out, capacity if capacity > 4096 else 4096):
             return NULL
-        out.data = grown
-        out.capacity = capacity
     out.size = wanted
     return out.data + wanted - n
 
@@ -249,12 +256,18 @@ cdef class Written:
     def __cinit__(self):
         self.data = NULL
         self.size = 0
+        self.capacity = 0
+        self.exports = 0
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.exports -= 1
 
     def __dealloc__(self):
-        if self.size < UNLOCK_ABOVE:
+        if self.capacity < UNLOCK_ABOVE:
             free(self.data)
             return
         with nogil:
@@ -266,10 +279,26 @@ cdef Written written(Out *out):
     cdef Written result = Written.__new__(Written)
     result.data = out.data
     result.size = out.size
+    result.capacity = out.capacity
     out.data = NULL
     out.size = 0
     out.capacity = 0
     return result
+
+
+cdef bytes compressed(Out *out, int codec, int magic, level):
+    """Return the payload that holds these bytes. ``out`` becomes empty, and keeps its memory unless
+    a buffer still refers to it.
+    """
+    cdef Written records = written(out)
+    payload = compress(codec, records, magic, level)
+    if records.exports == 0:
+        out.data = records.data
+        out.capacity = records.capacity
+        records.data = NULL
+        records.size = 0
+        records.capacity = 0
+    return payload
 
 
 cdef bytes bytes_of(const uint8_t *p, size_t n):
@@ -383,22 +412,17 @@ cdef bytes build(Builder *b, const uint8_t *first, int first_magic, int32_t lead
     default.
     """
     cdef int16_t attributes = b.codec | (LOG_APPEND_TIME_BIT if b.log_append_time else 0)
-    cdef const uint8_t *content
+    cdef const uint8_t *content = b.out.data
     cdef uint8_t *p
-    cdef size_t size
-    cdef Written records
+    cdef size_t size = b.out.size
     if b.count == 0:
         return b""
     if b.magic < 2 and b.codec == NONE:
         return bytes_of(b.out.data, b.out.size)
-    records = written(&b.out)
     if b.magic < 2:
-        return build_wrapper(b, compress(b.codec, records, b.magic, level))
-    if b.codec == NONE:
-        content = records.data
-        size = records.size
-    else:
-        payload = compress(b.codec, records, 2, level)
+        return build_wrapper(b, compressed(&b.out, b.codec, b.magic, level))
+    if b.codec != NONE:
+        payload = compressed(&b.out, b.codec, 2, level)
         content = <const uint8_t *>PyBytes_AS_STRING(payload)
         size = PyBytes_GET_SIZE(payload)
     batch = PyBytes_FromStringAndSize(NULL, RECORDS + size)
@@ -459,7 +483,6 @@ cdef int append_batch(Builder *builder, const Entry *b, Scratch *scratch) noexce
     cdef Stream s
     cdef Messages m
     cdef Message message
-    cdef Checks c
     cdef Facts f
     cdef const uint8_t *p
     cdef const uint8_t *end
@@ -486,9 +509,8 @@ cdef int append_batch(Builder *builder, const Entry *b, Scratch *scratch) noexce
         answer = append_records(builder, p, end, &h)
         free(read)
         return answer
-    structure_alone(&c)
     clear_facts(&f)
-    if open_messages(&m, b, scratch, &c, <uint64_t>UNLIMITED, &f) != WALKED:
+    if reopen_messages(&m, b, scratch) != WALKED:
         return NO_MEMORY_LEFT
     r.headers_count = 0
     while next_message(&m, &message, 0, &f) == MESSAGE:
@@ -548,6 +570,8 @@ cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *poli
     cdef Builder builder
     cdef Entry first
     cdef int answer
+    # a record of magic 2 is never longer than the message that it was; what is longer makes it grow
+    cdef size_t expected = <size_t>v.walked_size if <size_t>v.walked_size > n else n
     memset(&builder, 0, sizeof(Builder))
     builder.magic = d.to_magic
     builder.codec = v.target
@@ -558,7 +582,10 @@ cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *poli
     builder.max_timestamp = NO_TIMESTAMP
     try:
         with nogil:
-            answer = append_all(&builder, p, n, scratch)
+            answer = NO_MEMORY_LEFT
+            builder.out.data = copy_lend(scratch, &builder.out.capacity)
+            if reserve(&builder.out, expected):
+                answer = append_all(&builder, p, n, scratch)
         if answer == NO_MEMORY_LEFT:
             raise MemoryError()
         if answer == UNLIKE_BEFORE:
@@ -570,8 +597,8 @@ cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *poli
             claims_of_built(&builder, claims)
         result = build(&builder, first.p, first.magic, d.leader_epoch, level)
     finally:
+        copy_back(scratch, builder.out.data, builder.out.capacity)
         with nogil:
-            free(builder.out.data)
             free(builder.headers.data)
     v.temporary_bytes = <int32_t>(
         <uint32_t>v.temporary_bytes + <uint32_t>builder.sizes + <uint32_t>header_size(d.to_magic, v.target))

@@ -143,6 +143,7 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
     s.source_end = p + n
     s.limit = limit
     s.scratch = scratch
+    scratch.opened = NULL
     if codec == NONE:
         s.end = p + n
         s.delivered = n

@@ -33,6 +33,7 @@ cdef int64_t legacy_key(const uint8_t *p, int64_t size, int32_t *length) noexcep
 cdef int64_t legacy_value(const uint8_t *p, int64_t size, int32_t *length) noexcept nogil
 cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
         Facts *f) noexcept nogil
+cdef int reopen_messages(Messages *m, const Entry *entry, Scratch *scratch) noexcept nogil
 cdef int next_message(Messages *m, Message *message, int32_t index, Facts *f) noexcept nogil
 cdef int walk_messages(Messages *m, Scratch *scratch, const Checks *c, Facts *f, int64_t *expected) noexcept nogil
 

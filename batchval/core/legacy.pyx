@@ -17,7 +17,9 @@ from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, be64, room
 from batchval.core.chunked cimport as_read
 from batchval.core.crc32c cimport crc32_of
-from batchval.core.frames cimport DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, refill
+from batchval.core.frames cimport (
+    DAMAGED, LIMIT_HIT, NO_MEMORY, UNLIMITED, Stream, open_stream, refill,
+)
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport (
     CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_SMALLEST, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NONE,
@@ -26,9 +28,9 @@ from batchval.core.layout cimport (
 )
 from batchval.core.records cimport (
     BROKER_FAILS, MALFORMED, OUT_OF_MEMORY, OVER_LIMIT, WALKED, Checks, Facts, check_record,
+    clear_facts, structure_alone,
 )
-from batchval.core.scratch cimport Scratch, add_error, arena_reserve
-from batchval.core.scratch cimport Scratch, add_error, spend
+from batchval.core.scratch cimport Scratch, add_error, arena_reserve, spend
 
 cdef enum:  # offsets in a record, which starts at its crc
     RECORD_MAGIC = 4
@@ -179,15 +181,10 @@ cdef int read_halting(Stream *halting, Messages *m, const Checks *c, Facts *f) n
     return answer
 
 
-cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
-        Facts *f) noexcept nogil:
-    """AbstractLegacyRecordBatch.iterator. A wrapper's entries go to the scratch's arena."""
+cdef void read_wrapper(Messages *m, const Entry *entry) noexcept nogil:
+    """Everything of ``m`` but the place of its messages and what depends on them."""
     cdef const uint8_t *record = entry.p + LOG_OVERHEAD
-    cdef int64_t size = <int64_t>entry.size - LOG_OVERHEAD, value
-    cdef int64_t wrapper_offset = be64(entry.p), last
-    cdef int32_t length = 0, answer
     cdef uint8_t attributes = record[RECORD_ATTRIBUTES]
-    cdef Stream s
     m.entry = entry[0]
     m.magic = entry.magic
     m.log_append_time = entry.magic == 1 and attributes & LOG_APPEND_TIME_BIT
@@ -196,6 +193,28 @@ cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const 
     m.overlong = False
     m.mislabelled = False
     m.deep = attributes & CODEC_MASK
+
+
+cdef bint count_from_wrapper(Messages *m, int64_t *last) noexcept nogil:
+    """Set ``m.base``. False: the wrapper's offset is below that of its last entry, ``last``."""
+    cdef int64_t wrapper_offset = be64(m.entry.p)
+    if m.magic == 1 and wrapper_offset != 0:
+        last[0] = last_offset(m)
+        if wrapper_offset < last[0]:
+            return False
+        m.base = <int64_t>(<uint64_t>wrapper_offset - <uint64_t>last[0])
+    return True
+
+
+cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
+        Facts *f) noexcept nogil:
+    """AbstractLegacyRecordBatch.iterator. A wrapper's entries go to the scratch's arena."""
+    cdef const uint8_t *record = entry.p + LOG_OVERHEAD
+    cdef int64_t size = <int64_t>entry.size - LOG_OVERHEAD, value, last = 0
+    cdef int32_t length = 0, answer
+    cdef uint8_t attributes = record[RECORD_ATTRIBUTES]
+    cdef Stream s
+    read_wrapper(m, entry)
     if not m.deep:
         spend(scratch, entry.size)
         m.at = entry.p
@@ -218,11 +237,30 @@ cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const 
         return answer
     m.overlong = s.overlong
     m.mislabelled = s.mislabelled
-    if m.magic == 1 and wrapper_offset != 0:
-        last = last_offset(m)
-        if wrapper_offset < last:
-            return malformed(f, 0, reasons.WRAPPER_OFFSET, wrapper_offset, last)
-        m.base = <int64_t>(<uint64_t>wrapper_offset - <uint64_t>last)
+    if not count_from_wrapper(m, &last):
+        return malformed(f, 0, reasons.WRAPPER_OFFSET, be64(entry.p), last)
+    scratch.opened = entry.p
+    scratch.opened_size = m.end - m.at
+    return WALKED
+
+
+cdef int reopen_messages(Messages *m, const Entry *entry, Scratch *scratch) noexcept nogil:
+    """Open a batch whose messages were walked earlier in the same call.
+
+    What the arena still holds is not decompressed again. That is the last wrapper: of a message set
+    with more of them, the others are.
+    """
+    cdef Checks c
+    cdef Facts f
+    cdef int64_t last
+    if scratch.opened != entry.p:
+        structure_alone(&c)
+        clear_facts(&f)
+        return open_messages(m, entry, scratch, &c, <uint64_t>UNLIMITED, &f)
+    read_wrapper(m, entry)
+    m.at = scratch.arena
+    m.end = scratch.arena + scratch.opened_size
+    count_from_wrapper(m, &last)
     return WALKED
 
 

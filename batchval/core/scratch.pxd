@@ -19,9 +19,13 @@ cdef struct RecordError:
 cdef struct Scratch:
     uint8_t *arena  # decompressed bytes; may move when it grows
     size_t arena_size
+    # the wrapper of magic 0 or 1 whose entries the arena holds until a stream is opened, or NULL
+    const uint8_t *opened
+    size_t opened_size  # of these entries
     uint8_t *ring  # zstd's output, which is its own window: never moves within a frame
     size_t ring_size
-    uint8_t *copy  # a batch without the claims in its header
+    # a batch without the claims in its header, or records that are written anew
+    uint8_t *copy
     size_t copy_size
     bint has_grown  # beyond what give_back keeps
     void *zstd_dctx
@@ -53,6 +57,8 @@ cdef void give_back(Scratch *scratch) noexcept
 cdef void release_gil(Scratch *scratch) noexcept nogil
 cdef void take_gil(Scratch *scratch) noexcept nogil
 cdef bint copy_reserve(Scratch *scratch, size_t size) noexcept nogil
+cdef uint8_t *copy_lend(Scratch *scratch, size_t *size) noexcept nogil
+cdef void copy_back(Scratch *scratch, uint8_t *copy, size_t size) noexcept nogil
 cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef void no_errors(Scratch *scratch) noexcept nogil

@@ -58,6 +58,8 @@ cdef Scratch *borrow() except NULL:
             scratch.blocks.zstd_free_dctx(scratch.zstd_dctx)  # of another library, maybe
             scratch.zstd_dctx = NULL
         scratch.blocks = CURRENT
+    # the earlier call's input may be gone, and another at its address
+    scratch.opened = NULL
     no_errors(scratch)
     return scratch
 
@@ -145,6 +147,25 @@ cdef bint copy_reserve(Scratch *scratch, size_t size) noexcept nogil:
     scratch.copy_size = 0 if scratch.copy is NULL else size
     scratch.has_grown |= size > KEEP_ARENA
     return scratch.copy is not NULL
+
+
+cdef uint8_t *copy_lend(Scratch *scratch, size_t *size) noexcept nogil:
+    """The memory of ``copy``, NULL where there is none, for its user to enlarge and to bring back.
+
+    The system maps new memory page by page, which costs more than to write records to it.
+    """
+    cdef uint8_t *lent = scratch.copy
+    size[0] = scratch.copy_size
+    scratch.copy = NULL
+    scratch.copy_size = 0
+    return lent
+
+
+cdef void copy_back(Scratch *scratch, uint8_t *copy, size_t size) noexcept nogil:
+    """What ``copy_lend`` has lent, or other memory in its place."""
+    scratch.copy = copy
+    scratch.copy_size = size
+    scratch.has_grown |= size > KEEP_ARENA
 
 
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil:

@@ -11,6 +11,9 @@ from batchval.core.result cimport ValidationResult
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport Door, Policy
 
+cdef enum:
+    SOURCE_UNKNOWN = -1  # the codec that a message set came with: it is looked for
+
 
 @cython.final
 cdef class LogValidator:
@@ -30,6 +33,8 @@ cdef class LogValidator:
     cdef ValidationResult check_log(self, buffer)
     cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
             const ClaimsCall *claims, Scratch *scratch, BatchHeader *h) except -1
+    cdef int convert_into(self, ValidationResult result, const uint8_t *p, size_t n, bytes own,
+            const Door *d, int source) except -1
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
             const Py_buffer *view, const Door *d, Scratch *scratch, bint crc_is_right) except -1

@@ -855,43 +855,51 @@ cdef class LogValidator:
         """
         cdef Door d
         cdef Py_buffer view
-        cdef Scratch *scratch
         cdef const uint8_t *p
-        cdef size_t n
         cdef bytes own
+        cdef int codec = SOURCE_UNKNOWN
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_door(&d, now_ms, origin, 9, first_offset, leader_epoch, to_magic)
-        if source is not None and source_number(source) < 0:
-            raise ArgumentValueError(
-                f"source must be none, gzip, snappy, lz4 or zstd, not {shown(source)}")
+        if source is not None:
+            codec = source_number(source)
+            if codec < 0:
+                raise ArgumentValueError(
+                    f"source must be none, gzip, snappy, lz4 or zstd, not {shown(source)}")
         take_buffer(buffer, &view)
         try:
             own = private_copy(&view)
             p = <const uint8_t *>view.buf
             if own is not None:
                 p = <const uint8_t *>PyBytes_AS_STRING(own)
-            n = view.len
-            clear(&result.v)
-            result.now = d.now
-            result.first_offset = d.first_offset
-            if source is not None:
-                result.v.source = source_number(source)
-            scratch = borrow()
-            try:
-                begin_work(scratch, is_long(p, n))
-                if source is None:
-                    result.v.source = source_of(p, n)
-                judge_messages(p, n, &d, &self.compiled, scratch, &result.v)
-                conclude(&d, &result.v)
-                end_work(scratch)
-                self.finish(result, scratch)
-                if result.v.rule == 0:
-                    self.assign(result, p, n, own, None, &view, &d, scratch, False)
-            finally:
-                give_back(scratch)
+            self.convert_into(result, p, view.len, own, &d, codec)
         finally:
             PyBuffer_Release(&view)
         return result
+
+    cdef int convert_into(self, ValidationResult result, const uint8_t *p, size_t n, bytes own,
+            const Door *d, int source) except -1:
+        """validate_messages_and_assign_offsets for native callers: p[0:n], judged and built.
+
+        ``own``: p's bytes, a private copy; None where p is the caller's, which nobody may change
+        before this returns. ``source``: the codec's number, or SOURCE_UNKNOWN. Long work is done
+        without the GIL.
+        """
+        cdef Scratch *scratch = borrow()
+        try:
+            clear(&result.v)
+            result.now = d.now
+            result.first_offset = d.first_offset
+            begin_work(scratch, is_long(p, n))
+            result.v.source = source_of(p, n) if source == SOURCE_UNKNOWN else source
+            judge_messages(p, n, d, &self.compiled, scratch, &result.v)
+            conclude(d, &result.v)
+            end_work(scratch)
+            self.finish(result, scratch)
+            if result.v.rule == 0:
+                self.assign(result, p, n, own, None, NULL, d, scratch, False)
+        finally:
+            give_back(scratch)
+        return 0
 
 
 def _validator(policy, settings):

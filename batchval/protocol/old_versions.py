@@ -43,6 +43,15 @@ _OFFSET_NOT_AVAILABLE: Final = 78
 #: Error codes that clients of the old versions do not know, and what they get. Each is retriable,
 #: and makes a client look for the leader again.
 ERROR_CODES: Final[Mapping[ApiKey, Mapping[int, int]]] = {
+    # All else is as Kafka 3.9 answers versions 0 to 2. Clients repeat no request for a code that they
+    # do not know, which is right for INVALID_RECORD, INVALID_TIMESTAMP and what else is newer.
+    ApiKey.PRODUCE: {
+        # KIP-112: a log directory is offline, and another replica becomes the leader
+        _KAFKA_STORAGE_ERROR: _NOT_LEADER_OR_FOLLOWER,
+        # KIP-320: the leader has changed
+        _FENCED_LEADER_EPOCH: _NOT_LEADER_OR_FOLLOWER,
+        _UNKNOWN_LEADER_EPOCH: _NOT_LEADER_OR_FOLLOWER,
+    },
     ApiKey.FETCH: {
         # FetchResponse of Kafka 3.9 does the same for versions up to 5
         _KAFKA_STORAGE_ERROR: _NOT_LEADER_OR_FOLLOWER,

@@ -1,12 +1,10 @@
 from collections.abc import Iterable, Sequence
-from typing import Final, final
+from typing import final
 
 from typing_extensions import Buffer
 
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.views import FrameView
-
-OLD_CODES: Final[dict[int, int]]
 
 @final
 class ProduceResponseView(FrameView):

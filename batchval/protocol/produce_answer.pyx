@@ -10,7 +10,7 @@ A refused partition is answered as a broker answers it: its error, offsets and t
 records that were the reason, and a sentence. An answer never says of a partition what nobody has decided.
 
 No broker of Kafka 4 knows versions 0 to 2. Its answer of version 3 is lowered, with codes that
-clients of the time know (OLD_CODES).
+clients of the time know (batchval.protocol.old_versions).
 """
 
 cimport cython
@@ -37,21 +37,11 @@ from batchval.protocol.walks cimport (
     walk_produce_response,
 )
 
-from batchval.errors import ErrorCode
+from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.old_versions import ERROR_CODES
 
-#: Codes that clients of Produce 0 to 2 do not know, and what they get. All else is as Kafka 3.9
-#: answered these versions: clients take a code that they do not know for one that no repetition
-#: helps against, which is right for INVALID_RECORD and the others.
-OLD_CODES = {
-    # KIP-112: a log directory is offline; a client finds the new leader by Metadata
-    int(ErrorCode.KAFKA_STORAGE_ERROR): int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-    # KIP-320: the leader has changed; again Metadata helps
-    int(ErrorCode.FENCED_LEADER_EPOCH): int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-    int(ErrorCode.UNKNOWN_LEADER_EPOCH): int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-    # KIP-599: a quota is used up; the request may be sent again later
-    int(ErrorCode.THROTTLING_QUOTA_EXCEEDED): int(ErrorCode.REQUEST_TIMED_OUT),
-}
+cdef object OLD_CODES = ERROR_CODES[ApiKey.PRODUCE]
 
 cdef enum:
     APPEND_TIME_FROM = 2

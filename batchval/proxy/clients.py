@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from batchval.protocol.apis import APIS
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
+from batchval.protocol.old_versions import Raised
 from batchval.proxy.observed import LONGEST_ADDRESS, LONGEST_CLIENT_ID, LONGEST_PRINCIPAL, OTHER
 from batchval.proxy.pending import Facts
 
@@ -28,6 +29,7 @@ __all__ = [
     "ClientTable",
     "SeenClient",
     "Software",
+    "is_raised",
     "is_turned_away",
     "pair_of",
     "software_of",
@@ -100,6 +102,12 @@ def is_turned_away(key: int, version: int) -> bool:
     """Return whether Kafka 4 has dropped this version of an API; Kafka 3.9 serves it."""
     api = APIS.get(key)
     return api is not None and 0 <= version < api.min_version
+
+
+def is_raised(key: int, version: int, raised: Mapping[int, Raised]) -> bool:
+    """Return whether the gate raises this version of an API to a newer one (``bridge``)."""
+    bridge = raised.get(key)
+    return bridge is not None and bridge.oldest <= version < bridge.first_kept
 
 
 class ClientTable:
@@ -235,12 +243,13 @@ class SeenClient:
             self._old.update(pair for pair in uses if is_turned_away(*pair_of(pair)))
         return uses
 
-    def rejected(self, first: tuple[int, int], waiting: int) -> tuple[int, int] | None:
+    def rejected(self, first: tuple[int, int], waiting: int, raised: Mapping[int, Raised]) -> tuple[int, int] | None:
         """Return the (API key, version) for which the broker has ended the connection, if it may
         have done so because of the version; else None.
 
         ``first``    of the requests without an answer, key -1 where it is not known
         ``waiting``  number of these requests
+        ``raised``   old versions that the broker never sees
 
         A broker ends the connection at the first request of a version that it does not know. Where
         one of the same version was answered before, it had another reason.
@@ -248,7 +257,8 @@ class SeenClient:
         known = set(self._old)
         uses = self.collect()
         pairs = [pair for pair, requests in uses.items() if requests <= waiting and pair not in known]
-        found = [pair_of(pair) for pair in pairs if is_turned_away(*pair_of(pair))]
+        away = [pair_of(pair) for pair in pairs if is_turned_away(*pair_of(pair))]
+        found = [(key, version) for key, version in away if not is_raised(key, version, raised)]
         if first[0] >= 0:
             return first if first in found else None
         return found[0] if found else None

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 from batchval.protocol.apis import APIS
 from batchval.protocol.old_versions import Raised
-from batchval.proxy.clients import MOST_CLIENTS, Client, ClientKey, ClientTable, is_turned_away, pair_of
+from batchval.proxy.clients import MOST_CLIENTS, Client, ClientKey, ClientTable, is_raised, is_turned_away, pair_of
 from batchval.report.words import plural, printable
 
 __all__ = ["Asked", "asked_for", "lines_of", "page_of"]
@@ -121,13 +121,12 @@ def _document(row: Row, raised: Mapping[int, Raised]) -> Document:
 
 def _use(pair: int, requests: int, raised: Mapping[int, Raised]) -> Document:
     key, version = pair_of(pair)
-    bridge = raised.get(key)
     return {
         "api": APIS[key].name if key in APIS else str(key),
         "version": version,
         "requests": requests,
         "old": is_turned_away(key, version),
-        "bridged": bridge is not None and bridge.oldest <= version < bridge.first_kept,
+        "bridged": is_raised(key, version, raised),
     }
 
 

@@ -635,7 +635,7 @@ class Session:
         """
         if self.ending is None and self.answers:
             _, key, version = facts_of(self.answers[0])
-            rejected = self.seen_client.rejected((key, version), len(self.answers))
+            rejected = self.seen_client.rejected((key, version), len(self.answers), self.proxy.raised)
             if rejected is not None:
                 self._report_too_old(*rejected)
                 return "version_too_old"

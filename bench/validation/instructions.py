@@ -44,12 +44,14 @@ for path in sys.argv[5:]:
 """
 ROW = re.compile(r"^ *([\d,]+) \([ \d.]+%\)\s+(\S+)")
 # the extension's entry of each operation: module, and how its symbol ends
+MESSAGES = ("validator", r"LogValidator_\d+validate_messages_and_assign_offsets")
 ENTRIES = {
     "check": ("validator", r"LogValidator_\d+check"),
     "check_ranges": ("validator", r"LogValidator_\d+check_ranges"),
     "validate_in_place": ("validator", r"LogValidator_\d+validate"),
     "scan_batches": ("columns", r"\d+scan_batches"),
-    "validate_messages": ("validator", r"LogValidator_\d+validate_messages_and_assign_offsets"),
+    "validate_messages": MESSAGES,
+    "convert": MESSAGES,
 }
 # operations of 100 batches a call that the prototype has too
 PROTOTYPES = {"check_ranges": "deep100", "scan_batches": "header100"}
@@ -150,9 +152,8 @@ def against(tree: Path, names: list[str], most: float) -> int:
     """Print each cell's ratio of this tree to ``tree``. Return 1 if one is above ``most``."""
     worst = 0.0
     print("| operation | cell | there | here | ratio |\n|---|---|---|---|---|")
-    for operation in ENTRIES:
-        legacy = operation == "validate_messages"
-        every = cells.legacy_cells() if legacy else cells.cells()
+    for operation, entered in ENTRIES.items():
+        every = cells.legacy_cells() if entered is MESSAGES else cells.cells()
         paths = [cell.path(cells.BATCHES) for cell in every if not names or cell.name in names]
         if not paths:
             continue

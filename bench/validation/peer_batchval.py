@@ -7,6 +7,7 @@ from worker import Job
 
 from batchval.core.columns import scan_batches
 from batchval.core.crc32c import crc32c
+from batchval.core.result import ValidationResult
 from batchval.core.validator import LogValidator
 
 NOW_MS = 1_700_000_000_000
@@ -91,6 +92,21 @@ def legacy(data: bytes) -> Job:
     )
 
 
+def converted(data: bytes) -> ValidationResult:
+    """Return the result of a conversion of magic 0 or 1 to a batch of magic 2."""
+    result = validator.validate_messages_and_assign_offsets(data, now_ms=NOW_MS, to_magic=2)
+    if not result.ok or not result.converted:
+        raise AssertionError(f"not converted: {result.rule}")
+    return result
+
+
+def convert(data: bytes) -> Job:
+    """Conversion up: a message set of magic 0 or 1 to a batch of magic 2 with the same codec."""
+    run = validator.validate_messages_and_assign_offsets
+    names = {"run": run, "data": data, "now": NOW_MS}
+    return Job("run(data, now_ms=now, to_magic=2)", names, 1, {"records": converted(data).records_count})
+
+
 def checksum(data: bytes) -> Job:
     return Job("crc32c(data)", {"crc32c": crc32c, "data": data}, 1, {"crc": crc32c(data)})
 
@@ -119,6 +135,7 @@ OPERATIONS = {
     "check_ranges": check_ranges,
     "scan_batches": scan,
     "validate_messages": legacy,
+    "convert": convert,
     "crc32c": checksum,
     "check_kept": kept,
     "result_alone": result_alone,

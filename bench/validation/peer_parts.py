@@ -167,8 +167,13 @@ def _pairs(blocks: list[int]) -> Any:
 _BY_CODEC: dict[int, Callable[[bytes], Job]] = {1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}
 
 
+def decompress_payload(codec: int, payload: bytes) -> Job:
+    """The payload of a batch, or the value of a wrapper of magic 0 or 1."""
+    return _BY_CODEC[codec](payload)
+
+
 def decompress(data: bytes) -> Job:
-    return _BY_CODEC[data[22] & 7](data[RECORDS_AT:])
+    return decompress_payload(data[22] & 7, data[RECORDS_AT:])
 
 
 def libdeflate(data: bytes) -> Job:

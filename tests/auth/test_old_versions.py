@@ -29,7 +29,7 @@ SCRIPT = """
     except KafkaError:
         print("not acknowledged")
     producer.close(1)
-    consumer = KafkaConsumer(client_id="reader", consumer_timeout_ms=2000, session_timeout_ms=3000, **old)
+    consumer = KafkaConsumer(client_id="reader", consumer_timeout_ms=2000, **old)
     consumer.assign([TopicPartition(topic, 0)])
     consumer.seek(TopicPartition(topic, 0), 0)
     print(len(list(consumer)))

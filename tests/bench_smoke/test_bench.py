@@ -87,11 +87,11 @@ def test_compare_finds_what_got_worse(result: dict[str, Any], tmp_path: Path) ->
     assert run(str(BENCH / "compare.py"), "--baseline", str(tmp_path / "none"), "--new", str(new)).returncode == 2
 
 
-@pytest.mark.slow  # 224 statements; make test has those of the next test
+@pytest.mark.slow  # 284 statements; make test has those of the next test
 def test_pytest_groups_run_once(tmp_path: Path) -> None:
     done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--benchmark-disable", str(BENCH))
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "224 passed" in done.stdout
+    assert "284 passed" in done.stdout
 
 
 def test_pytest_groups_say_what_was_allocated(tmp_path: Path) -> None:
@@ -242,6 +242,26 @@ ANNOTATED = """
  3,680 (32.2%)  ???:__pyx_f_8batchval_4core_7records_walk_plain_buffer [/x/records.so]
    320 ( 2.8%)  crc_kernels.c:by_sse42'2 [/x/crc32c.so]
 """
+
+
+def test_the_table_of_conversion_has_a_row_for_each_message_set() -> None:
+    done = run(BENCH / "conversion.py", "--only", "codec=lz4", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["batch"] for row in rows] == [f"v{m}-lz4-{shape}" for shape in ("100-1000", "3-100") for m in (0, 1)]
+    assert all(row["whole_us"] > 0 and row["codec_us"] > 0 for row in rows)
+    assert all(row["ratio"] == pytest.approx(row["whole_us"] / row["codec_us"], rel=0.01) for row in rows)
+    assert [row["target"] for row in rows] == ["1.6 x", "1.6 x", "", ""]
+    assert [row["is_met"] is None for row in rows] == [False, False, True, True]
+
+
+def test_conversion_without_a_codec_has_no_codec_alone() -> None:
+    conversion, cells = module("conversion"), module("cells")
+    cell = cells.Cell(1, "none", 100, 1000)
+    assert list(conversion.jobs(cell)) == ["whole"]
+    slow, fast = (conversion.row_of(cell, {"whole": us}) for us in (100.1, 99.9))
+    assert (slow.ratio, slow.target, slow.is_met, fast.is_met) == (None, "100 us", False, True)
+    assert [line.split() for line in conversion.lines([fast])][1][2:] == ["99.90", "-", "-", "100", "us", "yes"]
 
 
 def test_instructions_are_read_from_callgrinds_table() -> None:

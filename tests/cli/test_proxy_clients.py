@@ -72,7 +72,7 @@ def test_json(run: Run) -> None:
     assert (summary["type"], summary["known"], summary["old"]) == ("summary", 1, 1)
 
 
-def test_no_old_client_is_no_finding(run: Run) -> None:
+def test_without_old_clients_the_exit_code_is_0(run: Run) -> None:
     with answering(http(page(NEW))) as (address, _):
         assert run("proxy", "--clients", address)[0] == 0
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterator
 
 import pytest
 
 from batchval import compression
+from batchval.compression import packages
 from batchval.compression.compressors import compress as kafkas
+from batchval.core import convert as convert_module
+from batchval.core.batch import batches
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from tests.support.batches import (
@@ -166,6 +170,89 @@ def test_conversion_statistics() -> None:
     assert result.stats[:2] == (61 + len(body), 2)
     result = KAFKA.validate_messages_and_assign_offsets(wrapper(source, GZIP), now_ms=NOW)
     assert result.stats[:2] == (61 + len(b"".join(source)) + 61 + len(body), 2)
+
+
+# ---- what is done once ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unpacked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The sizes of the lz4 blocks that are decompressed, one by one."""
+    of_package, sizes = packages.lz4_block, []
+
+    def noting(source: bytes, capacity: int) -> bytes | None:
+        sizes.append(len(source))
+        return of_package(source, capacity)
+
+    before = compression.provider()
+    compression.use("packages")
+    monkeypatch.setattr(packages, "lz4_block", noting)
+    yield sizes
+    compression.use(before)
+
+
+def packed(magic: int, values: list[bytes]) -> bytes:
+    """An lz4 wrapper as Kafka's producer of that magic writes it, in blocks of 64 KiB."""
+    inner = [message(magic, offset=i, value=value) for i, value in enumerate(values)]
+    return message(magic, offset=len(values) - 1, value=kafkas(LZ4, b"".join(inner), magic), attributes=LZ4)
+
+
+def values_of(data: bytes) -> list[bytes]:
+    return [bytes(r.value or b"") for b in batches(data) for r in b.records()]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_is_decompressed_once(magic: int, unpacked: list[int]) -> None:
+    """The messages that were judged are those that are written."""
+    values = [bytes([i]) * 1500 for i in range(100)]
+    data = packed(magic, values)
+    out = convert(data)
+    assert len(unpacked) == 3  # 150 kB
+    assert values_of(out) == values
+
+
+def test_of_many_wrappers_the_last_one_alone_is_still_there(unpacked: list[int]) -> None:
+    """A set that is labelled as uncompressed may hold more than one."""
+    sets = [[b"%d" % i * 400] * 3 for i in range(3)]
+    data = b"".join(packed(1, values) for values in sets)
+    result = LogValidator(TopicPolicy(compression_type="lz4"), mode="kafka").validate_messages_and_assign_offsets(
+        data, now_ms=NOW, source="none", to_magic=2
+    )
+    assert result.ok, result
+    assert len(unpacked) == 3 + 3
+    assert values_of(bytes(result.output)) == [value for values in sets for value in values]
+
+
+def test_messages_of_an_earlier_call_are_never_written() -> None:
+    """The batch of the next call may lie where that of the last one lay."""
+    wrapped = wrapper([message(1, value=b"inside")], GZIP)
+    alone = message(1, value=bytes(len(wrapped) - len(message(1, value=b""))))
+    elsewhere = []
+    for _ in range(100):
+        data = bytes(bytearray(wrapped))
+        address = id(data)
+        convert(data)
+        del data
+        data = bytes(bytearray(alone))
+        assert values_of(convert(data))[0].count(0) == len(alone) - len(message(1, value=b""))
+        if id(data) == address:
+            break
+        elsewhere.append(data)  # so that this memory is not found again
+
+
+def test_records_that_a_buffer_refers_to_are_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of the next conversion is another one then."""
+    kept = []
+
+    def keeping(codec: int, data: object, *others: object) -> bytes:
+        kept.append(memoryview(data))  # type: ignore[arg-type]
+        return kafkas(codec, data, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(convert_module, "compress", keeping)
+    values = [bytes([i]) * 5000 for i in range(3)]
+    for value in values:
+        convert(message(1, value=value), target="gzip")
+    assert [view.tobytes() for view in kept] == [record(0, value=value) for value in values]
 
 
 # ---- compressors ---------------------------------------------------------------------------------------------------

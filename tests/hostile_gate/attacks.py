@@ -557,6 +557,17 @@ several(
 )
 
 
+@attack("names: 100,000 client ids", unit="request", in_ci=True)
+def client_ids(address: Address) -> Running:
+    """Each request makes a row of the table of clients, and displaces another."""
+    plans = []
+    for n in range(4):
+        data = b"".join(kafka.heartbeat(b"%0100d" % (25_000 * n + i)) for i in range(25_000))
+        plans.append(Plan(data, 25_000, 25_000))
+    yield
+    return driven(address, plans)
+
+
 # ---- malformed -----------------------------------------------------------------------------------
 
 

@@ -248,6 +248,7 @@ def test_without_the_bridge_the_connection_ends(upstream: ScriptedBroker) -> Non
         with RunningProxy(upstream.address, bridge=bridge) as proxy, connected(proxy) as sock:
             sock.sendall(old_produce(2, 1, ("a", 0, GOOD)))
             assert sock.recv(1) == b""
+            assert proxy.counters.connections_closed == {"version_too_old": 1}
     assert not produced(upstream)
 
 

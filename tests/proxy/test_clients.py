@@ -11,6 +11,7 @@ import pytest
 
 from batchval.protocol.apis import APIS
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
+from batchval.protocol.old_versions import Raised
 from batchval.proxy.clients import (
     MOST_SOFTWARE,
     MOST_USES,
@@ -44,6 +45,7 @@ PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, API_VERSIONS = 0, 1, 3, 22, 18
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no request wait for its turn only because the machine is busy."""
     monkeypatch.setattr("batchval.proxy.session.SLICE_S", 60.0)
+    monkeypatch.setattr("batchval.proxy.session.TURN_S", 60.0)
 
 
 def pair(key: int, version: int) -> int:
@@ -381,4 +383,13 @@ async def test_when_the_version_is_the_reason(
     counts.uses = earlier
     seen.collect()
     counts.uses = uses
-    assert seen.rejected(first, waiting) == found
+    assert seen.rejected(first, waiting, {}) == found
+
+
+async def test_a_broker_that_never_saw_the_old_version_had_another_reason() -> None:
+    counts = Uses()
+    seen = SeenClient(Side(short=True).session, counts, ClientTable(), 0.0)
+    counts.uses = {pair(FETCH, 2): 1, pair(2, 0): 1}
+    assert seen.rejected((FETCH, 2), 2, {FETCH: Raised(0, 10)}) is None
+    counts.uses = {pair(8, 0): 1}
+    assert seen.rejected((8, 0), 1, {8: Raised(1, 2)}) == (8, 0)

@@ -39,6 +39,7 @@ CORRUPT = 2  # CORRUPT_MESSAGE
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no request wait for its turn only because the machine is busy."""
     monkeypatch.setattr("batchval.proxy.session.SLICE_S", 60.0)
+    monkeypatch.setattr("batchval.proxy.session.TURN_S", 60.0)
 
 
 class Rig(Side):

@@ -170,9 +170,10 @@ def test_versions_too_old_share_the_rate_and_are_escaped() -> None:
     log.too_old(TooOld("edge", "10.0.0.7:2", None, "User:alice", 2, 0))
     first, _, left_out, last = stream.getvalue().splitlines()
     assert first.partition(" WARNING ")[2] == (
-        f'version_too_old listener=edge client=10.0.0.7:1 client_id="a\\nb{"x" * 246}\\u2026" principal=User:alice '
-        'api=Produce version=0 reason="Kafka 4 serves Produce 3 and later (KIP-896): upgrade the client, '
-        'or set bridge: producers"'
+        "version_too_old listener=edge client=10.0.0.7:1 "
+        f'client_id="a\\nb{"x" * 246}\\u2026" principal=User:alice '
+        'api=Produce version=0 reason="Kafka 4 serves Produce 3 and later (KIP-896): '
+        'upgrade the client, or set bridge: producers"'
     )
     assert left_out.endswith("count=2")
     assert "client_id" not in last
