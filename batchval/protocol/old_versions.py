@@ -255,6 +255,7 @@ _DELETE_ACLS_ANSWER: Final = (
 class Raised(NamedTuple):
     """The versions of an API from ``oldest`` to below ``first_kept`` are raised to ``to``.
 
+    ``kept_from``              the first version that is not raised; 0: ``to``
     ``requests``, ``answers``  the steps for each old version, from ``oldest`` on; None where the
                                bodies are equal. Empty where another module translates.
     """
@@ -263,7 +264,6 @@ class Raised(NamedTuple):
     to: int
     requests: tuple[Steps | None, ...] = ()
     answers: tuple[Steps | None, ...] = ()
-    #: 0: ``to``
     kept_from: int = 0
 
     @property
