@@ -29,7 +29,7 @@ from batchval.proxy.audit_log import AnyRefusal
 from batchval.proxy.observed import OTHER
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["CONTENT_TYPE", "OTHER", "GateMetrics", "TopicCounts"]
+__all__ = ["CONTENT_TYPE", "OTHER", "Family", "GateMetrics", "TopicCounts"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -172,6 +172,7 @@ class GateMetrics:
         self._ledgers: list[ClaimsLedger] = []
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
         self._counts: list[tuple[str, str, Callable[[], float]]] = []
+        self._sources: list[Callable[[], Iterable[Family]]] = []
 
     def add_ledger(self, ledger: ClaimsLedger | None) -> None:
         """Show the counts of a ledger; those of several are summed."""
@@ -185,6 +186,10 @@ class GateMetrics:
     def count(self, name: str, text: str, ask: Callable[[], float]) -> None:
         """Show a value that only grows; ``name`` is without ``_total``."""
         self._counts.append((name, text, ask))
+
+    def add(self, source: Callable[[], Iterable[Family]]) -> None:
+        """Show the families of a source, which is called on the event loop."""
+        self._sources.append(source)
 
     def page(self) -> Callable[[], bytes]:
         """Take the values, on the event loop. What is returned makes the text, in any thread."""
@@ -213,6 +218,8 @@ class GateMetrics:
             yield Family("counter", name, text, (), [((), ask())])
         for name, text, ask in self._gauges:
             yield Family("gauge", name, text, (), [((), ask())])
+        for source in self._sources:
+            yield from source()
 
     def _claims(self) -> Iterator[Family]:
         counts: Sequence[ClaimsCounts] = [ledger.counts() for ledger in self._ledgers]

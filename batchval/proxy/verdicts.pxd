@@ -46,6 +46,8 @@ cdef class Verdicts:
     cdef Py_ssize_t failed_at
     cdef int64_t now_ms
     cdef list validators
+    cdef dict overrides      # {partition: its validator, in place of its topic's}
+    cdef dict own            # {partition: (rule's name, record errors, reason)}, refused in Python
 
     cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size)
     cdef LogValidator validator_at(self, Py_ssize_t i, LogValidator one)
