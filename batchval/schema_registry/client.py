@@ -11,7 +11,6 @@ https://docs.confluent.io/platform/current/schema-registry/develop/api.html
 from __future__ import annotations
 
 import base64
-import contextlib
 import http.client
 import io
 import json
@@ -136,12 +135,15 @@ class RegistryClient:
             word = base64.b64encode(f"{user}:{password}".encode()).decode()
             headers["Authorization"] = f"Basic {word}"
         connection = http.client.HTTPConnection(self._host, self._port)
-        with contextlib.closing(connection):
+        with self._connected(until) as sock:
             # http.client sends and reads by the socket that it finds here, and makes none itself
-            connection.sock = _Timed(self._connected(until), until)
+            connection.sock = _Timed(sock, until)
             connection.request("GET", f"{self._path}{path}", headers=headers)
             response = connection.getresponse()
-            return response.status, response.read(LARGEST_ANSWER + 1)
+            data = response.read(LARGEST_ANSWER + 1)
+            if response.length and len(data) <= LARGEST_ANSWER:
+                raise http.client.IncompleteRead(data, response.length)
+            return response.status, data
 
     def _connected(self, until: float) -> socket.socket:
         sock = socket.create_connection((self._host, self._port), timeout=max(until - time.monotonic(), 0.001))
@@ -203,7 +205,7 @@ class _Timed:
         return io.BufferedReader(_TimedReader(self._sock, self._until))
 
     def close(self) -> None:
-        self._sock.close()
+        """Leave the socket open: http.client calls this before the body is read."""
 
 
 class _TimedReader(io.RawIOBase):
