@@ -63,7 +63,7 @@ SLICE_WORK: Final = 512 << 10
 #: outcome, with a count.
 MOST_LINES: Final = 100
 #: Policies that are remembered with their validators.
-MOST_POLICIES: Final = 1000
+MOST_POLICIES: Final = 10_000
 
 _TAGS_FROM = 9
 _CORRELATION_ID = 8  # where it stands in a request's frame, after the length
@@ -231,11 +231,6 @@ class Gate:
         """
         if self.topics.only_one:
             return self.quick, self.validator
-        pair = self._pair_of(topic)
-        rules = self.topics.rules_of(topic)
-        return pair if rules is None or not rules.custom_rules else (None, pair[1])
-
-    def _pair_of(self, topic: str | None) -> tuple[LogValidator, LogValidator]:
         policy = self.topics.of(topic)
         pair = self._by_policy.get(policy)
         if pair is None:
@@ -243,6 +238,10 @@ class Gate:
             if len(self._by_policy) >= MOST_POLICIES:  # a cluster may change its topics' configurations for years
                 self._by_policy.clear()
             pair = self._by_policy[policy] = (self.quick.with_policy(policy), self.validator.with_policy(policy))
+        if self.topics.rules:
+            rules = self.topics.rules_of(topic)
+            if rules is not None and rules.custom_rules:
+                return None, pair[1]
         return pair
 
     def unknown_topics(self, request: ProduceRequestView) -> list[bytes]:

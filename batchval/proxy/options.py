@@ -112,6 +112,8 @@ class TopicPolicies:
 
     def of(self, topic: str | None) -> TopicPolicy:
         """The policy of a topic."""
+        if not self.rules:
+            return self.configuration_of(topic)
         base = self.configuration_of(topic)
         rules = self.rules_of(topic)
         return base if rules is None or topic is None else rules.policy(topic, base)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
+from batchval.core.layout import MAGIC, RECORDS, RECORDS_COUNT
 from batchval.core.record_columns import RecordColumns, record_columns
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.proxy.topic_rules import RegistryIds, TopicRules
@@ -40,8 +41,8 @@ MOST_ASKED: Final = 16
 MOST_HEADER_ROWS: Final = 50_000
 #: Bytes of memory that a record takes as a row of columns.
 ROW_BYTES: Final = 48
-_RECORDS_COUNT: Final = 57  # int32 in a batch of magic 2
-_MAGIC: Final = 16
+#: Seconds after a question's own time: then it has failed, and the registry counts as down.
+GRACE_S: Final = 0.25
 _ID_BYTES: Final = 5  # int8 magic 0, int32 id
 _NUMBERS: Final = range(2**31)
 
@@ -126,7 +127,7 @@ class RecordStage:
     def wait_s(self) -> float:
         """How long to wait for that at most."""
         questions = [question for asked in self._asked for question in asked.questions]
-        return max((one.registry.subjects.client.timeout_s for one in questions), default=0.0)
+        return GRACE_S + max((one.registry.subjects.client.timeout_s for one in questions), default=0.0)
 
     # ---- registries ------------------------------------------------------------------------------
 
@@ -162,7 +163,9 @@ class RecordStage:
                 if question.subject not in answer.result():
                     return False
                 continue
-            if question.registry.pass_on_error and not isinstance(error, RegistryBusyError):
+            # who asks too much at once must not pass by that
+            is_down = question.registry.subjects.is_down and not isinstance(error, RegistryBusyError)
+            if question.registry.pass_on_error and is_down:
                 entry = question.registry.entry
                 passed[entry] = passed.get(entry, frozenset()) | {question.schema_id}
             else:
@@ -212,8 +215,8 @@ class RecordStage:
         limit = self._gate.validator.max_decompressed_bytes
         if records is None or limit is None:
             return None
-        if len(records) > _RECORDS_COUNT + 4 and records[_MAGIC] == 2:
-            count = int.from_bytes(records[_RECORDS_COUNT : _RECORDS_COUNT + 4], "big", signed=True)
+        if len(records) >= RECORDS and records[MAGIC] == 2:
+            count = int.from_bytes(records[RECORDS_COUNT:RECORDS], "big", signed=True)
             if count * ROW_BYTES > limit:
                 return None
         try:

@@ -29,8 +29,8 @@ MOST_SUBJECTS: Final = 10_000
 MOST_IDS: Final = 100_000
 #: Ids of a subject that are known not to be there.
 MOST_ABSENT: Final = 10_000
-#: Questions that wait for an answer.
-MOST_QUESTIONS: Final = 1_000
+#: Questions that wait for an answer. A registry that answers has soon answered as many.
+MOST_QUESTIONS: Final = 64
 #: Threads that ask: others need not wait for one slow answer.
 THREADS: Final = 2
 
@@ -149,7 +149,11 @@ class SubjectIds:
                 return answer
             self._asked[schema_id] = answer, {subject}
             self.questions_total += 1
-        self._pool.submit(self._answer, schema_id, answer)
+        try:
+            self._pool.submit(self._answer, schema_id, answer)
+        except RuntimeError:  # closed meanwhile
+            self._asked.pop(schema_id, None)
+            answer.set_exception(RegistryError(f"{self.client.url}: is not asked any more"))
         return answer
 
     def _answer(self, schema_id: int, answer: Future[frozenset[str]]) -> None:
