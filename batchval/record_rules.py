@@ -150,7 +150,7 @@ class SchemaIds:
         return cls(**_without_none(values))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class RecordRules:
     """What a topic's owner asks of each record. Immutable, hashable; the defaults ask nothing.
 

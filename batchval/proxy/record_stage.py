@@ -21,6 +21,7 @@ from batchval.errors import BatchvalError, ErrorCode
 from batchval.proxy.topic_rules import RegistryIds, TopicRules
 from batchval.proxy.verdicts import Verdicts
 from batchval.record_rules import SchemaIds
+from batchval.rules import Rule
 from batchval.schema_registry import RegistryBusyError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["CUSTOM_RULE", "CUSTOM_RULE_SUSPENDED", "REGISTRY_UNAVAILABLE", "RecordStage"]
 
 #: The rule's name of a batch whose records carry an id that is not allowed.
-SCHEMA_ID: Final = "record-schema-id"
+SCHEMA_ID: Final = Rule.R1.slug
 #: The rules' names of partitions that are refused here.
 CUSTOM_RULE: Final = "custom-rule"
 CUSTOM_RULE_SUSPENDED: Final = "custom-rule-suspended"

@@ -6,7 +6,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t
 from batchval.core.bytes cimport be32
 from batchval.core.claims cimport Claims
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC, RECORDS, RECORDS_COUNT
-from batchval.core.scratch cimport RecordError
+from batchval.core.scratch cimport RecordError, Scratch
 from batchval.core.validator cimport LogValidator
 from batchval.core.verdict cimport Verdict
 from batchval.protocol.produce cimport ProduceRequestView
@@ -48,6 +48,7 @@ cdef class Verdicts:
     cdef list validators
     cdef dict overrides      # {partition: its validator, in place of its topic's}
     cdef dict own            # {partition: (rule's name, record errors, reason)}, refused in Python
+    cdef dict broken  # partition -> (RecordRules, reason), where record rules refused
 
     cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size)
     cdef LogValidator validator_at(self, Py_ssize_t i, LogValidator one)
@@ -57,6 +58,7 @@ cdef class Verdicts:
     cdef int put(self, Row *row, const Verdict *v) except -1
     cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
             int32_t seen) except -1
+    cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1
     cdef bytes outgoing_batch(self, Py_ssize_t i, LogValidator one, bint attached)
     cdef Row *row_at(self, Py_ssize_t i) except NULL
     cdef bint same_refusal(self, Py_ssize_t before, Py_ssize_t i)

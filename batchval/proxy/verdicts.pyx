@@ -36,12 +36,13 @@ from batchval.core.layout cimport (
 )
 from batchval.core cimport reasons
 from batchval.core.arguments cimport is_long
+from batchval.core.result cimport message_of_error
 from batchval.core.scratch cimport (
     ERRORS_KEPT, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work, give_back,
 )
 from batchval.core.short cimport rests
 from batchval.core.validator cimport LogValidator
-from batchval.core.verdict cimport Door, Verdict, clear, conclude
+from batchval.core.verdict cimport Door, Verdict, breaks_record_rule, clear, conclude
 from batchval.ledger.credit cimport COUNTS, TRUSTED, Credit
 from batchval.protocol.produce cimport ProduceRequestView
 from batchval.protocol.tables cimport row_of
@@ -53,6 +54,7 @@ from batchval.protocol.walks cimport (
 )
 
 from batchval.core.reasons import sentence
+from batchval.core.record_errors import broken_rules
 from batchval.core import result
 from batchval.errors import ErrorCode
 from batchval.rules import by_number
@@ -62,7 +64,7 @@ cdef enum:
     RELEASED_WORK = 1 << 20  # what a batch counts as that was judged without the GIL
     UNKNOWN_ID = -1  # the rule of a topic id without a name
     OWN = -2  # the rule of a partition that Python code has refused
-    RULES = 80
+    RULES = 100  # numbers of rules
     MOST_TEXT = 512 << 10  # bytes of reasons in the answer to one request
 
 #: ``Verdicts.judge``: all partitions are judged; some are left; the next one is heavy.
@@ -114,6 +116,7 @@ cdef class Verdicts:
         self.request = request
         self.now_ms = now_ms
         self.failed_at = -1
+        self.broken = {}
         self.rows = <Row *>calloc(request.count + 1, sizeof(Row))
         if self.rows is NULL:
             raise MemoryError()
@@ -347,6 +350,8 @@ cdef class Verdicts:
                     if v.reason == reasons.RECORDS_REFUSED:
                         self.keep_errors(row, scratch.errors, scratch.errors_count,
                                          scratch.errors_seen)
+                    elif breaks_record_rule(&v):
+                        self.keep_broken(i, scratch, validator.policy.record_rules)
             finally:
                 give_back(scratch)
             row.done = True
@@ -386,6 +391,14 @@ cdef class Verdicts:
         self.errors_count += count
         return 0
 
+    cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1:
+        """The records of a partition that break its topic's record rules."""
+        first = message_of_error(&scratch.broken[0], record_rules)
+        text = broken_rules(scratch.broken[0].index, first, scratch.broken_seen)
+        self.broken[i] = (record_rules, text)
+        return self.keep_errors(&self.rows[i], scratch.broken, scratch.broken_count,
+                                scratch.broken_seen)
+
     # ---- what Python code knows of them --------------------------------------------------------
 
     def reopen(self, Py_ssize_t i, LogValidator validator not None):
@@ -402,6 +415,7 @@ cdef class Verdicts:
             for n in range(self.request.count):
                 if self.rows[n].errors_at > kept.errors_at:
                     self.rows[n].errors_at -= kept.errors_count
+        self.broken.pop(i, None)
         memset(row, 0, sizeof(Row))
         row.tagged = kept.tagged
         row.decision = kept.decision
@@ -537,6 +551,8 @@ cdef class Verdicts:
             return UNKNOWN_ID_TEXT
         if row.rule == OWN:
             return self.own[i][2]
+        if i in self.broken:
+            return self.broken[i][1]
         text = sentence(row.reason, row.record, row.a, row.b) or by_number(row.rule).summary
         if self.failed_at >= 0 and i != self.failed_at:
             return f"partition {self.failed_at} fails the whole request: {text}"
@@ -549,7 +565,8 @@ cdef class Verdicts:
         cdef RecordError *e = self.errors
         if row.rule == OWN:
             return list(self.own[i][1])
-        return [(e[n].index, result.message_of(e[n].rule, True, e[n].timestamp))
+        record_rules = self.broken[i][0] if i in self.broken else None
+        return [(e[n].index, message_of_error(&e[n], record_rules))
                 for n in range(row.errors_at, row.errors_at + row.errors_count)]
 
     def keep(self, goes_on=None):

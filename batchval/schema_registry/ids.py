@@ -257,7 +257,7 @@ class SubjectIds:
         with self._lock:
             known.versions = versions
             known.found = {one: when for one, when in known.found.items() if when >= began}
-            ids = frozenset(versions.values()) | known.found.keys()
+            ids = frozenset((*versions.values(), *known.found))
             if ids != known.ids:
                 known.ids = ids
 

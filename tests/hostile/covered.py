@@ -13,7 +13,8 @@ _PROTOCOL: Final = (
     *("splice", "topic_ids", "views", "walks"),
 )
 _VALIDATION: Final = (
-    *("append", "arguments", "chunked", "convert", "door", "judge", "legacy", "messages"),
+    *("append", "arguments", "chunked", "compiled_rules", "convert", "door", "judge", "legacy"),
+    "messages",
     *("records", "replay", "result", "scratch", "validator", "verdict", "walks"),
 )
 

@@ -202,7 +202,7 @@ def test_while_the_registry_does_not_answer(registry: ScriptedRegistry, passes: 
             assert produced(sock, with_ids(7, 9)) == code
         assert produced(sock, batch(value_of(9), key=b"too long")) == (INVALID_RECORD if passes else code)
     assert proxy.counters.partitions_refused == (
-        {"record-key-size": 1} if passes else {"schema-registry-unavailable": 4}
+        {"record-key-too-large": 1} if passes else {"schema-registry-unavailable": 4}
     )
     assert (gate.subjects.passed_total, gate.subjects.refused_total) == ((4, 0) if passes else (0, 4))
 

@@ -82,7 +82,7 @@ def test_schemas_are_registered_while_the_gate_runs(
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     subject = f"{topic}-value"
     make_topic(broker.bootstrap, topic)
-    make_topic(broker.bootstrap, "other")
+    other = make_topic(broker.bootstrap, f"other-{topic}")
     first = registry.register(subject, SCHEMA % f"a{uuid.uuid4().hex}")
     parts = parts_of(registry, on_error)
     parts.start()
@@ -93,7 +93,7 @@ def test_schemas_are_registered_while_the_gate_runs(
             unknown = first + 1
             assert refused(proxy, topic, value_of(first), value_of(unknown)) == [INVALID_RECORD, [1]]
             assert delivered(proxy, topic, value_of(unknown)) == [INVALID_RECORD]
-            assert delivered(proxy, "other", value_of(unknown)) == [0]
+            assert delivered(proxy, other, value_of(unknown)) == [0]
             # of another subject: the id exists, and is not this topic's
             schema = SCHEMA % f"b{uuid.uuid4().hex}"
             assert registry.register(f"{subject}-2", schema) == unknown

@@ -106,6 +106,7 @@ def test_subjects_are_read_in_the_background_and_what_was_deleted_is_forgotten(r
     try:
         assert subjects.ids("s") == frozenset()
         eventually(lambda: subjects.ids("s") == {7, 9})
+        assert isinstance(subjects.ids("s"), frozenset)
         asked = registry.asked["/subjects/s/versions/1"]
         registry.subjects["s"] = {2: 9, 3: 11}
         eventually(lambda: subjects.ids("s") == {9, 11})
