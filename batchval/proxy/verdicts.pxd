@@ -50,6 +50,8 @@ cdef class Verdicts:
     cdef bint converts       # Produce 0 to 2: what goes on are batches of magic 2
     cdef list converted      # for each partition the batch in the place of what came, or None
     cdef readonly object goes_on
+    cdef dict overrides      # {partition: its validator, in place of its topic's}
+    cdef dict own            # {partition: (rule's name, record errors, reason)}, refused in Python
     cdef dict broken  # partition -> (RecordRules, reason), where record rules refused
 
     cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size)

@@ -48,7 +48,7 @@ def linked(page: Path) -> Iterator[Path]:
 
 
 def test_there_are_examples() -> None:
-    assert [page.name for page in pages_with("python")] == ["README.md", "library.md"]
+    assert [page.name for page in pages_with("python")] == ["README.md", "library.md", "proxy.md"]
     assert [page.name for page in pages_with("console")] == ["README.md", "audit.md", "command-line.md"]
 
 
