@@ -527,6 +527,8 @@ cdef class Verdicts:
         memset(row, 0, sizeof(Row))
         row.tagged = kept.tagged
         row.decision = kept.decision
+        if self.converts:
+            self.converted[i] = None
         if self.overrides is None:
             self.overrides = {}
         self.overrides[i] = validator
@@ -548,6 +550,8 @@ cdef class Verdicts:
         row.has_claims = False
         row.path = 0
         row.errors_seen = len(errors)
+        if self.goes_on is None or not self.goes_on(i):
+            row.forwarded = False
         if self.own is None:
             self.own = {}
         self.own[i] = (name, kept, reason)
