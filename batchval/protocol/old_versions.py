@@ -44,7 +44,7 @@ _OFFSET_NOT_AVAILABLE: Final = 78
 #: and makes a client look for the leader again.
 ERROR_CODES: Final[Mapping[ApiKey, Mapping[int, int]]] = {
     # All else is as Kafka 3.9 answers versions 0 to 2. Clients repeat no request for a code that
-    # they do not know, which is right for INVALID_RECORD, INVALID_TIMESTAMP and what else is newer.
+    # they do not know, which is right for INVALID_RECORD, INVALID_TIMESTAMP and what is newer.
     ApiKey.PRODUCE: {
         # KIP-112: a log directory is offline, and another replica becomes the leader
         _KAFKA_STORAGE_ERROR: _NOT_LEADER_OR_FOLLOWER,

@@ -43,6 +43,7 @@ from tests.hostile.latencies import histogram_case
 from tests.hostile.lifetimes import lifetime_case
 from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
 from tests.hostile.mutator import LARGEST_CASE, Mutator
+from tests.hostile.old_produce import old_produce_case
 from tests.hostile.old_versions import old_versions_case
 from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
 from tests.hostile.streams import stream_case
@@ -458,6 +459,7 @@ SEEDED: dict[str, Callable[[int], list[str]]] = {
     "freed_or_resized": lifetime_case,
     "fast_path": fast_path_case,
     "verdicts": verdicts_case,
+    "old_produce": old_produce_case,
     "fetch_answers": fetch_case,
     "down_conversion": down_case,
     "old_versions": old_versions_case,
