@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
+from weakref import WeakKeyDictionary
 
 from batchval.errors import ArgumentTypeError, ArgumentValueError, shown_value
 
@@ -274,6 +275,10 @@ class RecordRules:
         else:
             found.pop("schema_id", None)
         return found
+
+
+#: what the core has made of rules that are alive
+COMPILED_RULES: Final[WeakKeyDictionary[RecordRules, object]] = WeakKeyDictionary()
 
 
 # ---- what both classes ask ---------------------------------------------------------------------

@@ -14,12 +14,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from weakref import WeakKeyDictionary
-
 from batchval.core.bytes cimport be32, be64
 from batchval.core.layout cimport R1, R2, R3, R4, R5, R6, R7, R8
 from batchval.core.scratch cimport Scratch, add_broken
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
+
+from batchval.record_rules import COMPILED_RULES
 
 cdef enum:
     INT_MAX = 0x7FFFFFFF
@@ -168,19 +168,16 @@ cdef class CompiledRules:
         return 0
 
 
-cdef object ALIVE = WeakKeyDictionary()  # RecordRules -> CompiledRules
-
-
 cdef CompiledRules compiled_rules(rules):
     """Return the compiled form, None where no record can break a rule."""
     cdef CompiledRules compiled
     if rules is None or rules.asks_nothing:
         return None
-    compiled = ALIVE.get(rules)
+    compiled = COMPILED_RULES.get(rules)
     if compiled is None:
         compiled = CompiledRules()
         compiled.compile(rules)
-        ALIVE[rules] = compiled
+        COMPILED_RULES[rules] = compiled
     return compiled
 
 

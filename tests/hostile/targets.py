@@ -36,7 +36,7 @@ from tests.hostile.answers import fetch_case
 from tests.hostile.buffers import Slots, buffer_of
 from tests.hostile.built import builder_case
 from tests.hostile.claims import claims_case
-from tests.hostile.differential import Setup, compare, compare_strict, setups, strict_invariants
+from tests.hostile.differential import RULES, Setup, compare, compare_strict, setups, strict_invariants
 from tests.hostile.down import down_case
 from tests.hostile.fast_path import fast_path_case
 from tests.hostile.latencies import histogram_case
@@ -175,6 +175,7 @@ _RANGE_POLICIES = (
     TopicPolicy(cleanup_policy="compact", message_timestamp_before_max_ms=1000),
     TopicPolicy(compression_type="lz4", max_decompressed_message_bytes=100),
     TopicPolicy(compression_type="uncompressed", message_timestamp_type="LogAppendTime"),
+    TopicPolicy(record_rules=RULES),
 )
 _RANGE_ORIGINS = ("CLIENT", "CLIENT", "REPLICATION", "COORDINATOR", "RAFT_LEADER")
 
@@ -220,6 +221,8 @@ def _walk_alone(data: bytes) -> list[str]:
     if int(result.error_code) == -1:
         found.append(f"log profile answers -1: {result}")
     log.check_batches(buffer_of(data))
+    for row in log.with_policy(_RANGE_POLICIES[-1]).check_batches(buffer_of(data)).rows():
+        str(row)
     log.check_batches(buffer_of(data), deep=False, trust_claims=(0.5, bytes(16)))
     columns = scan_batches(buffer_of(data))
     for row in columns.rows():
