@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
     from batchval.core.claims import BatchClaims
     from batchval.core.columns import BatchColumns, BatchRow, CheckedRow, scan_batches
+    from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
     from batchval.core.record_batch_builder import RecordBatchBuilder
     from batchval.core.record_columns import RecordColumns, record_columns
     from batchval.core.result import RecordValidationStats, RejectedBatch, ValidationResult
@@ -41,9 +42,11 @@ __all__ = [
     "ClaimsPolicy",
     "CompressionType",
     "DecodedRecord",
+    "DownConverted",
     "ErrorCode",
     "LogValidator",
     "NotABatch",
+    "NotConverted",
     "RecordBatch",
     "RecordBatchBuilder",
     "RecordColumns",
@@ -57,6 +60,7 @@ __all__ = [
     "ValidationResult",
     "__version__",
     "batches",
+    "down_convert",
     "record_columns",
     "scan_batches",
 ]
@@ -65,6 +69,7 @@ _HOMES = {
     "batchval.core.batch": ("DecodedRecord", "NotABatch", "RecordBatch", "batches"),
     "batchval.core.claims": ("BatchClaims",),
     "batchval.core.columns": ("BatchColumns", "BatchRow", "CheckedRow", "scan_batches"),
+    "batchval.core.down_conversion": ("DownConverted", "NotConverted", "down_convert"),
     "batchval.core.record_columns": ("RecordColumns", "record_columns"),
     "batchval.core.record_batch_builder": ("RecordBatchBuilder",),
     "batchval.core.result": ("RecordValidationStats", "RejectedBatch", "ValidationResult"),

@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
+from weakref import WeakKeyDictionary
 
 from batchval.errors import ArgumentTypeError, ArgumentValueError, shown_value
 
@@ -149,8 +150,18 @@ class SchemaIds:
                 values[name] = _frozen(f"schema_id {name}", items)
         return cls(**_without_none(values))
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the mapping of these schema ids: JSON can hold it."""
+        found: dict[str, Any] = {"place": self.place}
+        if self.place == "header":
+            found |= {"header": self.header, "of": self.of}
+        for name in ("ids", "guids"):
+            if (values := getattr(self, name)) is not None:
+                found[name] = sorted(values)
+        return found
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class RecordRules:
     """What a topic's owner asks of each record. Immutable, hashable; the defaults ask nothing.
 
@@ -251,6 +262,23 @@ class RecordRules:
             if values.get(name) is not None:
                 values[name] = tuple(_items(name, values[name]))
         return cls(**_without_none(values))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the mapping of these rules, without defaults: JSON can hold it."""
+        found = {
+            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+        if self.schema_ids:
+            found["schema_id"] = [schema.to_mapping() for schema in self.schema_ids]
+        else:
+            found.pop("schema_id", None)
+        return found
+
+
+#: what the core has made of rules that are alive
+COMPILED_RULES: Final[WeakKeyDictionary[RecordRules, object]] = WeakKeyDictionary()
 
 
 # ---- what both classes ask ---------------------------------------------------------------------

@@ -912,5 +912,83 @@ RULE_TEXTS: dict[str, RuleText] = {
             "Does not notice it. Followers compare leader epochs and offsets, never bytes."
         ),
     ),
+    "R1": RuleText(
+        kafka="",
+        why=(
+            "Consumers look up the schema of a record by its id. A record without an id, or with "
+            "the id of another subject, stops a consumer that deserializes it."
+        ),
+        advice=(
+            "Use the serializer of the schema registry for this topic, and compare the id that "
+            "the reason names with `schema_id` in the topic's record rules."
+        ),
+    ),
+    "R2": RuleText(
+        kafka="",
+        why=(
+            "Keys are held in memory by compaction and by tables that are built from the topic."
+        ),
+        advice=(
+            "Send a shorter key, or raise `max_key_bytes` in the topic's record rules."
+        ),
+    ),
+    "R3": RuleText(
+        kafka="",
+        why=(
+            "One large value fills fetches and buffers of consumers that expect small ones."
+        ),
+        advice=(
+            "Send the payload in parts or store it elsewhere and send its name, or raise "
+            "`max_value_bytes` in the topic's record rules."
+        ),
+    ),
+    "R4": RuleText(
+        kafka="",
+        why=(
+            "Each header repeats its name in each record. Consumers hold all of them."
+        ),
+        advice=(
+            "Send fewer headers, or raise `max_headers` in the topic's record rules."
+        ),
+    ),
+    "R5": RuleText(
+        kafka="",
+        why=(
+            "Consumers or auditors of the topic rely on the header."
+        ),
+        advice=(
+            "Add the header to each record. Producers of magic 0 and 1 have no headers: they "
+            "cannot write to this topic."
+        ),
+    ),
+    "R6": RuleText(
+        kafka="",
+        why=(
+            "The topic's owner has excluded the header, for example because it holds personal "
+            "data."
+        ),
+        advice=(
+            "Remove the header in the producer, or its name from `forbidden_headers`."
+        ),
+    ),
+    "R7": RuleText(
+        kafka="",
+        why=(
+            "A null value deletes the key when the topic is compacted. The topic's owner does not "
+            "allow deletions by producers."
+        ),
+        advice=(
+            "Send a value. Set `tombstones: allow` where deletions are wanted."
+        ),
+    ),
+    "R8": RuleText(
+        kafka="",
+        why=(
+            "Tools and consumers that show or join keys as text fail for other bytes."
+        ),
+        advice=(
+            "Use a string serializer for the key, or unset `utf8_keys` for keys that are binary."
+        ),
+    ),
 }
 # fmt: on

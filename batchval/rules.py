@@ -2,13 +2,14 @@
 
 Golden folders, command line, logs, metrics and Spark rows all speak of these members.
 
-Three families:
+Four families:
 
 * ``1`` to ``47``: what an Apache Kafka 4.4.0 broker refuses, in the order in which the broker asks
   (ProduceRequest, UnifiedLog.analyzeAndValidateRecords, LogValidator, UnifiedLog.append).
 * ``S1`` to ``S10``: the extras of ``strict`` mode, for batches that Kafka itself would accept, or would
   answer with UNKNOWN_SERVER_ERROR.
 * ``L1`` to ``L17``: findings in a log at rest, in its segments and in Kafka's other files.
+* ``R1`` to ``R8``: record rules, which a topic's owner sets (batchval.record_rules).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _E = ErrorCode
 
 class Rule(Enum):
     """One rule. ``number`` is what columns hold: 1-47 as they are, S1-S10 as 51-60, L1-L17 as
-    71-87.
+    71-87, R1-R8 as 91-98.
     """
 
     # fmt: off
@@ -176,6 +177,15 @@ class Rule(Enum):
         "L17", "replicas-differ", _E.KAFKA_STORAGE_ERROR, "l",
         "replicas hold different batches between their log starts and the high watermark",
     )
+
+    R1 = _Fact("R1", "record-schema-id", _E.INVALID_RECORD, "pl", "a key, value or header holds no allowed schema id")
+    R2 = _Fact("R2", "record-key-too-large", _E.INVALID_RECORD, "pl", "a key has more than max_key_bytes")
+    R3 = _Fact("R3", "record-value-too-large", _E.INVALID_RECORD, "pl", "a value has more than max_value_bytes")
+    R4 = _Fact("R4", "record-headers-too-many", _E.INVALID_RECORD, "pl", "a record has more than max_headers headers")
+    R5 = _Fact("R5", "record-header-missing", _E.INVALID_RECORD, "pl", "a record lacks a header of required_headers")
+    R6 = _Fact("R6", "record-header-forbidden", _E.INVALID_RECORD, "pl", "a record has a header of forbidden_headers")
+    R7 = _Fact("R7", "record-tombstone", _E.INVALID_RECORD, "pl", "a value is null, and tombstones are refused")
+    R8 = _Fact("R8", "record-key-not-utf8", _E.INVALID_RECORD, "pl", "a key is not UTF-8, and utf8_keys is set")
     # fmt: on
 
     @cached_property
@@ -215,6 +225,8 @@ class Rule(Enum):
             return 50 + int(digits)
         if letter == "L":
             return 70 + int(digits)
+        if letter == "R":
+            return 90 + int(digits)
         return int(self.id)
 
     @property

@@ -67,6 +67,15 @@ FAMILIES = (
         "Claims in a payload that lie are L7 only with `--trust-claims` and for `claims verify`.",
         "",
     ),
+    (
+        "Record rules: R1 to R8",
+        "What a topic's owner asks of single records (`TopicPolicy.record_rules`). They are asked\n"
+        "after all other rules but 40, in both modes: a batch that Kafka would refuse is refused\n"
+        "with Kafka's rule. The batch's rule is that of its first record at fault; of one record\n"
+        "the rule with the lowest number counts. Control batches, and appends of followers and\n"
+        "Raft leaders, are not asked.",
+        "",
+    ),
 )
 
 
@@ -125,14 +134,15 @@ def _versions() -> Iterable[str]:
 
 def generated() -> str:
     """The whole page."""
-    families: dict[str, list[Rule]] = {"": [], "S": [], "L": []}
+    families: dict[str, list[Rule]] = {"": [], "S": [], "L": [], "R": []}
     for rule in Rule:
         families[rule.id[0] if rule.id[0] in families else ""].append(rule)
     parts = [HEAD]
-    for (title, text, where), rules in zip(FAMILIES, families.values(), strict=True):
+    for (title, text, where), (letter, rules) in zip(FAMILIES, families.items(), strict=True):
         parts += [f"\n## {title}\n\n{text}\n\n", "\n".join(_rows(rules, where)), "\n"]
-    parts.append(BROKERS)
-    parts += [f"| {rule.id} | {broker} |\n" for rule in families["L"] if (broker := RULE_TEXTS[rule.id].broker)]
+        if letter == "L":
+            parts.append(BROKERS)
+            parts += [f"| {rule.id} | {broker} |\n" for rule in rules if (broker := RULE_TEXTS[rule.id].broker)]
     parts += [VERSIONS, "\n".join(_versions()), "\n"]
     return "".join(parts)
 

@@ -39,6 +39,7 @@ from batchval.segment.findings import Finding
 from batchval.segment.judge import Last
 from batchval.segment.options import Options
 from batchval.segment.store import SegmentInfo, Store, folder_and_name, one_line, shown, text_of
+from batchval.segment.topic_rules import rules_word
 
 __all__ = ["Manifest", "options_word", "to_table"]
 
@@ -54,6 +55,7 @@ _STORED: Final = (
 def options_word(options: Options) -> str:
     """The options that findings depend on. Audits that differ in them do not go on from each other."""
     stored = {name: getattr(options, name) for name in _STORED}
+    stored["record_rules"] = rules_word(options.record_rules)
     return json.dumps({"schema_version": SCHEMA_VERSION, **stored}, sort_keys=True)
 
 
@@ -180,7 +182,8 @@ def _differing(stored: str, options: Options) -> list[str]:
         theirs = {}
     if not isinstance(theirs, dict):
         theirs = {}
-    theirs = {**{name: getattr(Options(), name) for name in _STORED}, **theirs}
+    defaults = {name: getattr(Options(), name) for name in _STORED} | {"record_rules": ""}
+    theirs = {**defaults, **theirs}
     return [f"{name}={json.dumps(theirs.get(name))}" for name in ours if ours[name] != theirs.get(name)]
 
 

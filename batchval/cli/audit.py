@@ -23,6 +23,8 @@ from batchval.cli.options import (
     kafka_version_option,
     mode_option,
     producer_expiration_option,
+    record_rules_from,
+    record_rules_option,
     replicas_from,
     replicas_option,
     transactions_option,
@@ -92,6 +94,7 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
     "--split-bytes", type=SIZE, default="256m", show_default=True, help="About so much of a segment is one task."
 )
 @click.option("--topics", multiple=True, metavar="NAME,…", help="Only these; patterns such as orders-* are allowed.")
+@record_rules_option
 @cleanup_policy_option("Which gaps are legal.")
 @producer_expiration_option
 @transactions_option
@@ -138,6 +141,7 @@ def command(
     kafka_version: KafkaVersionName,
     split_bytes: int,
     topics: tuple[str, ...],
+    record_rules: str | None,
     cleanup_policy: str,
     producer_id_expiration_ms: int,
     transactions: bool,
@@ -172,6 +176,8 @@ def command(
     trust_rate = trusted_rate(trust_claims, seed, mode)
     if trust_rate is not None and not paths:
         raise click.UsageError("--trust-claims needs PATH…")
+    if record_rules is not None and not (paths and deep):
+        raise click.UsageError("--record-rules needs PATH… and --deep: they are asked of each record")
     names = tuple(name for word in topics for name in word.split(",") if name)
     if topics and not names:
         raise click.UsageError(f"invalid --topics {','.join(topics)!r}: expected names or patterns (orders-*)")
@@ -206,6 +212,7 @@ def command(
         topics=names or None,
         replicas=named,
         trust_claims=trust_rate,
+        record_rules=record_rules_from(record_rules),
         seed=seed,
         now_ms=now_ms,
     )

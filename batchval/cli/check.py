@@ -18,6 +18,8 @@ from batchval.cli.options import (
     paths_argument,
     policy_from,
     producer_expiration_option,
+    record_rules_from,
+    record_rules_option,
     replicas_from,
     replicas_option,
     transactions_option,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="A topic configuration, such as max.message.bytes=2097152 (again for each).",
 )
+@record_rules_option
 @cleanup_policy_option("For segments: which gaps are legal.")
 @producer_expiration_option
 @transactions_option
@@ -109,6 +112,7 @@ def command(
     kafka_version: KafkaVersionName,
     extras: tuple[str, ...],
     config: tuple[str, ...],
+    record_rules: str | None,
     cleanup_policy: str,
     producer_id_expiration_ms: int,
     transactions: bool,
@@ -159,6 +163,7 @@ def command(
         judge_claims=judge_of(claims, policy, mode),
         replicas=named,
         trust_claims=rate,
+        record_rules=record_rules_from(record_rules),
         seed=seed,
     )
     if now_ms is not None and not -(1 << 63) <= now_ms < 1 << 63:

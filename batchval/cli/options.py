@@ -29,6 +29,8 @@ __all__ = [
     "paths_argument",
     "policy_from",
     "producer_expiration_option",
+    "record_rules_from",
+    "record_rules_option",
     "replicas_from",
     "replicas_option",
     "transactions_option",
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from batchval.policy import TopicPolicy
     from batchval.segment.findings import Finding
     from batchval.segment.options import Replica
+    from batchval.segment.topic_rules import TopicRules
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -179,6 +182,33 @@ def producer_expiration_option(command: F) -> F:
         metavar="MS",
         help="The brokers' producer.id.expiration.ms, after which any sequence may follow (L5).",
     )(command)
+
+
+def record_rules_option(command: F) -> F:
+    return click.option(
+        "--record-rules",
+        "record_rules",
+        metavar="FILE|JSON",
+        help='Record rules of topics: {"orders-*": {"max_key_bytes": 100}} in a JSON file, or here.',
+    )(command)
+
+
+def record_rules_from(value: str | None) -> TopicRules:
+    """Return the rules of --record-rules: a JSON object, or the name of a file that holds one."""
+    from batchval.errors import BatchvalError
+    from batchval.segment.topic_rules import parse_topic_rules
+
+    if value is None:
+        return ()
+    try:
+        text = value if value.lstrip().startswith("{") else Path(value).read_text("utf-8")
+        return parse_topic_rules(text)
+    except OSError as error:
+        raise click.UsageError(f"--record-rules: cannot read {value}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise click.UsageError(f"--record-rules: {value} is not UTF-8: expected JSON") from None
+    except BatchvalError as error:
+        raise click.UsageError(f"--record-rules: {error}") from None
 
 
 def replicas_option(command: F) -> F:

@@ -76,7 +76,8 @@ def _named(name: str) -> Rule:
         slugs = [rule.slug for rule in Rule]
         raise click.UsageError(
             f"unknown rule {name!r}{nearest(wanted, slugs) or '.'} "
-            "Expected an id (1 to 47, S1 to S10, L1 to L17) or a slug; `batchval rule` lists them"
+            "Expected an id (1 to 47, S1 to S10, L1 to L17, R1 to R8) or a slug; "
+            "`batchval rule` lists them"
         )
     return found
 

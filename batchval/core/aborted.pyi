@@ -1,1 +1,1 @@
-# nothing of this module is called from Python: it offers C functions to its neighbours (see the .pxd)
+# nothing of this module is called from Python: it offers C functions to other modules (its .pxd)

@@ -5,6 +5,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.claims cimport ClaimsCall
+from batchval.core.compiled_rules cimport CompiledRules
 from batchval.core.sampling cimport SAMPLE_KEY_SIZE, Sample
 from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC
@@ -82,13 +83,14 @@ cdef enum:
 cdef class CompiledPolicy:
     cdef Policy policy
     cdef object source
+    cdef CompiledRules rules  # those that the policy points to
 
 cdef int64_t other_number(str name, value, int64_t least, int64_t most, str unit) except? -1
 cdef int produce_version_of(value) except -1
 cdef Py_ssize_t position_in(value, Py_ssize_t size) except -1
 cdef tuple one_each(values, str name, str of)
 cdef str shown(value)
-cdef int compile_policy(Policy *to, policy) except -1
+cdef CompiledRules compile_policy(Policy *to, policy)
 cdef CompiledPolicy compiled_policy(policy)
 cdef uint32_t refusing(extras) except? 0
 cdef int origin_number(origin) except -1

@@ -20,6 +20,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from batchval.core.claims cimport IGNORE_CLAIMS, TRUST_CLAIMS, VERIFY_CLAIMS, ClaimsCall, read_tag
+from batchval.core.compiled_rules cimport CompiledRules, compiled_rules
 from batchval.core.header cimport BATCH, Entry, next_batch, next_claimed_batch
 from batchval.core.sampling cimport SAMPLE_KEY_SIZE, Sample
 from batchval.core.verdict cimport Policy
@@ -97,7 +98,9 @@ cdef tuple one_each(values, str name, str of):
 
 # ---- policies, origins, extras -------------------------------------------------------------------
 
-cdef int compile_policy(Policy *to, policy) except -1:
+cdef CompiledRules compile_policy(Policy *to, policy):
+    """Fill in ``to``. It points to the answer, which the caller keeps as long."""
+    cdef CompiledRules rules
     if not isinstance(policy, TopicPolicy):
         raise ArgumentTypeError(f"policy must be a TopicPolicy, not {type(policy).__name__}")
     to.before_max = policy.message_timestamp_before_max_ms
@@ -109,7 +112,9 @@ cdef int compile_policy(Policy *to, policy) except -1:
     to.compacted = policy.is_compacted
     to.log_append_time = policy.message_timestamp_type == "LogAppendTime"
     to.accept_claims_header = policy.accept_claims_header
-    return 0
+    rules = compiled_rules(policy.record_rules)
+    to.rules = NULL if rules is None else &rules.rules
+    return rules
 
 
 @cython.final
@@ -117,18 +122,29 @@ cdef class CompiledPolicy:
     """A TopicPolicy as the core reads it, made once for each object."""
 
 
-cdef dict COMPILED = {}  # id of a TopicPolicy, which is kept alive by its entry
+cdef enum:
+    MOST_COMPILED = 10000
+    # with record rules, which may list 100,000 ids each
+    MOST_WITH_RULES = 256
+
+# id of a TopicPolicy, which is kept alive by its entry
+cdef dict COMPILED = {}
+cdef dict COMPILED_WITH_RULES = {}
 
 
 cdef CompiledPolicy compiled_policy(policy):
     cdef CompiledPolicy compiled = COMPILED.get(id(policy))
+    if compiled is None:
+        compiled = COMPILED_WITH_RULES.get(id(policy))
     if compiled is None or compiled.source is not policy:
         compiled = CompiledPolicy()
-        compile_policy(&compiled.policy, policy)
+        compiled.rules = compile_policy(&compiled.policy, policy)
         compiled.source = policy
-        if len(COMPILED) > 10000:
-            COMPILED.clear()
-        COMPILED[id(policy)] = compiled
+        entries, most = (COMPILED, MOST_COMPILED) if compiled.rules is None else (
+            COMPILED_WITH_RULES, MOST_WITH_RULES)
+        if len(entries) >= most:
+            entries.clear()
+        entries[id(policy)] = compiled
     return compiled
 
 

@@ -28,7 +28,7 @@ from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header,
 from batchval.core.judge cimport judge_batches, judge_request
 from batchval.core.messages cimport judge_messages
 from batchval.core.verdict cimport (
-    Door, Policy, Verdict, attributes_of, clear, conclude, note_facts, refuse,
+    Door, Policy, Verdict, attributes_of, clear, conclude, conclude_rules, note_facts, refuse,
 )
 from batchval.core.walks cimport judge_at_rest, judge_unopened
 from batchval.core.layout cimport *
@@ -36,7 +36,7 @@ from batchval.core.records cimport (
     SKIP_PARSER, WALKED, Checks, Facts, PlainFacts, clear_facts, walk, walk_plain_buffer,
 )
 from batchval.core.sampling cimport Sample, is_drawn
-from batchval.core.scratch cimport Scratch, copy_reserve, no_errors
+from batchval.core.scratch cimport Scratch, copy_reserve, no_errors, none_broken
 
 cdef enum:
     NO_PRODUCER_ID = -1
@@ -101,7 +101,10 @@ cdef inline bint walk_plain_uncompressed(const uint8_t *p, size_t n, const Batch
 cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h, const Call *call,
         const Claims *claims) noexcept nogil:
     """Whether claims let an ordinary batch in. One whose frame states a size over the limit is
-    read, whatever is claimed of it; and what S1 refuses is refused by the stages."""
+    read, whatever is claimed of it; and what S1 refuses is refused by the stages. Of record rules
+    claims say nothing."""
+    if call.checks.rules is not NULL:
+        return False
     if h.attributes & UNUSED_BITS and call.door.refuse & S1_BIT:
         return False
     if not settles(claims, h, &call.checks, call.door.limit):
@@ -243,6 +246,7 @@ cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *
     if v.claims == CLAIMS_LYING and v.rule == 0:
         # the claims are bytes of the batch: as malformed as any other field that is wrong
         refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
+    conclude_rules(scratch, v)
 
 
 # ---- at rest -------------------------------------------------------------------------------------
@@ -304,7 +308,7 @@ cdef void rest_on_claims(const Entry *b, const BatchHeader *h, const Door *d, co
     """Judge a batch of a segment with readable claims: by them, or by its records where the sample
     draws it or the claims do not settle it. Claims that lie are L7.
     """
-    cdef bint settled = settles_at_rest(&rest.claims, h, d.limit)
+    cdef bint settled = policy.rules is NULL and settles_at_rest(&rest.claims, h, d.limit)
     if settled and stated_size(
             h.attributes & CODEC_MASK, b.p + RECORDS, b.size - RECORDS) > d.limit:
         settled = False
@@ -331,7 +335,15 @@ cdef void rest_on_claims(const Entry *b, const BatchHeader *h, const Door *d, co
 
 cdef void judge_resting(const Entry *b, const Door *d, const Policy *policy, bint deep,
         const Sample *sample, Scratch *scratch, Verdict *v, Resting *rest) noexcept nogil:
-    """Judge a batch of a segment.
+    """Judge a batch of a segment: by Kafka's rules and its claims, then by record rules."""
+    none_broken(scratch)
+    judge_stored(b, d, policy, deep, sample, scratch, v, rest)
+    conclude_rules(scratch, v)
+
+
+cdef void judge_stored(const Entry *b, const Door *d, const Policy *policy, bint deep,
+        const Sample *sample, Scratch *scratch, Verdict *v, Resting *rest) noexcept nogil:
+    """As judge_resting, without record rules.
 
     The claims in a header of magic 3 are held against the records wherever those are walked: L7.
     Without ``deep`` a compressed payload stays closed, and the path says so: none. ``sample``: the
@@ -409,6 +421,7 @@ cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
     cdef Claims claims
     cdef int carried = NOTHING_CARRIED
     cdef bint trusted
+    none_broken(call.scratch)
     if n >= RECORDS:
         if (h.magic == CLAIMS_MAGIC and call.policy.accept_claims_header and call.door.strict
                 and CLAIMED_RECORDS - LOG_OVERHEAD <= h.batch_length <= <int64_t>n - LOG_OVERHEAD):
@@ -428,6 +441,7 @@ cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         v.claims = honesty(&claims, v) if carried == CLAIMS_CARRIED else CLAIMS_UNBOUND
     if v.found or v.rule:
         conclude(call.door, v)
+    conclude_rules(call.scratch, v)
 
 
 cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil:

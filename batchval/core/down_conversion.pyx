@@ -312,14 +312,14 @@ cdef int convert_batch(Conversion *d, const Entry *b) noexcept nogil:
     d.batch_base = h.base_offset
     d.batch_last = last
     codec = h.attributes & CODEC_MASK
-    if codec > ZSTD:
+    has_aborted = d.aborted.count and h.producer_id >= 0
+    if codec > ZSTD and (has_aborted or not h.attributes & CONTROL_BIT):
         return fails(d, reasons.CODEC_ID, 0, codec)
     if d.check_crcs and stored_crc(b) != computed_crc(b):
         return fails(d, reasons.WRONG_CRC, 0, stored_crc(b), computed_crc(b))
     begin_set(d, codec if codec != ZSTD else GZIP,
             d.to_magic > 0 and h.attributes & LOG_APPEND_TIME_BIT)
     answer = CONVERTED
-    has_aborted = d.aborted.count and h.producer_id >= 0
     if has_aborted:
         reach(&d.aborted, last)
     if h.attributes & CONTROL_BIT:
@@ -362,13 +362,25 @@ cdef int convert_messages(Conversion *d, const Entry *b) noexcept nogil:
     return CONVERTED
 
 
+cdef int put_again(Conversion *d, int32_t index, const Message *message,
+        size_t start) noexcept nogil:
+    """Append a message of magic 1 as one of magic 0."""
+    cdef Record r
+    cdef int64_t key = legacy_key(message.p, message.size, &r.key_length)
+    cdef int64_t value = legacy_value(message.p, message.size, &r.value_length)
+    if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
+        return fails(d, reasons.MESSAGE_FIELDS, index)
+    r.timestamp = message.timestamp
+    r.key = message.p + key  # of null the length is negative
+    r.value = message.p + value
+    return put(d, index, message.offset, 0, &r, start)
+
+
 cdef int convert_each(Conversion *d, const Entry *b) noexcept nogil:
     cdef Messages m
     cdef Message message
     cdef Checks c
     cdef Facts f
-    cdef Record r
-    cdef int64_t key, value
     cdef int32_t i = 0
     cdef size_t start = d.out.size if d.codec == NONE else 0
     cdef int answer
@@ -381,15 +393,8 @@ cdef int convert_each(Conversion *d, const Entry *b) noexcept nogil:
             return end_set(d)
         if answer != MESSAGE:
             break
-        key = legacy_key(message.p, message.size, &r.key_length)
-        value = legacy_value(message.p, message.size, &r.value_length)
-        if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
-            return fails(d, reasons.MESSAGE_FIELDS, i)
         if d.codec != NONE or message.offset >= d.least_offset:
-            r.timestamp = message.timestamp
-            r.key = message.p + key  # of null the length is negative
-            r.value = message.p + value
-            answer = put(d, i, message.offset, 0, &r, start)
+            answer = put_again(d, i, &message, start)
             if answer != CONVERTED:
                 return answer
         i += 1

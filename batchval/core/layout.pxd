@@ -180,6 +180,15 @@ cdef enum:  # batchval.rules.Rule.number
     L15 = 85
     L16 = 86
     L17 = 87
+    RECORD_RULE = 90  # R1 is 91
+    R1 = 91
+    R2 = 92
+    R3 = 93
+    R4 = 94
+    R5 = 95
+    R6 = 96
+    R7 = 97
+    R8 = 98
 
 # Numbers of more than 31 bits have an enum of their own, here and elsewhere: in a mixed one, GCC 13
 # and Clang 20 make all unsigned, and a comparison with a negative number is false.

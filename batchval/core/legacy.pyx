@@ -16,6 +16,7 @@ from libc.string cimport memcpy
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, be64, room
 from batchval.core.chunked cimport as_read
+from batchval.core.compiled_rules cimport ask_message
 from batchval.core.crc32c cimport crc32_of
 from batchval.core.frames cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, UNLIMITED, Stream, open_stream, refill,
@@ -347,6 +348,18 @@ cdef void note(const Message *message, Facts *f, int32_t i) noexcept nogil:
             f.negative_timestamp = message.timestamp
 
 
+cdef bint ask_rules(const Message *message, Scratch *scratch, const Checks *c,
+        int32_t index) noexcept nogil:
+    """Record rules, of one message. False: no memory."""
+    cdef int32_t key_length = -1, value_length = -1
+    cdef int64_t key = legacy_key(message.p, message.size, &key_length)
+    cdef int64_t value = legacy_value(message.p, message.size, &value_length)
+    return ask_message(c.rules,
+            message.p + key if key >= 0 else NULL, key_length, key != LEGACY_BROKEN,
+            message.p + value if value >= 0 else NULL, value_length, value != LEGACY_BROKEN,
+            index, scratch)
+
+
 cdef int walk_messages(Messages *m, Scratch *scratch, const Checks *c, Facts *f, int64_t *expected) noexcept nogil:
     """All messages of the batch; `expected` counts them over all batches of a message set."""
     cdef Message message
@@ -362,6 +375,9 @@ cdef int walk_messages(Messages *m, Scratch *scratch, const Checks *c, Facts *f,
         if answer != WALKED:
             return answer
         note(&message, f, i)
+        # the index in the message set, of which each message alone is a batch
+        if c.rules is not NULL and not ask_rules(&message, scratch, c, <int32_t>expected[0]):
+            return OUT_OF_MEMORY
         if not refused:
             if message.timestamp > f.max_timestamp:
                 f.max_timestamp = message.timestamp

@@ -296,6 +296,7 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const Door *d, const 
     fill_checks(&c, d, policy)
     c.max_body = d.largest_record
     c.check_records = False
+    c.rules = NULL
     while True:
         found = next_batch(p + at, n - at, &b)
         if found == NO_MORE:

@@ -125,6 +125,17 @@ REASONS: dict[str, str] = {
     "CLAIMED_MAX_RECORD_BYTES": "max_record_bytes is claimed to be {a}, but the longest record has {b} bytes",
     "CLAIMED_MAX_TIMESTAMP": "max_timestamp is {a} in a header with claims, but the highest of the records is {b}",
     "CLAIMED_ORDER": "the batch has claims, but its records are not as claims promise",
+    # record rules: the first record, how many there are, and what was found; results have the
+    # sentences of batchval.core.record_errors, which know the topic's rules
+    "RECORD_SCHEMA_ID": "record {i}: schema id {b} is not allowed; {a} records break record rules",
+    "RECORD_SCHEMA_FORM": "record {i}: no allowed schema id at its place; {a} records break record rules",
+    "RECORD_KEY_SIZE": "record {i}: key of {b} bytes, max_key_bytes is less; {a} records break record rules",
+    "RECORD_VALUE_SIZE": "record {i}: value of {b} bytes, max_value_bytes is less; {a} records break record rules",
+    "RECORD_HEADERS": "record {i}: {b} headers, max_headers is less; {a} records break record rules",
+    "RECORD_HEADER_MISSING": "record {i}: a required header is missing; {a} records break record rules",
+    "RECORD_HEADER_FORBIDDEN": "record {i}: a header is forbidden; {a} records break record rules",
+    "RECORD_TOMBSTONE": "record {i}: value is null, tombstones are refused; {a} records break record rules",
+    "RECORD_KEY_UTF8": "record {i}: key of {b} bytes is not UTF-8; {a} records break record rules",
 }
 
 _SENTENCES = tuple(REASONS.values())

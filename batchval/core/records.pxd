@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
+from batchval.core.compiled_rules cimport Rules
 from batchval.core.frames cimport Stream
 from batchval.core.header cimport BatchHeader
 from batchval.core.scratch cimport Scratch
@@ -34,6 +35,7 @@ cdef struct Checks:
     bint all_plain  # the two below speak for check_record
     int64_t plain_least  # timestamps in which check_record finds nothing, 0 or above
     int64_t plain_most
+    const Rules *rules  # of the topic's owner; NULL: none are asked
 
 cdef struct Facts:
     int64_t min_timestamp
@@ -124,4 +126,5 @@ cdef inline void structure_alone(Checks *c) noexcept nogil:
     c.create_time = False
     c.check_records = False
     c.extras = False
+    c.rules = NULL
     plain_range(c)

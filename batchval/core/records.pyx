@@ -9,15 +9,21 @@ are padded. One walk serves them: what differs is asked at the record's two ends
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from batchval.core cimport reasons
 from batchval.core.bytes cimport hidden, likely, room, short_varint
+from batchval.core.compiled_rules cimport (
+    HEAD, LONGEST_NAME, NO_ID_YET, Asked, HeaderName, Rules, ask_header, ask_key, ask_value,
+    end_record, name_of, start_record, starts_with_id,
+)
+from batchval.core.compiled_rules cimport is_utf8 as holds_utf8
 from batchval.core.frames cimport (
     ENDED, LIMIT_HIT, MORE, NO_MEMORY, THROWS_BUFFER_UNDERFLOW, UNLIMITED, Stream, position, refill,
 )
 from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport (
-    KEY_MISSING, LOG_APPEND_TIME_BIT, S3_BIT, S4_BIT, S5_BIT, S7, S9, S10_BIT,
+    CONTROL_BIT, KEY_MISSING, LOG_APPEND_TIME_BIT, S3_BIT, S4_BIT, S5_BIT, S7, S9, S10_BIT,
     TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )
 from batchval.core.scratch cimport Scratch, add_error
@@ -199,6 +205,60 @@ cdef int skip_utf8(Stream *s, Reader *r, int32_t n, bint *is_utf8) noexcept nogi
     return FOUND
 
 
+# ---- fields that record rules look at ------------------------------------------------------------
+
+cdef struct Look:
+    uint8_t head[HEAD]  # the field's first bytes, where it stands across blocks
+    bint asks_utf8
+    bint is_utf8
+
+
+cdef int look_across(Stream *s, Reader *r, int32_t n, Look *look) noexcept nogil:
+    """As skip_across, and keeps the first bytes."""
+    cdef Utf8 u
+    cdef uint64_t left = n, part, kept = 0, more
+    utf8_start(&u)
+    s.at = r.p
+    while left:
+        if s.at == s.end and not refill(s):
+            if pass_soft_end(s, left < <uint64_t>n) != FOUND:
+                return CUT_OFF
+        part = room(s.at, s.end)
+        if part > left:
+            part = left
+        if kept < HEAD:
+            more = HEAD - kept if part > HEAD - kept else part
+            memcpy(look.head + kept, s.at, more)
+            kept += more
+        if look.asks_utf8 and look.is_utf8:
+            look.is_utf8 = utf8_add(&u, s.at, part)
+        s.at += part
+        left -= part
+    if u.left:
+        look.is_utf8 = False
+    r.p = s.at
+    r.end = s.end
+    return FOUND
+
+
+cdef inline int look_at(Stream *s, Reader *r, int32_t n, Look *look,
+        const uint8_t **head) noexcept nogil:
+    """As skip. ``head``: where the field's first bytes are, up to HEAD of them."""
+    look.is_utf8 = True
+    head[0] = r.p
+    if n <= 0:
+        return FOUND
+    if likely(room(r.p, r.end) >= <uint64_t>n, 1):
+        if look.asks_utf8:
+            look.is_utf8 = holds_utf8(r.p, n)
+        r.p += n
+        return FOUND
+    if <uint64_t>n > r.body_end - (s.delivered - room(r.p, r.end)):
+        return PAST_BODY
+    head[0] = look.head
+    return look_across(s, r, n, look)
+
+
 # ---- one record's rules --------------------------------------------------------------------------------------------
 
 cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp,
@@ -226,13 +286,34 @@ cdef enum:
     PLAIN_TAIL = 4
 
 
-cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const BatchHeader *h, const Checks *c,
-        PlainFacts *f, int32_t i) noexcept nogil:
+cdef bint keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_length,
+        const uint8_t *value, uint32_t value_length, uint64_t *last_ids) noexcept nogil:
+    """Whether a plain record, which has no headers, breaks no record rule. Lengths are zigzag
+    varints. In a function of its own, which leaves the loop's registers to the loop.
+    """
+    if value_length & 1:
+        if rules.refuse_tombstones:
+            return False
+    elif value_length > rules.most_value or (rules.value_schema is not NULL
+            and not starts_with_id(rules.value_schema, value, value_length, &last_ids[0])):
+        return False
+    if key_length & 1:
+        return True
+    if key_length > rules.most_key or (rules.utf8_keys and not holds_utf8(key, key_length >> 1)):
+        return False
+    if rules.key_schema is NULL:
+        return True
+    return starts_with_id(rules.key_schema, key, key_length, &last_ids[1])
+
+
+cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const BatchHeader *h,
+        const Checks *c, PlainFacts *f, int32_t i, const Rules *rules) noexcept nogil:
     """Takes as many records from index ``i`` on as have nothing that Kafka's parsers could disagree about.
 
-    A plain record lies whole in the block, is as long as it says, has no attributes, no headers, the offset delta that
-    its place demands and a timestamp that needs no second look. Answers with the index of the first that is not plain:
-    that one is walk_one's. Real traffic is nearly all plain.
+    A plain record lies whole in the block, is as long as it says, has no attributes, no headers,
+    the offset delta that its place demands and a timestamp that needs no second look, and breaks no
+    record rule. Answers with the index of the first that is not plain: that one is walk_one's. Real
+    traffic is nearly all plain.
     """
     cdef const uint8_t *at = from_[0]
     cdef const uint8_t *p
@@ -243,6 +324,11 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
     cdef int64_t lowest = f.min_timestamp, highest = f.max_timestamp
     cdef int32_t count = h.records_count, null_keys = 0
     cdef bint key_needed = c.check_records and c.compacted
+    cdef uint32_t value_zigzag
+    cdef const uint8_t *key = at
+    cdef uint64_t[2] last_ids
+    if rules is not NULL:
+        last_ids[0] = last_ids[1] = NO_ID_YET
     if h.attributes & LOG_APPEND_TIME_BIT:
         delta_mask = 0
         base = h.max_timestamp
@@ -270,16 +356,20 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
         else:
             if (key_length >> 1) + PLAIN_TAIL > room(p, end):
                 break
+            key = p
             p += key_length >> 1
         p = short_varint(p, &value_length)
         if p is NULL:
             break
+        value_zigzag = value_length
         if value_length & 1:
             if value_length != 1:
                 break
             value_length = 0
         # behind the value stands the headers count, 0, and then the next record
         if room(p, next_record) != (value_length >> 1) + 1 or (next_record - 1)[0] != 0:
+            break
+        if rules is not NULL and not keeps_rules(rules, key, key_length, p, value_zigzag, last_ids):
             break
         delta = (<int64_t>(timestamp_delta >> 1) ^ -<int64_t>(timestamp_delta & 1)) & delta_mask
         timestamp = <int64_t>(<uint64_t>base + <uint64_t>delta)
@@ -302,23 +392,27 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
     return i
 
 
-cdef inline bint may_be_plain(const BatchHeader *h, const Checks *c) noexcept nogil:
+cdef inline bint may_be_plain(const BatchHeader *h, const Checks *c,
+        const Rules *rules) noexcept nogil:
+    if rules is not NULL and not rules.plain:
+        return False
     return c.all_plain and not (c.check_records and h.attributes & LOG_APPEND_TIME_BIT)
 
 
-cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c, Facts *f, int32_t i) noexcept nogil:
+cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c, Facts *f,
+        int32_t i, const Rules *rules) noexcept nogil:
     """take_plain for a walk that has other facts too."""
     cdef PlainFacts plain
     cdef const uint8_t *start = r.p
     cdef int32_t first = i
     # once a record's offset was odd, each must be looked at; and the first of which it may be odd is walk_one's to note
-    if f.found & S3_BIT or (h.base_offset != 0 and f.in_order) or not may_be_plain(h, c):
+    if f.found & S3_BIT or (h.base_offset != 0 and f.in_order) or not may_be_plain(h, c, rules):
         return i
     plain.min_timestamp = f.min_timestamp
     plain.max_timestamp = f.max_timestamp
     plain.null_keys = 0
     plain.longest = f.longest
-    i = take_plain(&r.p, r.end, h, c, &plain, i)
+    i = take_plain(&r.p, r.end, h, c, &plain, i, rules)
     f.min_timestamp = plain.min_timestamp
     f.max_timestamp = plain.max_timestamp
     f.null_keys += plain.null_keys
@@ -337,7 +431,11 @@ cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHea
     f.max_timestamp = NO_TIMESTAMP
     f.null_keys = 0
     f.longest = 0
-    return may_be_plain(h, c) and take_plain(&p, end, h, c, f, 0) == h.records_count and p == end
+    if not may_be_plain(h, c, c.rules):
+        return False
+    if c.rules is NULL:
+        return take_plain(&p, end, h, c, f, 0, NULL) == h.records_count and p == end
+    return take_plain(&p, end, h, c, f, 0, c.rules) == h.records_count and p == end
 
 
 # ---- the walk ------------------------------------------------------------------------------------------------------
@@ -424,6 +522,47 @@ cdef int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t r
     return WALKED
 
 
+cdef int walk_asked_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t record,
+        int32_t headers, int parser, const Rules *rules, Asked *asked) noexcept nogil:
+    """walk_headers, where record rules name headers."""
+    cdef Look look
+    cdef int32_t length = 0, i = 0
+    cdef int found
+    cdef const uint8_t *head = NULL
+    cdef const HeaderName *name
+    while i < headers:
+        found = varint(s, r, &length)
+        if found != FOUND:
+            return field_failed(s, r, f, record, found, parser)
+        if length < 0:
+            return malformed(s, r, f, record, reasons.HEADER_KEY_LENGTH, length)
+        look.asks_utf8 = c.extras
+        if c.extras and <uint64_t>length > r.body_end - (s.delivered - room(r.p, r.end)):
+            found = PAST_BODY  # as skip_utf8
+        else:
+            found = look_at(s, r, length, &look, &head)
+            if not look.is_utf8:
+                f.found |= S5_BIT
+        if found != FOUND:
+            return field_failed(s, r, f, record, found, parser)
+        name = NULL
+        if length <= LONGEST_NAME and rules.sizes[length]:
+            name = name_of(rules, head, length)
+        found = varint(s, r, &length)
+        if found != FOUND:
+            return field_failed(s, r, f, record, found, parser)
+        if length < -1:
+            f.found |= S5_BIT
+        look.asks_utf8 = False
+        found = look_at(s, r, length, &look, &head)
+        if found != FOUND:
+            return field_failed(s, r, f, record, found, parser)
+        if name is not NULL:
+            ask_header(rules, asked, name, head, length)
+        i += 1
+    return WALKED
+
+
 cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i, int32_t offset_delta) noexcept nogil:
     """Deltas are not 0 to n - 1. Do they at least ascend, as the cleaner leaves them?"""
     if not f.found & S3_BIT:
@@ -454,13 +593,16 @@ cdef int odd_length(Stream *s, const Reader *r, const Checks *c, Facts *f, int32
 
 
 cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Checks *c, Facts *f, int32_t i,
-        int parser) noexcept nogil:
+        int parser, const Rules *rules) noexcept nogil:
     cdef int32_t length = 0, offset_delta = 0, key_length = 0, value_length = 0, headers = 0
     cdef int64_t timestamp_delta = 0, timestamp, body = 0
     cdef uint64_t start, taken, delivered
     cdef const uint8_t *next_record
     cdef int found, answer
     cdef uint8_t attributes
+    cdef const uint8_t *head = NULL
+    cdef Look look
+    cdef Asked asked
     found = varint(s, r, &length)
     if found != FOUND:
         if found == TOO_LONG and parser == BUFFER_PARSER:
@@ -507,15 +649,28 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     found = varint(s, r, &key_length)
     if found != FOUND:
         return field_failed(s, r, f, i, found, parser)
-    found = skip(s, r, key_length)
+    if rules is NULL:
+        found = skip(s, r, key_length)
+    else:
+        start_record(rules, &asked)
+        look.asks_utf8 = rules.utf8_keys
+        found = look_at(s, r, key_length, &look, &head)
     if found != FOUND:
         return field_failed(s, r, f, i, found, parser)
+    if rules is not NULL:
+        ask_key(rules, &asked, head, key_length, look.is_utf8)
     found = varint(s, r, &value_length)
     if found != FOUND:
         return field_failed(s, r, f, i, found, parser)
-    found = skip(s, r, value_length)
+    if rules is NULL:
+        found = skip(s, r, value_length)
+    else:
+        look.asks_utf8 = False
+        found = look_at(s, r, value_length, &look, &head)
     if found != FOUND:
         return field_failed(s, r, f, i, found, parser)
+    if rules is not NULL:
+        ask_value(rules, &asked, head, value_length)
     found = varint(s, r, &headers)
     if found != FOUND:
         return field_failed(s, r, f, i, found, parser)
@@ -524,7 +679,10 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
             return malformed(s, r, f, i, reasons.HEADERS_COUNT, headers)
         if f.headers_record < 0:
             f.headers_record = i
-        answer = walk_headers(s, r, c, f, i, headers, parser)
+        if rules is not NULL and rules.names_asked:
+            answer = walk_asked_headers(s, r, c, f, i, headers, parser, rules, &asked)
+        else:
+            answer = walk_headers(s, r, c, f, i, headers, parser)
         if answer != WALKED:
             return answer
 
@@ -568,10 +726,14 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i, timestamp,
             key_length >= 0):
         return OUT_OF_MEMORY
+    if rules is not NULL and not end_record(
+            rules, &asked, key_length, value_length, headers, i, s.scratch):
+        return OUT_OF_MEMORY
     return WALKED
 
 
-cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil:
+cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser,
+        const Rules *rules) noexcept nogil:
     cdef Reader r
     cdef int32_t i = 0, keys_missing = -1
     cdef int answer
@@ -582,12 +744,12 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     r.end = s.end
     r.body_end = <uint64_t>UNLIMITED
     while True:
-        i = walk_plain(&r, h, c, f, i)
+        i = walk_plain(&r, h, c, f, i, rules)
         if i >= h.records_count:
             break
         if i == h.records_count - 1:
             keys_missing = s.scratch.keys_missing
-        answer = walk_one(s, &r, h, c, f, i, parser)
+        answer = walk_one(s, &r, h, c, f, i, parser, rules)
         if answer != WALKED:
             s.at = r.p
             if parser == STREAM_PARSER and r.body_end < <uint64_t>UNLIMITED:
@@ -631,10 +793,12 @@ cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int pa
         f.reason = reasons.RECORDS_COUNT_NEGATIVE
         f.a = h.records_count
         return MALFORMED
+    if c.rules is not NULL and not h.attributes & CONTROL_BIT:
+        return walk_all(s, h, c, f, parser, c.rules)
     if parser == SKIP_PARSER:
-        answer = walk_all(s, h, c, f, SKIP_PARSER)
+        answer = walk_all(s, h, c, f, SKIP_PARSER, NULL)
     elif parser == BUFFER_PARSER:
-        answer = walk_all(s, h, c, f, BUFFER_PARSER)
+        answer = walk_all(s, h, c, f, BUFFER_PARSER, NULL)
     else:
-        answer = walk_all(s, h, c, f, STREAM_PARSER)
+        answer = walk_all(s, h, c, f, STREAM_PARSER, NULL)
     return answer

@@ -14,6 +14,10 @@ cdef class ValidationResult:
     cdef object new_bytes  # bytes, or a view of the caller's buffer
     cdef object text  # a reason that did not come from the core
     cdef object conversion_time
+    cdef object record_rules  # a RecordRules, where the errors are about its rules
 
     cdef int keep_errors(self, Scratch *scratch) except -1
+    cdef int keep_broken(self, Scratch *scratch, record_rules) except -1
     cdef int make_room(self, Py_ssize_t count) except -1
+
+cdef str message_of_error(const RecordError *error, record_rules)

@@ -19,7 +19,9 @@ from batchval.core.layout cimport (
 from batchval.core.scratch cimport ERRORS_KEPT, RecordError, Scratch
 
 from batchval.core.reasons import REASONS, sentence
+from batchval.core.record_errors import broken_rule, broken_rules
 from batchval.errors import BatchvalError, ErrorCode
+from batchval.record_rules import RecordRules
 from batchval.rules import by_number
 from batchval.types import CompressionType
 
@@ -67,6 +69,14 @@ def message_of(int rule, int timestamp_known, long long timestamp):
     return "Invalid record"
 
 
+cdef str message_of_error(const RecordError *error, record_rules):
+    """The text of one record error. ``record_rules``: None where Kafka's rules refused."""
+    if record_rules is None:
+        return message_of(error.rule, True, error.timestamp)
+    return broken_rule(record_rules, error.rule, error.which, error.kind, error.timestamp,
+            error.second)
+
+
 @cython.final
 @cython.freelist(64)
 cdef class ValidationResult:
@@ -80,6 +90,7 @@ cdef class ValidationResult:
         self.new_bytes = None
         self.text = None
         self.conversion_time = None
+        self.record_rules = None
 
     def __dealloc__(self):
         free(self.errors)
@@ -90,6 +101,16 @@ cdef class ValidationResult:
         self.make_room(scratch.errors_count)
         memcpy(self.errors, scratch.errors, scratch.errors_count * sizeof(RecordError))
         self.errors_seen = scratch.errors_seen
+        return 0
+
+    cdef int keep_broken(self, Scratch *scratch, record_rules) except -1:
+        """The records that break record rules, and a reason that names the first."""
+        self.make_room(scratch.broken_count)
+        memcpy(self.errors, scratch.broken, scratch.broken_count * sizeof(RecordError))
+        self.errors_seen = scratch.broken_seen
+        self.record_rules = record_rules
+        self.text = broken_rules(
+            self.errors[0].index, message_of_error(&self.errors[0], record_rules), self.errors_seen)
         return 0
 
     cdef int make_room(self, Py_ssize_t count) except -1:
@@ -140,8 +161,8 @@ cdef class ValidationResult:
     def record_errors(self):
         """[(batch_index, message)] as a ProduceResponse v8 carries them: the first 1,000."""
         cdef int32_t i
-        return [(self.errors[i].index, message_of(self.errors[i].rule, True,
-                self.errors[i].timestamp)) for i in range(self.errors_count)]
+        return [(self.errors[i].index, message_of_error(&self.errors[i], self.record_rules))
+                for i in range(self.errors_count)]
 
     @property
     def record_error_rules(self):
@@ -287,7 +308,8 @@ cdef class ValidationResult:
 
     def __reduce__(self):
         cdef int32_t i
-        errors = [(self.errors[i].index, self.errors[i].rule, self.errors[i].timestamp)
+        errors = [(self.errors[i].index, self.errors[i].rule, self.errors[i].timestamp,
+                   self.errors[i].second, self.errors[i].which, self.errors[i].kind)
                   for i in range(self.errors_count)]
         output = None if self.new_bytes is None else bytes(self.new_bytes)
         return _restored, ({
@@ -300,6 +322,7 @@ cdef class ValidationResult:
             "output": output,
             "text": self.text,
             "conversion_time": self.conversion_time,
+            "record_rules": self.record_rules,
         },)
 
     def __copy__(self):
@@ -335,8 +358,9 @@ def _restored(state):
         result.conversion_time = state["conversion_time"]
         errors = list(state["errors"])
         result.make_room(len(errors))
-        for i, (index, rule, timestamp) in enumerate(errors):
-            result.errors[i] = RecordError(index, rule, timestamp)
+        result.record_rules = only(RecordRules, state["record_rules"])
+        for i, (index, rule, timestamp, second, which, kind) in enumerate(errors):
+            result.errors[i] = RecordError(index, rule, timestamp, second, which, kind)
         if not is_sound(result):
             raise ValueError("a number has no meaning")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -364,4 +388,6 @@ cdef bint is_sound(ValidationResult result) except -1:
     for i in range(result.errors_count):
         if by_number(result.errors[i].rule) is None:
             return False
+        if result.record_rules is not None:
+            message_of_error(&result.errors[i], result.record_rules)
     return True

@@ -14,7 +14,10 @@ cdef extern from *:
 cdef struct RecordError:
     int32_t index  # of the record in its batch
     int32_t rule
-    int64_t timestamp
+    int64_t timestamp  # of a record rule: what was found (batchval.core.compiled_rules)
+    int64_t second
+    uint8_t which  # of the rule's parts, in the order of RecordRules
+    uint8_t kind
 
 cdef struct Scratch:
     uint8_t *arena  # decompressed bytes; may move when it grows
@@ -43,6 +46,10 @@ cdef struct Scratch:
     int32_t last_rule
     bint one_rule  # all errors broke the same
     bint bad_timestamp  # one was about a timestamp
+    RecordError *broken  # record rules: the first broken_count of broken_seen records
+    int32_t broken_count
+    int32_t broken_seen
+    int64_t broken_batch  # position of the batch with the first of them, -1: not known
 
 cdef enum:
     # Bytes that may be walked with the GIL held. The worst records cost 5 ns a byte.
@@ -63,6 +70,15 @@ cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef void no_errors(Scratch *scratch) noexcept nogil
 cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil
+cdef bint add_broken(Scratch *scratch, int32_t index, int32_t rule, uint8_t which, uint8_t kind,
+        int64_t first, int64_t second) noexcept nogil
+
+
+cdef inline void none_broken(Scratch *scratch) noexcept nogil:
+    """No record has broken a record rule yet."""
+    scratch.broken_count = 0
+    scratch.broken_seen = 0
+    scratch.broken_batch = -1
 
 
 cdef inline void begin_work(Scratch *scratch, bint is_long) noexcept nogil:

@@ -118,6 +118,7 @@ cdef void give_back(Scratch *scratch) noexcept:
         scratch.blocks.zstd_free_dctx(scratch.zstd_dctx)
     free(scratch.inflate)
     free(scratch.errors)
+    free(scratch.broken)
     free(scratch)
 
 
@@ -193,6 +194,7 @@ cdef void no_errors(Scratch *scratch) noexcept nogil:
     scratch.last_rule = 0
     scratch.one_rule = True
     scratch.bad_timestamp = False
+    none_broken(scratch)
 
 
 cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil:
@@ -216,5 +218,30 @@ cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t times
     scratch.errors[scratch.errors_count].index = index
     scratch.errors[scratch.errors_count].rule = rule
     scratch.errors[scratch.errors_count].timestamp = timestamp
+    scratch.errors[scratch.errors_count].second = 0
+    scratch.errors[scratch.errors_count].which = 0
+    scratch.errors[scratch.errors_count].kind = 0
     scratch.errors_count += 1
+    return True
+
+
+cdef bint add_broken(Scratch *scratch, int32_t index, int32_t rule, uint8_t which, uint8_t kind,
+        int64_t first, int64_t second) noexcept nogil:
+    """One more record that breaks a record rule. False: no memory."""
+    cdef RecordError *error
+    scratch.broken_seen += 1
+    if scratch.broken_count == ERRORS_KEPT:
+        return True
+    if scratch.broken is NULL:
+        scratch.broken = <RecordError *>malloc(ERRORS_KEPT * sizeof(RecordError))
+        if scratch.broken is NULL:
+            return False
+    error = &scratch.broken[scratch.broken_count]
+    error.index = index
+    error.rule = rule
+    error.timestamp = first
+    error.second = second
+    error.which = which
+    error.kind = kind
+    scratch.broken_count += 1
     return True

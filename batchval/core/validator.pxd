@@ -6,6 +6,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
 from batchval.core.claims cimport ClaimsCall
+from batchval.core.compiled_rules cimport CompiledRules
 from batchval.core.header cimport BatchHeader
 from batchval.core.result cimport ValidationResult
 from batchval.core.scratch cimport Scratch
@@ -24,6 +25,7 @@ cdef class LogValidator:
     cdef readonly object max_decompressed_bytes
     cdef object clock_ns
     cdef Policy compiled
+    cdef CompiledRules rules  # those that ``compiled`` points to
     cdef Door door
 
     cdef dict settings(self)

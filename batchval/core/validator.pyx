@@ -29,7 +29,9 @@ from batchval.core.frames cimport UNLIMITED, copy_unlocked
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
 from batchval.core.judge cimport judge_batches, judge_first_batch, judge_request
 from batchval.core.messages cimport judge_messages
-from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude
+from batchval.core.verdict cimport (
+    Door, Policy, Verdict, breaks_record_rule, clear, conclude, conclude_rules,
+)
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
 from batchval.core.rows cimport judge_resting_rows, judge_rows
@@ -221,7 +223,7 @@ cdef class LogValidator:
         if policy is None:
             policy = TopicPolicy.from_kafka_config({}, kafka_version=kafka_version)
         self.policy = policy
-        compile_policy(&self.compiled, self.policy)
+        self.rules = compile_policy(&self.compiled, self.policy)
         self.mode = mode
         self.profile = profile
         self.max_decompressed_bytes = max_decompressed_bytes
@@ -599,6 +601,8 @@ cdef class LogValidator:
         result.judged_messages = result.v.rule == 0
         if result.v.reason == reasons.RECORDS_REFUSED:
             result.keep_errors(scratch)
+        elif breaks_record_rule(&result.v):
+            result.keep_broken(scratch, self.policy.record_rules)
         return 0
 
     def validate(self, buffer, *, now_ms=None, first_offset=0, leader_epoch=0, bint in_place=False,
@@ -739,6 +743,7 @@ cdef class LogValidator:
         cdef Door d = self.door
         cdef Py_buffer view
         cdef Policy policy = self.compiled
+        cdef object _rules = self.rules  # what the policy points to lives as long
         cdef Verdict v
         cdef bint transactional, passes, own, seen = False
         cdef Py_ssize_t i
@@ -754,7 +759,7 @@ cdef class LogValidator:
                 if seen and not own:
                     break
                 if policies is not None:
-                    compile_policy(&policy,
+                    _rules = compile_policy(&policy,
                             policies if isinstance(policies, TopicPolicy) else policies[i])
                 clear(&v)
                 take_buffer(buffers[i], &view)
@@ -893,6 +898,7 @@ cdef class LogValidator:
             result.v.source = source_of(p, n) if source == SOURCE_UNKNOWN else source
             judge_messages(p, n, d, &self.compiled, scratch, &result.v)
             conclude(d, &result.v)
+            conclude_rules(scratch, &result.v)
             end_work(scratch)
             self.finish(result, scratch)
             if result.v.rule == 0:

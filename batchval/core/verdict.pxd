@@ -3,9 +3,11 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.bytes cimport be16
+from batchval.core.compiled_rules cimport Rules
 from batchval.core.header cimport Entry
-from batchval.core.layout cimport ATTRIBUTES, LEGACY_ATTRIBUTES, RECORDS
+from batchval.core.layout cimport ATTRIBUTES, LEGACY_ATTRIBUTES, RECORD_RULE, RECORDS
 from batchval.core.records cimport Facts
+from batchval.core.scratch cimport Scratch
 
 cdef struct Policy:  # a TopicPolicy, compiled
     int64_t before_max
@@ -17,6 +19,7 @@ cdef struct Policy:  # a TopicPolicy, compiled
     bint compacted
     bint log_append_time
     bint accept_claims_header
+    const Rules *rules  # NULL: none; its owner is kept next to the policy
 
 cdef struct Door:  # what a call says, and how the validator was set up
     int64_t now
@@ -88,6 +91,12 @@ cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=*, int64_
 cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=*, int64_t b=*) noexcept nogil
 cdef bint refuse_batch_rule(Verdict *v, int rule, const Entry *entry) noexcept nogil
 cdef void conclude(const Door *d, Verdict *v) noexcept nogil
+cdef void conclude_rules(const Scratch *scratch, Verdict *v) noexcept nogil
+
+
+cdef inline bint breaks_record_rule(const Verdict *v) noexcept nogil:
+    """Whether the verdict is conclude_rules': the scratch holds the records at fault."""
+    return v.rule > RECORD_RULE
 
 
 cdef inline int attributes_of(const Entry *b) noexcept nogil:

@@ -4,8 +4,10 @@ from libc.stdint cimport int16_t, int64_t
 from libc.string cimport memset
 
 from batchval.core cimport reasons
+from batchval.core.compiled_rules cimport NUMBER_NOT_ALLOWED
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport *
+from batchval.core.scratch cimport RecordError, Scratch
 
 cdef enum:
     NO_TIMESTAMP = -1
@@ -72,3 +74,24 @@ cdef void conclude(const Door *d, Verdict *v) noexcept nogil:
             v.error_code = code_of_extra(v.rule)
             v.reason = reasons.EXTRA_FOUND
             return
+
+
+cdef int reason_of_broken(const RecordError *error) noexcept nogil:
+    """R1 has two sentences, the other rules one each, in their order."""
+    if error.rule == R1:
+        if error.kind == NUMBER_NOT_ALLOWED:
+            return reasons.RECORD_SCHEMA_ID
+        return reasons.RECORD_SCHEMA_FORM
+    return reasons.RECORD_KEY_SIZE + error.rule - R2
+
+
+cdef void conclude_rules(const Scratch *scratch, Verdict *v) noexcept nogil:
+    """Refuse what would be accepted and breaks a record rule: asked last, in both modes."""
+    if v.rule or scratch.broken_seen == 0 or v.out_of_memory:
+        return
+    v.reports = 0
+    v.record = scratch.broken[0].index
+    if scratch.broken_batch >= 0:
+        v.error_batch = scratch.broken_batch
+    refuse(v, scratch.broken[0].rule, INVALID_RECORD, reason_of_broken(&scratch.broken[0]),
+            scratch.broken_seen, scratch.broken[0].timestamp)

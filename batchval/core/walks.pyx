@@ -38,6 +38,7 @@ cdef void fill_checks(Checks *c, const Door *d, const Policy *policy) noexcept n
     c.create_time = not policy.log_append_time
     c.check_records = d.profile == PRODUCE_PROFILE
     c.extras = d.strict
+    c.rules = policy.rules
     plain_range(c)
 
 
@@ -108,6 +109,11 @@ cdef int walk_halting(const Entry *b, const BatchHeader *h, int parser, const Ch
     return answer
 
 
+cdef inline void note_broken_batch(Scratch *scratch, const Verdict *v) noexcept nogil:
+    if scratch.broken_seen and scratch.broken_batch < 0:
+        scratch.broken_batch = v.error_batch
+
+
 cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const Door *d, Scratch *scratch,
         Facts *f, int64_t *expected, Verdict *v) noexcept nogil:
     """One batch's records, of any magic. The parser counts for magic 2 alone."""
@@ -123,6 +129,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
             if m.overlong or m.mislabelled:
                 f.found |= S7_BIT
             v.walked_size = <uint32_t>f.sizes
+            note_broken_batch(scratch, v)
         elif wrapper_is_damaged(answer, b, scratch, c, d, f, v):
             return False
         return take(answer, f, b.magic, v)
@@ -151,6 +158,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
         f.found |= S7_BIT
     expected[0] += f.records
     v.walked_size = RECORDS + position(&s)
+    note_broken_batch(scratch, v)
     return take(answer, f, 2, v)
 
 
@@ -258,6 +266,7 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const Door *d,
     fill_checks(&c, d, policy)
     c.max_body = d.largest_record
     c.check_records = False
+    c.rules = NULL
     while left > 0:
         found = next_batch(p + at, n - at, &b)
         if found == NO_MORE:

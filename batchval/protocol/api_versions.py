@@ -79,7 +79,7 @@ def intersect_api_versions(
             first, last = carried[api.api_key]
             api.min_version, api.max_version = max(api.min_version, first), min(api.max_version, last)
             above = None if raised is None else raised.get(api.api_key)
-            if above is not None and api.min_version <= above.to <= api.max_version:
+            if above is not None and api.min_version <= above.first_kept and above.to <= api.max_version:
                 api.min_version = min(api.min_version, above.oldest)
             if api.min_version <= api.max_version or api.api_key == ApiKey.API_VERSIONS:
                 kept.append(api)

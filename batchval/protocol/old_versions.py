@@ -43,8 +43,8 @@ _OFFSET_NOT_AVAILABLE: Final = 78
 #: Error codes that clients of the old versions do not know, and what they get. Each is retriable,
 #: and makes a client look for the leader again.
 ERROR_CODES: Final[Mapping[ApiKey, Mapping[int, int]]] = {
-    # All else is as Kafka 3.9 answers versions 0 to 2. Clients repeat no request for a code that they
-    # do not know, which is right for INVALID_RECORD, INVALID_TIMESTAMP and what else is newer.
+    # All else is as Kafka 3.9 answers versions 0 to 2. Clients repeat no request for a code that
+    # they do not know, which is right for INVALID_RECORD, INVALID_TIMESTAMP and what is newer.
     ApiKey.PRODUCE: {
         # KIP-112: a log directory is offline, and another replica becomes the leader
         _KAFKA_STORAGE_ERROR: _NOT_LEADER_OR_FOLLOWER,
@@ -255,6 +255,7 @@ _DELETE_ACLS_ANSWER: Final = (
 class Raised(NamedTuple):
     """The versions of an API from ``oldest`` to below ``first_kept`` are raised to ``to``.
 
+    ``kept_from``              the first version that is not raised; 0: ``to``
     ``requests``, ``answers``  the steps for each old version, from ``oldest`` on; None where the
                                bodies are equal. Empty where another module translates.
     """
@@ -263,7 +264,6 @@ class Raised(NamedTuple):
     to: int
     requests: tuple[Steps | None, ...] = ()
     answers: tuple[Steps | None, ...] = ()
-    #: 0: ``to``
     kept_from: int = 0
 
     @property

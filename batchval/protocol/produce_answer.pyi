@@ -3,6 +3,7 @@ from typing import final
 
 from typing_extensions import Buffer
 
+from batchval.protocol.old_versions import ERROR_CODES as ERROR_CODES
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.views import FrameView
 

@@ -28,6 +28,7 @@ from batchval.proxy.observed_file import ObservedFile
 from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
 from batchval.proxy.options import Counters, Limits, ObserveGlobs, ProxyOptions, Refusal, TopicPolicies
 from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_brokers, read_topic_configs
+from batchval.proxy.record_parts import RecordParts
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.tls import ListenerContext, UpstreamContext, identity_of, subject_of
@@ -78,6 +79,7 @@ class RunningGate:
                 with _named("upstream.admin.password"):
                     admin.password.reveal()
             self.cluster_topics = ClusterTopics(self._read_topics, admin.refresh_ms / 1000)
+        self.record_parts = RecordParts(settings)
         topics = self._topics()
         self.discovery = self._discovery()
         options = {one.name: self._options(one, topics) for one in settings.listeners}
@@ -152,10 +154,11 @@ class RunningGate:
         rules, kafka_version = self.settings.topics.policies, self.settings.validation.kafka_version
         if self.cluster_topics is None:
             globs: dict[str, TopicPolicy] = {}
-            for rule in rules:
-                globs.setdefault(rule.match, rule.policy(kafka_version))  # the first that matches
-            return TopicPolicies(UNBOUNDED, globs)
-        topics = TopicPolicies(UNBOUNDED)
+            for rule in rules:  # the first that matches
+                policy = UNBOUNDED if rule.leaves_configuration else rule.policy(kafka_version)
+                globs.setdefault(rule.match, policy)
+            return TopicPolicies(UNBOUNDED, globs, self.record_parts.topic_rules)
+        topics = TopicPolicies(UNBOUNDED, rules=self.record_parts.topic_rules)
         topics.known = TopicLookup(rules, self.cluster_topics, kafka_version=kafka_version)
         return topics
 
@@ -201,6 +204,7 @@ class RunningGate:
         metrics.watch("requests_in_flight", "Requests that await an answer.", self._in_flight)
         metrics.watch("oldest_request_age_seconds", "How long the oldest has waited.", lambda: self._ages.oldest_s)
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None))
+        metrics.add(self.record_parts.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         if (file := self.observed_file) is not None:
             metrics.count(
@@ -257,6 +261,7 @@ class RunningGate:
             raise
         if self.observed_file is not None:
             self.observed_file.start()
+        self.record_parts.start()
         self._tasks = [asyncio.create_task(self._look())]
         if self.cluster_topics is not None:
             self._tasks.append(asyncio.create_task(self.cluster_topics.run()))
@@ -299,6 +304,7 @@ class RunningGate:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.health.stop()
+        self.record_parts.close()
         self.refusals.flush()
         if self.observed_file is not None:
             await self.observed_file.stop()
@@ -319,6 +325,11 @@ class RunningGate:
                 whole = False
             else:
                 log.info("the certificates of %s were read again", name)
+        try:
+            self.record_parts.reload()
+        except ConfigError as error:
+            log.error("the authorities of schema registries stay as they were: %s", error)
+            whole = False
         return whole
 
     def unready(self) -> str | None:

@@ -106,9 +106,11 @@ class _Raising:
             return
         if error is not None:
             session.drop_from(item)
-            if not isinstance(error, ProtocolError):
-                raise error
-            session.end("request_malformed")
+            if isinstance(error, ProtocolError):
+                session.end("request_malformed")
+            else:
+                session.proxy.log_error("a request could not be raised", error)
+                session.abort("fault")
             return
         at, place = session.outbox.index(item), session.answers.index(self.answer)
         for question, asked in reversed(self.questions):

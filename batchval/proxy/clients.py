@@ -107,7 +107,7 @@ def is_turned_away(key: int, version: int) -> bool:
 def is_raised(key: int, version: int, raised: Mapping[int, Raised]) -> bool:
     """Return whether the gate raises this version of an API to a newer one (``bridge``)."""
     bridge = raised.get(key)
-    return bridge is not None and bridge.oldest <= version < bridge.to
+    return bridge is not None and bridge.oldest <= version < bridge.first_kept
 
 
 class ClientTable:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import fnmatch
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
 from batchval.proxy.values import (
+    STRICT,
     Address,
     AddressField,
     BridgeField,
@@ -50,7 +52,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = STRICT
 
 
 class ListenerTls(_Model):
@@ -163,10 +165,22 @@ class Validation(_Model):
         return {} if self.rules == "kafka" else given | dict(self.extras)
 
 
-class TopicRule(_Model):
-    """What the topics whose names match allow: a topic's configuration, by Kafka's keys. Others have their defaults."""
+#: Keys of a topic's rule that are not Kafka's.
+OWN_KEYS: Final = frozenset(("match", "record_rules", "custom_rules"))
 
-    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "."))
+
+class TopicRule(_Model):
+    """What the topics whose names match allow: a topic's configuration, by Kafka's keys.
+
+    Keys that are not set have Kafka's defaults.
+
+    ``record_rules``  what is asked of each record
+    ``custom_rules``  functions that look at the records: module:function, or entry points
+
+    With these two and no key of Kafka, the topic's configuration is the cluster's.
+    """
+
+    model_config = ConfigDict(alias_generator=lambda name: name if name in OWN_KEYS else name.replace("_", "."))
 
     match: Annotated[str, Field(min_length=1, max_length=249)]
     message_timestamp_before_max_ms: int | None = None
@@ -180,6 +194,8 @@ class TopicRule(_Model):
     compression_zstd_level: int | None = None
     cleanup_policy: str | None = None
     message_timestamp_difference_max_ms: int | None = None
+    record_rules: RecordRulesRule | None = None
+    custom_rules: CustomRuleNames = []
 
     @field_validator("*")
     @classmethod
@@ -187,7 +203,7 @@ class TopicRule(_Model):
         """Check one key alone, so that each wrong value of a rule has its own error."""
         name = info.field_name or ""
         key = name.replace("_", ".")
-        if name != "match" and value is not None:
+        if name not in OWN_KEYS and value is not None:
             try:
                 TopicPolicy.from_kafka_config({key: value})
             except BatchvalError as error:
@@ -201,8 +217,16 @@ class TopicRule(_Model):
         """Return the policy for the engine. Keys that are not set have the defaults of
         ``kafka_version``.
         """
-        config = self.model_dump(by_alias=True, exclude={"match"}, exclude_none=True)
+        config = self.model_dump(by_alias=True, exclude=set(OWN_KEYS), exclude_none=True)
         return TopicPolicy.from_kafka_config(config, kafka_version=kafka_version)
+
+    @property
+    def leaves_configuration(self) -> bool:
+        """Whether the topic's configuration is the cluster's: the rule has only rules for
+        records.
+        """
+        has_keys = any(getattr(self, name) is not None for name in type(self).model_fields if name not in OWN_KEYS)
+        return not has_keys and (self.record_rules is not None or bool(self.custom_rules))
 
     def matches(self, topic: str) -> bool:
         """Whether the glob fits the whole name; upper and lower case differ."""
@@ -290,6 +314,8 @@ class Settings(_Model):
 
     ``mode``             observe forwards what enforce would refuse, counts it and logs it
     ``observe``          topics and principals for which mode enforce does the same
+    ``schema_registries``  registries that record rules ask for schema ids
+    ``custom_rules``     what all custom rules may cost
     ``bridge``           old clients whose requests are raised to versions that Kafka 4 knows
     ``bridge_isolation_level``  of old consumers, whose requests have none
     ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
@@ -302,6 +328,8 @@ class Settings(_Model):
     upstream: Upstream
     validation: Validation = Validation()
     topics: Topics = Topics()
+    schema_registries: list[SchemaRegistry] = []
+    custom_rules: CustomRules = CustomRules()
     claims_in: ClaimsField = ClaimsPolicy()
     claims_out: Literal["none", "tag", "payload"] = "none"
     bridge: BridgeField = ()

@@ -358,6 +358,8 @@ cdef class FastPath:
         if not self.only_one:
             quick, whole = self.validators_of(
                     self.topic() if version < TOPIC_IDS_FROM else self.named)
+            if quick is None:
+                return 0  # custom rules look at the records
         self.most_bytes = quick.compiled.max_message_bytes
         call.policy = IGNORE_CLAIMS
         call.tagged = False

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import ssl
 import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from batchval.custom_rules import CustomRule
+from batchval.errors import BatchvalError
 from batchval.proxy.config import ListenerTls, Settings, UpstreamTls
 from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.loading import ConfigError
@@ -44,6 +47,10 @@ def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
         yield from _tls(("upstream", "tls"), tls, partial(UpstreamContext, tls))
     if settings.state_folder is not None:
         yield from _folder(settings.state_folder)
+    for i, registry in enumerate(settings.schema_registries):
+        if registry.ca is not None:
+            yield from _authorities(("schema_registries", i, "ca"), registry.ca)
+    yield from _custom_rules(settings)
 
 
 def _secrets(settings: Settings) -> Iterator[tuple[Loc, Secret]]:
@@ -55,6 +62,9 @@ def _secrets(settings: Settings) -> Iterator[tuple[Loc, Secret]]:
     for i, listener in enumerate(settings.listeners):
         if listener.tls is not None and listener.tls.key_password is not None:
             yield ("listeners", i, "tls", "key_password"), listener.tls.key_password
+    for i, registry in enumerate(settings.schema_registries):
+        if registry.password is not None:
+            yield ("schema_registries", i, "password"), registry.password
 
 
 def _secret(loc: Loc, secret: Secret, source: Path | None) -> Iterator[Fault]:
@@ -135,6 +145,33 @@ def _is_known(secret: Secret) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _authorities(loc: Loc, path: Path) -> Iterator[Fault]:
+    text = _unreadable(path)
+    if not text:
+        try:
+            ssl.create_default_context(cafile=str(path))
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            text = f"{path}: {error}"
+    if text:
+        yield Fault(loc, text, (loc,))
+
+
+def _custom_rules(settings: Settings) -> Iterator[Fault]:
+    """Load each custom rule: its module is code that runs now."""
+    wrong: dict[str, str] = {}
+    for i, policy in enumerate(settings.topics.policies):
+        for j, name in enumerate(policy.custom_rules):
+            if name not in wrong:
+                try:
+                    CustomRule.load(name)
+                    wrong[name] = ""
+                except BatchvalError as error:
+                    wrong[name] = str(error)
+            if wrong[name]:
+                loc: Loc = ("topics", "policies", i, "custom_rules", j)
+                yield Fault(loc, wrong[name], (loc,))
 
 
 def _folder(path: Path) -> Iterator[Fault]:

@@ -3,6 +3,7 @@ are answered.
 
     frame → ProduceRequestView → Verdicts → Judgement
     judge (loop) → work (thread, until "done") → settle (loop)
+                   with "waiting" → the answers of a schema registry → work
 
 Nothing is changed here, but for Produce 0 to 2: their message sets are converted to batches of
 magic 2, which go on as Produce 3. What costs little is judged at once. A request of many
@@ -27,6 +28,7 @@ from batchval.protocol.request import Chunks
 from batchval.protocol.topic_ids import ids_in_produce
 from batchval.proxy.observed import ObserveRules
 from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions, Refusal
+from batchval.proxy.record_stage import RecordStage
 from batchval.proxy.topics import LONGEST_NAME
 from batchval.proxy.verdicts import HEAVY, JUDGED, Verdicts
 from batchval.rules import EXTRAS, Rule
@@ -65,7 +67,7 @@ SLICE_WORK: Final = 512 << 10
 #: outcome, with a count.
 MOST_LINES: Final = 100
 #: Policies that are remembered with their validators.
-MOST_POLICIES: Final = 1000
+MOST_POLICIES: Final = 10_000
 
 _TAGS_FROM = 9
 _KNOWN_ACKS = (-1, 0, 1)
@@ -74,7 +76,7 @@ _CORRELATION_ID = 8  # where it stands in a request's frame, after the length
 #: The tag and the batch of each partition that goes on.
 Outgoing: TypeAlias = tuple[list[bytes | None], list[bytes | None]]
 
-Work = Literal["done", "more", "heavy"]
+Work = Literal["done", "more", "heavy", "waiting"]
 _Decision = Literal["ignore", "verify", "trust"]
 _Refused = tuple[int, Sequence[tuple[int, str]], str | None]
 
@@ -105,6 +107,7 @@ class Judgement:
     ``done``       False: ``Gate.work`` has to be called until it returns "done"
     ``cancelled``  set it, on the loop, when the client has left: ``work`` ends at the next batch
     ``cpu_s``      seconds of thread time that ``work`` has used
+    ``stage``      what is asked of records in Python; None where nothing is
     ``untouched``  the received bytes go on as they are
     ``keep``       None (all), or for each partition whether it goes on
     ``refusals``   the answers for the others
@@ -132,6 +135,7 @@ class Judgement:
         "refusals",
         "refuses",
         "sender",
+        "stage",
         "untouched",
         "verdicts",
     )
@@ -153,6 +157,7 @@ class Judgement:
         self.claims: list[bytes | None] | None = None
         self.batches: list[bytes | None] | None = None
         self.verdicts: Verdicts | None = None
+        self.stage: RecordStage | None = None
         self._answer: Chunks | None = None
         self._forward: Chunks | None = None
         self._prepared = False
@@ -230,8 +235,10 @@ class Gate:
         self.topic_names: Callable[[bytes], str | None] = _no_name
         self.counters = counters
 
-    def validators_of(self, topic: str | None) -> tuple[LogValidator, LogValidator]:
-        """Return the validator for the loop and the one with the whole limit, of a topic."""
+    def validators_of(self, topic: str | None) -> tuple[LogValidator | None, LogValidator]:
+        """Return the validator of the fast path and the one with the whole limit, of a topic. The
+        first is None where custom rules look at the records: no batch goes by the fast path then.
+        """
         if self.topics.only_one:
             return self.quick, self.validator
         policy = self.topics.of(topic)
@@ -241,6 +248,10 @@ class Gate:
             if len(self._by_policy) >= MOST_POLICIES:  # a cluster may change its topics' configurations for years
                 self._by_policy.clear()
             pair = self._by_policy[policy] = (self.quick.with_policy(policy), self.validator.with_policy(policy))
+        if self.topics.rules:
+            rules = self.topics.rules_of(topic)
+            if rules is not None and rules.custom_rules:
+                return None, pair[1]
         return pair
 
     def unknown_topics(self, request: ProduceRequestView) -> list[bytes]:
@@ -278,7 +289,7 @@ class Gate:
             if compressed > self.inline_compressed or other > self.inline_uncompressed or work > self.inline_work:
                 return judgement
             verdicts.judge(self.validator, INLINE_DECOMPRESSED, 0, self.inline_work, INLINE_DECOMPRESSED)
-        judgement.done = verdicts.done
+        judgement.done = verdicts.done and (judgement.stage is None or not judgement.stage.is_needed)
         return judgement
 
     def _begin(self, request: ProduceRequestView, judgement: Judgement) -> Verdicts:
@@ -289,15 +300,18 @@ class Gate:
         if not verdicts.scan(self.validator) and self.ledger is not None:
             verdicts.decide(self.validator, self.ledger, judgement.sender, judgement.decision)
         judgement.verdicts = verdicts
+        if self.topics.rules:
+            judgement.stage = RecordStage(self, request, verdicts)
         return verdicts
 
     def work(self, request: ProduceRequestView, judgement: Judgement, *, heavy: bool, budget_s: float) -> Work:
         """Judge on, in a thread.
 
-        Returns "done"; "more" where ``budget_s`` of thread time have passed; "heavy", without
-        ``heavy``, where the next batch decompresses to much more than it came with. One batch is
-        judged in one piece: its cost is bounded by ``max_decompressed_bytes``, and by its size. A
-        judgement that was cancelled ends with "done", and stays not ``done``.
+        Returns "done"; "waiting" where ``judgement.stage`` has questions; "more" where ``budget_s``
+        of thread time have passed; "heavy", without ``heavy``, where the next batch decompresses to
+        much more than it came with. One batch is judged in one piece: its cost is bounded by
+        ``max_decompressed_bytes``, and by its size. A judgement that was cancelled ends with
+        "done", and stays not ``done``.
         """
         began = time.thread_time()
         try:
@@ -305,16 +319,24 @@ class Gate:
             if verdicts is None:
                 verdicts = self._begin(request, judgement)
             least_limit = 0 if heavy else LIGHT_DECOMPRESSED
-            while not verdicts.done:
+            while True:
+                while not verdicts.done:
+                    if judgement.cancelled:
+                        return "done"
+                    word = verdicts.judge(self.validator, least_limit, LIGHT_TIMES, LIGHT_WORK, SLICE_WORK)
+                    if word == HEAVY:
+                        return "heavy"
+                    if word != JUDGED and time.thread_time() - began >= budget_s:
+                        return "more"
                 if judgement.cancelled:
                     return "done"
-                word = verdicts.judge(self.validator, least_limit, LIGHT_TIMES, LIGHT_WORK, SLICE_WORK)
-                if word == HEAVY:
-                    return "heavy"
-                if word != JUDGED and time.thread_time() - began >= budget_s:
-                    return "more"
-            if judgement.cancelled:
-                return "done"
+                if judgement.stage is None or verdicts.is_failed:
+                    break
+                next_step = judgement.stage.step(began + budget_s)
+                if next_step == "done":
+                    break
+                if next_step != "judge":
+                    return next_step
             self._prepare(request, judgement, verdicts)
             if _is_long(request):
                 self._write_early(request, judgement)
@@ -354,7 +376,7 @@ class Gate:
         """
         if not self.observe.everything and not self.observe.rules:
             return None
-        return lambda i: self.observe.observes(self._topic(request, i), judgement.principal)
+        return lambda i: self.observe.observes(self.topic_of(request, i), judgement.principal)
 
     def _replace_claims(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
         """Let no claims go on but those that were computed here."""
@@ -437,7 +459,7 @@ class Gate:
                     facts.listener,
                     facts.client,
                     client_id,
-                    self._topic(request, i),
+                    self.topic_of(request, i),
                     request.partition(i),
                     rule,
                     verdicts.error(i),
@@ -455,7 +477,7 @@ class Gate:
                 one = Refusal(facts.listener, facts.client, client_id, None, -1, rule, "", what, enforced)
                 self.on_refusal(one._replace(principal=facts.principal, batches=number))
 
-    def _topic(self, request: ProduceRequestView, i: int) -> str | None:
+    def topic_of(self, request: ProduceRequestView, i: int) -> str | None:
         """Return the name of a partition's topic, one that is too long in part; None for an id
         without a name.
         """

@@ -5,8 +5,8 @@
 
 Each session has its own queue. The session that has used the least CPU so far goes first, so that
 one client's batches wait for each other and not the others for them. A job that decompresses to far
-more than it came with is heavy; heavy jobs leave one thread free for the others. A job whose client
-has left is dropped.
+more than it came with is heavy; heavy jobs leave one thread free for the others. A job that waits
+for a schema registry takes no thread. A job whose client has left is dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import heapq
 import itertools
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Protocol
 
 from batchval.protocol.produce import ProduceRequestView
@@ -68,8 +68,8 @@ class Work(Protocol):
     @property
     def cancelled(self) -> bool: ...
     def work(self) -> tuple[str, float]:
-        """Work for one slice, in a thread: "done", "more" or "heavy", and the CPU seconds that it
-        took.
+        """Work for one slice, in a thread: "done", "more", "heavy" or (a Job alone) "waiting", and
+        the CPU seconds that it took.
         """
 
     def paused(self) -> None:
@@ -263,7 +263,59 @@ class JudgingQueue:
         self.counters.judging_cpu_seconds_total += used_s
         if word == "done" or error is not None:
             job.done(error)
+        elif word == "waiting" and not job.cancelled:
+            self._wait(job)
         elif not job.cancelled:
             job.paused()
             job.heavy = word == "heavy" or job.heavy
             (self._heavy if job.heavy else self._light).put(job, first=True)
+
+    def _wait(self, job: Work) -> None:
+        """Let a job wait until all its questions are answered, but no longer than it may."""
+        assert isinstance(job, Job)
+        stage, loop = job.judgement.stage, self._loop
+        assert stage is not None
+        assert loop is not None
+        waiting = _Waiting(self, job, stage.questions)
+        waiting.timer = loop.call_later(stage.wait_s, waiting.resume)
+        waiting.watch(loop)
+
+    def resume(self, job: Job) -> None:
+        """Judge on what has waited for answers. On the loop."""
+        if not job.cancelled:
+            (self._heavy if job.heavy else self._light).put(job, first=True)
+            self._start_some()
+
+
+class _Waiting:
+    """A job and the answers that it needs."""
+
+    def __init__(self, queue: JudgingQueue, job: Job, questions: list[Future[frozenset[str]]]) -> None:
+        self._queue = queue
+        self._job: Job | None = job
+        self._questions = questions
+        self._left = len(questions)
+        self.timer: asyncio.TimerHandle | None = None
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Count the answers, which come in other threads."""
+
+        def answered(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._count)
+
+        for question in self._questions:
+            question.add_done_callback(answered)
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.resume()
+
+    def resume(self) -> None:
+        """Go on, once."""
+        job, self._job = self._job, None
+        if self.timer is not None:
+            self.timer.cancel()
+        if job is not None:
+            self._queue.resume(job)

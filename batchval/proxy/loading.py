@@ -23,7 +23,7 @@ from batchval.proxy.checks import faults_of
 from batchval.proxy.config import Settings, TopicRule
 from batchval.proxy.faults import Fault, Loc, Source, lines_of, path_of
 from batchval.proxy.secret import Secret
-from batchval.proxy.values import STAND_IN, Address
+from batchval.proxy.values import STAND_IN, STAND_IN_WORD, Address
 
 __all__ = ["ConfigError", "Draft", "drafted", "drafted_file", "load", "overridden", "settings_from", "shown"]
 
@@ -119,7 +119,10 @@ def drafted(
     try:
         settings = Settings.model_validate(values, context=context)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
+        problems: list[Any] = [
+            {**problem, "loc": _place_in(values, problem["loc"])}
+            for problem in error.errors(include_url=False, include_input=False)
+        ]
         wrong = [_fault(problem, source or Source()) for problem in problems]
         copy = _copied(values)
         for problem in problems:
@@ -151,6 +154,20 @@ def overridden(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str
 
 
 # ---- a copy without wrong values -----------------------------------------------------------------
+
+
+def _place_in(values: Any, loc: Loc) -> Loc:
+    """Return the place of a fault in the values themselves: one mapping may stand for a list of
+    it.
+    """
+    found: list[str | int] = []
+    place: Any = values
+    for part in loc:
+        if isinstance(part, int) and isinstance(place, dict):
+            continue
+        found.append(part)
+        place = place[part] if _has(place, part) else None
+    return tuple(found)
 
 
 def _copied(value: Any) -> Any:
@@ -215,7 +232,7 @@ def _stand_in(annotation: Any) -> Any:
             return Path(os.curdir)
     if get_origin(annotation) in (list, tuple):
         return [_stand_in(get_args(annotation)[0])]
-    return "stand-in"
+    return STAND_IN_WORD
 
 
 # ---- YAML --------------------------------------------------------------------------------------------------------

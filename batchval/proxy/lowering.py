@@ -112,6 +112,8 @@ class FetchConversion:
     def work(self) -> tuple[str, float]:
         """Convert for one slice, in a thread. ProtocolError."""
         began = time.thread_time()
+        if self.cancelled:
+            return "done", 0.0
         if self._steps is None:
             self._steps = self._convert()
         word = "done"

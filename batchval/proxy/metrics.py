@@ -30,7 +30,7 @@ from batchval.proxy.clients import ClientTable, pair_of
 from batchval.proxy.observed import OTHER
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["CONTENT_TYPE", "OTHER", "GateMetrics", "TopicCounts"]
+__all__ = ["CONTENT_TYPE", "OTHER", "Family", "GateMetrics", "TopicCounts"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -175,6 +175,7 @@ class GateMetrics:
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
         self._counts: list[tuple[str, str, Callable[[], float]]] = []
         self._clients: ClientTable | None = None
+        self._sources: list[Callable[[], Iterable[Family]]] = []
 
     def add_clients(self, clients: ClientTable) -> None:
         """Show how many clients there are, and how many of them Kafka 4 turns away."""
@@ -192,6 +193,10 @@ class GateMetrics:
     def count(self, name: str, text: str, ask: Callable[[], float]) -> None:
         """Show a value that only grows; ``name`` is without ``_total``."""
         self._counts.append((name, text, ask))
+
+    def add(self, source: Callable[[], Iterable[Family]]) -> None:
+        """Show the families of a source, which is called on the event loop."""
+        self._sources.append(source)
 
     def page(self) -> Callable[[], bytes]:
         """Take the values, on the event loop. What is returned makes the text, in any thread."""
@@ -224,6 +229,8 @@ class GateMetrics:
             yield Family("counter", name, text, (), [((), ask())])
         for name, text, ask in self._gauges:
             yield Family("gauge", name, text, (), [((), ask())])
+        for source in self._sources:
+            yield from source()
 
     def _claims(self) -> Iterator[Family]:
         counts: Sequence[ClaimsCounts] = [ledger.counts() for ledger in self._ledgers]

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
+from batchval.proxy.topic_rules import TopicRules
 from batchval.proxy.topics import is_topic_name
 
 __all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TooOld", "TopicPolicies"]
@@ -67,25 +68,59 @@ class Limits:
 
 
 class TopicPolicies:
-    """The policy of each topic: the first glob that matches decides, else the default. Answers are remembered."""
+    """The policy of each topic: the first glob that matches decides, else the default. Answers are
+    remembered.
 
-    __slots__ = ("_known", "default", "globs", "known")
+    ``rules``  what is asked of the records of topics, by glob: the first that matches, or nothing
+    """
+
+    __slots__ = ("_known", "_rules", "default", "globs", "known", "rules")
 
     MOST_KNOWN = 10_000
 
-    def __init__(self, default: TopicPolicy | None = None, globs: Mapping[str, TopicPolicy] | None = None) -> None:
+    def __init__(
+        self,
+        default: TopicPolicy | None = None,
+        globs: Mapping[str, TopicPolicy] | None = None,
+        rules: Mapping[str, TopicRules] | None = None,
+    ) -> None:
         self.default = default or TopicPolicy()
         self.globs = dict(globs or {})
+        self.rules = dict(rules or {})
+        self._rules: dict[str, TopicRules | None] = {}
         self.known: Callable[[str], TopicPolicy | None] | None = None  # the cluster's own configs, asked first
         self._known: dict[str, TopicPolicy] = {}
 
     @property
     def only_one(self) -> bool:
         """Whether no topic's name needs to be looked at."""
-        return not self.globs and self.known is None
+        return not self.globs and self.known is None and not self.rules
+
+    def rules_of(self, topic: str | None) -> TopicRules | None:
+        """Return what is asked of the records of a topic; None: nothing."""
+        if not self.rules or topic is None:
+            return None
+        try:
+            return self._rules[topic]
+        except KeyError:
+            if not is_topic_name(topic):
+                return None
+        found = next((rules for glob, rules in self.rules.items() if fnmatchcase(topic, glob)), None)
+        if len(self._rules) >= self.MOST_KNOWN:
+            self._rules.clear()
+        self._rules[topic] = found
+        return found
 
     def of(self, topic: str | None) -> TopicPolicy:
         """The policy of a topic."""
+        if not self.rules:
+            return self.configuration_of(topic)
+        base = self.configuration_of(topic)
+        rules = self.rules_of(topic)
+        return base if rules is None or topic is None else rules.policy(topic, base)
+
+    def configuration_of(self, topic: str | None) -> TopicPolicy:
+        """Return the policy of a topic without what is asked of its records."""
         if topic is None:
             return self.default
         if self.known is not None:

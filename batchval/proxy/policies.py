@@ -75,7 +75,7 @@ class TopicLookup:
         *,
         kafka_version: str = DEFAULT_KAFKA_VERSION,
     ) -> None:
-        self._rules = [(rule, rule.policy(kafka_version)) for rule in rules]
+        self._rules = [(rule, None if rule.leaves_configuration else rule.policy(kafka_version)) for rule in rules]
         self._cluster = cluster
         self._by_glob: dict[str, TopicPolicy | None] = {}
 

@@ -766,8 +766,11 @@ class Session:
         return unread(self.client.transport)
 
     def partial_held(self) -> int:
-        """Return the memory that the client's unfinished request takes."""
-        return self.client.splitter.held_bytes
+        """Return the memory that an unfinished request takes, or an answer that is not passed on
+        before it is whole.
+        """
+        held = self.client.splitter.held_bytes
+        return held if self.broker is None else held + self.broker.splitter.held_bytes
 
     def partial_size(self) -> int:
         """Return the size that the client's unfinished request states; 0: not known yet."""

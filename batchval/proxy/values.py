@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import BeforeValidator, Field, InstanceOf, ValidationInfo
+from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, ValidationInfo
 
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy
@@ -22,6 +22,8 @@ from batchval.proxy.secret import Secret
 __all__ = [
     "BRIDGES",
     "STAND_IN",
+    "STAND_IN_WORD",
+    "STRICT",
     "Address",
     "AddressField",
     "BridgeField",
@@ -32,6 +34,10 @@ __all__ = [
 ]
 
 _HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
+
+
+#: Of all models of settings: strict, without unknown keys, and none of their errors shows a value.
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Address(NamedTuple):
@@ -79,6 +85,8 @@ BRIDGES: Final = ("producers", "consumers")
 #: Takes the place of an address that is wrong while other settings are checked; nothing connects to
 #: it.
 STAND_IN = Address("stand-in.invalid", 1)
+#: The same of a text.
+STAND_IN_WORD = "stand-in"
 
 
 def _folder(info: ValidationInfo) -> Path:

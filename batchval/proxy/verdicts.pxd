@@ -50,6 +50,9 @@ cdef class Verdicts:
     cdef bint converts       # Produce 0 to 2: what goes on are batches of magic 2
     cdef list converted      # for each partition the batch in the place of what came, or None
     cdef readonly object goes_on
+    cdef dict overrides      # {partition: its validator, in place of its topic's}
+    cdef dict own            # {partition: (rule's name, record errors, reason)}, refused in Python
+    cdef dict broken  # partition -> (RecordRules, reason), where record rules refused
 
     cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size)
     cdef LogValidator validator_at(self, Py_ssize_t i, LogValidator one)
@@ -66,6 +69,7 @@ cdef class Verdicts:
             Verdict *v, Claims *claims) except -1
     cdef int64_t convert_observed(self, Py_ssize_t i, const Door *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch) except -1
+    cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1
     cdef bytes outgoing_batch(self, Py_ssize_t i, LogValidator one, bint attached)
     cdef bytes outgoing_converted(self, Py_ssize_t i, LogValidator one, bint attached)
     cdef Row *row_at(self, Py_ssize_t i) except NULL

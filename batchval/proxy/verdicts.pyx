@@ -4,6 +4,7 @@
     scan      what fails the whole request
     decide    what to do with claims, and the partitions that claims alone let in
     judge     one partition after the other, as far as the caller allows
+    reopen, refuse   by what only Python code knows: registries, custom rules
     then      counts, refusals, the texts of a partition
 
 A request may hold thousands of partitions of 6 bytes: what is done for each costs less than a
@@ -22,7 +23,7 @@ from libc.stdint cimport (
     INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t,
 )
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove, memset
 
 from batchval.core.bytes cimport be32, put_be32
 from batchval.core.carriers cimport (
@@ -42,12 +43,15 @@ from batchval.core.layout cimport (
 )
 from batchval.core cimport reasons
 from batchval.core.arguments cimport is_long, source_of
+from batchval.core.result cimport message_of_error
 from batchval.core.scratch cimport (
     ERRORS_KEPT, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work, give_back,
 )
 from batchval.core.short cimport rests
 from batchval.core.validator cimport LogValidator
-from batchval.core.verdict cimport Door, Policy, Verdict, clear, conclude, refuse
+from batchval.core.verdict cimport (
+    Door, Policy, Verdict, breaks_record_rule, clear, conclude, refuse,
+)
 from batchval.ledger.credit cimport COUNTS, TRUSTED, Credit
 from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
 from batchval.protocol.tables cimport row_of
@@ -59,6 +63,7 @@ from batchval.protocol.walks cimport (
 )
 
 from batchval.core.reasons import sentence
+from batchval.core.record_errors import broken_rules
 from batchval.core import result
 from batchval.errors import ErrorCode
 from batchval.rules import by_number
@@ -68,7 +73,8 @@ cdef enum:
     BREATH = 256  # partitions between which others may have the GIL
     RELEASED_WORK = 1 << 20  # what a batch counts as that was judged without the GIL
     UNKNOWN_ID = -1  # the rule of a topic id without a name
-    RULES = 80
+    OWN = -2  # the rule of a partition that Python code has refused
+    RULES = 100  # numbers of rules
     MOST_TEXT = 512 << 10  # bytes of reasons in the answer to one request
 
 #: ``Verdicts.judge``: all partitions are judged; some are left; the next one is heavy.
@@ -127,6 +133,7 @@ cdef class Verdicts:
         self.goes_on = goes_on
         self.converts = request.api_version < OLDEST_OF_KAFKA_4
         self.converted = [None] * request.count if self.converts else None
+        self.broken = {}
         self.rows = <Row *>calloc(request.count + 1, sizeof(Row))
         if self.rows is NULL:
             raise MemoryError()
@@ -147,6 +154,8 @@ cdef class Verdicts:
 
     cdef LogValidator validator_at(self, Py_ssize_t i, LogValidator one):
         """The validator of a partition's topic; None for an id without a name."""
+        if self.overrides is not None and i in self.overrides:
+            return self.overrides[i]
         return one if self.validators is None else self.validators[self.topic_at(i)]
 
     cdef Row *row_at(self, Py_ssize_t i) except NULL:
@@ -376,6 +385,8 @@ cdef class Verdicts:
                     if v.reason == reasons.RECORDS_REFUSED:
                         self.keep_errors(row, scratch.errors, scratch.errors_count,
                                          scratch.errors_seen)
+                    elif breaks_record_rule(&v):
+                        self.keep_broken(i, scratch, validator.policy.record_rules)
                     if self.converts and v.rule == 0 and self.converted[i] is not None:
                         row.claims = made
                         row.has_claims = True
@@ -449,6 +460,7 @@ cdef class Verdicts:
         boundless.max_message_bytes = INT32_MAX
         boundless.max_body = INT32_MAX
         boundless.compacted = False
+        boundless.rules = NULL
         if self.judge_one(i, &open_door, &boundless, call, scratch, &v, &spent):
             self.rows[i].forwarded = True
         elif v.rule == 0:
@@ -487,12 +499,74 @@ cdef class Verdicts:
         self.errors_count += count
         return 0
 
+    cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1:
+        """The records of a partition that break its topic's record rules."""
+        first = message_of_error(&scratch.broken[0], record_rules)
+        text = broken_rules(scratch.broken[0].index, first, scratch.broken_seen)
+        self.broken[i] = (record_rules, text)
+        return self.keep_errors(&self.rows[i], scratch.broken, scratch.broken_count,
+                                scratch.broken_seen)
+
+    # ---- what Python code knows of them --------------------------------------------------------
+
+    def reopen(self, Py_ssize_t i, LogValidator validator not None):
+        """Forget the verdict on a partition: ``judge`` has to judge it again, by this validator."""
+        cdef Row *row = self.row_at(i)
+        cdef Row kept = row[0]
+        cdef Py_ssize_t n
+        if self.failed_at >= 0:
+            raise ValueError("the whole request is refused")
+        if kept.errors_count:
+            memmove(self.errors + kept.errors_at, self.errors + kept.errors_at + kept.errors_count,
+                    (self.errors_count - kept.errors_at - kept.errors_count) * sizeof(RecordError))
+            self.errors_count -= kept.errors_count
+            for n in range(self.request.count):
+                if self.rows[n].errors_at > kept.errors_at:
+                    self.rows[n].errors_at -= kept.errors_count
+        self.broken.pop(i, None)
+        memset(row, 0, sizeof(Row))
+        row.tagged = kept.tagged
+        row.decision = kept.decision
+        if self.converts:
+            self.converted[i] = None
+        if self.overrides is None:
+            self.overrides = {}
+        self.overrides[i] = validator
+        self.next_row = min(self.next_row, i)
+
+    def refuse(self, Py_ssize_t i, str name, int error_code, list errors not None,
+            str reason not None):
+        """Refuse a partition by a rule of this name. ``errors`` are (batch index, message), of
+        which those are kept that the request may still hold.
+        """
+        cdef Row *row = self.row_at(i)
+        kept = errors[:max(0, ERRORS_KEPT - self.errors_count)]
+        more = len(errors) - len(kept)
+        if more:
+            reason = f"{reason}; {more} more of the record errors are not listed"
+        self.errors_count += len(kept)
+        row.rule = OWN
+        row.error_code = <int16_t>error_code
+        row.has_claims = False
+        row.path = 0
+        row.errors_seen = len(errors)
+        if self.goes_on is None or not self.goes_on(i):
+            row.forwarded = False
+        if self.own is None:
+            self.own = {}
+        self.own[i] = (name, kept, reason)
+
     # ---- what follows ------------------------------------------------------------------------
 
     @property
     def done(self):
         """Whether every partition has its verdict."""
         return self.next_row == self.request.count
+
+    @property
+    def is_failed(self):
+        """Whether one partition has failed the whole request."""
+        return self.failed_at >= 0
 
     def counts(self):
         """Return (refused by rule, reported by extra, accepted by path, claims by outcome): dicts
@@ -506,6 +580,7 @@ cdef class Verdicts:
         cdef Py_ssize_t i
         cdef int n
         cdef const Row *row
+        own = {}
         for n in range(RULES):
             rules[n] = 0
         for n in range(11):
@@ -518,6 +593,9 @@ cdef class Verdicts:
             row = &self.rows[i]
             if row.rule == UNKNOWN_ID:
                 unknown += 1
+            elif row.rule == OWN:
+                name = self.own[i][0]
+                own[name] = own.get(name, 0) + 1
             elif row.rule:
                 rules[row.rule % RULES] += 1
             else:
@@ -530,6 +608,7 @@ cdef class Verdicts:
         refused = {slug_of(n): rules[n] for n in range(RULES) if rules[n]}
         if unknown:
             refused[UNKNOWN_TOPIC_ID] = unknown
+        refused.update(own)
         return (
             refused,
             {by_number(50 + n).slug: extras[n] for n in range(1, 11) if extras[n]},
@@ -563,6 +642,8 @@ cdef class Verdicts:
     def rule(self, Py_ssize_t i):
         """The name of the rule that refused; empty where none did."""
         cdef int rule = self.row_at(i).rule
+        if rule == OWN:
+            return self.own[i][0]
         return "" if rule == 0 else slug_of(rule)
 
     def path(self, Py_ssize_t i):
@@ -580,6 +661,10 @@ cdef class Verdicts:
             return ""
         if row.rule == UNKNOWN_ID:
             return UNKNOWN_ID_TEXT
+        if row.rule == OWN:
+            return self.own[i][2]
+        if i in self.broken:
+            return self.broken[i][1]
         text = sentence(row.reason, row.record, row.a, row.b) or by_number(row.rule).summary
         if self.failed_at >= 0 and i != self.failed_at:
             return f"partition {self.failed_at} fails the whole request: {text}"
@@ -590,7 +675,10 @@ cdef class Verdicts:
         cdef Row *row = self.row_at(i)
         cdef int32_t n
         cdef RecordError *e = self.errors
-        return [(e[n].index, result.message_of(e[n].rule, True, e[n].timestamp))
+        if row.rule == OWN:
+            return list(self.own[i][1])
+        record_rules = self.broken[i][0] if i in self.broken else None
+        return [(e[n].index, message_of_error(&e[n], record_rules))
                 for n in range(row.errors_at, row.errors_at + row.errors_count)]
 
     def keep(self, goes_on=None):
@@ -639,7 +727,7 @@ cdef class Verdicts:
         """Whether both partitions are answered in the same words."""
         cdef Row *one = &self.rows[before]
         cdef Row *other = &self.rows[i]
-        if one.errors_seen or other.errors_seen or before == self.failed_at:
+        if one.errors_seen or other.errors_seen or before == self.failed_at or one.rule == OWN:
             return False
         if one.rule != other.rule or one.reason != other.reason or i == self.failed_at:
             return False
@@ -650,6 +738,8 @@ cdef class Verdicts:
         """The answer to one partition."""
         cdef Row *row = &self.rows[i]
         text = None
+        if row.rule == OWN:
+            return row.error_code, self.own[i][1], self.own[i][2] if has_text else None
         if has_text:
             text = self.reason(i)
             if row.errors_seen > row.errors_count:

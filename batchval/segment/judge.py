@@ -220,7 +220,8 @@ def _read(file: SegmentReader, part: Range, options: Options) -> Iterator[Block]
     Damage does not end a block: each block has a cost of its own, and a hostile segment may have
     damage after each batch.
     """
-    scan = functools.partial(validator_of(options).check_batches, deep=options.deep, trust_claims=options.sample)
+    validator = validator_of(options, topic=part.segment.topic)
+    scan = functools.partial(validator.check_batches, deep=options.deep, trust_claims=options.sample)
     written = _last_write(part.segment)
     start = _entered(file, part, written)
     block = Block(start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -13,6 +13,7 @@ from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KafkaVersionName
 from batchval.policy import TopicPolicy
+from batchval.segment.topic_rules import TopicRules, rules_of
 from batchval.segment.trust import checked_rate, checked_seed, new_seed, sample_key
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -48,6 +49,9 @@ class Options:
     ``trust_claims``    take batches by the claims in their payload, and verify this share of them
     ``seed``            draws which; None: a random one, if ``trust_claims`` is set
 
+    ``record_rules``    (topic pattern, RecordRules), of which the first that matches counts; they
+                        are asked of compressed records with ``deep`` alone
+
     ``now_ms``          the time of the run, milliseconds since the epoch; None: the clock.
                         Timestamps of segments are not judged by it, those of other files are
 
@@ -73,6 +77,7 @@ class Options:
     replicas: tuple[Replica, ...] = ()
     trust_claims: float | None = None
     seed: int | None = None
+    record_rules: TopicRules = ()
     profile: Profile | None = None
     policy: TopicPolicy | None = None
     now_ms: int | None = None
@@ -112,10 +117,13 @@ class Options:
         return self.profile or ("log" if path.suffix == ".log" else "produce")
 
 
-def validator_of(options: Options, profile: Profile = "log") -> LogValidator:
-    """Return the validator of these options. Raises BatchvalError for options that do not fit
-    together."""
+def validator_of(options: Options, profile: Profile = "log", *, topic: str = "") -> LogValidator:
+    """Return the validator of these options for a topic. Raises BatchvalError for options that do
+    not fit together."""
     policy = options.policy or TopicPolicy(accept_claims_header=options.accept_claims_header)
+    rules = rules_of(options.record_rules, topic)
+    if rules is not None:
+        policy = replace(policy, record_rules=rules)
     return LogValidator(
         policy,
         mode=options.mode,

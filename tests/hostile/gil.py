@@ -31,6 +31,7 @@ from batchval import compression
 from batchval.core import claims, fetched
 from batchval.core.batch import RecordBatch
 from batchval.core.columns import follow, scan_batches
+from batchval.core.down_conversion import down_convert
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from tests.hostile.bombs import BOMBS, bomb
@@ -201,6 +202,8 @@ def other_calls(large: int) -> Iterator[Case]:
     yield "compute", lambda: claims.compute(one)
     yield "walk_fetched", lambda: fetched.walk_fetched(tiny)
     yield "walk_fetched, accepted", lambda: fetched.walk_fetched(one)
+    yield "down_convert", lambda: down_convert(one, 0)
+    yield "down_convert: 5,000 batches", lambda: down_convert(plain * 5_000, 1)
     yield "scan_batches", lambda: scan_batches(plain * 100_000)
     yield "follow", lambda: follow(tiny_headers, 1 << 30)
     yield "is_valid", lambda: RecordBatch(one).is_valid

@@ -50,6 +50,7 @@ from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate
 from batchval.proxy.options import Counters, ProxyOptions
 from batchval.segment.reader import Damage, InMemory, SegmentReader
+from tests.hostile.differential import PLAIN_RULES, RULES
 from tests.hostile.marked import has_poison
 from tests.hostile.seeds import NOW
 from tests.hostile.verdicts import FACTS
@@ -108,6 +109,8 @@ def _validators() -> tuple[LogValidator, ...]:
         TopicPolicy(accept_claims_header=True),
         TopicPolicy(cleanup_policy="compact", message_timestamp_before_max_ms=1000),
         TopicPolicy(compression_type="lz4", message_timestamp_type="LogAppendTime"),
+        TopicPolicy(record_rules=RULES),
+        TopicPolicy(record_rules=PLAIN_RULES),
     )
     return tuple(
         LogValidator(policy, mode=mode, max_decompressed_bytes=LIMIT)  # type: ignore[arg-type]

@@ -36,13 +36,14 @@ from tests.hostile.answers import fetch_case
 from tests.hostile.buffers import Slots, buffer_of
 from tests.hostile.built import builder_case
 from tests.hostile.claims import claims_case
-from tests.hostile.differential import Setup, compare, compare_strict, setups, strict_invariants
+from tests.hostile.differential import RULES, Setup, compare, compare_strict, setups, strict_invariants
 from tests.hostile.down import down_case
 from tests.hostile.fast_path import fast_path_case
 from tests.hostile.latencies import histogram_case
 from tests.hostile.lifetimes import lifetime_case
 from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
 from tests.hostile.mutator import LARGEST_CASE, Mutator
+from tests.hostile.old_produce import old_produce_case
 from tests.hostile.old_versions import old_versions_case
 from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
 from tests.hostile.streams import stream_case
@@ -174,6 +175,7 @@ _RANGE_POLICIES = (
     TopicPolicy(cleanup_policy="compact", message_timestamp_before_max_ms=1000),
     TopicPolicy(compression_type="lz4", max_decompressed_message_bytes=100),
     TopicPolicy(compression_type="uncompressed", message_timestamp_type="LogAppendTime"),
+    TopicPolicy(record_rules=RULES),
 )
 _RANGE_ORIGINS = ("CLIENT", "CLIENT", "REPLICATION", "COORDINATOR", "RAFT_LEADER")
 
@@ -219,6 +221,8 @@ def _walk_alone(data: bytes) -> list[str]:
     if int(result.error_code) == -1:
         found.append(f"log profile answers -1: {result}")
     log.check_batches(buffer_of(data))
+    for row in log.with_policy(_RANGE_POLICIES[-1]).check_batches(buffer_of(data)).rows():
+        str(row)
     log.check_batches(buffer_of(data), deep=False, trust_claims=(0.5, bytes(16)))
     columns = scan_batches(buffer_of(data))
     for row in columns.rows():
@@ -458,6 +462,7 @@ SEEDED: dict[str, Callable[[int], list[str]]] = {
     "freed_or_resized": lifetime_case,
     "fast_path": fast_path_case,
     "verdicts": verdicts_case,
+    "old_produce": old_produce_case,
     "fetch_answers": fetch_case,
     "down_conversion": down_case,
     "old_versions": old_versions_case,

@@ -20,6 +20,7 @@ from batchval.protocol.messages.produce import PartitionProduceData, TopicProduc
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
+from batchval.proxy.verdicts import Verdicts
 from tests.hostile.fast_path import _GLOBS, _TOPICS, _records
 
 __all__ = ["FACTS", "verdicts_case"]
@@ -202,4 +203,39 @@ def verdicts_case(seed: int) -> list[str]:
     if not found:
         gate.settle(request, judgement, FACTS)
         found = _followed(gate, request, judgement, refusals)
-    return found
+    return found or _judged_again(rng, gate, request, judgement)
+
+
+def _state(verdicts: Verdicts, i: int) -> tuple[Any, ...]:
+    return verdicts.error_code(i), verdicts.rule(i), verdicts.reason(i), verdicts.path(i), verdicts.record_errors(i)
+
+
+def _judged_again(rng: random.Random, gate: Gate, request: ProduceRequestView, judgement: Judgement) -> list[str]:
+    """What is wrong after partitions were reopened, and others refused by Python code."""
+    verdicts = judgement.verdicts
+    assert verdicts is not None
+    numbers = range(len(request))
+    before = [_state(verdicts, i) for i in numbers]
+    again = [i for i in numbers if rng.random() < 0.5 and verdicts.rule(i) != "unknown-topic-id"]
+    if verdicts.is_failed or not again:
+        return []
+    is_full = sum(len(verdicts.record_errors(i)) for i in numbers) >= _MOST_ERRORS
+    for i in again:
+        name = request.topic(i) if request.api_version < 13 else gate.topic_names(request.topic_id(i) or b"")
+        verdicts.reopen(i, gate.validators_of(name)[1])
+    verdicts.judge(gate.validator, 0, 0, 1 << 62, 1 << 62)
+    if not verdicts.done or (not is_full and before != [_state(verdicts, i) for i in numbers]):
+        return [f"partitions {again} were reopened: {before} became {[_state(verdicts, i) for i in numbers]}"]
+    own = rng.choice(again)
+    errors = [(n, f"error {n}") for n in range(rng.choice((0, 1, 3, 2000)))]
+    verdicts.refuse(own, "own-rule", 87, errors, "why")
+    others = [_state(verdicts, i) for i in numbers if i != own]
+    code, rule, reason, _, kept = _state(verdicts, own)
+    if (code, rule) != (87, "own-rule") or not reason.startswith("why") or kept != errors[: len(kept)]:
+        return [f"partition {own} was refused, and is {code}, {rule}, {reason}"]
+    refusals = verdicts.refusals([False] * len(request))
+    if sum(len(one[1]) for one in refusals if one is not None) > _MOST_ERRORS or len(kept) < min(len(errors), 1):
+        return ["too many record errors are kept, or none"] if not is_full else []
+    if verdicts.counts()[0].get("own-rule") != 1 or others != [_state(verdicts, i) for i in numbers if i != own]:
+        return [f"the refusal of partition {own} changed others, or is not counted"]
+    return []

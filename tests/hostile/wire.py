@@ -8,6 +8,7 @@ against a forbidden page (see buffers.py).
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 from batchval.protocol import messages
@@ -89,6 +90,26 @@ def _produce(data: memoryview) -> list[str]:
     return []
 
 
+def _old_produce(data: memoryview) -> list[str]:
+    """Read the bytes of a request as versions 0 to 2, which have no transactional id."""
+    body = 10 + max(0, int.from_bytes(data[8:10], "big", signed=True))
+    for version in range(3):
+        old = bytes(data[:2]) + version.to_bytes(2, "big") + bytes(data[4:body]) + bytes(data[body + 2 :])
+        if refusal(partial(ProduceRequestView, old, oldest=0)) is not None:
+            continue
+        view = ProduceRequestView(old, oldest=0)
+        written = b"".join(view.rewritten(correlation_id=1))[4:]
+        raised = refusal(partial(messages.ProduceRequest.parse, written))
+        again = ProduceRequestView(written)
+        if raised is not None or again.transactional_id is not None or again.acks != view.acks:
+            return [f"Produce {version}: raised, it is {raised}"]
+        if [view.records(i) for i in range(len(view))] != [again.records(i) for i in range(len(again))]:
+            return [f"Produce {version}: raised, its records are others"]
+        if len(view):
+            refuse(view, [(0 if i % 2 else 87, (), None) for i in range(len(view))])
+    return []
+
+
 def _pieces(data: bytes) -> list[str]:
     rng = random.Random(len(data))
     whole = b"".join(len(part).to_bytes(4, "big") + part for part in (data, b"", data[:7]))
@@ -158,7 +179,7 @@ def judge(number: int, data: bytes) -> list[str]:
         pass
     found = _pieces(data)
     if kind is messages.ProduceRequest:
-        found += _produce(held)
+        found += _produce(held) + _old_produce(held)
     elif not issubclass(kind, Request) and kind.api_key in WITH_ADDRESSES:
         if refusal(lambda: addresses(held, kind.api_key, version)) is None:
             refusal(lambda: rewrite_addresses(held, kind.api_key, version, lambda *_: ("gate", 9)))

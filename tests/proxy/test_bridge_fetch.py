@@ -9,11 +9,13 @@ import asyncio
 import logging
 import struct
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from batchval.protocol.apis import ApiKey
+from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from batchval.protocol.messages.fetch import (
     AbortedTransaction,
@@ -23,15 +25,18 @@ from batchval.protocol.messages.fetch import (
     PartitionData,
 )
 from batchval.protocol.old_fetch import WantedPartition
+from batchval.protocol.old_versions import CONSUMERS
 from batchval.proxy import bridges, lowering
+from batchval.proxy.fast_path import Routes
 from batchval.proxy.old_fetches import MOST_REMEMBERED, OldFetches
 from batchval.proxy.options import Limits
-from batchval.proxy.session import CONVERTING
+from batchval.proxy.session import CONVERTING, Session
 from batchval.proxy.session_states import State
+from tests.proxy.test_fast_path import Place
 from tests.proxy.test_session_order import Rig, ids, run, until
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
-from tests.support.old_fetches import Fetched, answered, fetch_frame, messages_in, request
-from tests.support.proxy import other_frame
+from tests.support.old_fetches import Fetched, OldConsumer, answered, fetch_frame, messages_in, request
+from tests.support.proxy import RunningProxy, ScriptedBroker, other_frame
 
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 ABORT = struct.pack(">hh", 0, 0)
@@ -462,6 +467,30 @@ def test_a_partition_that_was_not_asked_for_ends_the_session() -> None:
     run(test)
 
 
+# ---- newer versions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_versions_that_kafka_knows_are_passed_on(is_fast: bool) -> None:
+    """Of all APIs that are raised: from the oldest version that Kafka 4 knows to the newest."""
+
+    async def test() -> None:
+        for key in CONSUMERS:
+            for version in range(APIS[key].min_version, APIS[key].max_version + 1):
+                rig = Bridge()
+                if not is_fast:
+                    rig.proxy.fast_routes = Routes({})
+                    rig.session = Session(rig.proxy, Place())  # type: ignore[arg-type]
+                    rig.connect()
+                sent = other_frame(5, key=key, version=version, body=bytes(20))
+                rig.send(sent)
+                assert rig.asked() == [sent[4:8] + struct.pack(">i", 1) + sent[12:]], (key, version)
+                assert rig.session.ending is None
+        assert rig.counters.requests_raised_total == 0
+
+    run(test)
+
+
 # ---- other APIs, and ApiVersions -----------------------------------------------------------------
 
 
@@ -501,4 +530,31 @@ def test_old_versions_are_offered_where_the_broker_knows_what_they_are_raised_to
     assert offered(everything, *ranges) == {0: 0, 1: 0, 2: 0, 8: 0, 3: 0}
     assert offered(frozenset({"consumers"}), *ranges) == {0: 3, 1: 0, 2: 0, 8: 0, 3: 0}
     assert offered(frozenset(), *ranges) == {0: 3, 1: 4, 2: 1, 8: 2, 3: 0}
-    assert offered(everything, (1, 11, 17), (2, 0, 0), (8, 2, 9)) == {1: 11, 2: 0, 8: 0}
+    assert offered(everything, (1, 6, 17), (2, 0, 0), (8, 2, 9)) == {1: 6, 2: 0, 8: 0}
+    assert offered(everything, (1, 4, 9), (2, 1, 1)) == {1: 4, 2: 0}
+
+
+def test_many_consumers_share_a_small_budget() -> None:
+    """Answers that are not whole yet hold all of it: they come nevertheless, a few at a time."""
+    sent = batch(records(500, value=bytes(1000)))
+
+    def answer(frame: bytes) -> bytes:
+        response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=sent)])])
+        return b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10))
+
+    limits = Limits(max_bytes_held=4 << 20)
+    held = 0
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address, bridge=frozenset({"consumers"}), limits=limits) as gate,
+        ThreadPoolExecutor(24) as pool,
+    ):
+        consumers = [OldConsumer(gate.address, 2) for _ in range(24)]
+        fetches = [pool.submit(one.fetch, "t", 0, 0) for one in consumers]
+        while not all(one.done() for one in fetches):
+            held = max(held, gate.proxy.budget.held)
+            time.sleep(0.002)
+        assert {len(messages_in(one.result().records)) for one in fetches} == {500}
+        for one in consumers:
+            one.close()
+    assert 1 << 20 < held <= limits.max_bytes_held + gate.proxy.budget.beyond

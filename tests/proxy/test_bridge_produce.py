@@ -11,12 +11,19 @@ import pytest
 
 from batchval import LogValidator, TopicPolicy
 from batchval.core.batch import RecordBatch
+from batchval.errors import ErrorCode
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
+from batchval.protocol.old_versions import ERROR_CODES
+from batchval.protocol.produce_answer import ProduceResponseView, lower
+from batchval.proxy.metadata_client import ClusterView
 from batchval.proxy.options import ObserveGlobs, TopicPolicies
 from tests.support import batches
 from tests.support.batches import GZIP, message, wrapper
 from tests.support.old_produce import OldAnswer, message_sets, old_answer, old_produce
-from tests.support.proxy import RunningProxy, ScriptedBroker, connected, read_frame, success
+from tests.support.proxy import RunningProxy, ScriptedBroker, answered, connected, other_frame, read_frame, success
 
 NOW = int(time.time() * 1000)
 BRIDGE = frozenset({"producers"})
@@ -259,3 +266,62 @@ def test_malformed_requests_end_the_connection(upstream: ScriptedBroker, cut: in
         sock.sendall(struct.pack(">i", len(whole)) + whole)
         assert sock.recv(1) == b""
         assert proxy.counters.connections_closed == {"produce_malformed": 1}
+
+
+def test_a_broker_that_authenticates_is_asked_first() -> None:
+    """The first request of an appliance is Produce 0: it is judged once the broker answers."""
+    asked = []
+
+    def answer(frame: bytes) -> bytes | None:
+        if frame[:2] == b"\0\3":
+            asked.append(frame)
+            return struct.pack(">i4siii", 16, frame[4:8], 0, -1, 0)
+        return answered(frame)
+
+    with ScriptedBroker(answer) as upstream:
+        options = {"find_authenticates": True, "find_brokers": nobody}
+        with RunningProxy(upstream.address, bridge=BRIDGE, **options) as proxy, connected(proxy) as sock:
+            assert ask(sock, 0, ("a", 0, GOOD)).partitions["a", 0][:2] == (0, 7)
+        assert len(asked) == 1
+        assert upstream.frames[0] == asked[0]
+        assert sent(upstream).keys() == {("a", 0)}
+
+
+async def nobody(*_: object) -> ClusterView:
+    raise ConnectionError("no broker is known")
+
+
+def test_the_codes_that_old_clients_get() -> None:
+    """A retriable code becomes one that clients of 0.8 know and retry; no other changes."""
+    for code, lowered in ERROR_CODES[ApiKey.PRODUCE].items():
+        assert ErrorCode(code).retriable
+        assert ErrorCode(lowered).retriable
+        assert code > ErrorCode.INVALID_REQUIRED_ACKS > lowered
+    body = struct.pack(">iih1si", 5, 1, 1, b"t", len(ErrorCode))
+    body += b"".join(struct.pack(">ihqq", n, code, 3, NOW) for n, code in enumerate(ErrorCode))
+    answer = ProduceResponseView(body + struct.pack(">i", 9), 3)
+    for version in range(3):
+        found = old_answer(b"".join(lower(answer, version))[4:], version)
+        codes = [part.error_code for part in found.partitions.values()]
+        assert codes == [ERROR_CODES[ApiKey.PRODUCE].get(code, code) for code in ErrorCode]
+    for wrong in (-1, 3):
+        with pytest.raises(ProtocolError, match="cannot be lowered"):
+            lower(answer, wrong)
+
+
+@pytest.mark.parametrize(("bridge", "oldest"), [(BRIDGE, 0), (frozenset(), 3)])
+def test_api_versions_offer_old_versions_with_the_bridge(bridge: frozenset[str], oldest: int) -> None:
+    """Kafka 4.0 to 4.4 name Produce from 0 themselves (KAFKA-18659); others name what they know."""
+
+    def answer(frame: bytes) -> bytes:
+        keys = [ApiVersion(0, 3, 12), ApiVersion(18, 0, 4)]
+        return b"".join(ApiVersionsResponse(api_keys=keys).encode(int.from_bytes(frame[4:8], "big"), 0))
+
+    with (
+        ScriptedBroker(answer) as upstream,
+        RunningProxy(upstream.address, bridge=bridge) as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(other_frame(1, key=18, body=b""))
+        found = ApiVersionsResponse.decode(read_frame(sock), 0)
+    assert found.api_keys[0] == ApiVersion(0, oldest, 12)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from tests.support.batches import GZIP, NONE, NOW, ZSTD, batch, message, record, wrapper
@@ -53,6 +54,7 @@ class Sent:
     base_offset: int
     last_offset: int
     data: bytes
+    as_gzip: bytes  # the same where it is not zstd
     rows: list[Row] = field(default_factory=list)
     log_append_time: int | None = None
     producer_id: int = -1
@@ -86,16 +88,17 @@ def _rows(rng: random.Random, base: int, timestamps: Sequence[int]) -> list[Row]
 def _default(rng: random.Random, base: int, producer_id: int, sequence: int) -> Sent:
     rows = _rows(rng, base, (NOW, 0, NOW + 10**9))
     last = (rows[-1].offset if rows else base) + rng.choice((0, 0, 0, 1, 5))
-    codec, appended = rng.randrange(5), rng.choice((None, None, NOW + 77))
+    # what the cleaner leaves of a batch without records says no codec
+    codec, appended = rng.randrange(5) if rows else NONE, rng.choice((None, None, NOW + 77))
     transactional = producer_id >= 0 and rng.random() < 0.8
     base_timestamp = rows[0].timestamp if rows else NOW
     headers = [(), (), [(b"h", b"x"), (b"h", None)]]
-    data = batch(
+    compressed = partial(
+        batch,
         [
             record(row.offset - base, row.key, row.value, rng.choice(headers), row.timestamp - base_timestamp)
             for row in rows
         ],
-        codec=codec,
         base_offset=base,
         partition_leader_epoch=rng.choice((-1, 0, 9)),
         attributes=(TRANSACTIONAL if transactional else 0) | (0 if appended is None else LOG_APPEND_TIME),
@@ -106,9 +109,10 @@ def _default(rng: random.Random, base: int, producer_id: int, sequence: int) -> 
         producer_epoch=0 if producer_id >= 0 else -1,
         base_sequence=sequence if producer_id >= 0 else -1,
         records_count=len(rows),
-        payload=None if rows else b"",
     )
-    return Sent(2, codec, base, last, data, rows, appended, producer_id, transactional)
+    data = compressed(codec=codec)
+    as_gzip = compressed(codec=GZIP) if codec == ZSTD else data
+    return Sent(2, codec, base, last, data, as_gzip, rows, appended, producer_id, transactional)
 
 
 def _marker(rng: random.Random, base: int, producer_id: int) -> Sent:
@@ -120,7 +124,7 @@ def _marker(rng: random.Random, base: int, producer_id: int) -> Sent:
         producer_id=producer_id,
         producer_epoch=0,
     )
-    return Sent(2, NONE, base, base, data, producer_id=producer_id, is_transactional=True, marker=kind)
+    return Sent(2, NONE, base, base, data, data, producer_id=producer_id, is_transactional=True, marker=kind)
 
 
 def _legacy(rng: random.Random, base: int) -> Sent:
@@ -133,28 +137,33 @@ def _legacy(rng: random.Random, base: int) -> Sent:
         row = rows[0]
         time = row.timestamp if appended is None else appended
         data = message(magic, offset=row.offset, key=row.key, value=row.value, timestamp=time, attributes=attributes)
-        return Sent(magic, codec, row.offset, row.offset, data, [row], appended)
+        return Sent(magic, codec, row.offset, row.offset, data, data, [row], appended)
     first = rows[0].offset if magic else 0
     inner = [
         message(magic, offset=row.offset - first, key=row.key, value=row.value, timestamp=row.timestamp) for row in rows
     ]
     time = max(row.timestamp for row in rows) if appended is None else appended
     data = wrapper(inner, codec, magic, offset=rows[-1].offset, timestamp=time, attributes=attributes)
-    return Sent(magic, codec, rows[0].offset, rows[-1].offset, data, rows, appended)
+    return Sent(magic, codec, rows[0].offset, rows[-1].offset, data, data, rows, appended)
 
 
 def answer(rng: random.Random, most: int = 5) -> list[Sent]:
-    """Return up to ``most`` batches of every kind; their offsets increase, with gaps."""
+    """Return up to ``most`` batches of every kind; their offsets increase, with gaps.
+
+    In every third answer two producers write one transaction after another.
+    """
     offset = rng.choice((0, 0, 1, 1000, 2**31 - 3, 2**40))
+    has_transactions = rng.random() < 0.33
     found: list[Sent] = []
-    for _ in range(rng.randrange(most) + 1):
+    for _ in range(rng.randrange(most) + 1 + 3 * has_transactions):
         kind = rng.random()
-        if kind < 0.2 and offset:  # a wrapper of offset 0 has a meaning of its own
+        # a wrapper of offset 0 has a meaning of its own
+        if kind < 0.2 and offset and not has_transactions:
             one = _legacy(rng, offset)
         elif kind < 0.35:
             one = _marker(rng, offset, rng.choice((5, 6)))
         else:
-            one = _default(rng, offset, rng.choice((-1, -1, 5, 6)), offset % 2**31)
+            one = _default(rng, offset, rng.choice((5, 6) if has_transactions else (-1, -1, 5, 6)), offset % 2**31)
         found.append(one)
         offset = one.last_offset + rng.choice((1, 1, 1, 2, 100))
     return found

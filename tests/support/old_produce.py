@@ -56,7 +56,7 @@ def old_answer(frame: bytes, version: int) -> OldAnswer:
     found = {}
     for _ in range(count):
         (size,) = struct.unpack_from(">h", frame, at)
-        topic = frame[at + 2 : at + 2 + size].decode()
+        topic = frame[at + 2 : at + 2 + size].decode(errors="replace")
         (parts,) = struct.unpack_from(">i", frame, at + 2 + size)
         at += 6 + size
         for _ in range(parts):

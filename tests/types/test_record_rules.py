@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
@@ -198,3 +199,12 @@ def test_a_policy_takes_record_rules_alone_by_its_field() -> None:
     with pytest.raises(BatchvalError, match=r"unknown topic configuration key: 'record\.rules'"):
         TopicPolicy.from_kafka_config({"record.rules": "{}"})
     assert TopicPolicy.from_kafka_config({"record.rules": "{}"}, allow_unknown=True) == TopicPolicy()
+
+
+@pytest.mark.parametrize("mapping", [{}, FULL, {"schema_id": {"place": "header", "of": "key"}}, {"schema_id": []}])
+def test_rules_and_mappings_are_the_same(mapping: dict[str, object]) -> None:
+    rules = RecordRules.from_mapping(mapping)
+    written = json.loads(json.dumps(rules.to_mapping()))
+    again = RecordRules.from_mapping(written)
+    assert again.schema_ids == rules.schema_ids
+    assert again.to_mapping() == rules.to_mapping()

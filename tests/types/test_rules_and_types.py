@@ -12,9 +12,10 @@ from batchval.types import AppendOrigin, CompressionType, TimestampType
 from tools import generate_errors
 
 
-def test_three_families_without_a_gap() -> None:
+def test_four_families_without_a_gap() -> None:
     ids = [rule.id for rule in Rule]
-    assert ids == [*map(str, range(1, 48)), *(f"S{n}" for n in range(1, 11)), *(f"L{n}" for n in range(1, 18))]
+    sizes = {"": 47, "S": 10, "L": 17, "R": 8}
+    assert ids == [f"{letter}{n}" for letter, size in sizes.items() for n in range(1, size + 1)]
 
 
 @pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.slug)
@@ -54,17 +55,18 @@ def test_codes_of_rules() -> None:
 
 
 def test_the_log_profiles_rules() -> None:
-    """Rules 2, 4, 14, 15, 29 to 34, S3 to S8 and S10, and the findings."""
+    """Rules 2, 4, 14, 15, 29 to 34, S3 to S8 and S10, the findings, and record rules."""
     at_rest = {rule.id for rule in Rule if "log" in rule.profiles}
     assert at_rest == {
         *("2", "4", "14", "15", "29", "30", "31", "32", "33", "34"),
         *("S3", "S4", "S5", "S6", "S7", "S8", "S10"),
         *(f"L{n}" for n in range(1, 18)),
+        *(f"R{n}" for n in range(1, 9)),
     }
 
 
 def test_numbers_that_are_no_rule() -> None:
-    for number in (0, -1, 48, 50, 61, 70, 88, 1000):
+    for number in (0, -1, 48, 50, 61, 70, 88, 90, 99, 1000):
         assert by_number(number) is None
 
 

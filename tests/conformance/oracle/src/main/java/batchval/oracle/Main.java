@@ -17,6 +17,8 @@ public final class Main {
                                                .gz by suffix; - standard streams)
           accepts                              answers batches with error codes alone (binary,
                                                standard streams)
+          down-convert                         converts batches down to magic 0 and 1 (binary,
+                                               standard streams; Kafka 3.9 alone)
           utf8                                 new String(bytes, UTF_8).getBytes(UTF_8) of each
                                                line of hex
           generate --seed N [--cases N] [--families PREFIX] OUT
@@ -43,6 +45,10 @@ public final class Main {
             case "accepts" -> {
                 need(rest.length == 0);
                 AcceptsCommand.run(System.out);
+            }
+            case "down-convert" -> {
+                need(rest.length == 0);
+                DownConvertCommand.run(System.out);
             }
             case "utf8" -> {
                 need(rest.length == 0);

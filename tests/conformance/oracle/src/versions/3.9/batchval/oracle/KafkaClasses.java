@@ -1,7 +1,9 @@
 package batchval.oracle;
 
+import org.apache.kafka.clients.consumer.internals.ReadCommitted;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
+import org.apache.kafka.common.message.FetchResponseData.AbortedTransaction;
 import org.apache.kafka.common.record.RecordValidationStats;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.CompressionType;
@@ -10,6 +12,8 @@ import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogValidator;
+
+import java.util.List;
 
 /**
  * What differs between the versions of Kafka in the classes that the oracle calls: here Kafka 3.9.
@@ -65,6 +69,21 @@ public final class KafkaClasses {
     /** What UnifiedLog throws where offsets must ascend and do not. */
     static RuntimeException offsetsOutOfOrder(String message) {
         return new OffsetsOutOfOrderException(message);
+    }
+
+    /** Batches that were converted down, and how many records. */
+    record Converted(MemoryRecords records, int count) { }
+
+    /** What a broker did before it answered Fetch 0 to 3. */
+    static Converted downConvert(MemoryRecords records, byte magic, long firstOffset) {
+        var converted = records.downConvert(magic, firstOffset, Time.SYSTEM);
+        return new Converted(converted.records(),
+            converted.recordConversionStats().numRecordsConverted());
+    }
+
+    /** The offsets that a consumer with isolation.level=read_committed reads. */
+    static List<Long> readCommitted(MemoryRecords records, List<AbortedTransaction> aborted) {
+        return ReadCommitted.offsets(records, aborted);
     }
 
     private KafkaClasses() { }

@@ -2,6 +2,7 @@ package batchval.oracle;
 
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
+import org.apache.kafka.common.message.FetchResponseData.AbortedTransaction;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.record.internal.MemoryRecords;
@@ -10,6 +11,8 @@ import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogValidator;
 import org.apache.kafka.storage.internals.log.OffsetsOutOfOrderException;
 import org.apache.kafka.storage.internals.log.RecordValidationStats;
+
+import java.util.List;
 
 /**
  * What differs between the versions of Kafka in the classes that the oracle calls: here Kafka 4.4.
@@ -54,6 +57,19 @@ public final class KafkaClasses {
     /** What UnifiedLog throws where offsets must ascend and do not. */
     static RuntimeException offsetsOutOfOrder(String message) {
         return new OffsetsOutOfOrderException(message);
+    }
+
+    /** Batches that were converted down, and how many records. */
+    record Converted(MemoryRecords records, int count) { }
+
+    /** Kafka 4 has no old consumers. */
+    static Converted downConvert(MemoryRecords records, byte magic, long firstOffset) {
+        throw new UnsupportedOperationException("Kafka 4 converts nothing down");
+    }
+
+    /** Only what is converted down is compared. */
+    static List<Long> readCommitted(MemoryRecords records, List<AbortedTransaction> aborted) {
+        throw new UnsupportedOperationException("Kafka 4 converts nothing down");
     }
 
     private KafkaClasses() { }

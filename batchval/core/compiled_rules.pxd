@@ -1,0 +1,133 @@
+"""A topic's record rules as the walk asks them, and what one record has broken so far."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from batchval.core.bytes cimport be32
+from batchval.core.scratch cimport Scratch
+
+cdef enum:
+    MOST_SCHEMAS = 8  # batchval.record_rules.MOST_SCHEMA_IDS
+    LONGEST_NAME = 255  # bytes: MOST_HEADER_NAME_BYTES
+    HEAD = 256  # bytes of a field that is read across blocks; holds the longest name
+    NAME_PLACES = 512
+    SCHEMA_PREFIX = 5  # magic:1 id:4
+    GUID_SIZE = 16
+
+cdef enum:  # RecordError.kind: what is wrong with a schema id, or with the field that is asked
+    NUMBER_NOT_ALLOWED = 1
+    GUID_NOT_ALLOWED
+    TOO_SHORT  # for magic and id
+    WRONG_MAGIC
+    NO_HEADER
+    NULL_HEADER
+    WRONG_HEADER_SIZE
+    WRONG_HEADER_VERSION
+    UNREADABLE  # a message's field runs past its end
+
+cdef enum:  # IdSet's mark of an empty place: no id has this number
+    EMPTY_PLACE = -1
+
+cdef struct IdSet:  # open addressing, at most half full
+    int64_t *places
+    uint64_t mask
+    size_t count
+
+cdef struct Schema:
+    bint any_allowed
+    bint of_key  # what the schema describes: else the value
+    IdSet ids
+    uint8_t *guids  # sorted, 16 bytes each
+    size_t guids_count
+
+cdef struct HeaderName:
+    const uint8_t *name
+    int32_t size
+    int16_t required  # position in required_headers, -1
+    int16_t forbidden
+    int16_t schema  # in header_schemas
+
+cdef struct Rules:
+    # lengths as zigzag varints, for records that lie whole in a block
+    uint32_t most_key
+    uint32_t most_value
+    int32_t max_key
+    int32_t max_value
+    int32_t max_headers
+    bint refuse_tombstones
+    bint utf8_keys
+    bint plain  # records without headers can be in order
+    bint names_asked
+    const Schema *value_schema  # NULL: not asked
+    const Schema *key_schema
+    uint8_t value_schema_at, key_schema_at  # in RecordRules.schema_ids
+    Schema schemas[MOST_SCHEMAS]
+    int32_t schemas_count
+    int32_t header_schemas[MOST_SCHEMAS]  # positions in schemas
+    int32_t header_schemas_count
+    uint64_t required  # a bit for each required header
+    HeaderName *names
+    int32_t names_count
+    uint8_t name_places[NAME_PLACES]  # a name's position + 1, 0: empty
+    bint sizes[LONGEST_NAME + 1]  # of names
+
+cdef struct Found:  # of one schema id
+    uint8_t kind  # 0: allowed
+    int64_t first
+    int64_t second
+
+cdef struct Asked:  # one record, while its fields are read
+    int32_t rule  # the lowest that is broken, NO_RULE
+    uint8_t kind
+    uint8_t which
+    int64_t first
+    int64_t second
+    uint64_t met  # required headers
+    Found headers[MOST_SCHEMAS]  # the last header of each schema
+
+cdef enum:
+    NO_RULE = 0x7FFF
+
+cdef enum:
+    NO_ID_YET = 0xFFFFFFFFFFFFFFFF
+
+cdef class CompiledRules:
+    cdef Rules rules
+    cdef bytes text  # of the names
+    cdef int compile(self, rules) except -1
+    cdef int fill_names(self, rules) except -1
+
+cdef CompiledRules compiled_rules(rules)
+cdef bint has_number(const IdSet *ids, int64_t number) noexcept nogil
+cdef bint is_utf8(const uint8_t *p, int32_t n) noexcept nogil
+cdef void start_record(const Rules *rules, Asked *asked) noexcept nogil
+cdef void ask_key(const Rules *rules, Asked *asked, const uint8_t *head, int32_t length,
+        bint utf8) noexcept nogil
+cdef void ask_value(const Rules *rules, Asked *asked, const uint8_t *head,
+        int32_t length) noexcept nogil
+cdef const HeaderName *name_of(const Rules *rules, const uint8_t *p, int32_t size) noexcept nogil
+cdef void ask_header(const Rules *rules, Asked *asked, const HeaderName *name, const uint8_t *head,
+        int32_t length) noexcept nogil
+cdef bint end_record(const Rules *rules, Asked *asked, int32_t key_length, int32_t value_length,
+        int32_t headers, int32_t index, Scratch *scratch) noexcept nogil
+cdef bint ask_message(const Rules *rules, const uint8_t *key, int32_t key_length,
+        bint key_readable, const uint8_t *value, int32_t value_length, bint value_readable,
+        int32_t index, Scratch *scratch) noexcept nogil
+
+
+cdef inline bint starts_with_id(const Schema *schema, const uint8_t *p, uint32_t zigzag,
+        uint64_t *last) noexcept nogil:
+    """Whether a field of this length, which is not null, starts with an allowed id. ``last`` is the
+    one before, as it lies, or NO_ID_YET: most records of a batch have the same.
+    """
+    cdef uint32_t stored
+    if zigzag < SCHEMA_PREFIX << 1 or p[0] != 0:
+        return False
+    memcpy(&stored, p + 1, 4)
+    if stored == last[0]:
+        return True
+    if not schema.any_allowed and not has_number(&schema.ids, be32(p + 1)):
+        return False
+    last[0] = stored
+    return True

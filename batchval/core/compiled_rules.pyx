@@ -1,0 +1,398 @@
+"""RecordRules as the walk asks them: no allocation, no Python object, each field looked at once.
+
+    compiled_rules   the numbers, sets and names of a RecordRules; once for each that is alive
+    start_record     then ask_key, ask_value and ask_header in the order of the record's fields
+    end_record       what only the whole record says; a broken rule goes to the scratch
+
+Of a record that breaks several rules the one with the lowest number counts. The ids that are
+allowed are the owner's: who sends records cannot make a set slow.
+"""
+
+cimport cython
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+from batchval.core.bytes cimport be32, be64
+from batchval.core.layout cimport R1, R2, R3, R4, R5, R6, R7, R8
+from batchval.core.scratch cimport Scratch, add_broken
+from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
+
+from batchval.record_rules import COMPILED_RULES
+
+cdef enum:
+    INT_MAX = 0x7FFFFFFF
+    LARGEST_SHORT = 1 << 20  # a plain field is shorter: its length is a varint of 3 bytes
+
+cdef enum:  # a header that holds a schema id, by its size
+    HEADER_INT = 4
+    HEADER_VERSIONED_INT = 5  # version:1 id:4
+    HEADER_LONG = 8
+    HEADER_GUID = 17  # version:1 guid:16
+    GUID_VERSION = 1
+
+
+# ---- compiled once -------------------------------------------------------------------------------
+
+cdef inline uint64_t place_of(int64_t number) noexcept nogil:
+    """Splitmix64's mixing."""
+    cdef uint64_t x = <uint64_t>number
+    x = (x ^ x >> 30) * <uint64_t>0xBF58476D1CE4E5B9
+    x = (x ^ x >> 27) * <uint64_t>0x94D049BB133111EB
+    return x ^ x >> 31
+
+
+cdef int fill_ids(IdSet *ids, numbers) except -1:
+    cdef uint64_t size = 4, at
+    cdef int64_t number
+    while size < 2 * <uint64_t>len(numbers):
+        size *= 2
+    ids.places = <int64_t *>malloc(size * sizeof(int64_t))
+    if ids.places is NULL:
+        raise MemoryError()
+    ids.mask = size - 1
+    ids.count = len(numbers)
+    for at in range(size):
+        ids.places[at] = EMPTY_PLACE
+    for number in numbers:
+        at = place_of(number)
+        while ids.places[at & ids.mask] != EMPTY_PLACE:
+            at += 1
+        ids.places[at & ids.mask] = number
+    return 0
+
+
+cdef int fill_schema(Schema *schema, wanted) except -1:
+    cdef bytes guids
+    schema.any_allowed = wanted.any_allowed
+    schema.of_key = wanted.of == "key"
+    fill_ids(&schema.ids, wanted.ids or ())
+    guids = b"".join(sorted([bytes.fromhex(guid.replace("-", "")) for guid in wanted.guids or ()]))
+    schema.guids_count = len(guids) // GUID_SIZE
+    schema.guids = <uint8_t *>malloc(len(guids) + 1)
+    if schema.guids is NULL:
+        raise MemoryError()
+    memcpy(schema.guids, <const uint8_t *>guids, len(guids))
+    return 0
+
+
+cdef inline uint32_t place_of_name(const uint8_t *p, int32_t size) noexcept nogil:
+    """FNV-1a, folded to a place in Rules.name_places."""
+    cdef uint32_t x = 0x811C9DC5
+    cdef int32_t i
+    for i in range(size):
+        x = (x ^ p[i]) * <uint32_t>0x01000193
+    return (x ^ x >> 9 ^ x >> 18) & (NAME_PLACES - 1)
+
+
+cdef inline uint32_t zigzag_of(int32_t most) noexcept nogil:
+    return 0xFFFFFFFF if most >= LARGEST_SHORT else <uint32_t>most << 1
+
+
+@cython.final
+cdef class CompiledRules:
+    """The memory of one RecordRules."""
+
+    def __cinit__(self):
+        memset(&self.rules, 0, sizeof(Rules))
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(MOST_SCHEMAS):
+            free(self.rules.schemas[i].ids.places)
+            free(self.rules.schemas[i].guids)
+        free(self.rules.names)
+
+    cdef int compile(self, rules) except -1:
+        cdef Rules *r = &self.rules
+        cdef int32_t i
+        r.max_key = INT_MAX if rules.max_key_bytes is None else rules.max_key_bytes
+        r.max_value = INT_MAX if rules.max_value_bytes is None else rules.max_value_bytes
+        r.max_headers = INT_MAX if rules.max_headers is None else rules.max_headers
+        r.most_key = zigzag_of(r.max_key)
+        r.most_value = zigzag_of(r.max_value)
+        r.refuse_tombstones = rules.tombstones == "refuse"
+        r.utf8_keys = rules.utf8_keys
+        r.schemas_count = len(rules.schema_ids)
+        for i, wanted in enumerate(rules.schema_ids):
+            fill_schema(&r.schemas[i], wanted)
+            if wanted.place == "value":
+                r.value_schema = &r.schemas[i]
+                r.value_schema_at = i
+            elif wanted.place == "key":
+                r.key_schema = &r.schemas[i]
+                r.key_schema_at = i
+            else:
+                r.header_schemas[r.header_schemas_count] = i
+                r.header_schemas_count += 1
+        self.fill_names(rules)
+        r.required = (<uint64_t>0 - 1) >> (64 - len(rules.required_headers)) if (
+            rules.required_headers) else 0
+        r.plain = r.required == 0 and r.header_schemas_count == 0
+        return 0
+
+    cdef int fill_names(self, rules) except -1:
+        """Lay out the names of headers that are asked, each once."""
+        cdef Rules *r = &self.rules
+        cdef HeaderName *name
+        cdef uint32_t place
+        cdef Py_ssize_t at = 0
+        roles = {}  # name -> [position in required, in forbidden, in header schemas]
+        for i, header in enumerate(rules.required_headers):
+            roles.setdefault(header, [-1, -1, -1])[0] = i
+        for i, header in enumerate(rules.forbidden_headers):
+            roles.setdefault(header, [-1, -1, -1])[1] = i
+        for i in range(r.header_schemas_count):
+            header = rules.schema_ids[r.header_schemas[i]].header
+            roles.setdefault(header, [-1, -1, -1])[2] = i
+        self.text = "".join(roles).encode()
+        r.names_count = len(roles)
+        r.names_asked = r.names_count > 0
+        r.names = <HeaderName *>calloc(r.names_count + 1, sizeof(HeaderName))
+        if r.names is NULL:
+            raise MemoryError()
+        for i, (header, (required, forbidden, schema)) in enumerate(roles.items()):
+            name = &r.names[i]
+            name.name = <const uint8_t *>self.text + at
+            name.size = len(header.encode())
+            name.required = required
+            name.forbidden = forbidden
+            name.schema = schema
+            at += name.size
+            r.sizes[name.size] = True
+            place = place_of_name(name.name, name.size)
+            while r.name_places[place]:
+                place = (place + 1) & (NAME_PLACES - 1)
+            r.name_places[place] = i + 1
+        return 0
+
+
+cdef CompiledRules compiled_rules(rules):
+    """Return the compiled form, None where no record can break a rule."""
+    cdef CompiledRules compiled
+    if rules is None or rules.asks_nothing:
+        return None
+    compiled = COMPILED_RULES.get(rules)
+    if compiled is None:
+        compiled = CompiledRules()
+        compiled.compile(rules)
+        COMPILED_RULES[rules] = compiled
+    return compiled
+
+
+# ---- one field -----------------------------------------------------------------------------------
+
+cdef bint has_number(const IdSet *ids, int64_t number) noexcept nogil:
+    cdef uint64_t at = place_of(number)
+    cdef int64_t found
+    while True:
+        found = ids.places[at & ids.mask]
+        if found == EMPTY_PLACE:
+            return False
+        if found == number:
+            return True
+        at += 1
+
+
+cdef bint has_guid(const Schema *schema, const uint8_t *p) noexcept nogil:
+    cdef size_t low = 0, high = schema.guids_count, middle
+    cdef int order
+    while low < high:
+        middle = (low + high) >> 1
+        order = memcmp(p, schema.guids + middle * GUID_SIZE, GUID_SIZE)
+        if order == 0:
+            return True
+        if order < 0:
+            high = middle
+        else:
+            low = middle + 1
+    return False
+
+
+cdef bint is_utf8(const uint8_t *p, int32_t n) noexcept nogil:
+    cdef Utf8 u
+    utf8_start(&u)
+    return utf8_add(&u, p, n) and u.left == 0
+
+
+cdef inline void ask_number(const Schema *schema, Found *found, int64_t number) noexcept nogil:
+    found.first = number
+    found.kind = 0
+    if not schema.any_allowed and not has_number(&schema.ids, number):
+        found.kind = NUMBER_NOT_ALLOWED
+
+
+cdef void ask_prefix(const Schema *schema, Found *found, const uint8_t *p,
+        int32_t length) noexcept nogil:
+    """The start of a value or key. p has as many bytes of it as there are, up to SCHEMA_PREFIX."""
+    if length < SCHEMA_PREFIX:
+        found.kind = TOO_SHORT
+        found.first = length
+    elif p[0] != 0:
+        found.kind = WRONG_MAGIC
+        found.first = p[0]
+    else:
+        ask_number(schema, found, be32(p + 1))
+
+
+cdef void ask_schema_header(const Schema *schema, Found *found, const uint8_t *p,
+        int32_t length) noexcept nogil:
+    found.first = length
+    if length < 0:
+        found.kind = NULL_HEADER
+    elif length == HEADER_INT:
+        ask_number(schema, found, be32(p))
+    elif length == HEADER_LONG:
+        ask_number(schema, found, be64(p))
+    elif length != HEADER_VERSIONED_INT and length != HEADER_GUID:
+        found.kind = WRONG_HEADER_SIZE
+    elif p[0] != (GUID_VERSION if length == HEADER_GUID else 0):
+        found.kind = WRONG_HEADER_VERSION
+        found.first = p[0]
+        found.second = length
+    elif length == HEADER_VERSIONED_INT:
+        ask_number(schema, found, be32(p + 1))
+    else:
+        found.kind = 0
+        found.first = be64(p + 1)
+        found.second = be64(p + 9)
+        if not schema.any_allowed and not has_guid(schema, p + 1):
+            found.kind = GUID_NOT_ALLOWED
+
+
+cdef inline void broken(Asked *asked, int32_t rule, uint8_t which=0, int64_t first=0,
+        int64_t second=0, uint8_t kind=0) noexcept nogil:
+    if rule >= asked.rule:
+        return
+    asked.rule = rule
+    asked.which = which
+    asked.kind = kind
+    asked.first = first
+    asked.second = second
+
+
+# ---- one record ----------------------------------------------------------------------------------
+
+cdef void start_record(const Rules *rules, Asked *asked) noexcept nogil:
+    cdef int32_t i
+    asked.rule = NO_RULE
+    asked.met = 0
+    for i in range(rules.header_schemas_count):
+        asked.headers[i].kind = NO_HEADER
+        asked.headers[i].first = 0
+        asked.headers[i].second = 0
+
+
+cdef void ask_key(const Rules *rules, Asked *asked, const uint8_t *head, int32_t length,
+        bint utf8) noexcept nogil:
+    """``head``: the first bytes of the key, up to SCHEMA_PREFIX. A length below 0 is null."""
+    cdef Found found
+    if length < 0:
+        return
+    if rules.key_schema is not NULL:
+        ask_prefix(rules.key_schema, &found, head, length)
+        if found.kind:
+            broken(asked, R1, rules.key_schema_at, found.first, 0, found.kind)
+    if length > rules.max_key:
+        broken(asked, R2, 0, length)
+    if not utf8:
+        broken(asked, R8, 0, length)
+
+
+cdef void ask_value(const Rules *rules, Asked *asked, const uint8_t *head,
+        int32_t length) noexcept nogil:
+    cdef Found found
+    if length < 0:
+        if rules.refuse_tombstones:
+            broken(asked, R7)
+        return
+    if rules.value_schema is not NULL:
+        ask_prefix(rules.value_schema, &found, head, length)
+        if found.kind:
+            broken(asked, R1, rules.value_schema_at, found.first, 0, found.kind)
+    if length > rules.max_value:
+        broken(asked, R3, 0, length)
+
+
+cdef const HeaderName *name_of(const Rules *rules, const uint8_t *p, int32_t size) noexcept nogil:
+    """The name among those that are asked, NULL. The caller has asked ``sizes``."""
+    cdef uint32_t place = place_of_name(p, size)
+    cdef const HeaderName *name
+    while rules.name_places[place]:
+        name = &rules.names[rules.name_places[place] - 1]
+        if name.size == size and memcmp(name.name, p, size) == 0:
+            return name
+        place = (place + 1) & (NAME_PLACES - 1)
+    return NULL
+
+
+cdef void ask_header(const Rules *rules, Asked *asked, const HeaderName *name, const uint8_t *head,
+        int32_t length) noexcept nogil:
+    """``head``: the first bytes of the header's value, up to HEADER_GUID."""
+    if name.required >= 0:
+        asked.met |= <uint64_t>1 << name.required
+    if name.forbidden >= 0:
+        broken(asked, R6, <uint8_t>name.forbidden)
+    if name.schema >= 0:
+        ask_schema_header(&rules.schemas[rules.header_schemas[name.schema]],
+                &asked.headers[name.schema], head, length)
+
+
+cdef bint end_record(const Rules *rules, Asked *asked, int32_t key_length, int32_t value_length,
+        int32_t headers, int32_t index, Scratch *scratch) noexcept nogil:
+    """False: no memory."""
+    cdef int32_t i
+    cdef uint64_t missing
+    cdef const Found *found
+    for i in range(rules.header_schemas_count):
+        found = &asked.headers[i]
+        if found.kind == 0 or (key_length if rules.schemas[rules.header_schemas[i]].of_key
+                               else value_length) < 0:
+            continue
+        broken(asked, R1, rules.header_schemas[i], found.first, found.second, found.kind)
+    if headers > rules.max_headers:
+        broken(asked, R4, 0, headers)
+    missing = rules.required & ~asked.met
+    if missing:
+        i = 0
+        while not missing >> i & 1:
+            i += 1
+        broken(asked, R5, <uint8_t>i)
+    if asked.rule == NO_RULE:
+        return True
+    return add_broken(scratch, index, asked.rule, asked.which, asked.kind, asked.first,
+            asked.second)
+
+
+cdef bint ask_message(const Rules *rules, const uint8_t *key, int32_t key_length,
+        bint key_readable, const uint8_t *value, int32_t value_length, bint value_readable,
+        int32_t index, Scratch *scratch) noexcept nogil:
+    """A message of magic 0 or 1, which has no headers. What runs past its end cannot be in order,
+    where anything is asked of it.
+    """
+    cdef Asked asked
+    cdef bint utf8 = True
+    start_record(rules, &asked)
+    if key_readable:
+        if rules.utf8_keys and key_length > 0:
+            utf8 = is_utf8(key, key_length)
+        ask_key(rules, &asked, key, key_length, utf8)
+    else:
+        if rules.key_schema is not NULL:
+            broken(&asked, R1, rules.key_schema_at, 0, 0, UNREADABLE)
+        if rules.max_key < INT_MAX:
+            broken(&asked, R2, 0, 0, 0, UNREADABLE)
+        if rules.utf8_keys:
+            broken(&asked, R8, 0, 0, 0, UNREADABLE)
+    if value_readable:
+        ask_value(rules, &asked, value, value_length)
+    else:
+        if rules.value_schema is not NULL:
+            broken(&asked, R1, rules.value_schema_at, 0, 0, UNREADABLE)
+        if rules.max_value < INT_MAX:
+            broken(&asked, R3, 0, 0, 0, UNREADABLE)
+        if rules.refuse_tombstones:
+            broken(&asked, R7, 0, 0, 0, UNREADABLE)
+    return end_record(rules, &asked, key_length if key_readable else 0,
+            value_length if value_readable else 0, 0, index, scratch)

@@ -1,0 +1,150 @@
+"""From settings to what judges records: registries with their ids, custom rules, and the rules of
+each topic.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Literal
+
+from batchval.custom_rules import CustomRule
+from batchval.errors import BatchvalError
+from batchval.proxy.config import Settings, TopicRule
+from batchval.proxy.loading import ConfigError
+from batchval.proxy.metrics import Family
+from batchval.proxy.record_settings import SchemaRegistry
+from batchval.proxy.rule_budget import BudgetedRule, RuleBudget
+from batchval.proxy.topic_rules import RegistryIds, TopicRules
+from batchval.schema_registry import RegistryClient, SubjectIds
+
+__all__ = ["RecordParts"]
+
+
+class RecordParts:
+    """What a gate's record rules need. ``start`` it and ``close`` it. ConfigError for a custom rule
+    that cannot be loaded, and for authorities that cannot be read.
+
+    ``topic_rules``  by glob, in the order of ``topics.policies``
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._authorities: dict[str, _Authorities] = {}
+        self.registries = {one.name: self._registry(one) for one in settings.schema_registries}
+        self._passes = {one.name: one.on_error == "pass" for one in settings.schema_registries}
+        budget = RuleBudget(
+            budget_s=settings.custom_rules.budget_ms / 1000,
+            overruns=settings.custom_rules.overruns,
+            suspend_s=settings.custom_rules.suspend_ms / 1000,
+            pass_suspended=settings.custom_rules.on_suspend == "pass",
+            pass_errors=settings.custom_rules.on_error == "pass",
+        )
+        names = dict.fromkeys(name for rule in settings.topics.policies for name in rule.custom_rules)
+        self.custom_rules = {name: BudgetedRule(_loaded(name), budget) for name in names}
+        self.topic_rules: dict[str, TopicRules] = {}
+        for rule in settings.topics.policies:
+            self.topic_rules.setdefault(rule.match, self._rules(rule))
+        if not any(rule.record_rules or rule.custom_rules for rule in settings.topics.policies):
+            self.topic_rules = {}
+
+    def _registry(self, settings: SchemaRegistry) -> SubjectIds:
+        context: Callable[[], ssl.SSLContext] | None = None
+        if settings.url.startswith("https"):
+            authorities = self._authorities[settings.name] = _Authorities(settings)
+            context = partial(getattr, authorities, "context")
+        client = RegistryClient(
+            settings.url,
+            credentials=None if settings.password is None else partial(_credentials, settings),
+            context=context,
+            timeout_s=settings.timeout_ms / 1000,
+        )
+        return SubjectIds(client, refresh_s=settings.refresh_ms / 1000, absent_s=settings.absent_ms / 1000)
+
+    def _rules(self, rule: TopicRule) -> TopicRules:
+        record_rules = None if rule.record_rules is None else rule.record_rules.record_rules()
+        entries = [] if rule.record_rules is None else rule.record_rules.schema_id
+        registries = [
+            RegistryIds(i, self.registries[one.registry], one.subject_of_topics, self._passes[one.registry])
+            for i, one in enumerate(entries)
+            if one.registry is not None
+        ]
+        return TopicRules(record_rules, registries, [self.custom_rules[name] for name in rule.custom_rules])
+
+    def start(self) -> None:
+        """Begin to read the registries."""
+        for registry in self.registries.values():
+            registry.start()
+
+    def close(self) -> None:
+        """End what runs in the background."""
+        for registry in self.registries.values():
+            registry.close()
+
+    def reload(self) -> None:
+        """Read the authorities of registries again. ConfigError: the others stay as they were."""
+        for authorities in self._authorities.values():
+            authorities.read()
+
+    def families(self) -> Iterator[Family]:
+        """Yield the metrics of registries and custom rules."""
+        for kind, name, text, of_registry in _REGISTRY_METRICS:
+            if self.registries:
+                samples = [((label,), of_registry(one)) for label, one in self.registries.items()]
+                yield Family(kind, f"schema_registry_{name}", text, ("registry",), samples)
+        for kind, name, text, of_rule in _RULE_METRICS:
+            if self.custom_rules:
+                samples = [((label,), of_rule(one)) for label, one in self.custom_rules.items()]
+                yield Family(kind, f"custom_rule_{name}", text, ("rule",), samples)
+
+
+class _Authorities:
+    """The TLS context of one registry, which SIGHUP makes anew."""
+
+    def __init__(self, settings: SchemaRegistry) -> None:
+        self._settings = settings
+        self.context: ssl.SSLContext
+        self.read()
+
+    def read(self) -> None:
+        """Make the context of what the file holds now. ConfigError."""
+        name, ca = self._settings.name, self._settings.ca
+        try:
+            context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            raise ConfigError([f"schema registry {name}: {ca}: {error}"]) from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context = context
+
+
+def _credentials(settings: SchemaRegistry) -> tuple[str, str]:
+    """Return user name and password, read anew. ValueError."""
+    assert settings.password is not None
+    return settings.username or "", settings.password.reveal()
+
+
+def _loaded(name: str) -> CustomRule:
+    try:
+        return CustomRule.load(name)
+    except BatchvalError as error:
+        raise ConfigError([f"topics.policies: {error}"]) from None
+
+
+_Kind = Literal["counter", "gauge"]
+_REGISTRY_METRICS: Final[tuple[tuple[_Kind, str, str, Callable[[SubjectIds], float]], ...]] = (
+    ("counter", "questions", "Ids that a schema registry was asked for.", lambda one: one.questions_total),
+    ("counter", "failures", "Questions that a schema registry did not answer.", lambda one: one.failures_total),
+    ("counter", "passed", "Batches passed: no answer about their schema ids.", lambda one: one.passed_total),
+    ("counter", "unanswered", "Batches refused: no answer about their ids.", lambda one: one.refused_total),
+    ("gauge", "subjects", "Subjects whose schema ids are kept.", len),
+    ("gauge", "up", "1 where the last question to a schema registry was answered.", lambda one: float(not one.is_down)),
+)
+_RULE_METRICS: Final[tuple[tuple[_Kind, str, str, Callable[[BudgetedRule], float]], ...]] = (
+    ("counter", "calls", "Batches that a custom rule was asked about.", lambda one: one.calls_total),
+    ("counter", "seconds", "CPU time of a custom rule.", lambda one: one.seconds_total),
+    ("counter", "refusals", "Batches that a custom rule has refused.", lambda one: one.refusals_total),
+    ("counter", "overruns", "Calls of a custom rule that took longer than its budget.", lambda one: one.overruns_total),
+    ("counter", "errors", "Calls of a custom rule that failed.", lambda one: one.errors_total),
+    ("counter", "unasked", "Batches that came while a custom rule was suspended.", lambda one: one.unasked_total),
+    ("gauge", "suspended", "1 while a custom rule is suspended.", lambda one: float(one.is_suspended)),
+)

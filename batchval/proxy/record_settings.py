@@ -1,0 +1,141 @@
+"""The settings of record rules: what is asked of records, which registries hold schema ids, and
+what custom rules may cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, field_validator
+
+from batchval.errors import BatchvalError
+from batchval.proxy.values import STAND_IN_WORD, STRICT, PathField, SecretField
+from batchval.record_rules import RecordRules, SchemaIds
+from batchval.schema_registry.client import split_url
+
+__all__ = ["CustomRuleNames", "CustomRules", "RecordRulesRule", "SchemaIdRule", "SchemaRegistry"]
+
+_NAME: Final = r"^[A-Za-z0-9_.-]{1,64}$"
+#: Takes the topic's name in a subject.
+TOPIC: Final = "{topic}"
+#: Bytes of a subject: more than a topic's name and any suffix.
+MOST_SUBJECT: Final = 500
+CustomRuleNames = list[Annotated[str, Field(min_length=1, max_length=500)]]
+Action = Literal["refuse", "pass"]
+
+
+class _Model(BaseModel):
+    model_config = STRICT
+
+
+class SchemaRegistry(_Model):
+    """A schema registry, by the REST API of Confluent's.
+
+    ``name``        that ``schema_id`` of a record rule refers to
+    ``ca``          authorities of its certificate; None: the system's
+    ``timeout_ms``  for an answer; a batch with an id that is not known waits as long at most
+    ``refresh_ms``  between two readings of all subjects
+    ``absent_ms``   how long an id that is not registered is not asked for again
+    ``on_error``    what becomes of a batch with such an id while the registry does not answer
+    """
+
+    name: Annotated[str, Field(pattern=_NAME)] = "default"
+    url: str
+    username: Annotated[str, Field(min_length=1)] | None = None
+    password: SecretField | None = None
+    ca: PathField | None = None
+    timeout_ms: Annotated[int, Field(ge=100, le=60_000)] = 2_000
+    refresh_ms: Annotated[int, Field(ge=1_000)] = 60_000
+    absent_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 1_000
+    on_error: Action = "refuse"
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        try:
+            if url != STAND_IN_WORD:
+                split_url(url)
+        except BatchvalError as error:
+            raise ValueError(str(error).removeprefix("invalid URL: ")) from None
+        return url
+
+
+class SchemaIdRule(_Model):
+    """One place of a schema id, and which ids are allowed: a list, a registry's, or any (neither).
+
+    ``subject``  in the registry; ``{topic}`` stands for the topic's name
+    """
+
+    place: Literal["value", "key", "header"] = "value"
+    header: str | None = None
+    of: Literal["value", "key"] | None = None
+    ids: list[int] | None = None
+    guids: list[str] | None = None
+    registry: str | None = None
+    subject: str | None = None
+
+    @property
+    def subject_of_topics(self) -> str:
+        """The subject, by default the one of TopicNameStrategy."""
+        described = self.of or ("value" if self.place == "header" else self.place)
+        return self.subject or f"{TOPIC}-{described}"
+
+    def schema_ids(self) -> SchemaIds:
+        """Return the ids for the engine; those of a registry are to be put in. BatchvalError."""
+        keys = ("place", "header", "of", "ids", "guids")
+        found = SchemaIds.from_mapping({key: getattr(self, key) for key in keys})
+        return found if self.registry is None else replace(found, ids=frozenset())
+
+
+def _listed(value: Any) -> Any:
+    """One mapping stands for a list of it."""
+    return [value] if isinstance(value, dict | SchemaIdRule) else value
+
+
+class RecordRulesRule(_Model):
+    """What is asked of each record of a topic: ``batchval.record_rules.RecordRules``."""
+
+    schema_id: Annotated[list[SchemaIdRule], BeforeValidator(_listed)] = []
+    max_key_bytes: int | None = None
+    max_value_bytes: int | None = None
+    max_headers: int | None = None
+    required_headers: list[str] | None = None
+    forbidden_headers: list[str] | None = None
+    tombstones: Literal["allow", "refuse"] | None = None
+    utf8_keys: bool | None = None
+
+    @field_validator("*")
+    @classmethod
+    def _as_the_engine_takes_it(cls, value: Any, info: ValidationInfo) -> Any:
+        """Check one key alone, so that each wrong value has its own error."""
+        name = info.field_name or ""
+        if name != "schema_id" and value is not None:
+            try:
+                RecordRules.from_mapping({name: value})
+            except BatchvalError as error:
+                raise ValueError(str(error).removeprefix(f"{name} ")) from None
+        return value
+
+    def record_rules(self) -> RecordRules:
+        """Return the rules for the engine. BatchvalError where keys do not go together."""
+        values = self.model_dump(exclude={"schema_id"}, exclude_none=True)
+        rules = RecordRules.from_mapping(values)
+        return replace(rules, schema_id=tuple(one.schema_ids() for one in self.schema_id) or None)
+
+
+class CustomRules(_Model):
+    """What custom rules may cost, and what becomes of batches that none of them can judge.
+
+    ``budget_ms``   CPU time of one call for each MiB of records, and for less than one MiB
+    ``overruns``    calls over the budget within ``suspend_ms`` that suspend the rule
+    ``suspend_ms``  for so long
+    ``on_suspend``  what becomes of batches meanwhile
+    ``on_error``    what becomes of a batch for which the rule raises an exception
+    """
+
+    budget_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
+    overruns: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    suspend_ms: Annotated[int, Field(ge=1, le=86_400_000)] = 60_000
+    on_suspend: Action = "refuse"
+    on_error: Action = "refuse"

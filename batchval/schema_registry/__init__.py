@@ -1,0 +1,12 @@
+"""Schema ids that a schema registry holds for a subject, over the REST API of Confluent's registry.
+
+client   one question and its answer: bounded in time and in bytes
+ids      what was answered, kept for many topics and read anew in the background
+"""
+
+from __future__ import annotations
+
+from batchval.schema_registry.client import RegistryClient, RegistryError
+from batchval.schema_registry.ids import RegistryBusyError, SubjectIds
+
+__all__ = ["RegistryBusyError", "RegistryClient", "RegistryError", "SubjectIds"]

@@ -1,0 +1,277 @@
+"""The schema ids of many subjects, kept in memory.
+
+    ids(subject)         what is known now; never blocks
+    ask(subject, id)     a Future for an id that is not known: one question at a time for each id
+    one thread           reads the versions of all subjects anew, every ``refresh_s``
+
+Ids that are known stay known while the registry is down. An id that the registry does not have for
+the subject is not asked for again for ``absent_s``, so that a schema which is registered after that
+is found.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from batchval.schema_registry.client import RegistryClient, RegistryError
+
+__all__ = ["RegistryBusyError", "SubjectIds"]
+
+#: Subjects that are remembered; one more, and the first of them is forgotten.
+MOST_SUBJECTS: Final = 10_000
+#: Ids of one subject.
+MOST_IDS: Final = 100_000
+#: Ids of a subject that are known not to be there.
+MOST_ABSENT: Final = 10_000
+#: Questions that wait for an answer. A registry that answers has soon answered as many.
+MOST_QUESTIONS: Final = 64
+#: Threads that ask: others need not wait for one slow answer.
+THREADS: Final = 2
+
+log = logging.getLogger("batchval.schema_registry")
+
+
+class RegistryBusyError(RegistryError):
+    """Too many questions wait for an answer already."""
+
+
+class _Subject:
+    """What is known of one subject."""
+
+    __slots__ = ("found", "ids", "versions")
+
+    def __init__(self) -> None:
+        self.ids: frozenset[int] = frozenset()
+        self.versions: dict[int, int] = {}
+        # by questions since the versions were read: id -> when
+        self.found: dict[int, float] = {}
+
+
+class SubjectIds:
+    """The ids of subjects in one registry. ``start`` it for the reading in the background, and
+    ``close`` it.
+
+    ``refresh_s``  between two readings of all subjects
+    ``absent_s``   how long an id that is absent is not asked for again
+    ``retry_s``    after a failure, no question is asked for so long
+    """
+
+    def __init__(
+        self,
+        client: RegistryClient,
+        *,
+        refresh_s: float = 60.0,
+        absent_s: float = 1.0,
+        retry_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client = client
+        self._refresh_s = refresh_s
+        self._absent_s = absent_s
+        self._retry_s = retry_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._subjects: OrderedDict[str, _Subject] = OrderedDict()
+        self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._asked: dict[int, tuple[Future[frozenset[str]], set[str]]] = {}
+        self._new: set[str] = set()
+        self._down_until = 0.0
+        self._is_down = False
+        self._wake = threading.Event()
+        self._end = threading.Event()
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="batchval-registry")
+        self._reader: threading.Thread | None = None
+        self.questions_total = 0
+        self.failures_total = 0
+        self.passed_total = 0
+        self.refused_total = 0
+
+    # ---- what is known ---------------------------------------------------------------------------
+
+    def ids(self, subject: str) -> frozenset[int]:
+        """Return the ids that are known. A subject that is new here is read soon."""
+        found = self._subjects.get(subject)
+        if found is not None:
+            return found.ids
+        with self._lock:
+            found = self._subjects.setdefault(subject, _Subject())
+            while len(self._subjects) > MOST_SUBJECTS:
+                self._subjects.popitem(last=False)
+            if len(self._new) < MOST_SUBJECTS:
+                self._new.add(subject)
+        self._wake.set()
+        return found.ids
+
+    def is_absent(self, subject: str, schema_id: int) -> bool:
+        """Return whether the registry did not have the id a moment ago."""
+        until = self._absent.get((subject, schema_id))
+        return until is not None and self._clock() < until
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the last question has failed."""
+        return self._is_down
+
+    def __len__(self) -> int:
+        return len(self._subjects)
+
+    def count_unanswered(self, *, passed: bool) -> None:
+        """Count a batch that has passed or was refused, because its id got no answer."""
+        with self._lock:
+            self.passed_total += passed
+            self.refused_total += not passed
+
+    # ---- what is asked ---------------------------------------------------------------------------
+
+    def ask(self, subject: str, schema_id: int) -> Future[frozenset[str]]:
+        """Return a Future of the subjects that have the id; ``ids`` has it then, too.
+
+        It fails with RegistryError where the registry is down, RegistryBusyError where too many
+        questions wait. Nobody may cancel it: others may wait for the same answer.
+        """
+        with self._lock:
+            asked = self._asked.get(schema_id)
+            if asked is not None:
+                asked[1].add(subject)
+                return asked[0]
+            answer: Future[frozenset[str]] = Future()
+            if self._end.is_set() or self._clock() < self._down_until:
+                answer.set_exception(RegistryError(f"{self.client.url}: did not answer a moment ago"))
+                return answer
+            if len(self._asked) >= MOST_QUESTIONS:
+                answer.set_exception(RegistryBusyError(f"{MOST_QUESTIONS} questions wait for {self.client.url}"))
+                return answer
+            self._asked[schema_id] = answer, {subject}
+            self.questions_total += 1
+        try:
+            self._pool.submit(self._answer, schema_id, answer)
+        except RuntimeError:  # closed meanwhile
+            self._asked.pop(schema_id, None)
+            answer.set_exception(RegistryError(f"{self.client.url}: is not asked any more"))
+        return answer
+
+    def _answer(self, schema_id: int, answer: Future[frozenset[str]]) -> None:
+        """Ask for one id, in a thread of the pool."""
+        found: frozenset[str] = frozenset()
+        failure: Exception | None = None
+        if self._clock() < self._down_until:
+            failure = RegistryError(f"{self.client.url}: did not answer a moment ago")
+        else:
+            try:
+                found = self.client.subjects_of(schema_id)
+            except Exception as error:
+                failure = error
+                self._failed(error)
+            else:
+                self._answered()
+        with self._lock:
+            _, subjects = self._asked.pop(schema_id)
+            if failure is None:
+                self._note(schema_id, found, subjects)
+        if failure is None:
+            answer.set_result(found)
+        else:
+            answer.set_exception(failure)
+
+    def _note(self, schema_id: int, found: frozenset[str], asking: set[str]) -> None:
+        now = self._clock()
+        for name in found & self._subjects.keys():
+            subject = self._subjects[name]
+            if schema_id not in subject.ids and len(subject.ids) < MOST_IDS:
+                subject.found[schema_id] = now
+                subject.ids |= {schema_id}
+        for name in asking - found:
+            self._absent[name, schema_id] = now + self._absent_s
+        while len(self._absent) > MOST_ABSENT:
+            self._absent.popitem(last=False)
+
+    # ---- what is read in the background ----------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to read subjects in a thread."""
+        if self._reader is None:
+            self._reader = threading.Thread(target=self._read_on, name="batchval-registry-reader", daemon=True)
+            self._reader.start()
+
+    def close(self) -> None:
+        """End the threads; questions that wait fail. An answer that is under way is not awaited."""
+        self._end.set()
+        self._down_until = float("inf")
+        self._wake.set()
+        self._pool.shutdown(wait=False)
+
+    def _read_on(self) -> None:
+        next_s = self._clock() + self._refresh_s
+        while not self._end.is_set():
+            self._wake.wait(max(0.0, next_s - self._clock()))
+            self._wake.clear()
+            with self._lock:
+                wanted, self._new = self._new, set()
+                if self._clock() >= next_s:
+                    wanted = set(self._subjects)
+            if self._clock() >= next_s:
+                next_s = self._clock() + self._refresh_s
+            missed = self._read_all(wanted)
+            if missed:
+                with self._lock:
+                    self._new |= missed
+                self._end.wait(self._retry_s)
+                self._wake.set()
+
+    def _read_all(self, wanted: set[str]) -> set[str]:
+        """Read subjects; return those that a failure has left."""
+        left = set(wanted)
+        for subject in wanted:
+            if self._end.is_set():
+                break
+            try:
+                self.read(subject)
+            except Exception as error:
+                self._failed(error)
+                return left
+            self._answered()
+            left.discard(subject)
+        return set()
+
+    def read(self, subject: str) -> None:
+        """Read the ids of all versions of a subject. RegistryError."""
+        known = self._subjects.get(subject)
+        if known is None:
+            return
+        began = self._clock()
+        versions: dict[int, int] = {}
+        for version in (self.client.versions(subject) or [])[-MOST_IDS:]:
+            if self._end.is_set():
+                return
+            schema_id = known.versions.get(version)
+            if schema_id is None:
+                schema_id = self.client.id_of(subject, version)
+            if schema_id is not None:
+                versions[version] = schema_id
+        with self._lock:
+            known.versions = versions
+            known.found = {one: when for one, when in known.found.items() if when >= began}
+            ids = frozenset((*versions.values(), *known.found))
+            if ids != known.ids:
+                known.ids = ids
+
+    # ---- whether it answers ----------------------------------------------------------------------
+
+    def _failed(self, error: Exception) -> None:
+        with self._lock:
+            self.failures_total += 1
+            self._down_until = max(self._down_until, self._clock() + self._retry_s)
+            was_down, self._is_down = self._is_down, True
+        if not was_down:
+            log.warning("the schema registry does not answer: %s", str(error) or type(error).__name__)
+
+    def _answered(self) -> None:
+        was_down, self._is_down = self._is_down, False
+        if was_down:
+            log.info("the schema registry %s answers again", self.client.url)

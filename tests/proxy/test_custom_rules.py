@@ -1,0 +1,207 @@
+"""Rules of one's own in the gate: who is refused, in which words, and what becomes of a rule that
+fails or takes too long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batchval.core.record_columns import record_columns
+from batchval.custom_rules import CustomRule
+from batchval.protocol.messages.produce import ProduceResponse
+from batchval.proxy import rule_budget
+from batchval.proxy.options import TopicPolicies
+from batchval.proxy.rule_budget import BudgetedRule, RuleBudget
+from batchval.proxy.topic_rules import TopicRules
+from tests.support.proxy import (
+    BAD,
+    COMPRESSED,
+    GOOD,
+    ZSTD,
+    RunningProxy,
+    ScriptedBroker,
+    batch,
+    codes,
+    connected,
+    produce_frame,
+    read_frame,
+)
+
+INVALID_RECORD, TIMED_OUT = 87, 7
+GZIP = 1
+
+
+def no_secrets(columns: Any) -> Any:
+    """Refuse values that begin with "secret"."""
+    return [
+        (row, f"value {columns.value(row).decode()} is secret")
+        for row in range(len(columns))
+        if columns.value(row).startswith(b"secret")
+    ]
+
+
+def budgeted(function: Callable[[Any], Any], **budget: Any) -> BudgetedRule:
+    return BudgetedRule(CustomRule("own:rule", function), RuleBudget(**budget))
+
+
+def policies(*rules: BudgetedRule) -> TopicPolicies:
+    return TopicPolicies(rules={"ruled-*": TopicRules(custom_rules=rules)})
+
+
+@pytest.mark.parametrize("codec", [0, GZIP])
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_records_at_fault_are_named_and_the_others_go_on(codec: int, version: int) -> None:
+    good = batch(b"plain" * 40, b"text" * 40, codec=codec)
+    bad = batch(b"plain" * 40, b"secret\n" * 3, b"secret" * 90, codec=codec)
+    rule = budgeted(no_secrets)
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, policies=policies(rule)) as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(produce_frame(1, ("ruled-a", 0, good), ("ruled-a", 1, bad), ("other", 0, bad), version=version))
+        answer = read_frame(sock)
+        assert codes(answer, version) == {("ruled-a", 0): 0, ("ruled-a", 1): INVALID_RECORD, ("other", 0): 0}
+        part = next(
+            part
+            for topic in ProduceResponse.decode(answer, version).responses
+            for part in topic.partition_responses
+            if part.error_code
+        )
+        if version >= 8:
+            errors = [(error.batch_index, error.batch_index_error_message) for error in part.record_errors]
+            assert [row for row, _ in errors] == [1, 2]
+            assert errors[0][1] == "value secret\\nsecret\\nsecret\\n is secret"
+            assert len(errors[1][1]) == 200
+            assert part.error_message == f"record 1: {errors[0][1]} (custom rule own:rule)"
+        assert len(broker.frames) == 1
+    assert (rule.calls_total, rule.refusals_total, rule.errors_total) == (2, 1, 0)
+    assert [(one.topic, one.partition, one.rule, one.error) for one in proxy.refusals] == [
+        ("ruled-a", 1, "custom-rule", "INVALID_RECORD")
+    ]
+    assert proxy.counters.partitions_refused == {"custom-rule": 1}
+
+
+def test_no_batch_goes_past_a_rule_by_the_fast_path_or_by_claims() -> None:
+    rule = budgeted(lambda columns: np.ones(len(columns), bool))
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, policies=policies(rule)) as proxy,
+        connected(proxy) as sock,
+    ):
+        for n, one in enumerate((GOOD, COMPRESSED)):
+            sock.sendall(produce_frame(n, ("ruled-a", 0, one)))
+            assert codes(read_frame(sock)) == {("ruled-a", 0): INVALID_RECORD}
+        sock.sendall(produce_frame(9, ("ruled-a", 0, BAD)))
+        assert codes(read_frame(sock)) == {("ruled-a", 0): 2}  # not asked of what Kafka refuses
+        assert broker.frames == []
+    assert rule.calls_total == 2
+
+
+def test_observed_batches_go_on() -> None:
+    rule = budgeted(lambda columns: np.ones(len(columns), bool))
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, policies=policies(rule), mode="observe") as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(produce_frame(1, ("ruled-a", 0, GOOD)))
+        assert codes(read_frame(sock)) == {("ruled-a", 0): 0}
+    assert proxy.counters.partitions_observed == {"custom-rule": 1}
+
+
+def test_an_exception_becomes_a_refusal_and_the_session_goes_on() -> None:
+    def broken(_: Any) -> None:
+        raise KeyError("customer 4711")
+
+    for passes, code in ((False, INVALID_RECORD), (True, 0)):
+        rule = budgeted(broken, pass_errors=passes)
+        with (
+            ScriptedBroker() as broker,
+            RunningProxy(broker.address, policies=policies(rule)) as proxy,
+            connected(proxy) as sock,
+        ):
+            for n in range(3):
+                sock.sendall(produce_frame(n, ("ruled-a", 0, GOOD)))
+                answer = read_frame(sock)
+                assert codes(answer) == {("ruled-a", 0): code}
+                assert b"4711" not in answer
+                assert b"Traceback" not in answer
+        assert (rule.calls_total, rule.errors_total) == (3, 3)
+
+
+def burn(seconds: float) -> Callable[[Any], None]:
+    def function(_: Any) -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    return function
+
+
+@pytest.mark.parametrize(("passes", "code"), [(False, TIMED_OUT), (True, 0)])
+def test_a_rule_that_takes_too_long_is_suspended(passes: bool, code: int, caplog: pytest.LogCaptureFixture) -> None:
+    rule = budgeted(burn(0.004), budget_s=0.001, overruns=3, suspend_s=60.0, pass_suspended=passes)
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, policies=policies(rule)) as proxy,
+        connected(proxy) as sock,
+    ):
+        got = []
+        for n in range(6):
+            sock.sendall(produce_frame(n, ("ruled-a", 0, GOOD)))
+            got += codes(read_frame(sock)).values()
+    assert got == [0, 0, 0, code, code, code]
+    assert (rule.calls_total, rule.overruns_total, rule.unasked_total) == (3, 3, 3)
+    assert rule.is_suspended
+    assert rule.seconds_total >= 0.012
+    assert len([one for one in caplog.records if "is suspended" in one.getMessage()]) == 1
+    assert proxy.counters.partitions_refused == ({} if passes else {"custom-rule-suspended": 3})
+
+
+def test_a_rule_is_asked_again_and_rare_overruns_do_not_suspend_it() -> None:
+    now = [0.0]
+    rule = BudgetedRule(CustomRule("own:rule", burn(0.002)), RuleBudget(0.0001, 2, 10.0), clock=lambda: now[0])
+    columns = record_columns(GOOD)
+    for n in range(5):  # 11 s between two of them
+        now[0] = 11.0 * n
+        assert rule.ask(columns).kind == "judged"
+    now[0] += 1.0
+    assert rule.ask(columns).kind == "judged"
+    assert rule.ask(columns).kind == "suspended"
+    now[0] += 10.0
+    assert rule.ask(columns).kind == "judged"
+    assert not rule.is_suspended
+
+
+def test_a_call_that_does_not_return_holds_one_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_budget, "STUCK_S", 0.05)
+    gone_on = threading.Event()
+    rule = budgeted(lambda _: [] if gone_on.wait(20) else None)
+    columns = record_columns(GOOD)
+    thread = threading.Thread(target=rule.ask, args=(columns,))
+    thread.start()
+    time.sleep(0.1)
+    assert rule.ask(columns).kind == "suspended"
+    gone_on.set()
+    thread.join()
+    assert rule.ask(columns).kind == "judged"
+
+
+def test_a_batch_of_too_many_records_for_the_memory_is_refused() -> None:
+    rule = budgeted(lambda _: None)
+    many = batch(*[b""] * 3000, codec=ZSTD)
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, policies=policies(rule), validator={"max_decompressed_bytes": 3000 * 20}) as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(produce_frame(1, ("ruled-a", 0, many), ("other", 0, many)))
+        assert codes(read_frame(sock)) == {("ruled-a", 0): INVALID_RECORD, ("other", 0): 0}
+    assert rule.calls_total == 0

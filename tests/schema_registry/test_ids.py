@@ -1,0 +1,158 @@
+"""What is kept of a registry's answers: ids that are known, ids that are not there, and how often
+it is asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from batchval.schema_registry import RegistryBusyError, RegistryClient, RegistryError, SubjectIds, ids
+from tests.schema_registry.scripted import ScriptedRegistry, answer
+from tests.support.proxy import eventually
+
+
+@pytest.fixture
+def registry() -> Iterator[ScriptedRegistry]:
+    with ScriptedRegistry() as running:
+        running.subjects = {"s": {1: 7, 2: 9}, "other": {1: 9}}
+        yield running
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [1000.0]
+
+
+@pytest.fixture
+def subjects(registry: ScriptedRegistry, now: list[float]) -> Iterator[SubjectIds]:
+    found = SubjectIds(RegistryClient(registry.url), absent_s=5.0, retry_s=2.0, clock=lambda: now[0])
+    yield found
+    found.close()
+
+
+def result(answered: Future[frozenset[str]]) -> frozenset[str]:
+    return answered.result(10)
+
+
+def test_an_id_is_asked_for_and_known_from_then_on(registry: ScriptedRegistry, subjects: SubjectIds) -> None:
+    assert subjects.ids("s") == frozenset()
+    assert result(subjects.ask("s", 7)) == {"s"}
+    assert subjects.ids("s") == {7}
+    assert subjects.ids("other") == frozenset()
+    assert result(subjects.ask("other", 9)) == {"s", "other"}
+    assert subjects.ids("s") == {7, 9}  # for all subjects that are kept
+    assert subjects.questions_total == 2
+
+
+def test_an_id_that_is_not_there_is_asked_for_again_later(
+    registry: ScriptedRegistry, subjects: SubjectIds, now: list[float]
+) -> None:
+    subjects.ids("s")
+    assert not subjects.is_absent("s", 8)
+    assert result(subjects.ask("s", 8)) == frozenset()
+    assert subjects.is_absent("s", 8)
+    assert not subjects.is_absent("other", 8)
+    registry.subjects["s"][3] = 8
+    now[0] += 5.0
+    assert not subjects.is_absent("s", 8)
+    assert result(subjects.ask("s", 8)) == {"s"}
+    assert subjects.ids("s") == {8}
+
+
+def test_one_question_at_a_time_for_an_id(registry: ScriptedRegistry, subjects: SubjectIds) -> None:
+    registry.go_on.clear()
+    subjects.ids("s")
+    subjects.ids("other")
+    asked = [subjects.ask(name, 9) for name in ("s", "other", "third") for _ in range(20)]
+    assert len(set(map(id, asked))) == 1
+    registry.go_on.set()
+    assert result(asked[0]) == {"s", "other"}
+    assert registry.asked == {"/schemas/ids/9/versions": 1}
+    assert subjects.is_absent("third", 9)
+    assert not subjects.is_absent("s", 9)
+
+
+def test_while_it_is_down_known_ids_stay_and_questions_fail_at_once(
+    registry: ScriptedRegistry, subjects: SubjectIds, now: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "batchval.schema_registry")
+    subjects.ids("s")
+    result(subjects.ask("s", 7))
+    registry.raw = answer(503, b"")
+    for _ in range(3):
+        assert isinstance(subjects.ask("s", 9).exception(10), RegistryError)
+    assert registry.asked["/schemas/ids/9/versions"] == 1
+    assert subjects.is_down
+    assert subjects.ids("s") == {7}
+    registry.raw = None
+    assert isinstance(subjects.ask("s", 9).exception(10), RegistryError)
+    now[0] += 2.0
+    assert result(subjects.ask("s", 9)) == {"s", "other"}
+    assert not subjects.is_down
+    assert [one.getMessage().partition(": ")[0] for one in caplog.records] == [
+        "the schema registry does not answer",
+        f"the schema registry {registry.url} answers again",
+    ]
+    assert subjects.failures_total == 1
+
+
+def test_subjects_are_read_in_the_background_and_what_was_deleted_is_forgotten(registry: ScriptedRegistry) -> None:
+    subjects = SubjectIds(RegistryClient(registry.url), refresh_s=0.05, retry_s=0.05)
+    subjects.start()
+    try:
+        assert subjects.ids("s") == frozenset()
+        eventually(lambda: subjects.ids("s") == {7, 9})
+        assert isinstance(subjects.ids("s"), frozenset)
+        asked = registry.asked["/subjects/s/versions/1"]
+        registry.subjects["s"] = {2: 9, 3: 11}
+        eventually(lambda: subjects.ids("s") == {9, 11})
+        assert registry.asked["/subjects/s/versions/1"] == asked == 1  # ids stay
+        registry.raw = answer(500, b"")
+        eventually(lambda: subjects.is_down)
+        time.sleep(0.1)
+        assert subjects.ids("s") == {9, 11}
+        del registry.subjects["s"]
+        registry.raw = None
+        eventually(lambda: subjects.ids("s") == frozenset())
+    finally:
+        subjects.close()
+
+
+def test_an_id_that_is_found_while_versions_are_read_stays(registry: ScriptedRegistry, subjects: SubjectIds) -> None:
+    """The list of versions may be older than the answer about the id."""
+    subjects.ids("s")
+    versions = subjects.client.versions
+
+    def found_meanwhile(subject: str) -> list[int] | None:
+        listed = versions(subject)
+        registry.subjects["s"][3] = 12
+        result(subjects.ask("s", 12))
+        return listed
+
+    subjects.client.versions = found_meanwhile  # type: ignore[method-assign]
+    subjects.read("s")
+    assert subjects.ids("s") == {7, 9, 12}
+    subjects.client.versions = lambda _: [1]  # type: ignore[method-assign]
+    subjects._clock = lambda: 2000.0
+    subjects.read("s")
+    assert subjects.ids("s") == {7}
+
+
+def test_memory_is_bounded(registry: ScriptedRegistry, subjects: SubjectIds, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MOST_SUBJECTS", "MOST_ABSENT", "MOST_QUESTIONS"):
+        monkeypatch.setattr(ids, name, 5)
+    for n in range(20):
+        subjects.ids(f"subject-{n}")
+        result(subjects.ask("s", 100 + n))
+    assert len(subjects) == 5
+    assert len(subjects._absent) == 5
+    registry.go_on.clear()
+    asked = [subjects.ask("s", 200 + n) for n in range(9)]
+    assert [isinstance(one.exception(0), RegistryBusyError) for one in asked[5:]] == [True] * 4
+    registry.go_on.set()
+    assert all(result(one) == frozenset() for one in asked[:5])
+    assert not subjects._asked
