@@ -45,7 +45,8 @@ def render(result: dict[str, Any]) -> str:
         if rows:
             parts += [f"### {title}", table(("client", *operations), rows)]
     if notes:
-        parts += ["### Notes", "\n".join(f"{number}. {text}" for text, number in notes.items())]
+        numbered = [[str(number), text] for text, number in notes.items()]
+        parts += ["### Notes", table(("note", "what came of it"), numbered)]
     return "\n\n".join(parts) + "\n"
 
 
