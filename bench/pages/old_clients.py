@@ -32,7 +32,8 @@ def render(result: dict[str, Any]) -> str:
     """Return the tables and their notes."""
     clients: Clients = result["clients"]
     opening = paragraph(
-        f"{date_of(result)}, latest run at commit {result['machine']['commit']}; brokers {result['versions']}.",
+        f"{date_of(result)}, latest run at commit {result['machine']['commit']};",
+        f"brokers {result['versions']}.",
         f"Operations that work: {_summary(clients)}.",
     )
     parts, notes = [opening], dict[str, int]()
