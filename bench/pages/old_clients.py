@@ -32,7 +32,8 @@ def render(result: dict[str, Any]) -> str:
     """Return the tables and their notes."""
     clients: Clients = result["clients"]
     opening = paragraph(
-        f"{date_of(result)}, commit {result['machine']['commit']}; brokers {result['versions']}.",
+        f"{date_of(result)}, latest run at commit {result['machine']['commit']};",
+        f"brokers {result['versions']}.",
         f"Operations that work: {_summary(clients)}.",
     )
     parts, notes = [opening], dict[str, int]()
@@ -45,7 +46,8 @@ def render(result: dict[str, Any]) -> str:
         if rows:
             parts += [f"### {title}", table(("client", *operations), rows)]
     if notes:
-        parts += ["### Notes", "\n".join(f"{number}. {text}" for text, number in notes.items())]
+        numbered = [[str(number), text] for text, number in notes.items()]
+        parts += ["### Notes", table(("note", "what came of it"), numbered)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.pages.old_clients import GROUPS, render
-from tests.interop.old_clients.__main__ import main, merged
+from tests.interop.old_clients.__main__ import differences, main, merged
 from tests.interop.old_clients.cells import OPERATIONS, run
 from tests.interop.old_clients.clients import CLIENTS, named
 from tests.interop.old_clients.records import Digest
@@ -74,7 +74,14 @@ def test_later_outcomes_take_the_place_of_saved_ones() -> None:
     result = {"date": "2026-01-01", "machine": {"commit": "abc"}, "versions": "one", "clients": clients}
     text = render(result)
     assert "| raw frames, Produce 0 | ? / no (1) / ok | ? / no (1) / ? |" in text
-    assert text.endswith("### Notes\n\n1. closed\n")
+    assert text.endswith("| 1 | closed |\n")
+
+
+def test_a_failure_of_the_gate_alone_is_named() -> None:
+    before = {"a": {"zstd": {"3.9": [False, "no"]}, "gzip": {"3.9": [True, "2,000"]}}}
+    found = {"a": {name: {"gate": [False, "0"]} for name in ("zstd", "gzip", "none")}}
+    found["b"] = {"none": {"gate": [True, "2,000"]}}
+    assert [line.split(": ")[1] for line in differences(found, before)] == ["a, gzip", "a, none"]
 
 
 def test_a_digest_depends_on_null_and_order() -> None:
