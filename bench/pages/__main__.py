@@ -5,8 +5,8 @@
     python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, and
                                      name it
 
-A bench that saves a result writes docs/benchmarks and the figures of docs/kip.md itself; README.md
-is written by this command only.
+A bench that saves a result writes docs/benchmarks, and the figures of docs/kip.md and
+docs/old-clients.md, itself; README.md is written by this command only.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from bench.pages import (
     headline,
     hostile,
     index,
+    old_clients,
     perf,
     pipelining,
     proxy,
@@ -58,6 +59,8 @@ def documents() -> dict[Path, str]:
     }
     kip = place.DOCS.parent / "kip.md"
     found[kip] = headline.put(kip.read_text("utf-8"), broker_claims.proposal(results["broker"]))
+    old = place.DOCS.parent / "old-clients.md"
+    found[old] = headline.put(old.read_text("utf-8"), old_clients.render(place.read(old_clients.SOURCE)))
     for name, of in PAGES.items():
         found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"
     return found

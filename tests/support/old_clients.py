@@ -9,13 +9,18 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUIREMENTS = ROOT / "requirements" / "old-clients.txt"
+REQUIREMENTS = ROOT / "requirements"
 
 
-def installed(folder: Path) -> Path:
-    """Install the pinned releases into ``folder``, which is returned."""
+def installed(folder: Path, *names: str) -> Path:
+    """Install the pinned releases of requirements/NAME.txt into ``folder``, which is returned.
+
+    Without names: those of old-clients.txt.
+    """
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    command += ["--no-deps", "--require-hashes", "--target", str(folder), "--requirement", str(REQUIREMENTS)]
+    command += ["--no-deps", "--require-hashes", "--target", str(folder)]
+    for name in names or ("old-clients",):
+        command += ["--requirement", str(REQUIREMENTS / f"{name}.txt")]
     subprocess.run(command, check=True)
     return folder
 
