@@ -49,7 +49,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def rules_of(rules: TopicRules, topic: str) -> RecordRules | None:
-    """Return the rules of a topic; an empty name, of a file without a topic, matches ``*`` alone."""
+    """Return the rules of a topic. An empty name, of a file without one, matches ``*`` alone."""
     for pattern, found in rules:
         if fnmatch.fnmatchcase(topic, pattern):
             return found
