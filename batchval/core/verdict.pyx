@@ -77,12 +77,24 @@ cdef void conclude(const Door *d, Verdict *v) noexcept nogil:
 
 
 cdef int reason_of_broken(const RecordError *error) noexcept nogil:
-    """R1 has two sentences, the other rules one each, in their order."""
+    """R1 has two sentences, the other rules one each."""
     if error.rule == R1:
         if error.kind == NUMBER_NOT_ALLOWED:
             return reasons.RECORD_SCHEMA_ID
         return reasons.RECORD_SCHEMA_FORM
-    return reasons.RECORD_KEY_SIZE + error.rule - R2
+    if error.rule == R2:
+        return reasons.RECORD_KEY_SIZE
+    if error.rule == R3:
+        return reasons.RECORD_VALUE_SIZE
+    if error.rule == R4:
+        return reasons.RECORD_HEADERS
+    if error.rule == R5:
+        return reasons.RECORD_HEADER_MISSING
+    if error.rule == R6:
+        return reasons.RECORD_HEADER_FORBIDDEN
+    if error.rule == R7:
+        return reasons.RECORD_TOMBSTONE
+    return reasons.RECORD_KEY_UTF8
 
 
 cdef void conclude_rules(const Scratch *scratch, Verdict *v) noexcept nogil:
