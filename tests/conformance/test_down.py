@@ -21,6 +21,7 @@ def agree(seed: int, cases: int) -> Counter[str]:
     return counted
 
 
+@pytest.mark.long
 def test_fresh_answers_are_converted_as_kafka_does(kafka):
     counted = agree(7, 2000)
     assert counted["damaged"] == 500

@@ -16,7 +16,7 @@ from batchval.cli.cases import policy_of
 from batchval.core.validator import LogValidator
 from tests.support.batches import GZIP, NOW, ZSTD, batch, message, record, wrapper
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.long]
 
 GZIP_LEVELS = (None, -1, *range(1, 10))
 LZ4_LEVELS = (*range(3, 9), *range(10, 18))
