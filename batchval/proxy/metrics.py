@@ -60,6 +60,7 @@ _HELP = {
     "handshakes_failed": "TLS handshakes with clients that failed, by reason.",
     "upstream_failures_total": "Connections to brokers that could not be made.",
     "requests_total": "Requests from clients.",
+    "requests_by_version": "Requests from clients, by API and version.",
     "request_bytes_total": "Bytes of requests from clients.",
     "answers_total": "Answers from brokers.",
     "answer_bytes_total": "Bytes of answers from brokers.",
@@ -214,7 +215,7 @@ class GateMetrics:
             value = getattr(self.counters, name)
             text = _HELP.get(name, name.replace("_", " "))
             if name == "requests_by_version":
-                yield from _by_version(value)
+                yield from _by_version(name, text, value)
             elif isinstance(value, dict):
                 yield _by_label(name, text, value)
             else:
@@ -260,17 +261,16 @@ def _metric(family: Family) -> Metric:
     return metric
 
 
-def _by_version(values: Mapping[int, int]) -> Iterator[Family]:
+def _by_version(name: str, text: str, values: Mapping[int, int]) -> Iterator[Family]:
     """Yield the requests by API, and by API and version: as many as Kafka has, at most."""
     by_api: dict[int, int] = {}
     for pair, requests in values.items():
         by_api[pair >> 16] = by_api.get(pair >> 16, 0) + requests
     samples = [((_word("api", key),), requests) for key, requests in by_api.items()]
     yield Family("counter", "requests_by_api", "Requests from clients, by API.", ("api",), samples)
-    text = "Requests from clients, by API and version."
     versions = [(pair_of(pair), requests) for pair, requests in values.items()]
     pairs = [((_word("api", key), str(version)), requests) for (key, version), requests in versions]
-    yield Family("counter", "requests_by_version", text, ("api", "version"), pairs)
+    yield Family("counter", name, text, ("api", "version"), pairs)
 
 
 def _of_clients(clients: ClientTable) -> Iterator[Family]:
