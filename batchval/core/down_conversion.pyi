@@ -16,6 +16,7 @@ class DownConverted(NamedTuple):
 
 class NotConverted(NotABatch):
     converted: DownConverted
+    is_heavy: bool
 
 def down_convert(
     buffer: Buffer,
@@ -27,4 +28,6 @@ def down_convert(
     position: int = 0,
     max_bytes: int | None = None,
     check_crcs: bool = False,
+    max_work: int | None = None,
+    max_batch_work: int | None = None,
 ) -> DownConverted: ...

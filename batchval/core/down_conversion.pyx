@@ -84,6 +84,7 @@ cdef enum:  # what a step came to
     BATCH_OFFSETS
     RECORD_OFFSET
     TOO_LARGE
+    HEAVY  # as ``max_batch_work`` is
 
 cdef struct Conversion:  # of one call
     const uint8_t *p
@@ -92,7 +93,11 @@ cdef struct Conversion:  # of one call
     bint copies  # the buffer may change: each batch is copied first
     int to_magic
     int64_t least_offset
-    uint64_t limit
+    uint64_t limit  # of what a batch decompresses to
+    bint limit_is_work  # the limit is most_batch_work, which is less than what is allowed
+    uint64_t most_work
+    uint64_t most_batch_work
+    uint64_t work  # bytes that were read, decompressed and written into wrappers
     bint check_crcs
     Aborted aborted
     Scratch *scratch
@@ -135,8 +140,11 @@ class NotConverted(NotABatch):
     """A batch of a Fetch answer cannot be converted down.
 
     ``converted`` is the DownConverted of the batches before it; its ``position`` is that of the
-    batch at fault.
+    batch at fault. ``is_heavy``: it takes more work than ``max_batch_work``, and nothing else is
+    known to be wrong with it.
     """
+
+    is_heavy = False
 
 
 # ---- failures ------------------------------------------------------------------------------------
@@ -166,12 +174,18 @@ cdef int not_a_batch(Conversion *d, int found, const Entry *entry) noexcept nogi
     return fails(d, reasons.MAGIC_NOT_0_1_2, 0, entry.magic)
 
 
+cdef int over_limit(Conversion *d) noexcept nogil:
+    if d.limit_is_work:
+        return fails_by(d, HEAVY)
+    return fails(d, reasons.DECOMPRESSED_LIMIT, 0, <int64_t>d.limit)
+
+
 cdef int stream_fails(Conversion *d, const Stream *s) noexcept nogil:
     """CONVERTED where the stream has ended well."""
     if s.status == NO_MEMORY:
         return NO_MEMORY_LEFT
     if s.status == LIMIT_HIT:
-        return fails(d, reasons.DECOMPRESSED_LIMIT, 0, <int64_t>d.limit)
+        return over_limit(d)
     if s.status == DAMAGED:
         return fails(d, s.reason, 0, s.detail)
     return CONVERTED
@@ -206,6 +220,8 @@ cdef int put(Conversion *d, int32_t record, int64_t offset, int64_t base, const 
             offset - base if d.to_magic == 1 and d.codec != NONE else offset, r.timestamp,
             r.key, r.key_length, r.value, r.value_length):
         return NO_MEMORY_LEFT
+    if d.codec != NONE and to.size > d.most_batch_work:
+        return fails_by(d, HEAVY)
     d.last_offset = offset
     if r.timestamp > d.max_timestamp:
         d.max_timestamp = r.timestamp
@@ -215,7 +231,10 @@ cdef int put(Conversion *d, int32_t record, int64_t offset, int64_t base, const 
 
 cdef int end_set(Conversion *d) noexcept nogil:
     """SET_MADE where there are messages to compress."""
-    return SET_MADE if d.codec != NONE and d.count else CONVERTED
+    if d.codec == NONE or not d.count:
+        return CONVERTED
+    d.work += d.set.size
+    return SET_MADE
 
 
 # ---- magic 2 -------------------------------------------------------------------------------------
@@ -242,6 +261,7 @@ cdef int open_records(Conversion *d, const Entry *b, const BatchHeader *h, const
         if answer != CONVERTED:
             return answer
         size = s.delivered
+        d.work += size
     end[0] = p[0] + size
     structure_alone(&c)
     clear_facts(&f)
@@ -402,7 +422,7 @@ cdef int convert_each(Conversion *d, const Entry *b) noexcept nogil:
     if answer == OUT_OF_MEMORY:
         return NO_MEMORY_LEFT
     if answer == OVER_LIMIT:
-        return fails(d, reasons.DECOMPRESSED_LIMIT, 0, <int64_t>d.limit)
+        return over_limit(d)
     return fails(d, f.reason, f.record, f.a, f.b)
 
 
@@ -434,19 +454,21 @@ cdef int convert_next(Conversion *d) noexcept nogil:
         if next_batch(d.scratch.copy, size, &b) != BATCH or b.size != size:
             return fails_by(d, CHANGED)
     d.batch_size = b.size
+    d.work += b.size
     d.count = 0
     return convert_batch(d, &b) if b.magic == 2 else convert_messages(d, &b)
 
 
 cdef int convert_on(Conversion *d, size_t most) noexcept nogil:
-    """Convert until a set is to be compressed, ``most`` bytes are ready, or it goes no further.
+    """Convert until a set is to be compressed, ``most`` bytes are ready or ``most_work`` is done, or
+    it goes no further.
 
     Called with the GIL, which is released when the work is long.
     """
     cdef size_t ready
     cdef int answer = CONVERTED
     begin_work(d.scratch, d.size - d.at > NOGIL_ABOVE)
-    while answer == CONVERTED and d.out.size < most:
+    while answer == CONVERTED and d.out.size < most and d.work < d.most_work:
         ready = d.out.size
         answer = convert_next(d)
         if answer == CONVERTED:
@@ -485,6 +507,7 @@ cdef str why(int stopped, const Conversion *d):
             f"record {d.record}: offset {d.a}, expected {d.b} or above, "
             "within the offsets of its batch"),
         TOO_LARGE: f"its messages take more than {INT32_MAX} bytes",
+        HEAVY: f"its records or messages take more than max_batch_work, {d.most_batch_work} bytes",
     }[stopped]
 
 
@@ -495,7 +518,7 @@ cdef object result_of(const Conversion *d, bint is_partial):
 
 def down_convert(buffer, to_magic, *, first_offset=0,
         max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, aborted=(), position=0,
-        max_bytes=None, bint check_crcs=False):
+        max_bytes=None, bint check_crcs=False, max_work=None, max_batch_work=None):
     """Convert the whole batches from ``position`` on to messages of magic 0 or 1: a DownConverted.
 
     As Kafka 3.9 did for Fetch 0 to 3: offsets, keys, values and timestamps stay, control batches
@@ -506,6 +529,11 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     ``aborted``: (producer id, first offset) of each aborted transaction of the answer, for
     read_committed: their records are left out as Kafka's consumer leaves them out. ``check_crcs``:
     verify the checksum of each batch that is converted, since its messages get new ones.
+
+    ``max_work``: stop after the batch with which this many bytes have been read, decompressed and
+    written into wrappers, whatever the output has. ``max_batch_work``: a batch that decompresses to
+    more bytes, or whose wrapper is to hold more, raises NotConverted with ``is_heavy``; a call
+    without this argument may convert it.
 
     A buffer that can change is copied batch by batch. Raises NotConverted, with what was made of
     the batches before, where a batch cannot be read or decompresses to more than
@@ -523,6 +551,14 @@ def down_convert(buffer, to_magic, *, first_offset=0,
             "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
     if max_bytes is not None:
         most = whole_number("max_bytes", max_bytes, 1, INT64_MAX, "bytes")
+    d.most_work = d.most_batch_work = <uint64_t>-1
+    if max_work is not None:
+        d.most_work = whole_number("max_work", max_work, 1, INT64_MAX, "bytes")
+    if max_batch_work is not None:
+        d.most_batch_work = whole_number("max_batch_work", max_batch_work, 1, INT64_MAX, "bytes")
+    if d.most_batch_work < d.limit:
+        d.limit = d.most_batch_work
+        d.limit_is_work = True
     d.check_crcs = check_crcs
     take_buffer(buffer, &view)
     try:
@@ -534,7 +570,7 @@ def down_convert(buffer, to_magic, *, first_offset=0,
         d.scratch = borrow()
         try:
             stopped = CONVERTED
-            while stopped == CONVERTED and d.out.size < most:
+            while stopped == CONVERTED and d.out.size < most and d.work < d.most_work:
                 stopped = convert_on(&d, most)
                 if stopped == SET_MADE:
                     stopped = wrap(&d)
@@ -551,6 +587,7 @@ def down_convert(buffer, to_magic, *, first_offset=0,
             f"the batch at byte {d.at} (offset {d.next_offset} expected) cannot be converted: "
             f"{why(stopped, &d)}")
         error.converted = result
+        error.is_heavy = stopped == HEAVY
         raise error
     return result
 

@@ -34,8 +34,13 @@ __all__ = ["FetchConversion", "FetchFacts", "is_empty"]
 MOST_CONVERTED: Final = 16 << 20
 #: Bytes of message sets that one call makes.
 SLICE_BYTES: Final = 256 << 10
+#: Bytes that one call reads, decompresses and compresses again: about 5 ms. One batch is not
+#: divided.
+SLICE_WORK: Final = 256 << 10
 #: An answer is heavy from this size on.
 HEAVY_BYTES: Final = 1 << 20
+#: And where one of its batches takes more work than this: up to 15 ms (gzip).
+LIGHT_WORK: Final = 512 << 10
 
 _ANSWER_HEADER: Final = 8
 _CORRUPT_MESSAGE: Final = 2
@@ -96,7 +101,7 @@ class FetchConversion:
         self._facts: FetchFacts = answer.facts
         validator = session.proxy.options.validator
         self._max_decompressed = cast(int, validator.get("max_decompressed_bytes", DEFAULT_MAX_DECOMPRESSED_BYTES))
-        self._steps: Iterator[None] | None = None
+        self._steps: Iterator[bool] | None = None
         self._made = 0
         self._ready: Chunks = []
         # for the loop: the session's memory is not touched in a thread
@@ -114,14 +119,19 @@ class FetchConversion:
         began = time.thread_time()
         if self.cancelled:
             return "done", 0.0
+        if self.size > HEAVY_BYTES and not self.heavy:
+            return "heavy", 0.0
         if self._steps is None:
             self._steps = self._convert()
         word = "done"
-        for _ in self._steps:
+        for is_heavy in self._steps:
             if self.cancelled:
                 break
+            if is_heavy and not self.heavy:
+                word = "heavy"
+                break
             if time.thread_time() - began > SLICE_S:
-                word = "heavy" if self.size > HEAVY_BYTES else "more"
+                word = "more"
                 break
         return word, time.thread_time() - began
 
@@ -150,8 +160,10 @@ class FetchConversion:
 
     # ---- in a thread -----------------------------------------------------------------------------
 
-    def _convert(self) -> Iterator[None]:
-        """Convert the partitions one by one; another job may run where this yields."""
+    def _convert(self) -> Iterator[bool]:
+        """Convert the partitions one by one; another job may run where this yields whether the next
+        batch is heavy.
+        """
         request = self._facts.request
         read = read_answer(self._frame[_ANSWER_HEADER:])
         writer = AnswerWriter(read, request.version, self.answer.correlation_id)
@@ -167,9 +179,10 @@ class FetchConversion:
             output = b""
             if fetched.records:
                 records = _Records(fetched, wanted, offset, request, self._max_decompressed)
+                records.is_heavy = self.heavy
                 for made in records.convert(MOST_CONVERTED - self._made):
                     self._made += made
-                    yield
+                    yield records.is_heavy
                 output = records.output
                 if records.fault is not None:
                     self._faults.append(_Fault(wanted.topic, wanted.partition, *records.fault))
@@ -186,6 +199,8 @@ class _Records:
 
     ``next_offset``  after the last batch that was read
     ``fault``        offset and reason of a batch that cannot be converted
+    ``is_heavy``     whether batches may take more than LIGHT_WORK; set where one does, which is
+                     converted after the next yield
     """
 
     def __init__(
@@ -193,6 +208,7 @@ class _Records:
     ) -> None:
         self.next_offset = offset
         self.fault: tuple[int, str] | None = None
+        self.is_heavy = False
         self._fetched = fetched
         self._wanted = wanted
         self._offset = offset
@@ -221,10 +237,15 @@ class _Records:
                     position=position,
                     max_bytes=most,
                     check_crcs=True,
+                    max_work=SLICE_WORK,
+                    max_batch_work=None if self.is_heavy else LIGHT_WORK,
                 )
             except NotConverted as error:
                 made = error.converted
-                self.fault = max(made.next_offset, self.next_offset), str(error)
+                if error.is_heavy:
+                    self.is_heavy = True
+                else:
+                    self.fault = max(made.next_offset, self.next_offset), str(error)
             # compaction leaves batches whose records are all below the offset that was asked for
             if made.output and (size or has_offset_from(made.output, self._offset)):
                 self._pieces.append(made.output)

@@ -398,6 +398,39 @@ def test_as_the_rules_in_plain_python(seed: int, provider: str) -> None:
                 assert found.next_offset == batches_sent[-1].last_offset + 1
 
 
+def test_a_call_ends_when_it_has_done_its_work() -> None:
+    """Batches of which nothing comes out count as well: read, decompressed and compressed bytes."""
+    large = batch(records(1, value=bytes(10_000)), codec=GZIP)
+    packed = b"".join(batch(records(1, value=bytes(10_000)), codec=GZIP, base_offset=n) for n in range(10))
+    assert down_convert(packed, 1, max_work=1).next_offset == 1
+    assert down_convert(packed, 1, max_work=30_000).next_offset == 2
+    assert down_convert(packed, 1, max_work=1 << 20).next_offset == 10
+    plain = b"".join(batch(records(1), base_offset=n) for n in range(10))
+    below = down_convert(plain, 1, first_offset=100, max_work=2 * len(batch(records(1))))
+    assert (below.output, below.next_offset) == (b"", 2)
+    assert len(large) < 1000
+
+
+@pytest.mark.parametrize("to_magic", MAGICS)
+def test_a_heavy_batch_is_left_for_a_call_that_may_convert_it(to_magic: int) -> None:
+    small, large = batch(records(1)), batch(records(1, value=bytes(10_000)), codec=GZIP, base_offset=1)
+    with pytest.raises(NotConverted, match="max_batch_work, 9999 bytes") as caught:
+        down_convert(small + large, to_magic, max_batch_work=9_999)
+    made = caught.value.converted
+    assert caught.value.is_heavy
+    assert (offsets(made.output), made.position, made.next_offset) == ([0], len(small), 1)
+    assert offsets(down_convert(small + large, to_magic, position=made.position).output) == [1]
+    # the messages are larger than the records
+    tiny = batch(records(1000, value=b""), codec=GZIP)
+    with pytest.raises(NotConverted) as caught:
+        down_convert(tiny, to_magic, max_batch_work=20_000)
+    assert caught.value.is_heavy
+    # what is not allowed at all is not heavy
+    with pytest.raises(NotConverted) as caught:
+        down_convert(large, to_magic, max_batch_work=9_999, max_decompressed_bytes=9_999)
+    assert not caught.value.is_heavy
+
+
 def test_a_buffer_that_can_change_gives_the_same() -> None:
     data = bytes_of(answer(random.Random(3), 20))
     assert down_convert(bytearray(data), 1) == down_convert(data, 1)

@@ -288,6 +288,53 @@ def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
+def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
+    """The light threads never convert a batch of more than LIGHT_WORK, however small it came."""
+
+    async def test() -> None:
+        rig = Bridge()
+        bomb = batch(records(1, value=bytes(4 << 20)), codec=ZSTD, base_offset=1)
+        assert len(bomb) < 1000
+        rig.fetch(2, 0)
+        calls: list[tuple[bool, bool]] = []
+        real = lowering.down_convert
+
+        def noted(*args: Any, **options: Any) -> Any:
+            made = None
+            try:
+                made = real(*args, **options)
+                return made
+            finally:
+                calls.append((conversion.heavy, made is None))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lowering, "down_convert", noted)
+            rig.proxy.judging.put, put = (lambda _: None), rig.proxy.judging.put  # type: ignore[method-assign]
+            rig.reply(PartitionData(0, records=batch(records(1)) + bomb))
+            conversion: Any = rig.session.answering.converting
+            put(conversion)
+            await until(rig.got)
+        assert calls == [(False, False), (False, True), (True, False)]
+        assert len(messages_in(answered(rig.got()[0], 2)["t", 0].records)) == 2
+        assert rig.counters.fetches_unconverted_total == 0
+
+    run(test)
+
+
+def test_a_large_answer_is_heavy_before_it_is_converted() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        rig.proxy.judging.put = lambda _: None  # type: ignore[method-assign]
+        rig.fetch(2, 0)
+        rig.reply(PartitionData(0, records=batch(records(1, value=bytes(lowering.HEAVY_BYTES)))))
+        conversion: Any = rig.session.answering.converting
+        assert conversion.work()[0] == "heavy"
+        conversion.heavy = True
+        assert conversion.work()[0] == "done"
+
+    run(test)
+
+
 def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lowering, "MOST_CONVERTED", 500)
 
