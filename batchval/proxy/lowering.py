@@ -25,6 +25,7 @@ from batchval.protocol.old_fetch import (
 )
 from batchval.protocol.request import Chunks
 from batchval.proxy.judging import SLICE_S
+from batchval.proxy.old_fetches import MOST_FAULTS
 from batchval.proxy.pending import Answer, Queue
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -41,6 +42,8 @@ SLICE_WORK: Final = 256 << 10
 HEAVY_BYTES: Final = 1 << 20
 #: And where one of its batches takes more work than this: up to 15 ms (gzip).
 LIGHT_WORK: Final = 512 << 10
+#: Batches of one answer that cannot be converted and get a log line each: about 0.5 ms.
+MOST_LINES: Final = 10
 
 _ANSWER_HEADER: Final = 8
 _CORRUPT_MESSAGE: Final = 2
@@ -107,7 +110,8 @@ class FetchConversion:
         # for the loop: the session's memory is not touched in a thread
         self._continues: list[tuple[WantedPartition, int]] = []
         self._forgotten: list[WantedPartition] = []
-        self._faults: list[_Fault] = []
+        self._faults: list[_Fault] = []  # the first MOST_FAULTS of them
+        self._faulty = 0
 
     @property
     def size(self) -> int:
@@ -150,13 +154,29 @@ class FetchConversion:
             fetches.forget(wanted)
         for wanted, goes_on in self._continues:
             fetches.note(wanted, goes_on)
-        for fault in self._faults:
-            session.counters.fetches_unconverted_total += 1
-            if fetches.is_new_fault(fault.topic, fault.partition, fault.offset):
-                place = f"topic {fault.topic}, partition {fault.partition}, offset {fault.offset}"
-                text = f"{place}: {fault.reason}".replace("{", "{{").replace("}", "}}")
-                session.fault(f"a batch of {{}} cannot be converted for an old consumer: {text}", None)
+        session.counters.fetches_unconverted_total += self._faulty
+        self._log()
         return self._ready
+
+    def _log(self) -> None:
+        """Log the faults that are new, MOST_LINES at most, and how many batches are at fault."""
+        session, fetches = self.session, self.session.old_fetches
+        lines = 0
+        for fault in self._faults:
+            if lines == MOST_LINES:
+                break
+            if not fetches.is_new_fault(fault.topic, fault.partition, fault.offset):
+                continue
+            lines += 1
+            place = f"topic {fault.topic}, partition {fault.partition}, offset {fault.offset}"
+            text = f"{place}: {fault.reason}".replace("{", "{{").replace("}", "}}")
+            session.fault(f"a batch of {{}} cannot be converted for an old consumer: {text}", None)
+        if lines == MOST_LINES and self._faulty > lines:
+            session.fault(
+                f"{self._faulty} batches of one answer of {{}} cannot be converted for an old consumer; "
+                f"{lines} of them were logged",
+                None,
+            )
 
     # ---- in a thread -----------------------------------------------------------------------------
 
@@ -185,7 +205,9 @@ class FetchConversion:
                     yield records.is_heavy
                 output = records.output
                 if records.fault is not None:
-                    self._faults.append(_Fault(wanted.topic, wanted.partition, *records.fault))
+                    self._faulty += 1
+                    if len(self._faults) < MOST_FAULTS:
+                        self._faults.append(_Fault(wanted.topic, wanted.partition, *records.fault))
                     if not output and not code:
                         code = _CORRUPT_MESSAGE
                 elif records.is_barren and records.next_offset > offset:

@@ -12,10 +12,12 @@ from typing import Final
 
 from batchval.protocol.old_fetch import WantedPartition
 
-__all__ = ["MOST_REMEMBERED", "OldFetches"]
+__all__ = ["MOST_FAULTS", "MOST_REMEMBERED", "OldFetches"]
 
-#: Partitions of one session whose place in the log is remembered, and batches whose fault is.
+#: Partitions of one session whose place in the log is remembered.
 MOST_REMEMBERED: Final = 1_000
+#: Batches of one session whose fault is logged. A consumer asks for the same ones again at once.
+MOST_FAULTS: Final = 100
 
 
 class OldFetches:
@@ -49,11 +51,9 @@ class OldFetches:
         self._continues.pop((wanted.topic, wanted.partition), None)
 
     def is_new_fault(self, topic: str, partition: int, offset: int) -> bool:
-        """Return whether this batch's fault has not been logged for this session."""
+        """Return whether this batch's fault is to be logged: once, and MOST_FAULTS in a session."""
         fault = topic, partition, offset
-        if fault in self._faults:
+        if fault in self._faults or len(self._faults) >= MOST_FAULTS:
             return False
-        if len(self._faults) >= MOST_REMEMBERED:
-            self._faults.clear()
         self._faults.add(fault)
         return True

@@ -28,7 +28,7 @@ from batchval.protocol.old_fetch import WantedPartition
 from batchval.protocol.old_versions import CONSUMERS
 from batchval.proxy import bridges, lowering
 from batchval.proxy.fast_path import Routes
-from batchval.proxy.old_fetches import MOST_REMEMBERED, OldFetches
+from batchval.proxy.old_fetches import MOST_FAULTS, MOST_REMEMBERED, OldFetches
 from batchval.proxy.options import Limits
 from batchval.proxy.session import CONVERTING, Session
 from batchval.proxy.session_states import State
@@ -426,10 +426,10 @@ def test_what_a_session_remembers_is_bounded() -> None:
     assert fetches.offset_for(WantedPartition("t", 0, 5, 1)) == 5
     assert fetches.offset_for(WantedPartition("t", 1, 5, 1)) == 9
     assert len(fetches._continues) == MOST_REMEMBERED
-    for n in range(3 * MOST_REMEMBERED):
-        assert fetches.is_new_fault("t", 0, n)
+    for n in range(3 * MOST_FAULTS):
+        assert fetches.is_new_fault("t", 0, n) == (n < MOST_FAULTS)
         assert not fetches.is_new_fault("t", 0, n)
-        assert len(fetches._faults) <= MOST_REMEMBERED
+    assert len(fetches._faults) == MOST_FAULTS
 
 
 # ---- transactions --------------------------------------------------------------------------------
@@ -474,6 +474,29 @@ def test_a_batch_that_cannot_be_converted_is_an_error_once_it_is_first(caplog: p
         assert rig.session.ending is None
         (line,) = [one for one in caplog.messages if "cannot be converted" in one]
         assert "topic t, partition 0, offset 2" in line
+
+    run(test)
+
+
+def test_an_answer_with_many_faults_has_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        rig = Bridge()
+        bad = bytearray(batch(records(1)))
+        bad[-1] ^= 1
+        count, seen = 3 * MOST_FAULTS, []
+        with caplog.at_level(logging.WARNING, "batchval.proxy"):
+            for turn in range(MOST_FAULTS // lowering.MOST_LINES + 2):
+                caplog.clear()
+                rig.send(fetch_frame(2, 7, {("t", n): (0, 1000) for n in range(count)}))
+                await until(lambda: len(rig.asked()) == turn + 1)  # noqa: B023
+                rig.reply(*(PartitionData(n, records=bytes(bad)) for n in range(count)))
+                await until(lambda: len(rig.got()) == turn + 1)  # noqa: B023
+                seen.append(len(caplog.messages))
+                assert rig.counters.fetches_unconverted_total == count * (turn + 1)
+                if turn == 0:
+                    assert f"{count} batches of one answer" in caplog.messages[-1]
+                    assert all(f"partition {n}, " in caplog.messages[n] for n in range(lowering.MOST_LINES))
+        assert seen == [lowering.MOST_LINES + 1] * (MOST_FAULTS // lowering.MOST_LINES) + [0, 0]
 
     run(test)
 
