@@ -25,7 +25,7 @@ from batchval.protocol.old_fetch import (
 )
 from batchval.protocol.request import Chunks
 from batchval.proxy.judging import SLICE_S
-from batchval.proxy.old_fetches import MOST_FAULTS
+from batchval.proxy.old_fetches import MOST_FAULTS, Places
 from batchval.proxy.pending import Answer, Queue
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -108,7 +108,7 @@ class FetchConversion:
         self._made = 0
         self._ready: Chunks = []
         # for the loop: the session's memory is not touched in a thread
-        self._continues: list[tuple[WantedPartition, int]] = []
+        self._continues: Places = {}
         self._forgotten: list[WantedPartition] = []
         self._faults: list[_Fault] = []  # the first MOST_FAULTS of them
         self._faulty = 0
@@ -152,8 +152,7 @@ class FetchConversion:
         session, fetches = self.session, self.session.old_fetches
         for wanted in self._forgotten:
             fetches.forget(wanted)
-        for wanted, goes_on in self._continues:
-            fetches.note(wanted, goes_on)
+        fetches.note(self._continues)
         session.counters.fetches_unconverted_total += self._faulty
         self._log()
         return self._ready
@@ -211,7 +210,7 @@ class FetchConversion:
                     if not output and not code:
                         code = _CORRUPT_MESSAGE
                 elif records.is_barren and records.next_offset > offset:
-                    self._continues.append((wanted, records.next_offset))
+                    self._continues[wanted.topic, wanted.partition] = wanted.offset, records.next_offset
             writer.put(fetched, code, output)
         self._ready = writer.finish()
 

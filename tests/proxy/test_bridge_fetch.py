@@ -28,7 +28,7 @@ from batchval.protocol.old_fetch import WantedPartition
 from batchval.protocol.old_versions import CONSUMERS
 from batchval.proxy import bridges, lowering
 from batchval.proxy.fast_path import Routes
-from batchval.proxy.old_fetches import MOST_FAULTS, MOST_REMEMBERED, OldFetches
+from batchval.proxy.old_fetches import MOST_FAULTS, OldFetches
 from batchval.proxy.options import Limits
 from batchval.proxy.session import CONVERTING, Session
 from batchval.proxy.session_states import State
@@ -404,6 +404,21 @@ def test_an_old_consumer_gets_past_what_it_cannot_read() -> None:
     run(test)
 
 
+def test_each_partition_of_a_request_gets_past_what_it_cannot_read() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        count = 3000
+        for turn in range(2):
+            rig.send(fetch_frame(2, 7, {("t", n): (0, 1 << 20) for n in range(count)}))
+            await until(lambda: len(rig.asked()) == turn + 1)  # noqa: B023
+            _, asked = FetchRequest.parse(rig.asked()[-1])
+            assert {part.fetch_offset for topic in asked.topics for part in topic.partitions} == {turn}
+            rig.reply(*(PartitionData(n, records=control(0)) for n in range(count)))
+            await until(lambda: len(rig.got()) == turn + 1)  # noqa: B023
+
+    run(test)
+
+
 def test_a_compressed_batch_without_records_from_the_offset_on_is_passed() -> None:
     """Compaction keeps a batch's last offset, but not the records at its end."""
 
@@ -420,12 +435,15 @@ def test_a_compressed_batch_without_records_from_the_offset_on_is_passed() -> No
 
 
 def test_what_a_session_remembers_is_bounded() -> None:
-    fetches = OldFetches()
-    for n in range(MOST_REMEMBERED + 1):
-        fetches.note(WantedPartition("t", n, 5, 1), 9)
+    fetches = OldFetches(1000)
+    for n in range(1001):
+        fetches.note({("t", n): (5, 9)})
     assert fetches.offset_for(WantedPartition("t", 0, 5, 1)) == 5
     assert fetches.offset_for(WantedPartition("t", 1, 5, 1)) == 9
-    assert len(fetches._continues) == MOST_REMEMBERED
+    assert len(fetches._continues) == 1000
+    fetches.note({("u", n): (5, 9) for n in range(1000)})
+    assert fetches.offset_for(WantedPartition("u", 0, 5, 1)) == 9
+    assert len(fetches._continues) == 1000
     for n in range(3 * MOST_FAULTS):
         assert fetches.is_new_fault("t", 0, n) == (n < MOST_FAULTS)
         assert not fetches.is_new_fault("t", 0, n)
