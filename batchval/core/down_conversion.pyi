@@ -3,6 +3,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from batchval.core.aborted import AbortedTransactions
 from batchval.core.batch import NotABatch
 
 class DownConverted(NamedTuple):
@@ -12,7 +13,7 @@ class DownConverted(NamedTuple):
     next_offset: int
     position: int
     is_partial: bool
-    aborted: tuple[tuple[int, int], ...]
+    aborted: tuple[tuple[int, int], ...] | AbortedTransactions
 
 class NotConverted(NotABatch):
     converted: DownConverted
@@ -24,7 +25,7 @@ def down_convert(
     *,
     first_offset: int = 0,
     max_decompressed_bytes: int = 67108864,
-    aborted: Iterable[tuple[int, int]] = (),
+    aborted: Iterable[tuple[int, int]] | AbortedTransactions = (),
     position: int = 0,
     max_bytes: int | None = None,
     check_crcs: bool = False,

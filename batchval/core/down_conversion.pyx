@@ -28,7 +28,7 @@ from libc.string cimport memcpy, memset
 
 from batchval.core cimport reasons
 from batchval.core.aborted cimport (
-    Aborted, end_aborted, free_aborted, is_aborted, not_ended, read_aborted, reach,
+    Aborted, AbortedTransactions, end_aborted, is_aborted, reach,
 )
 from batchval.core.arguments cimport (
     MOST_DECOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
@@ -64,6 +64,7 @@ from collections import namedtuple
 from batchval.compression.compressors import compress
 from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
+from batchval.errors import BatchvalError
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef enum:
@@ -99,7 +100,7 @@ cdef struct Conversion:  # of one call
     uint64_t most_batch_work
     uint64_t work  # bytes that were read, decompressed and written into wrappers
     bint check_crcs
-    Aborted aborted
+    Aborted *aborted
     Scratch *scratch
     Out out  # what is ready
     Out set  # the messages that go into one wrapper
@@ -310,7 +311,7 @@ cdef int take_marker(Conversion *d, const Entry *b, const BatchHeader *h) noexce
         elif r.key_length < MARKER_KEY_SIZE or be16(r.key) < 0:
             answer = fails(d, reasons.MARKER_KEY, 0, r.key_length)
         elif be16(r.key + MARKER_TYPE) == ABORT_MARKER:
-            end_aborted(&d.aborted, h.producer_id)
+            end_aborted(d.aborted, h.producer_id)
     free(owned)
     return answer
 
@@ -341,12 +342,12 @@ cdef int convert_batch(Conversion *d, const Entry *b) noexcept nogil:
             d.to_magic > 0 and h.attributes & LOG_APPEND_TIME_BIT)
     answer = CONVERTED
     if has_aborted:
-        reach(&d.aborted, last)
+        reach(d.aborted, last)
     if h.attributes & CONTROL_BIT:
         if has_aborted and h.records_count:
             answer = take_marker(d, b, &h)
     elif h.records_count and not (has_aborted and h.attributes & TRANSACTIONAL_BIT
-            and is_aborted(&d.aborted, h.producer_id)):
+            and is_aborted(d.aborted, h.producer_id)):
         answer = open_records(d, b, &h, &p, &end, &owned)
         if answer == CONVERTED:
             answer = convert_records(d, &h, p, end)
@@ -460,8 +461,8 @@ cdef int convert_next(Conversion *d) noexcept nogil:
 
 
 cdef int convert_on(Conversion *d, size_t most) noexcept nogil:
-    """Convert until a set is to be compressed, ``most`` bytes are ready or ``most_work`` is done, or
-    it goes no further.
+    """Convert until a set is to be compressed, ``most`` bytes are ready, ``most_work`` is done, or
+    no batch can be converted.
 
     Called with the GIL, which is released when the work is long.
     """
@@ -511,9 +512,9 @@ cdef str why(int stopped, const Conversion *d):
     }[stopped]
 
 
-cdef object result_of(const Conversion *d, bint is_partial):
+cdef object result_of(const Conversion *d, bint is_partial, object aborted):
     return DownConverted(bytes_of(d.out.data, d.out.size), d.records, d.first_offset,
-            d.next_offset, d.at, is_partial, not_ended(&d.aborted))
+            d.next_offset, d.at, is_partial, aborted)
 
 
 def down_convert(buffer, to_magic, *, first_offset=0,
@@ -527,8 +528,9 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     ``max_bytes``; the next call goes on at the result's ``position``.
 
     ``aborted``: (producer id, first offset) of each aborted transaction of the answer, for
-    read_committed: their records are left out as Kafka's consumer leaves them out. ``check_crcs``:
-    verify the checksum of each batch that is converted, since its messages get new ones.
+    read_committed: their records are left out as Kafka's consumer leaves them out. Where it is an
+    AbortedTransactions, the result has the same one, for the next call. ``check_crcs``: verify the
+    checksum of each batch that is converted, since its messages get new ones.
 
     ``max_work``: stop after the batch with which this many bytes have been read, decompressed and
     written into wrappers, whatever the output has. ``max_batch_work``: a batch that decompresses to
@@ -543,6 +545,7 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     cdef Py_buffer view
     cdef size_t most = <size_t>-1
     cdef int stopped
+    cdef AbortedTransactions transactions
     memset(&d, 0, sizeof(Conversion))
     d.to_magic = whole_number("to_magic", to_magic, 0, 1)
     d.least_offset = whole_number("first_offset", first_offset, INT64_MIN, INT64_MAX)
@@ -560,13 +563,20 @@ def down_convert(buffer, to_magic, *, first_offset=0,
         d.limit = d.most_batch_work
         d.limit_is_work = True
     d.check_crcs = check_crcs
+    if isinstance(aborted, AbortedTransactions):
+        transactions = aborted
+    else:
+        transactions = AbortedTransactions(aborted)
+    if transactions.in_use:
+        raise BatchvalError("aborted is in use by another call: one call at a time may use it")
+    d.aborted = &transactions.all
     take_buffer(buffer, &view)
+    transactions.in_use = True
     try:
         d.p = <const uint8_t *>view.buf
         d.size = view.len
         d.at = position_in(position, view.len)
         d.copies = not is_immutable(&view)
-        read_aborted(&d.aborted, aborted)
         d.scratch = borrow()
         try:
             stopped = CONVERTED
@@ -578,8 +588,10 @@ def down_convert(buffer, to_magic, *, first_offset=0,
             give_back(d.scratch)
         if stopped == NO_MEMORY_LEFT:
             raise MemoryError()
-        result = result_of(&d, stopped == NO_BATCH_LEFT and d.at < d.size)
+        result = result_of(&d, stopped == NO_BATCH_LEFT and d.at < d.size,
+                transactions if transactions is aborted else transactions.not_ended())
     finally:
+        transactions.in_use = False
         PyBuffer_Release(&view)
         release(&d)
     if stopped > NO_MEMORY_LEFT:
@@ -593,7 +605,6 @@ def down_convert(buffer, to_magic, *, first_offset=0,
 
 
 cdef void release(Conversion *d) noexcept:
-    free_aborted(&d.aborted)
     with nogil:
         free(d.out.data)
         free(d.set.data)

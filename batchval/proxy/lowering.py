@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple, cast
 
+from batchval.core.aborted import AbortedTransactions
 from batchval.core.down_conversion import NotConverted, down_convert
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.old_fetch import (
@@ -172,8 +173,8 @@ class FetchConversion:
             session.fault(f"a batch of {{}} cannot be converted for an old consumer: {text}", None)
         if lines == MOST_LINES and self._faulty > lines:
             session.fault(
-                f"{self._faulty} batches of one answer of {{}} cannot be converted for an old consumer; "
-                f"{lines} of them were logged",
+                f"{self._faulty} batches of one answer of {{}} cannot be converted for an old "
+                f"consumer; {lines} of them were logged",
                 None,
             )
 
@@ -241,7 +242,7 @@ class _Records:
     def convert(self, room: int) -> Iterator[int]:
         """Convert a slice, yield how many bytes of message sets it made, and so on."""
         records, position, size = self._fetched.records, 0, 0
-        aborted: Sequence[tuple[int, int]] = self._fetched.aborted
+        aborted = AbortedTransactions(self._fetched.aborted)
         assert records is not None
         if room <= 0:
             return
@@ -276,7 +277,7 @@ class _Records:
                 size += len(made.output)
             if made.position > position:
                 self.next_offset = made.next_offset
-            aborted, position = made.aborted, made.position
+            position = made.position
             yield len(made.output)
             if made.is_partial or size >= min(room, self._limit):
                 return

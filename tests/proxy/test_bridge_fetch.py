@@ -309,7 +309,8 @@ def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lowering, "down_convert", noted)
-            rig.proxy.judging.put, put = (lambda _: None), rig.proxy.judging.put  # type: ignore[method-assign]
+            judging: Any = rig.proxy.judging
+            put, judging.put = judging.put, lambda _: None
             rig.reply(PartitionData(0, records=batch(records(1)) + bomb))
             conversion: Any = rig.session.answering.converting
             put(conversion)
