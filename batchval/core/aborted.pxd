@@ -3,16 +3,21 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
-cdef struct Aborted:  # transactions, in the order of producer id and first offset
+cdef struct AbortedTransaction:
+    int64_t producer_id
+    int64_t first_offset
+
+cdef struct Aborted:
     size_t count
-    int64_t *producer_ids
-    int64_t *first_offsets
+    AbortedTransaction *each  # in the order of producer id and first offset
     uint8_t *ended  # their marker has been read
     int64_t reached  # the highest offset of the batches with a producer id
 
-cdef int read_aborted(Aborted *to, aborted) except -1
-cdef void free_aborted(Aborted *all) noexcept
-cdef tuple not_ended(const Aborted *all)
+cdef class AbortedTransactions:
+    cdef Aborted all
+    cdef bint in_use  # by a call that has released the GIL
+    cdef tuple not_ended(self)
+
 cdef void end_aborted(Aborted *all, int64_t producer_id) noexcept nogil
 cdef bint is_aborted(const Aborted *all, int64_t producer_id) noexcept nogil
 

@@ -1,1 +1,6 @@
-# nothing of this module is called from Python: it offers C functions to other modules (its .pxd)
+"""The aborted transactions of a Fetch answer."""
+
+from collections.abc import Iterable
+
+class AbortedTransactions:
+    def __init__(self, aborted: Iterable[tuple[int, int]] = ()) -> None: ...

@@ -3,6 +3,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from batchval.core.aborted import AbortedTransactions
 from batchval.core.batch import NotABatch
 
 class DownConverted(NamedTuple):
@@ -12,10 +13,11 @@ class DownConverted(NamedTuple):
     next_offset: int
     position: int
     is_partial: bool
-    aborted: tuple[tuple[int, int], ...]
+    aborted: tuple[tuple[int, int], ...] | AbortedTransactions
 
 class NotConverted(NotABatch):
     converted: DownConverted
+    is_heavy: bool
 
 def down_convert(
     buffer: Buffer,
@@ -23,8 +25,10 @@ def down_convert(
     *,
     first_offset: int = 0,
     max_decompressed_bytes: int = 67108864,
-    aborted: Iterable[tuple[int, int]] = (),
+    aborted: Iterable[tuple[int, int]] | AbortedTransactions = (),
     position: int = 0,
     max_bytes: int | None = None,
     check_crcs: bool = False,
+    max_work: int | None = None,
+    max_batch_work: int | None = None,
 ) -> DownConverted: ...

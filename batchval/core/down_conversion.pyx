@@ -28,7 +28,7 @@ from libc.string cimport memcpy, memset
 
 from batchval.core cimport reasons
 from batchval.core.aborted cimport (
-    Aborted, end_aborted, free_aborted, is_aborted, not_ended, read_aborted, reach,
+    Aborted, AbortedTransactions, end_aborted, is_aborted, reach,
 )
 from batchval.core.arguments cimport (
     MOST_DECOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
@@ -64,6 +64,7 @@ from collections import namedtuple
 from batchval.compression.compressors import compress
 from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
+from batchval.errors import BatchvalError
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef enum:
@@ -84,6 +85,7 @@ cdef enum:  # what a step came to
     BATCH_OFFSETS
     RECORD_OFFSET
     TOO_LARGE
+    HEAVY  # as ``max_batch_work`` is
 
 cdef struct Conversion:  # of one call
     const uint8_t *p
@@ -92,9 +94,13 @@ cdef struct Conversion:  # of one call
     bint copies  # the buffer may change: each batch is copied first
     int to_magic
     int64_t least_offset
-    uint64_t limit
+    uint64_t limit  # of what a batch decompresses to
+    bint limit_is_work  # the limit is most_batch_work, which is less than what is allowed
+    uint64_t most_work
+    uint64_t most_batch_work
+    uint64_t work  # bytes that were read, decompressed and written into wrappers
     bint check_crcs
-    Aborted aborted
+    Aborted *aborted
     Scratch *scratch
     Out out  # what is ready
     Out set  # the messages that go into one wrapper
@@ -135,8 +141,11 @@ class NotConverted(NotABatch):
     """A batch of a Fetch answer cannot be converted down.
 
     ``converted`` is the DownConverted of the batches before it; its ``position`` is that of the
-    batch at fault.
+    batch at fault. ``is_heavy``: it takes more work than ``max_batch_work``, and nothing else is
+    known to be wrong with it.
     """
+
+    is_heavy = False
 
 
 # ---- failures ------------------------------------------------------------------------------------
@@ -166,12 +175,18 @@ cdef int not_a_batch(Conversion *d, int found, const Entry *entry) noexcept nogi
     return fails(d, reasons.MAGIC_NOT_0_1_2, 0, entry.magic)
 
 
+cdef int over_limit(Conversion *d) noexcept nogil:
+    if d.limit_is_work:
+        return fails_by(d, HEAVY)
+    return fails(d, reasons.DECOMPRESSED_LIMIT, 0, <int64_t>d.limit)
+
+
 cdef int stream_fails(Conversion *d, const Stream *s) noexcept nogil:
     """CONVERTED where the stream has ended well."""
     if s.status == NO_MEMORY:
         return NO_MEMORY_LEFT
     if s.status == LIMIT_HIT:
-        return fails(d, reasons.DECOMPRESSED_LIMIT, 0, <int64_t>d.limit)
+        return over_limit(d)
     if s.status == DAMAGED:
         return fails(d, s.reason, 0, s.detail)
     return CONVERTED
@@ -206,6 +221,8 @@ cdef int put(Conversion *d, int32_t record, int64_t offset, int64_t base, const 
             offset - base if d.to_magic == 1 and d.codec != NONE else offset, r.timestamp,
             r.key, r.key_length, r.value, r.value_length):
         return NO_MEMORY_LEFT
+    if d.codec != NONE and to.size > d.most_batch_work:
+        return fails_by(d, HEAVY)
     d.last_offset = offset
     if r.timestamp > d.max_timestamp:
         d.max_timestamp = r.timestamp
@@ -215,7 +232,10 @@ cdef int put(Conversion *d, int32_t record, int64_t offset, int64_t base, const 
 
 cdef int end_set(Conversion *d) noexcept nogil:
     """SET_MADE where there are messages to compress."""
-    return SET_MADE if d.codec != NONE and d.count else CONVERTED
+    if d.codec == NONE or not d.count:
+        return CONVERTED
+    d.work += d.set.size
+    return SET_MADE
 
 
 # ---- magic 2 -------------------------------------------------------------------------------------
@@ -242,6 +262,7 @@ cdef int open_records(Conversion *d, const Entry *b, const BatchHeader *h, const
         if answer != CONVERTED:
             return answer
         size = s.delivered
+        d.work += size
     end[0] = p[0] + size
     structure_alone(&c)
     clear_facts(&f)
@@ -290,7 +311,7 @@ cdef int take_marker(Conversion *d, const Entry *b, const BatchHeader *h) noexce
         elif r.key_length < MARKER_KEY_SIZE or be16(r.key) < 0:
             answer = fails(d, reasons.MARKER_KEY, 0, r.key_length)
         elif be16(r.key + MARKER_TYPE) == ABORT_MARKER:
-            end_aborted(&d.aborted, h.producer_id)
+            end_aborted(d.aborted, h.producer_id)
     free(owned)
     return answer
 
@@ -321,12 +342,12 @@ cdef int convert_batch(Conversion *d, const Entry *b) noexcept nogil:
             d.to_magic > 0 and h.attributes & LOG_APPEND_TIME_BIT)
     answer = CONVERTED
     if has_aborted:
-        reach(&d.aborted, last)
+        reach(d.aborted, last)
     if h.attributes & CONTROL_BIT:
         if has_aborted and h.records_count:
             answer = take_marker(d, b, &h)
     elif h.records_count and not (has_aborted and h.attributes & TRANSACTIONAL_BIT
-            and is_aborted(&d.aborted, h.producer_id)):
+            and is_aborted(d.aborted, h.producer_id)):
         answer = open_records(d, b, &h, &p, &end, &owned)
         if answer == CONVERTED:
             answer = convert_records(d, &h, p, end)
@@ -402,7 +423,7 @@ cdef int convert_each(Conversion *d, const Entry *b) noexcept nogil:
     if answer == OUT_OF_MEMORY:
         return NO_MEMORY_LEFT
     if answer == OVER_LIMIT:
-        return fails(d, reasons.DECOMPRESSED_LIMIT, 0, <int64_t>d.limit)
+        return over_limit(d)
     return fails(d, f.reason, f.record, f.a, f.b)
 
 
@@ -434,19 +455,21 @@ cdef int convert_next(Conversion *d) noexcept nogil:
         if next_batch(d.scratch.copy, size, &b) != BATCH or b.size != size:
             return fails_by(d, CHANGED)
     d.batch_size = b.size
+    d.work += b.size
     d.count = 0
     return convert_batch(d, &b) if b.magic == 2 else convert_messages(d, &b)
 
 
 cdef int convert_on(Conversion *d, size_t most) noexcept nogil:
-    """Convert until a set is to be compressed, ``most`` bytes are ready, or it goes no further.
+    """Convert until a set is to be compressed, ``most`` bytes are ready, ``most_work`` is done, or
+    no batch can be converted.
 
     Called with the GIL, which is released when the work is long.
     """
     cdef size_t ready
     cdef int answer = CONVERTED
     begin_work(d.scratch, d.size - d.at > NOGIL_ABOVE)
-    while answer == CONVERTED and d.out.size < most:
+    while answer == CONVERTED and d.out.size < most and d.work < d.most_work:
         ready = d.out.size
         answer = convert_next(d)
         if answer == CONVERTED:
@@ -485,17 +508,18 @@ cdef str why(int stopped, const Conversion *d):
             f"record {d.record}: offset {d.a}, expected {d.b} or above, "
             "within the offsets of its batch"),
         TOO_LARGE: f"its messages take more than {INT32_MAX} bytes",
+        HEAVY: f"its records or messages take more than max_batch_work, {d.most_batch_work} bytes",
     }[stopped]
 
 
-cdef object result_of(const Conversion *d, bint is_partial):
+cdef object result_of(const Conversion *d, bint is_partial, object aborted):
     return DownConverted(bytes_of(d.out.data, d.out.size), d.records, d.first_offset,
-            d.next_offset, d.at, is_partial, not_ended(&d.aborted))
+            d.next_offset, d.at, is_partial, aborted)
 
 
 def down_convert(buffer, to_magic, *, first_offset=0,
         max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, aborted=(), position=0,
-        max_bytes=None, bint check_crcs=False):
+        max_bytes=None, bint check_crcs=False, max_work=None, max_batch_work=None):
     """Convert the whole batches from ``position`` on to messages of magic 0 or 1: a DownConverted.
 
     As Kafka 3.9 did for Fetch 0 to 3: offsets, keys, values and timestamps stay, control batches
@@ -504,8 +528,14 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     ``max_bytes``; the next call goes on at the result's ``position``.
 
     ``aborted``: (producer id, first offset) of each aborted transaction of the answer, for
-    read_committed: their records are left out as Kafka's consumer leaves them out. ``check_crcs``:
-    verify the checksum of each batch that is converted, since its messages get new ones.
+    read_committed: their records are left out as Kafka's consumer leaves them out. Where it is an
+    AbortedTransactions, the result has the same one, for the next call. ``check_crcs``: verify the
+    checksum of each batch that is converted, since its messages get new ones.
+
+    ``max_work``: stop after the batch with which this many bytes have been read, decompressed and
+    written into wrappers, whatever the output has. ``max_batch_work``: a batch that decompresses to
+    more bytes, or whose wrapper is to hold more, raises NotConverted with ``is_heavy``; a call
+    without this argument may convert it.
 
     A buffer that can change is copied batch by batch. Raises NotConverted, with what was made of
     the batches before, where a batch cannot be read or decompresses to more than
@@ -515,6 +545,7 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     cdef Py_buffer view
     cdef size_t most = <size_t>-1
     cdef int stopped
+    cdef AbortedTransactions transactions
     memset(&d, 0, sizeof(Conversion))
     d.to_magic = whole_number("to_magic", to_magic, 0, 1)
     d.least_offset = whole_number("first_offset", first_offset, INT64_MIN, INT64_MAX)
@@ -523,18 +554,33 @@ def down_convert(buffer, to_magic, *, first_offset=0,
             "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
     if max_bytes is not None:
         most = whole_number("max_bytes", max_bytes, 1, INT64_MAX, "bytes")
+    d.most_work = d.most_batch_work = <uint64_t>-1
+    if max_work is not None:
+        d.most_work = whole_number("max_work", max_work, 1, INT64_MAX, "bytes")
+    if max_batch_work is not None:
+        d.most_batch_work = whole_number("max_batch_work", max_batch_work, 1, INT64_MAX, "bytes")
+    if d.most_batch_work < d.limit:
+        d.limit = d.most_batch_work
+        d.limit_is_work = True
     d.check_crcs = check_crcs
+    if isinstance(aborted, AbortedTransactions):
+        transactions = aborted
+    else:
+        transactions = AbortedTransactions(aborted)
+    if transactions.in_use:
+        raise BatchvalError("aborted is in use by another call: one call at a time may use it")
+    d.aborted = &transactions.all
     take_buffer(buffer, &view)
+    transactions.in_use = True
     try:
         d.p = <const uint8_t *>view.buf
         d.size = view.len
         d.at = position_in(position, view.len)
         d.copies = not is_immutable(&view)
-        read_aborted(&d.aborted, aborted)
         d.scratch = borrow()
         try:
             stopped = CONVERTED
-            while stopped == CONVERTED and d.out.size < most:
+            while stopped == CONVERTED and d.out.size < most and d.work < d.most_work:
                 stopped = convert_on(&d, most)
                 if stopped == SET_MADE:
                     stopped = wrap(&d)
@@ -542,8 +588,10 @@ def down_convert(buffer, to_magic, *, first_offset=0,
             give_back(d.scratch)
         if stopped == NO_MEMORY_LEFT:
             raise MemoryError()
-        result = result_of(&d, stopped == NO_BATCH_LEFT and d.at < d.size)
+        result = result_of(&d, stopped == NO_BATCH_LEFT and d.at < d.size,
+                transactions if transactions is aborted else transactions.not_ended())
     finally:
+        transactions.in_use = False
         PyBuffer_Release(&view)
         release(&d)
     if stopped > NO_MEMORY_LEFT:
@@ -551,12 +599,12 @@ def down_convert(buffer, to_magic, *, first_offset=0,
             f"the batch at byte {d.at} (offset {d.next_offset} expected) cannot be converted: "
             f"{why(stopped, &d)}")
         error.converted = result
+        error.is_heavy = stopped == HEAVY
         raise error
     return result
 
 
 cdef void release(Conversion *d) noexcept:
-    free_aborted(&d.aborted)
     with nogil:
         free(d.out.data)
         free(d.set.data)

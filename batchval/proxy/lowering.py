@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple, cast
 
+from batchval.core.aborted import AbortedTransactions
 from batchval.core.down_conversion import NotConverted, down_convert
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.old_fetch import (
@@ -25,6 +26,7 @@ from batchval.protocol.old_fetch import (
 )
 from batchval.protocol.request import Chunks
 from batchval.proxy.judging import SLICE_S
+from batchval.proxy.old_fetches import MOST_FAULTS, Places
 from batchval.proxy.pending import Answer, Queue
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -34,8 +36,15 @@ __all__ = ["FetchConversion", "FetchFacts", "is_empty"]
 MOST_CONVERTED: Final = 16 << 20
 #: Bytes of message sets that one call makes.
 SLICE_BYTES: Final = 256 << 10
+#: Bytes that one call reads, decompresses and compresses again: about 5 ms. One batch is not
+#: divided.
+SLICE_WORK: Final = 256 << 10
 #: An answer is heavy from this size on.
 HEAVY_BYTES: Final = 1 << 20
+#: And where one of its batches takes more work than this: up to 15 ms (gzip).
+LIGHT_WORK: Final = 512 << 10
+#: Batches of one answer that cannot be converted and get a log line each: about 0.5 ms.
+MOST_LINES: Final = 10
 
 _ANSWER_HEADER: Final = 8
 _CORRUPT_MESSAGE: Final = 2
@@ -96,13 +105,14 @@ class FetchConversion:
         self._facts: FetchFacts = answer.facts
         validator = session.proxy.options.validator
         self._max_decompressed = cast(int, validator.get("max_decompressed_bytes", DEFAULT_MAX_DECOMPRESSED_BYTES))
-        self._steps: Iterator[None] | None = None
+        self._steps: Iterator[bool] | None = None
         self._made = 0
         self._ready: Chunks = []
         # for the loop: the session's memory is not touched in a thread
-        self._continues: list[tuple[WantedPartition, int]] = []
+        self._continues: Places = {}
         self._forgotten: list[WantedPartition] = []
-        self._faults: list[_Fault] = []
+        self._faults: list[_Fault] = []  # the first MOST_FAULTS of them
+        self._faulty = 0
 
     @property
     def size(self) -> int:
@@ -114,14 +124,19 @@ class FetchConversion:
         began = time.thread_time()
         if self.cancelled:
             return "done", 0.0
+        if self.size > HEAVY_BYTES and not self.heavy:
+            return "heavy", 0.0
         if self._steps is None:
             self._steps = self._convert()
         word = "done"
-        for _ in self._steps:
+        for is_heavy in self._steps:
             if self.cancelled:
                 break
+            if is_heavy and not self.heavy:
+                word = "heavy"
+                break
             if time.thread_time() - began > SLICE_S:
-                word = "heavy" if self.size > HEAVY_BYTES else "more"
+                word = "more"
                 break
         return word, time.thread_time() - began
 
@@ -138,20 +153,37 @@ class FetchConversion:
         session, fetches = self.session, self.session.old_fetches
         for wanted in self._forgotten:
             fetches.forget(wanted)
-        for wanted, goes_on in self._continues:
-            fetches.note(wanted, goes_on)
-        for fault in self._faults:
-            session.counters.fetches_unconverted_total += 1
-            if fetches.is_new_fault(fault.topic, fault.partition, fault.offset):
-                place = f"topic {fault.topic}, partition {fault.partition}, offset {fault.offset}"
-                text = f"{place}: {fault.reason}".replace("{", "{{").replace("}", "}}")
-                session.fault(f"a batch of {{}} cannot be converted for an old consumer: {text}", None)
+        fetches.note(self._continues)
+        session.counters.fetches_unconverted_total += self._faulty
+        self._log()
         return self._ready
+
+    def _log(self) -> None:
+        """Log the faults that are new, MOST_LINES at most, and how many batches are at fault."""
+        session, fetches = self.session, self.session.old_fetches
+        lines = 0
+        for fault in self._faults:
+            if lines == MOST_LINES:
+                break
+            if not fetches.is_new_fault(fault.topic, fault.partition, fault.offset):
+                continue
+            lines += 1
+            place = f"topic {fault.topic}, partition {fault.partition}, offset {fault.offset}"
+            text = f"{place}: {fault.reason}".replace("{", "{{").replace("}", "}}")
+            session.fault(f"a batch of {{}} cannot be converted for an old consumer: {text}", None)
+        if lines == MOST_LINES and self._faulty > lines:
+            session.fault(
+                f"{self._faulty} batches of one answer of {{}} cannot be converted for an old "
+                f"consumer; {lines} of them were logged",
+                None,
+            )
 
     # ---- in a thread -----------------------------------------------------------------------------
 
-    def _convert(self) -> Iterator[None]:
-        """Convert the partitions one by one; another job may run where this yields."""
+    def _convert(self) -> Iterator[bool]:
+        """Convert the partitions one by one; another job may run where this yields whether the next
+        batch is heavy.
+        """
         request = self._facts.request
         read = read_answer(self._frame[_ANSWER_HEADER:])
         writer = AnswerWriter(read, request.version, self.answer.correlation_id)
@@ -167,16 +199,19 @@ class FetchConversion:
             output = b""
             if fetched.records:
                 records = _Records(fetched, wanted, offset, request, self._max_decompressed)
+                records.is_heavy = self.heavy
                 for made in records.convert(MOST_CONVERTED - self._made):
                     self._made += made
-                    yield
+                    yield records.is_heavy
                 output = records.output
                 if records.fault is not None:
-                    self._faults.append(_Fault(wanted.topic, wanted.partition, *records.fault))
+                    self._faulty += 1
+                    if len(self._faults) < MOST_FAULTS:
+                        self._faults.append(_Fault(wanted.topic, wanted.partition, *records.fault))
                     if not output and not code:
                         code = _CORRUPT_MESSAGE
                 elif records.is_barren and records.next_offset > offset:
-                    self._continues.append((wanted, records.next_offset))
+                    self._continues[wanted.topic, wanted.partition] = wanted.offset, records.next_offset
             writer.put(fetched, code, output)
         self._ready = writer.finish()
 
@@ -186,6 +221,8 @@ class _Records:
 
     ``next_offset``  after the last batch that was read
     ``fault``        offset and reason of a batch that cannot be converted
+    ``is_heavy``     whether batches may take more than LIGHT_WORK; set where one does, which is
+                     converted after the next yield
     """
 
     def __init__(
@@ -193,6 +230,7 @@ class _Records:
     ) -> None:
         self.next_offset = offset
         self.fault: tuple[int, str] | None = None
+        self.is_heavy = False
         self._fetched = fetched
         self._wanted = wanted
         self._offset = offset
@@ -204,7 +242,7 @@ class _Records:
     def convert(self, room: int) -> Iterator[int]:
         """Convert a slice, yield how many bytes of message sets it made, and so on."""
         records, position, size = self._fetched.records, 0, 0
-        aborted: Sequence[tuple[int, int]] = self._fetched.aborted
+        aborted = AbortedTransactions(self._fetched.aborted)
         assert records is not None
         if room <= 0:
             return
@@ -221,10 +259,15 @@ class _Records:
                     position=position,
                     max_bytes=most,
                     check_crcs=True,
+                    max_work=SLICE_WORK,
+                    max_batch_work=None if self.is_heavy else LIGHT_WORK,
                 )
             except NotConverted as error:
                 made = error.converted
-                self.fault = max(made.next_offset, self.next_offset), str(error)
+                if error.is_heavy:
+                    self.is_heavy = True
+                else:
+                    self.fault = max(made.next_offset, self.next_offset), str(error)
             # compaction leaves batches whose records are all below the offset that was asked for
             if made.output and (size or has_offset_from(made.output, self._offset)):
                 self._pieces.append(made.output)
@@ -234,7 +277,7 @@ class _Records:
                 size += len(made.output)
             if made.position > position:
                 self.next_offset = made.next_offset
-            aborted, position = made.aborted, made.position
+            position = made.position
             yield len(made.output)
             if made.is_partial or size >= min(room, self._limit):
                 return

@@ -7,28 +7,34 @@ remembers where the log goes on, and asks the broker for that offset.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Final
+from itertools import islice
+from typing import Final, TypeAlias
 
 from batchval.protocol.old_fetch import WantedPartition
 
-__all__ = ["MOST_REMEMBERED", "OldFetches"]
+__all__ = ["MOST_FAULTS", "OldFetches", "Places"]
 
-#: Partitions of one session whose place in the log is remembered, and batches whose fault is.
-MOST_REMEMBERED: Final = 1_000
+#: Batches of one session whose fault is logged. A consumer asks for the same ones again at once.
+MOST_FAULTS: Final = 100
+
+#: {(topic, partition): (offset that the consumer asks for, offset where records may follow)}
+Places: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 
 
 class OldFetches:
     """Where the log goes on for one session's old consumer, and which faults were logged.
 
-    ``continues``  {(topic, partition): (offset that the consumer asks for, offset where records
-                   may follow)}
+    It remembers as many partitions as one request may have: with fewer, a request of more of them
+    would push its own out, and its consumer would not get on.
+
+    ``continues``  of each partition from which nothing was expressed, the oldest first
     """
 
-    __slots__ = ("_continues", "_faults")
+    __slots__ = ("_continues", "_faults", "_most")
 
-    def __init__(self) -> None:
-        self._continues: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
+    def __init__(self, max_partitions: int) -> None:
+        self._most = max_partitions
+        self._continues: Places = {}
         self._faults: set[tuple[str, int, int]] = set()
 
     def offset_for(self, wanted: WantedPartition) -> int:
@@ -36,24 +42,21 @@ class OldFetches:
         asked, goes_on = self._continues.get((wanted.topic, wanted.partition), (-1, -1))
         return goes_on if asked == wanted.offset else wanted.offset
 
-    def note(self, wanted: WantedPartition, goes_on: int) -> None:
-        """Remember that nothing can be expressed from the wanted offset to ``goes_on``."""
-        key = wanted.topic, wanted.partition
-        self._continues[key] = wanted.offset, goes_on
-        self._continues.move_to_end(key)
-        if len(self._continues) > MOST_REMEMBERED:
-            self._continues.popitem(last=False)
+    def note(self, places: Places) -> None:
+        """Remember where partitions go on. All of one answer in one call: the loop waits for it."""
+        self._continues |= places
+        if len(self._continues) > self._most:
+            for key in list(islice(self._continues, len(self._continues) - self._most)):
+                del self._continues[key]
 
     def forget(self, wanted: WantedPartition) -> None:
         """Forget where a partition goes on: its log has changed."""
         self._continues.pop((wanted.topic, wanted.partition), None)
 
     def is_new_fault(self, topic: str, partition: int, offset: int) -> bool:
-        """Return whether this batch's fault has not been logged for this session."""
+        """Return whether this batch's fault is to be logged: once, and MOST_FAULTS in a session."""
         fault = topic, partition, offset
-        if fault in self._faults:
+        if fault in self._faults or len(self._faults) >= MOST_FAULTS:
             return False
-        if len(self._faults) >= MOST_REMEMBERED:
-            self._faults.clear()
         self._faults.add(fault)
         return True

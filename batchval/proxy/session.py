@@ -130,7 +130,7 @@ class Session:
         self.unsent: list[bytes | memoryview] | None = []  # until the broker is connected
         self.untaken: list[memoryview] = []  # requests that wait for their turn
         self.sasl = SaslExchange()
-        self.old_fetches = OldFetches()
+        self.old_fetches = OldFetches(self.limits.max_partitions)
         self.fast_path = FastPath(proxy.fast_routes, self.gate, self.counters, self.answers, proxy.topics.by_id)
         self.answering = Answering(self, self.answers)
         self._answer = self.answering.take

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from batchval.compression.compressors import compress
+from batchval.core.aborted import AbortedTransactions
 from batchval.core.batch import NotABatch, batches
 from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
 from batchval.errors import BatchvalError
@@ -249,7 +251,7 @@ def test_slices_carry_the_open_transactions_on() -> None:
     """A transaction that ended in an earlier slice does not take the producer's next one."""
     parts = [sent(0, 5), sent(2, 6), marked(ABORT, 5, 4), sent(5, 5), sent(7, 6), marked(ABORT, 6, 9), sent(10, 6)]
     data = b"".join(parts)
-    pending: Iterable[tuple[int, int]] = [(5, 0), (6, 2)]
+    pending: Any = [(5, 0), (6, 2)]
     position, found, seen = 0, [], []
     while position < len(data):
         one = down_convert(data, 1, position=position, aborted=pending, max_bytes=1)
@@ -396,6 +398,84 @@ def test_as_the_rules_in_plain_python(seed: int, provider: str) -> None:
                 assert read(found.output) == expected(batches_sent, to_magic, first_offset, aborted)
                 assert (found.position, found.is_partial) == (len(data), bool(cut))
                 assert found.next_offset == batches_sent[-1].last_offset + 1
+
+
+def test_slices_may_share_the_aborted_transactions() -> None:
+    parts = [sent(0, 5), sent(2, 6), marked(ABORT, 5, 4), sent(5, 5), sent(7, 6), marked(ABORT, 6, 9), sent(10, 6)]
+    data = b"".join(parts)
+    aborted = AbortedTransactions([(6, 2), (5, 0)])
+    position, found = 0, []
+    while position < len(data):
+        one = down_convert(data, 1, position=position, aborted=aborted, max_bytes=1)
+        assert one.aborted is aborted
+        position = one.position
+        found += offsets(one.output)
+    assert found == [5, 6, 10, 11]
+
+
+def test_aborted_transactions_may_come_in_any_order() -> None:
+    pairs = [(producer, first) for producer in (-5, 2**62, 0, 7, -(2**62)) for first in (9, -1, 2**63 - 1, 0)]
+    for seed in range(5):
+        random.Random(seed).shuffle(pairs)
+        assert down_convert(b"", 1, aborted=pairs).aborted == tuple(sorted(pairs))
+
+
+@pytest.mark.parametrize("wrong", [5, [(1,)], [(1, 2), None], [(1, "2")], [(2**63, 0)]])
+def test_a_wrong_list_of_transactions_is_an_error(wrong: Any) -> None:
+    with pytest.raises(BatchvalError, match="aborted"):
+        AbortedTransactions(wrong)
+
+
+def test_two_calls_at_a_time_do_not_share_aborted_transactions() -> None:
+    aborted = AbortedTransactions([(5, 0)])
+    large = batch(records(1000, value=bytes(1000))) * 50
+    refused = []
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(20):
+            other = pool.submit(down_convert, large, 1, aborted=aborted)
+            while not other.done() and not refused:
+                try:
+                    down_convert(b"", 1, aborted=aborted)
+                except BatchvalError as error:
+                    refused.append(str(error))
+            other.exception()
+            if refused:
+                break
+    assert refused == ["aborted is in use by another call: one call at a time may use it"]
+    assert down_convert(b"", 1, aborted=aborted).aborted is aborted
+
+
+def test_a_call_ends_when_it_has_done_its_work() -> None:
+    """Batches of which nothing comes out count as well: read, decompressed and compressed bytes."""
+    large = batch(records(1, value=bytes(10_000)), codec=GZIP)
+    packed = b"".join(batch(records(1, value=bytes(10_000)), codec=GZIP, base_offset=n) for n in range(10))
+    assert down_convert(packed, 1, max_work=1).next_offset == 1
+    assert down_convert(packed, 1, max_work=30_000).next_offset == 2
+    assert down_convert(packed, 1, max_work=1 << 20).next_offset == 10
+    plain = b"".join(batch(records(1), base_offset=n) for n in range(10))
+    below = down_convert(plain, 1, first_offset=100, max_work=2 * len(batch(records(1))))
+    assert (below.output, below.next_offset) == (b"", 2)
+    assert len(large) < 1000
+
+
+@pytest.mark.parametrize("to_magic", MAGICS)
+def test_a_heavy_batch_is_left_for_a_call_that_may_convert_it(to_magic: int) -> None:
+    small, large = batch(records(1)), batch(records(1, value=bytes(10_000)), codec=GZIP, base_offset=1)
+    with pytest.raises(NotConverted, match="max_batch_work, 9999 bytes") as caught:
+        down_convert(small + large, to_magic, max_batch_work=9_999)
+    made = caught.value.converted
+    assert caught.value.is_heavy
+    assert (offsets(made.output), made.position, made.next_offset) == ([0], len(small), 1)
+    assert offsets(down_convert(small + large, to_magic, position=made.position).output) == [1]
+    # the messages are larger than the records
+    tiny = batch(records(1000, value=b""), codec=GZIP)
+    with pytest.raises(NotConverted) as caught:
+        down_convert(tiny, to_magic, max_batch_work=20_000)
+    assert caught.value.is_heavy
+    # a batch above max_decompressed_bytes is refused and not heavy
+    with pytest.raises(NotConverted) as caught:
+        down_convert(large, to_magic, max_batch_work=9_999, max_decompressed_bytes=9_999)
+    assert not caught.value.is_heavy
 
 
 def test_a_buffer_that_can_change_gives_the_same() -> None:

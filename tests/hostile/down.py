@@ -11,6 +11,7 @@ import random
 from functools import cache
 from typing import Any
 
+from batchval.core.aborted import AbortedTransactions
 from batchval.core.batch import batches
 from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
 from tests.hostile.buffers import buffer_of
@@ -51,9 +52,11 @@ def _wrong_messages(output: bytes, data: bytes) -> list[str]:
 def _slices(data: Any, to_magic: int, settings: dict[str, Any], rng: random.Random) -> tuple[bytes, int, str]:
     output, position, fault = b"", 0, ""
     settings = dict(settings)
+    if rng.random() < 0.5:  # what is kept between the slices
+        settings["aborted"] = AbortedTransactions(settings["aborted"])
     while not fault:
-        most = rng.choice((1, 60, 1000))
-        made, fault = _converted(data, to_magic, position=position, max_bytes=most, **settings)
+        most = {"max_bytes": rng.choice((1, 60, 1000)), "max_work": rng.choice((1, 1000, 1 << 20))}
+        made, fault = _converted(data, to_magic, position=position, **most, **settings)
         output += made.output
         if made.position == position or made.is_partial:
             return output, made.position, fault

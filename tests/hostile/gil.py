@@ -204,6 +204,8 @@ def other_calls(large: int) -> Iterator[Case]:
     yield "walk_fetched, accepted", lambda: fetched.walk_fetched(one)
     yield "down_convert", lambda: down_convert(one, 0)
     yield "down_convert: 5,000 batches", lambda: down_convert(plain * 5_000, 1)
+    aborted = [(i * 7919 % 50_021, i * 104_729 % 50_021) for i in range(50_000)]
+    yield "down_convert: 50,000 aborted transactions", lambda: down_convert(plain, 1, aborted=aborted)
     yield "scan_batches", lambda: scan_batches(plain * 100_000)
     yield "follow", lambda: follow(tiny_headers, 1 << 30)
     yield "is_valid", lambda: RecordBatch(one).is_valid

@@ -28,7 +28,7 @@ from batchval.protocol.old_fetch import WantedPartition
 from batchval.protocol.old_versions import CONSUMERS
 from batchval.proxy import bridges, lowering
 from batchval.proxy.fast_path import Routes
-from batchval.proxy.old_fetches import MOST_REMEMBERED, OldFetches
+from batchval.proxy.old_fetches import MOST_FAULTS, OldFetches
 from batchval.proxy.options import Limits
 from batchval.proxy.session import CONVERTING, Session
 from batchval.proxy.session_states import State
@@ -288,6 +288,54 @@ def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
+def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
+    """The light threads never convert a batch of more than LIGHT_WORK, however small it came."""
+
+    async def test() -> None:
+        rig = Bridge()
+        bomb = batch(records(1, value=bytes(4 << 20)), codec=ZSTD, base_offset=1)
+        assert len(bomb) < 1000
+        rig.fetch(2, 0)
+        calls: list[tuple[bool, bool]] = []
+        real = lowering.down_convert
+
+        def noted(*args: Any, **options: Any) -> Any:
+            made = None
+            try:
+                made = real(*args, **options)
+                return made
+            finally:
+                calls.append((conversion.heavy, made is None))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lowering, "down_convert", noted)
+            judging: Any = rig.proxy.judging
+            put, judging.put = judging.put, lambda _: None
+            rig.reply(PartitionData(0, records=batch(records(1)) + bomb))
+            conversion: Any = rig.session.answering.converting
+            put(conversion)
+            await until(rig.got)
+        assert calls == [(False, False), (False, True), (True, False)]
+        assert len(messages_in(answered(rig.got()[0], 2)["t", 0].records)) == 2
+        assert rig.counters.fetches_unconverted_total == 0
+
+    run(test)
+
+
+def test_a_large_answer_is_heavy_before_it_is_converted() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        rig.proxy.judging.put = lambda _: None  # type: ignore[method-assign]
+        rig.fetch(2, 0)
+        rig.reply(PartitionData(0, records=batch(records(1, value=bytes(lowering.HEAVY_BYTES)))))
+        conversion: Any = rig.session.answering.converting
+        assert conversion.work()[0] == "heavy"
+        conversion.heavy = True
+        assert conversion.work()[0] == "done"
+
+    run(test)
+
+
 def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lowering, "MOST_CONVERTED", 500)
 
@@ -357,6 +405,21 @@ def test_an_old_consumer_gets_past_what_it_cannot_read() -> None:
     run(test)
 
 
+def test_each_partition_of_a_request_gets_past_what_it_cannot_read() -> None:
+    async def test() -> None:
+        rig = Bridge()
+        count = 3000
+        for turn in range(2):
+            rig.send(fetch_frame(2, 7, {("t", n): (0, 1 << 20) for n in range(count)}))
+            await until(lambda: len(rig.asked()) == turn + 1)  # noqa: B023
+            _, asked = FetchRequest.parse(rig.asked()[-1])
+            assert {part.fetch_offset for topic in asked.topics for part in topic.partitions} == {turn}
+            rig.reply(*(PartitionData(n, records=control(0)) for n in range(count)))
+            await until(lambda: len(rig.got()) == turn + 1)  # noqa: B023
+
+    run(test)
+
+
 def test_a_compressed_batch_without_records_from_the_offset_on_is_passed() -> None:
     """Compaction keeps a batch's last offset, but not the records at its end."""
 
@@ -373,16 +436,19 @@ def test_a_compressed_batch_without_records_from_the_offset_on_is_passed() -> No
 
 
 def test_what_a_session_remembers_is_bounded() -> None:
-    fetches = OldFetches()
-    for n in range(MOST_REMEMBERED + 1):
-        fetches.note(WantedPartition("t", n, 5, 1), 9)
+    fetches = OldFetches(1000)
+    for n in range(1001):
+        fetches.note({("t", n): (5, 9)})
     assert fetches.offset_for(WantedPartition("t", 0, 5, 1)) == 5
     assert fetches.offset_for(WantedPartition("t", 1, 5, 1)) == 9
-    assert len(fetches._continues) == MOST_REMEMBERED
-    for n in range(3 * MOST_REMEMBERED):
-        assert fetches.is_new_fault("t", 0, n)
+    assert len(fetches._continues) == 1000
+    fetches.note({("u", n): (5, 9) for n in range(1000)})
+    assert fetches.offset_for(WantedPartition("u", 0, 5, 1)) == 9
+    assert len(fetches._continues) == 1000
+    for n in range(3 * MOST_FAULTS):
+        assert fetches.is_new_fault("t", 0, n) == (n < MOST_FAULTS)
         assert not fetches.is_new_fault("t", 0, n)
-        assert len(fetches._faults) <= MOST_REMEMBERED
+    assert len(fetches._faults) == MOST_FAULTS
 
 
 # ---- transactions --------------------------------------------------------------------------------
@@ -427,6 +493,29 @@ def test_a_batch_that_cannot_be_converted_is_an_error_once_it_is_first(caplog: p
         assert rig.session.ending is None
         (line,) = [one for one in caplog.messages if "cannot be converted" in one]
         assert "topic t, partition 0, offset 2" in line
+
+    run(test)
+
+
+def test_an_answer_with_many_faults_has_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        rig = Bridge()
+        bad = bytearray(batch(records(1)))
+        bad[-1] ^= 1
+        count, seen = 3 * MOST_FAULTS, []
+        with caplog.at_level(logging.WARNING, "batchval.proxy"):
+            for turn in range(MOST_FAULTS // lowering.MOST_LINES + 2):
+                caplog.clear()
+                rig.send(fetch_frame(2, 7, {("t", n): (0, 1000) for n in range(count)}))
+                await until(lambda: len(rig.asked()) == turn + 1)  # noqa: B023
+                rig.reply(*(PartitionData(n, records=bytes(bad)) for n in range(count)))
+                await until(lambda: len(rig.got()) == turn + 1)  # noqa: B023
+                seen.append(len(caplog.messages))
+                assert rig.counters.fetches_unconverted_total == count * (turn + 1)
+                if turn == 0:
+                    assert f"{count} batches of one answer" in caplog.messages[-1]
+                    assert all(f"partition {n}, " in caplog.messages[n] for n in range(lowering.MOST_LINES))
+        assert seen == [lowering.MOST_LINES + 1] * (MOST_FAULTS // lowering.MOST_LINES) + [0, 0]
 
     run(test)
 
