@@ -646,4 +646,5 @@ def test_many_consumers_share_a_small_budget() -> None:
         assert {len(messages_in(one.result().records)) for one in fetches} == {500}
         for one in consumers:
             one.close()
-    assert 1 << 20 < held <= limits.max_bytes_held + gate.proxy.budget.beyond
+    # a session learns that the budget is used up when it has read a piece
+    assert 1 << 20 < held <= limits.max_bytes_held * 5 // 4
