@@ -9,6 +9,8 @@ What a partition's records become is the caller's matter: ``read_answer`` finds 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from batchval.protocol.apis import ApiKey
@@ -89,11 +91,13 @@ class OldFetch:
         """Return the newest message format that this version's clients read."""
         return 1 if self.version >= _MAGIC_1_FROM else 0
 
-    def raised(self, offsets: list[int], max_bytes: int, isolation_level: int) -> bytes:
+    def raised(self, offsets: list[int], max_bytes: int, isolation_level: int, turn: int = 0) -> bytes:
         """Return the body of version 10.
 
         ``offsets``    where each partition is read from
         ``max_bytes``  of the answer, and of each partition, where the request allows more
+        ``turn``       the topics are rotated by it, and once all were first, the partitions of
+                       each: a broker fills an answer in this order (KIP-74)
         """
         w = Writer()
         w.int32(self._replica_id)
@@ -104,19 +108,27 @@ class OldFetch:
         w.int32(_NO_SESSION)
         w.int32(_FULL_FETCH)
         w.count(len(self.topics))
-        i = 0
-        for name, count in self.topics:
+        starts = [0, *accumulate(count for _, count in self.topics)]
+        for topic in _turned(len(self.topics), turn):
+            name, count = self.topics[topic]
             w.string(name)
             w.count(count)
-            for wanted in self.partitions[i : i + count]:
+            for partition in _turned(count, turn // len(self.topics)):
+                i = starts[topic] + partition
+                wanted = self.partitions[i]
                 w.int32(wanted.partition)
                 w.int32(_NO_EPOCH)
                 w.int64(offsets[i])
                 w.int64(_NO_LOG_START)
                 w.int32(min(wanted.max_bytes, max_bytes))
-                i += 1
         w.count(0)  # forgotten_topics_data
         return w.getvalue()
+
+
+def _turned(count: int, turn: int) -> Iterator[int]:
+    """Yield the places of ``count`` elements, from that of the turn on."""
+    for i in range(count):
+        yield (i + turn) % count
 
 
 class FetchedPartition(NamedTuple):

@@ -157,7 +157,9 @@ class _Raising:
         self.answer.facts = FetchFacts(request, offsets)
         most = max(LEAST_FETCHED, min(MOST_FETCHED, limits.max_bytes_held // SHARE))
         isolation_level = _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
-        return request.raised(offsets, most, isolation_level)
+        # below version 3 (KIP-74) answers had no limit: clients do not rotate their partitions
+        turn = session.old_fetches.next_turn() if request.is_cut else 0
+        return request.raised(offsets, most, isolation_level, turn)
 
 
 # ---- answers -------------------------------------------------------------------------------------

@@ -30,12 +30,18 @@ class OldFetches:
     ``continues``  of each partition from which nothing was expressed, the oldest first
     """
 
-    __slots__ = ("_continues", "_faults", "_most")
+    __slots__ = ("_continues", "_faults", "_most", "_turn")
 
     def __init__(self, max_partitions: int) -> None:
         self._most = max_partitions
+        self._turn = -1
         self._continues: Places = {}
         self._faults: set[tuple[str, int, int]] = set()
+
+    def next_turn(self) -> int:
+        """Return how far the next request's partitions are rotated."""
+        self._turn += 1
+        return self._turn
 
     def offset_for(self, wanted: WantedPartition) -> int:
         """Return the offset to ask the broker for."""

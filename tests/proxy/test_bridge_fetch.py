@@ -107,6 +107,28 @@ def test_one_session_asks_for_its_share_of_the_memory_alone() -> None:
     run(test)
 
 
+@pytest.mark.parametrize(("version", "is_rotated"), [(0, True), (2, True), (3, False)])
+def test_each_partition_comes_first_in_turn_below_version_3(version: int, is_rotated: bool) -> None:
+    """A broker fills an answer of limited size in the order of the request."""
+
+    async def test() -> None:
+        rig = Bridge()
+        wanted = {("a", 0): (1, 9), ("a", 1): (2, 9), ("a", 2): (3, 9), ("b", 5): (4, 9)}
+        orders = []
+        for _ in range(3):
+            rig.send(fetch_frame(version, 7, wanted))
+            _, asked = FetchRequest.parse(rig.asked()[-1])
+            parts = [
+                (topic.topic, part.partition, part.fetch_offset) for topic in asked.topics for part in topic.partitions
+            ]
+            assert {(topic, n): (offset, 9) for topic, n, offset in parts} == wanted
+            orders.append([offset for _, _, offset in parts])
+        rotated = [[1, 2, 3, 4], [4, 1, 2, 3], [2, 3, 1, 4]]
+        assert orders == (rotated if is_rotated else [[1, 2, 3, 4]] * 3)
+
+    run(test)
+
+
 def test_requests_after_a_large_one_wait_for_it() -> None:
     async def test() -> None:
         rig = Bridge()
