@@ -60,9 +60,9 @@ def named(claims: core_claims.BatchClaims | None) -> dict[str, object] | None:
     }
 
 
-def true_claims(data: memoryview) -> core_claims.BatchClaims | None:
+def true_claims(data: memoryview, *, schema_ids: bool = False) -> core_claims.BatchClaims | None:
     """Return the claims that are true of a batch, None if there are none or the magic is 0 or 1."""
-    return core_claims.compute(data) if data[MAGIC] >= 2 else None
+    return core_claims.compute(data, schema_ids=schema_ids) if data[MAGIC] >= 2 else None
 
 
 class Shown(NamedTuple):
@@ -82,7 +82,8 @@ class Shown(NamedTuple):
 
 def shown(data: memoryview) -> Shown:
     """Return the claims of a batch, compared with its records."""
-    carrier, carried, true = core_claims.carrier_of(data), core_claims.read(data), true_claims(data)
+    carrier, carried = core_claims.carrier_of(data), core_claims.read(data)
+    true = true_claims(data, schema_ids=carried is not None and carried.schema_ids is not None)
     honest: bool | None = None
     if carrier is None:
         words = "-" if true is not None else "no claim would be true"

@@ -358,6 +358,7 @@ cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1:
     cdef Py_buffer view
     call.policy = IGNORE_CLAIMS
     call.tagged = False
+    call.wants_ids = False
     if claims is None:
         return 0
     try:

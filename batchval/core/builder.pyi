@@ -34,7 +34,12 @@ class BatchBuilder:
     producer_epoch: int
     base_sequence: int
     def __new__(
-        cls, limit: int, codec: int = 0, level: int | None = None, recycled: bytearray | None = None
+        cls,
+        limit: int,
+        codec: int = 0,
+        level: int | None = None,
+        recycled: bytearray | None = None,
+        schema_ids: bool = False,
     ) -> Self: ...
     def append(
         self,

@@ -27,12 +27,14 @@ from batchval.core.carriers cimport (
     LARGEST_CARRIER, attach_to_payload, carrier_size, claims_size, strip_payload,
 )
 from batchval.core.claims cimport (
-    SMALLEST_BLOCK, VERSION_2, Claims, batch_claims_of, put_block, strongest_null_keys,
+    LARGEST_MADE_BLOCK, VERSION_2, Claims, batch_claims_of, fields_made, put_block,
+    strongest_null_keys,
 )
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.fields cimport Record, read_record
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.layout cimport *
+from batchval.core.value_ids cimport SeenIds, note_value, start_ids, want_ids
 from batchval.core.writing cimport put_record, put_varint, size_of_body, size_of_varint
 
 from batchval.core.claims import to_tag
@@ -135,6 +137,7 @@ cdef class BatchBuilder:
     """One batch. ``limit`` is how large it may become before compression, header included, in bytes.
 
     A first record is taken whatever its size. ``recycled``: a bytearray that nobody uses any more.
+    ``schema_ids``: the claims state the ids at the start of the values, if each value has one.
     """
     cdef bytearray data  # header and records, not compressed
     cdef bytearray stamp_data
@@ -151,12 +154,17 @@ cdef class BatchBuilder:
     cdef int32_t stamped
     cdef bint sealed
     cdef readonly bint carries_claims  # in its payload
+    cdef SeenIds seen_ids  # of the values, where they are wanted
     cdef readonly int64_t producer_id
     cdef readonly int producer_epoch
     cdef readonly int32_t base_sequence
 
-    def __cinit__(self, Py_ssize_t limit, int codec=0, level=None, bytearray recycled=None):
+    def __cinit__(self, Py_ssize_t limit, int codec=0, level=None, bytearray recycled=None,
+            bint schema_ids=False):
         self.limit = limit
+        want_ids(&self.seen_ids, schema_ids)
+        if schema_ids:
+            start_ids(&self.seen_ids)
         self.codec = codec
         self.level = level
         self.data = recycled if recycled is not None else PyByteArray_FromStringAndSize(
@@ -194,6 +202,8 @@ cdef class BatchBuilder:
         self.used += size
         self.note(r.timestamp)
         self.null_keys += r.key_length < 0
+        if self.seen_ids.wanted:
+            note_value(&self.seen_ids, r.value, r.value_length)
         self.longest = max(self.longest, body)
         self.value_bytes += max(r.key_length, 0) + max(r.value_length, 0)
         self.count += 1
@@ -321,7 +331,7 @@ cdef class BatchBuilder:
         """Return the BatchClaims that batchval.core.claims.compute would find."""
         cdef Claims claims
         self.fill_claims(&claims)
-        return batch_claims_of(&claims)
+        return batch_claims_of(&claims, fields_made(&claims))
 
     cdef void fill_claims(self, Claims *claims) noexcept:
         claims.version = VERSION_2
@@ -331,6 +341,7 @@ cdef class BatchBuilder:
         claims.uncompressed_bytes = <int32_t>self.used
         claims.max_record_bytes = <int32_t>self.longest
         claims.fields_crc = 0
+        claims.schema_ids = self.seen_ids.ids
 
     def tag(self):
         """The claims as the tagged field of a Produce request carries them, bound to the sealed batch."""
@@ -382,18 +393,19 @@ cdef class BatchBuilder:
     cdef size_t carry_claims(self, size_t size, size_t limit) except 0:
         """Put claims into the payload of ``packed``, which has no header; the size with them."""
         cdef Claims claims
-        cdef uint8_t block[SMALLEST_BLOCK]
+        cdef uint8_t block[LARGEST_MADE_BLOCK]
+        cdef size_t block_size
         cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(self.packed)
         cdef size_t more
         self.fill_claims(&claims)
-        put_block(block, &claims)
+        block_size = put_block(block, &claims)
         memset(p, 0, RECORDS)
         put_be16(p + ATTRIBUTES, <int16_t>self.codec)
-        more = carrier_size(p, size, SMALLEST_BLOCK)
+        more = carrier_size(p, size, block_size)
         if more == 0 or size + more > limit:
             return size
         out = PyByteArray_FromStringAndSize(NULL, size + more)
-        attach_to_payload(<uint8_t *>PyByteArray_AS_STRING(out), p, size, block, SMALLEST_BLOCK)
+        attach_to_payload(<uint8_t *>PyByteArray_AS_STRING(out), p, size, block, block_size)
         self.packed = out
         self.carries_claims = True
         return size + more

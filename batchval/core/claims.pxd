@@ -3,6 +3,7 @@
     version 1    batch_min_timestamp:8 records_number:4 null_keys:1
     block        version:1 = 2, version 1's fields, uncompressed_bytes:4 max_record_bytes:4 fields
     fields       count, then (number, size, bytes) in rising order; all but bytes: unsigned varints
+                 number 1: batchval.core.value_ids
     tag          version:1 = 1, version 1's fields, crc:4   or   block crc:4; the crc of the batch
 
 A tag stands in a tagged field of a produce request. Version 1's fields also stand between the
@@ -19,6 +20,9 @@ from batchval.core.crc32c cimport crc32c_moved, crc32c_of
 from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport *
 from batchval.core.records cimport Checks
+from batchval.core.value_ids cimport (
+    LARGEST_IDS_FIELD, SCHEMA_IDS_FIELD, ValueIds, covers, no_ids, put_value_ids, read_value_ids,
+)
 from batchval.core.verdict cimport Verdict
 
 cdef enum:  # null_keys
@@ -41,6 +45,7 @@ cdef enum:
     CRC_SIZE = 4
     TAG_1_SIZE = 18
     LARGEST_TAG = LARGEST_BLOCK + CRC_SIZE
+    LARGEST_MADE_BLOCK = SMALLEST_BLOCK + 2 + LARGEST_IDS_FIELD  # with field 1, number:1 size:1
 
 cdef enum:
     # bit n: extra Sn, which no records under honest claims meet
@@ -73,15 +78,18 @@ cdef struct Claims:
     int32_t uncompressed_bytes  # LogValidator's uncompressedSizeInBytes: header and records
     int32_t max_record_bytes  # the longest record, without its length field
     uint32_t fields_crc  # of what follows; 0 without fields
+    ValueIds schema_ids  # field 1
 
 cdef struct ClaimsCall:  # for one batch
     int policy
     bint tagged
     bint readable  # the tag
+    bint wants_ids  # claims for a topic with a rule for the ids of values are made of the walk
     uint32_t crc  # of the batch that the tag was made for
     Claims claims  # of the tag
 
 cdef object batch_claims_of(const Claims *claims, tuple fields=*)
+cdef tuple fields_made(const Claims *claims)
 
 
 cdef inline const uint8_t *read_uvarint(const uint8_t *p, const uint8_t *end,
@@ -103,8 +111,9 @@ cdef inline const uint8_t *read_uvarint(const uint8_t *p, const uint8_t *end,
     return NULL
 
 
-cdef inline bint read_fields(const uint8_t *p, size_t n) noexcept nogil:
-    """Return whether n bytes are the fields of a block, whatever their numbers mean."""
+cdef inline bint read_fields(const uint8_t *p, size_t n, ValueIds *ids) noexcept nogil:
+    """Return whether n bytes are the fields of a block, whatever their numbers mean; read number 1.
+    """
     cdef const uint8_t *end = p + n
     cdef uint32_t count = 0, number = 0, size = 0
     cdef int64_t previous = -1
@@ -116,6 +125,8 @@ cdef inline bint read_fields(const uint8_t *p, size_t n) noexcept nogil:
             p = read_uvarint(p, end, &size)
         if p is NULL or number <= previous or size > room(p, end):
             return False
+        if number == SCHEMA_IDS_FIELD:
+            read_value_ids(p, size, ids)
         previous = number
         p += size
     return p == end
@@ -125,6 +136,7 @@ cdef inline void read_claims(const uint8_t *p, Claims *claims) noexcept nogil:
     """Read version 1's fields, 13 bytes at p."""
     claims.version = VERSION_1
     claims.fields_crc = 0
+    no_ids(&claims.schema_ids)
     claims.batch_min_timestamp = be64(p)
     claims.records_number = be32(p + 8)
     claims.null_keys = <int8_t>p[12]
@@ -147,16 +159,26 @@ cdef inline bint read_block(const uint8_t *p, size_t n, Claims *claims) noexcept
     if n == SMALLEST_BLOCK:
         return p[BLOCK_FIELDS] == 0
     claims.fields_crc = crc32c_of(0, p + BLOCK_FIELDS, n - BLOCK_FIELDS)
-    return read_fields(p + BLOCK_FIELDS, n - BLOCK_FIELDS)
+    return read_fields(p + BLOCK_FIELDS, n - BLOCK_FIELDS, &claims.schema_ids)
 
 
-cdef inline void put_block(uint8_t *p, const Claims *claims) noexcept nogil:
-    """Write a block of version 2 without fields: SMALLEST_BLOCK bytes."""
+cdef inline size_t put_block(uint8_t *p, const Claims *claims) noexcept nogil:
+    """Write a block of version 2, with field 1 where it is stated; its size, LARGEST_MADE_BLOCK at
+    most.
+    """
+    cdef size_t size
     p[0] = VERSION_2
     put_claims(p + 1, claims)
     put_be32(p + BLOCK_UNCOMPRESSED_BYTES, claims.uncompressed_bytes)
     put_be32(p + BLOCK_MAX_RECORD_BYTES, claims.max_record_bytes)
     p[BLOCK_FIELDS] = 0
+    if not claims.schema_ids.stated:
+        return SMALLEST_BLOCK
+    size = put_value_ids(p + SMALLEST_BLOCK + 2, &claims.schema_ids)
+    p[BLOCK_FIELDS] = 1
+    p[SMALLEST_BLOCK] = SCHEMA_IDS_FIELD
+    p[SMALLEST_BLOCK + 1] = <uint8_t>size
+    return SMALLEST_BLOCK + 2 + size
 
 
 cdef inline void read_tag(const uint8_t *p, size_t n, ClaimsCall *call) noexcept nogil:
@@ -189,7 +211,8 @@ cdef inline int8_t strongest_null_keys(int32_t null_keys, int32_t records) noexc
 
 
 cdef inline bint true_claims(const Verdict *v, Claims *claims) noexcept nogil:
-    """Fill in the claims that are true of the one batch just walked. False: no claim would be.
+    """Fill in the claims that are true of the one batch just walked. False: no claim would be. The
+    ids of its values are the scratch's, and the caller's to add.
 
     ``v`` is the verdict, refusal or not: what is claimed is about the records alone.
     """
@@ -204,17 +227,20 @@ cdef inline bint true_claims(const Verdict *v, Claims *claims) noexcept nogil:
     claims.uncompressed_bytes = v.walked_uncompressed
     claims.max_record_bytes = v.walked_longest
     claims.fields_crc = 0
+    no_ids(&claims.schema_ids)
     return True
 
 
 cdef inline bint says_less(const Claims *claims, const Claims *true) noexcept nogil:
-    """Return whether claims are the true ones, or differ in null_keys 0 alone, which claims nothing
-    where a key is there.
+    """Return whether claims are the true ones, or claim less: null_keys 0, which claims nothing
+    where a key is there, or more schema ids than the values have.
     """
     cdef Claims least = true[0]
     if claims.null_keys == SOME_KEYS_NULL and true.null_keys == NO_KEY_NULL:
         least.null_keys = SOME_KEYS_NULL
     least.fields_crc = claims.fields_crc
+    if claims.schema_ids.stated and not covers(&claims.schema_ids, &true.schema_ids):
+        return False
     return not differ(claims, &least)
 
 

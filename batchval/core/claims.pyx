@@ -21,6 +21,9 @@ from batchval.core.records cimport (
     BUFFER_PARSER, SKIP_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,
 )
 from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
+from batchval.core.value_ids cimport (
+    LARGEST_IDS_FIELD, SCHEMA_IDS_FIELD, ValueIds, no_ids, put_value_ids, read_value_ids, want_ids,
+)
 from batchval.core.verdict cimport Verdict, clear, note_facts
 
 from batchval.errors import ArgumentValueError, BatchvalError
@@ -44,7 +47,8 @@ class BatchClaims(NamedTuple):
     ``uncompressed_bytes``   header and records: LogValidator's uncompressedSizeInBytes
     ``max_record_bytes``     the longest record without its length field, which
                              ``max.decompressed.message.bytes`` bounds
-    ``fields``               (number, bytes) of each further field, in rising order of numbers
+    ``fields``               (number, bytes) of each further field, in rising order of numbers;
+                             number 1: see ``schema_ids``
 
     Version 1 has the first three only: both sizes are None, and ``fields`` is empty.
     """
@@ -65,6 +69,23 @@ class BatchClaims(NamedTuple):
     def version(self):
         """1 without sizes, else 2."""
         return VERSION_1 if self.uncompressed_bytes is None else VERSION_2
+
+    @property
+    def schema_ids(self):
+        """Return the ids of field 1: each value that is not null begins with a byte 0 and one of
+        them. None: nothing is claimed of them.
+        """
+        cdef ValueIds ids
+        cdef int32_t i
+        ids_in(self.fields, &ids)
+        return tuple([ids.ids[i] for i in range(ids.count)]) if ids.stated else None
+
+    @property
+    def no_value_null(self):
+        """Return whether field 1 states that no value is null."""
+        cdef ValueIds ids
+        ids_in(self.fields, &ids)
+        return bool(ids.stated and ids.no_null)
 
     def to_bytes(self):
         """Return the 13 bytes of version 1, as a header of magic 3 carries them."""
@@ -142,6 +163,27 @@ cdef tuple fields_of(bytes block):
     return tuple(fields)
 
 
+cdef tuple fields_made(const Claims *claims):
+    """The fields that put_block writes."""
+    cdef uint8_t[LARGEST_IDS_FIELD] data
+    cdef size_t size
+    if not claims.schema_ids.stated:
+        return ()
+    size = put_value_ids(data, &claims.schema_ids)
+    return ((SCHEMA_IDS_FIELD, (<const char *>data)[:size]),)
+
+
+cdef int ids_in(fields, ValueIds *ids) except -1:
+    """Read field 1 among (number, bytes)."""
+    no_ids(ids)
+    for number, content in fields:
+        if number == SCHEMA_IDS_FIELD:
+            content = bytes(content)
+            read_value_ids(
+                <const uint8_t *>PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content), ids)
+    return 0
+
+
 cdef bytes uvarint(value):
     cdef uint32_t left = <uint32_t>whole_number("a field's number or size", value, 0, 0xFFFFFFFF)
     data = bytearray()
@@ -154,7 +196,7 @@ cdef bytes uvarint(value):
 
 cdef bytes block_of(const Claims *claims, fields):
     """The block of version 2 with these fields."""
-    cdef uint8_t data[SMALLEST_BLOCK]
+    cdef uint8_t data[LARGEST_MADE_BLOCK]
     cdef Claims again
     if claims.version != VERSION_2:
         raise BatchvalError(
@@ -185,6 +227,7 @@ cdef int fill(values, Claims *claims) except -1:
         claims.null_keys = PyNumber_Index(values[2])
         claims.uncompressed_bytes = claims.max_record_bytes = 0
         claims.fields_crc = 0
+        ids_in(values[5] if n == 6 else (), &claims.schema_ids)
         if n > 3 and values[3] is not None:
             claims.version = VERSION_2
             claims.uncompressed_bytes = PyNumber_Index(values[3])
@@ -215,7 +258,7 @@ cdef int take_batch(batch, Py_buffer *view, int magic) except -1:
 
 
 cdef bint claims_in_records(const uint8_t *p, size_t n, Py_ssize_t header, uint64_t limit,
-        Scratch *scratch, Claims *claims) noexcept nogil:
+        bint schema_ids, Scratch *scratch, Claims *claims) noexcept nogil:
     """Strict's walk over the records after ``header`` bytes. False: no claims would be true of
     them.
     """
@@ -232,6 +275,7 @@ cdef bint claims_in_records(const uint8_t *p, size_t n, Py_ssize_t header, uint6
     structure_alone(&c)
     c.extras = True
     clear_facts(&f)
+    want_ids(&scratch.seen_ids, schema_ids)
     open_stream(&s, scratch, codec, 2, p + header, n - header, limit, False)
     if s.status == DAMAGED:
         return False
@@ -243,29 +287,34 @@ cdef bint claims_in_records(const uint8_t *p, size_t n, Py_ssize_t header, uint6
     note_facts(&f, &v)
     v.walked_size = RECORDS + position(&s)
     v.stated_max_timestamp = h.max_timestamp
-    return true_claims(&v, claims)
+    if not true_claims(&v, claims):
+        return False
+    claims.schema_ids = scratch.seen_ids.ids
+    return True
 
 
 cdef bint claims_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t limit,
-        Scratch *scratch, Claims *claims) noexcept nogil:
+        bint schema_ids, Scratch *scratch, Claims *claims) noexcept nogil:
     """Called with the GIL, which is released when the work is long."""
     cdef bint honest
     begin_work(scratch, n >= NOGIL_ABOVE)
-    honest = claims_in_records(p, n, header, limit, scratch, claims)
+    honest = claims_in_records(p, n, header, limit, schema_ids, scratch, claims)
     end_work(scratch)
     return honest
 
 
-def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
+def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, schema_ids=False):
     """The claims of a batch of magic 2 (or of magic 3, without regard to those it carries).
 
     None where no claim could be honest: records that strict mode refuses, a max timestamp in the header that is not
     the highest, more than ``max_decompressed_bytes``. The checksum is not asked.
+    ``schema_ids``: field 1 states the ids at the start of the values, where each value that is not
+    null has one and there are at most 16.
     """
     cdef Py_buffer view
     cdef Claims claims
     cdef Scratch *scratch
-    cdef bint honest
+    cdef bint honest, ids_wanted = schema_ids
     cdef int magic
     cdef uint64_t limit = whole_number(
             "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
@@ -281,19 +330,20 @@ def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
         try:
             honest = claims_unlocked(<const uint8_t *>view.buf, view.len,
                               CLAIMED_RECORDS if magic == CLAIMS_MAGIC else RECORDS, limit,
-                              scratch, &claims)
+                              ids_wanted, scratch, &claims)
         finally:
             give_back(scratch)
     finally:
         PyBuffer_Release(&view)
-    return batch_claims_of(&claims) if honest else None
+    return batch_claims_of(&claims, fields_made(&claims)) if honest else None
 
 
 def are_honest(claims, true):
     """Return whether ``claims`` are the ``true`` ones, or claim less: null_keys 0 where a key is
     there.
 
-    ``true`` is what `compute` returns. Further fields are not compared: none has a meaning yet.
+    ``true`` is what `compute` returns. Of further fields number 1 alone is compared: claims that
+    state schema ids are honest if ``true`` states no others, so it needs ``schema_ids``.
     """
     cdef Claims these
     cdef Claims those
@@ -304,19 +354,20 @@ def are_honest(claims, true):
     return says_less(&these, &those)
 
 
-def attach(batch, claims=None, *, carrier="header"):
+def attach(batch, claims=None, *, carrier="header", schema_ids=False):
     """The batch, of magic 2, with these claims; None: with those that are true of it.
 
-    ``carrier``: ``header`` makes a batch of magic 3; ``payload`` keeps the magic, and needs zstd or
-    gzip and claims of version 2. What a payload carries already is replaced. The checksum is
-    patched, so that damage to the records shows as before. BatchvalError where no claims are
+    ``schema_ids``: as for `compute`, where claims is None; a header of magic 3 has no place for
+    them. ``carrier``: ``header`` makes a batch of magic 3; ``payload`` keeps the magic, and needs
+    zstd or gzip and claims of version 2. What a payload carries already is replaced. The checksum
+    is patched, so that damage to the records shows as before. BatchvalError where no claims are
     true, and where the batch cannot carry any there.
     """
     if carrier not in ("header", "payload"):
         raise ArgumentValueError(f"carrier must be header or payload, not {carrier!r}")
     batch = private_bytes(batch)  # the claims are about the bytes that come out
     if claims is None:
-        claims = compute(batch)
+        claims = compute(batch, schema_ids=schema_ids)
         if claims is None:
             raise BatchvalError(
                 "no claim about it would be true: strict mode refuses its records, or its max timestamp is wrong")
@@ -419,6 +470,7 @@ def read(batch, tag=None):
     batch = private_bytes(batch)
     call.policy = VERIFY_CLAIMS
     call.tagged = False
+    call.wants_ids = False
     in_tag = None
     if tag is not None:
         tag = private_bytes(tag)

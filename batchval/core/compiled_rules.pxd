@@ -6,6 +6,7 @@ from libc.string cimport memcpy
 
 from batchval.core.bytes cimport be32
 from batchval.core.scratch cimport Scratch
+from batchval.core.value_ids cimport ValueIds
 
 cdef enum:
     MOST_SCHEMAS = 8  # batchval.record_rules.MOST_SCHEMA_IDS
@@ -99,6 +100,9 @@ cdef class CompiledRules:
     cdef int fill_names(self, rules) except -1
 
 cdef CompiledRules compiled_rules(rules)
+cdef const Rules *rules_that_ask_nothing() noexcept nogil
+cdef bint ids_keep_rules(const Rules *rules, const ValueIds *ids, bint keys_null,
+        int32_t longest) noexcept nogil
 cdef bint has_number(const IdSet *ids, int64_t number) noexcept nogil
 cdef bint is_utf8(const uint8_t *p, int32_t n) noexcept nogil
 cdef void start_record(const Rules *rules, Asked *asked) noexcept nogil

@@ -18,8 +18,9 @@ from batchval.core.bytes cimport be32, be64
 from batchval.core.layout cimport R1, R2, R3, R4, R5, R6, R7, R8
 from batchval.core.scratch cimport Scratch, add_broken
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
+from batchval.core.value_ids cimport ValueIds
 
-from batchval.record_rules import COMPILED_RULES
+from batchval.record_rules import COMPILED_RULES, RecordRules
 
 cdef enum:
     INT_MAX = 0x7FFFFFFF
@@ -179,6 +180,43 @@ cdef CompiledRules compiled_rules(rules):
         compiled.compile(rules)
         COMPILED_RULES[rules] = compiled
     return compiled
+
+
+cdef CompiledRules _NOTHING = CompiledRules()
+_NOTHING.compile(RecordRules())
+cdef const Rules *NOTHING = &_NOTHING.rules
+
+
+cdef const Rules *rules_that_ask_nothing() noexcept nogil:
+    """Return rules for a walk that only looks at values."""
+    return NOTHING
+
+
+# ---- by claims -----------------------------------------------------------------------------------
+
+cdef bint ids_keep_rules(const Rules *rules, const ValueIds *ids, bint keys_null,
+        int32_t longest) noexcept nogil:
+    """Return whether claims prove that no record breaks a rule. ``longest``: no record, and so no
+    key and no value, has more bytes. Of headers claims say nothing.
+    """
+    cdef int32_t i
+    if rules.names_asked or rules.header_schemas_count or rules.max_headers < INT_MAX:
+        return False
+    if not keys_null and (
+            rules.key_schema is not NULL or rules.utf8_keys or longest > rules.max_key):
+        return False
+    if longest > rules.max_value or (rules.refuse_tombstones and not (
+            ids.stated and ids.no_null)):
+        return False
+    if rules.value_schema is NULL:
+        return True
+    if not ids.stated:
+        return False
+    for i in range(ids.count):
+        if not rules.value_schema.any_allowed and not has_number(
+                &rules.value_schema.ids, ids.ids[i]):
+            return False
+    return True
 
 
 # ---- one field -----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string_into, read_field, read_record
 from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, copy_unlocked, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header, write_header
+from batchval.core.value_ids cimport no_ids
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
@@ -560,6 +561,7 @@ cdef void claims_of_built(const Builder *b, Claims *claims) noexcept nogil:
     claims.uncompressed_bytes = <int32_t>(<uint32_t>b.sizes + RECORDS)
     claims.max_record_bytes = b.longest
     claims.fields_crc = 0
+    no_ids(&claims.schema_ids)
 
 
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy,

@@ -17,16 +17,19 @@ from batchval.core.append cimport judge_assigned, judge_kept, keeps_offsets
 from batchval.core.bytes cimport be16
 from batchval.core.carriers cimport find_claims, read_payload
 from batchval.core.claims cimport (
-    CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC, CLAIMS_SIZE,
+    ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_HONEST, CLAIMS_LYING, CLAIMS_MAGIC,
+    CLAIMS_SIZE,
     CLAIMS_TRUSTED, CLAIMS_UNBOUND, CLAIMS_UNJUDGED, IGNORE_CLAIMS, NOTHING_CARRIED, TRUST_CLAIMS,
     NO_KEY_NULL, SOME_KEYS_NULL, UNREADABLE_CLAIMS, VERSION_2, Claims, read_claims, says_less,
     settles, settles_at_rest, strip_into, strongest_null_keys, true_claims,
 )
+from batchval.core.compiled_rules cimport Rules, ids_keep_rules
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.frames cimport DAMAGED, Stream, open_stream, position, stated_size
 from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
 from batchval.core.judge cimport judge_batches, judge_request
 from batchval.core.messages cimport judge_messages
+from batchval.core.value_ids cimport covers, want_ids
 from batchval.core.verdict cimport (
     Door, Policy, Verdict, attributes_of, clear, conclude, conclude_rules, note_facts, refuse,
 )
@@ -98,12 +101,19 @@ cdef inline bint walk_plain_uncompressed(const uint8_t *p, size_t n, const Batch
     return True
 
 
+cdef inline bint keep_rules(const Claims *claims, const Rules *rules) noexcept nogil:
+    """Return whether no record breaks a record rule, by these claims. ``rules`` may be NULL."""
+    if rules is NULL:
+        return True
+    return claims.version == VERSION_2 and ids_keep_rules(
+        rules, &claims.schema_ids, claims.null_keys == ALL_KEYS_NULL, claims.max_record_bytes)
+
+
 cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h, const Call *call,
         const Claims *claims) noexcept nogil:
     """Whether claims let an ordinary batch in. One whose frame states a size over the limit is
-    read, whatever is claimed of it; and what S1 refuses is refused by the stages. Of record rules
-    claims say nothing."""
-    if call.checks.rules is not NULL:
+    read, whatever is claimed of it; and what S1 refuses is refused by the stages."""
+    if not keep_rules(claims, call.checks.rules):
         return False
     if h.attributes & UNUSED_BITS and call.door.refuse & S1_BIT:
         return False
@@ -136,7 +146,9 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
         v.temporary_bytes = trusted.uncompressed_bytes if trusted.version == VERSION_2 else 0
     else:
         if v.source == NONE:
-            if not walk_plain_uncompressed(p + header, n - header, h, &call.checks, v):
+            # the ids of values are collected by the stages' walk
+            if call.scratch.seen_ids.wanted or not walk_plain_uncompressed(
+                    p + header, n - header, h, &call.checks, v):
                 return False
         elif not walk_plain_compressed(p + header, n - header, h, call, v):
             return False
@@ -188,7 +200,7 @@ cdef inline void note_header(const BatchHeader *h, Verdict *v) noexcept nogil:
         v.walked_found |= S3_BIT
 
 
-cdef int honesty(const Claims *claims, const Verdict *v) noexcept nogil:
+cdef int honesty(const Claims *claims, const Verdict *v, const Scratch *scratch) noexcept nogil:
     """Compare claims with what a walk found, before the verdict is concluded.
 
     S8 is a lie: claims promise that the payload decompresses whole, within the limit of the reader.
@@ -208,7 +220,10 @@ cdef int honesty(const Claims *claims, const Verdict *v) noexcept nogil:
         return CLAIMS_UNJUDGED
     if v.walked > 1:
         return CLAIMS_UNJUDGED
-    return CLAIMS_HONEST if true_claims(v, &true) and says_less(claims, &true) else CLAIMS_LYING
+    if not true_claims(v, &true):
+        return CLAIMS_LYING
+    true.schema_ids = scratch.seen_ids.ids
+    return CLAIMS_HONEST if says_less(claims, &true) else CLAIMS_LYING
 
 
 cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *call, Verdict *v) noexcept nogil:
@@ -241,7 +256,7 @@ cdef void judge_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *
             v.b = crc32c_of(0, p + ATTRIBUTES, size - ATTRIBUTES)
     v.stripped = True
     if policy != IGNORE_CLAIMS and v.claims != CLAIMS_TRUSTED:
-        v.claims = honesty(&claims, v)
+        v.claims = honesty(&claims, v, scratch)
     conclude(call.door, v)
     if v.claims == CLAIMS_LYING and v.rule == 0:
         # the claims are bytes of the batch: as malformed as any other field that is wrong
@@ -266,7 +281,7 @@ cdef int carried_at_rest(const Entry *b, BatchHeader *h, Claims *claims) noexcep
 
 
 cdef void judge_payload_claims(const BatchHeader *h, const Resting *rest,
-        Verdict *v) noexcept nogil:
+        const Scratch *scratch, Verdict *v) noexcept nogil:
     """Compare the claims in the payload of a batch of a segment with its records, before the
     verdict is concluded.
 
@@ -275,10 +290,12 @@ cdef void judge_payload_claims(const BatchHeader *h, const Resting *rest,
     if rest.carried == NOTHING_CARRIED:
         return
     note_header(h, v)
-    v.claims = honesty(&rest.claims, v) if rest.carried == CLAIMS_CARRIED else CLAIMS_UNBOUND
+    v.claims = CLAIMS_UNBOUND
+    if rest.carried == CLAIMS_CARRIED:
+        v.claims = honesty(&rest.claims, v, scratch)
 
 
-cdef void refuse_lie(const Claims *claims, Verdict *v) noexcept nogil:
+cdef void refuse_lie(const Claims *claims, const Scratch *scratch, Verdict *v) noexcept nogil:
     """L7, with the first claim that the records contradict."""
     cdef int8_t null_keys = strongest_null_keys(v.walked_null_keys, v.walked_records)
     if v.walked_records != claims.records_number:
@@ -299,6 +316,8 @@ cdef void refuse_lie(const Claims *claims, Verdict *v) noexcept nogil:
     elif null_keys != claims.null_keys and not (
             claims.null_keys == SOME_KEYS_NULL and null_keys == NO_KEY_NULL):
         refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_NULL_KEYS, claims.null_keys, null_keys)
+    elif claims.schema_ids.stated and not covers(&claims.schema_ids, &scratch.seen_ids.ids):
+        refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_SCHEMA_IDS)
     else:
         refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_ORDER)
 
@@ -308,7 +327,8 @@ cdef void rest_on_claims(const Entry *b, const BatchHeader *h, const Door *d, co
     """Judge a batch of a segment with readable claims: by them, or by its records where the sample
     draws it or the claims do not settle it. Claims that lie are L7.
     """
-    cdef bint settled = policy.rules is NULL and settles_at_rest(&rest.claims, h, d.limit)
+    cdef bint settled = keep_rules(&rest.claims, policy.rules) and settles_at_rest(
+        &rest.claims, h, d.limit)
     if settled and stated_size(
             h.attributes & CODEC_MASK, b.p + RECORDS, b.size - RECORDS) > d.limit:
         settled = False
@@ -323,12 +343,12 @@ cdef void rest_on_claims(const Entry *b, const BatchHeader *h, const Door *d, co
         conclude(d, v)
         return
     judge_at_rest(b, d, policy, scratch, v)
-    judge_payload_claims(h, rest, v)
+    judge_payload_claims(h, rest, scratch, v)
     if v.rule == S8 and <int64_t>rest.claims.uncompressed_bytes - RECORDS > <int64_t>d.limit:
         v.claims = CLAIMS_UNJUDGED  # they do not promise that it fits
     conclude(d, v)
     if v.claims == CLAIMS_LYING and v.rule == 0:
-        refuse_lie(&rest.claims, v)
+        refuse_lie(&rest.claims, scratch, v)
     if v.rule != CRC_MISMATCH:
         rest.figures = FIGURES_SAMPLE if settled else FIGURES_RECORDS
 
@@ -360,6 +380,7 @@ cdef void judge_stored(const Entry *b, const Door *d, const Policy *policy, bint
     rest.carried = NOTHING_CARRIED
     if sample is not NULL or not closed:
         rest.carried = carried_at_rest(b, &h, &rest.claims)
+    want_ids(&scratch.seen_ids, rest.carried == CLAIMS_CARRIED and rest.claims.schema_ids.stated)
     if sample is not NULL and rest.carried == CLAIMS_CARRIED:
         rest_on_claims(b, &h, d, policy, sample, scratch, v, rest)
         return
@@ -373,7 +394,7 @@ cdef void judge_stored(const Entry *b, const Door *d, const Policy *policy, bint
         return
     if b.magic != CLAIMS_MAGIC:
         judge_at_rest(b, d, policy, scratch, v)
-        judge_payload_claims(&h, rest, v)
+        judge_payload_claims(&h, rest, scratch, v)
         conclude(d, v)
         if v.rule != CRC_MISMATCH:
             rest.figures = FIGURES_RECORDS
@@ -398,7 +419,7 @@ cdef void judge_stored(const Entry *b, const Door *d, const Policy *policy, bint
         # where a broker wrote the timestamps, or the batch is its own, claims say nothing
         if not h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):
             note_header(&h, v)
-            v.claims = honesty(&claims, v)
+            v.claims = honesty(&claims, v, scratch)
         if v.walked_size:
             v.walked_size += CLAIMS_SIZE
         conclude(d, v)
@@ -417,11 +438,23 @@ cdef void judge(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchH
     judge_headed(p, n, call, v, h)
 
 
+cdef inline bint wants_ids(const Call *call, const BatchHeader *h, bint carried,
+        const Claims *claims) noexcept nogil:
+    """Return whether the walk has to collect the ids of values: they are claimed, or new claims
+    state them.
+    """
+    if carried and claims.schema_ids.stated:
+        return True
+    return (call.claims.wants_ids and h.attributes & CODEC_MASK and call.checks.rules is not NULL
+            and call.checks.rules.value_schema is not NULL)
+
+
 cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
     cdef Claims claims
     cdef int carried = NOTHING_CARRIED
     cdef bint trusted
     none_broken(call.scratch)
+    want_ids(&call.scratch.seen_ids, False)
     if n >= RECORDS:
         if (h.magic == CLAIMS_MAGIC and call.policy.accept_claims_header and call.door.strict
                 and CLAIMED_RECORDS - LOG_OVERHEAD <= h.batch_length <= <int64_t>n - LOG_OVERHEAD):
@@ -429,6 +462,7 @@ cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
             return
         carried = find_claims(call.claims, h, p, n, &claims)
         trusted = carried == CLAIMS_CARRIED and call.claims.policy == TRUST_CLAIMS
+        want_ids(&call.scratch.seen_ids, wants_ids(call, h, carried == CLAIMS_CARRIED, &claims))
         if not accept_plain(p, n, RECORDS, h, call, &claims if trusted else NULL, v):
             clear(v)
             judge_by_stages(p, n, call, v)
@@ -438,7 +472,9 @@ cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         if call.claims.tagged and call.claims.policy != IGNORE_CLAIMS:
             carried = UNREADABLE_CLAIMS
     if carried != NOTHING_CARRIED and v.claims != CLAIMS_TRUSTED:
-        v.claims = honesty(&claims, v) if carried == CLAIMS_CARRIED else CLAIMS_UNBOUND
+        v.claims = CLAIMS_UNBOUND
+        if carried == CLAIMS_CARRIED:
+            v.claims = honesty(&claims, v, call.scratch)
     if v.found or v.rule:
         conclude(call.door, v)
     conclude_rules(call.scratch, v)

@@ -121,6 +121,7 @@ REASONS: dict[str, str] = {
     "CLAIMED_COUNT": "records_number is claimed to be {a}, but there are {b} records",
     "CLAIMED_MIN_TIMESTAMP": "batch_min_timestamp is claimed to be {a}, but the lowest of the records is {b}",
     "CLAIMED_NULL_KEYS": "null_keys is claimed to be {a}, but the records say {b}",
+    "CLAIMED_SCHEMA_IDS": "schema ids are claimed that the values do not keep to",
     "CLAIMED_UNCOMPRESSED_BYTES": "uncompressed_bytes is claimed to be {a}, but there are {b} bytes",
     "CLAIMED_MAX_RECORD_BYTES": "max_record_bytes is claimed to be {a}, but the longest record has {b} bytes",
     "CLAIMED_MAX_TIMESTAMP": "max_timestamp is {a} in a header with claims, but the highest of the records is {b}",

@@ -15,7 +15,7 @@ from batchval.core cimport reasons
 from batchval.core.bytes cimport hidden, likely, room, short_varint
 from batchval.core.compiled_rules cimport (
     HEAD, LONGEST_NAME, NO_ID_YET, Asked, HeaderName, Rules, ask_header, ask_key, ask_value,
-    end_record, name_of, start_record, starts_with_id,
+    end_record, name_of, rules_that_ask_nothing, start_record, starts_with_id,
 )
 from batchval.core.compiled_rules cimport is_utf8 as holds_utf8
 from batchval.core.frames cimport (
@@ -28,6 +28,7 @@ from batchval.core.layout cimport (
 )
 from batchval.core.scratch cimport Scratch, add_error
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
+from batchval.core.value_ids cimport SeenIds, note_value, start_ids
 
 cdef enum:
     FOUND
@@ -287,10 +288,14 @@ cdef enum:
 
 
 cdef bint keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_length,
-        const uint8_t *value, uint32_t value_length, uint64_t *last_ids) noexcept nogil:
+        const uint8_t *value, uint32_t value_length, uint64_t *last_ids,
+        SeenIds *seen) noexcept nogil:
     """Whether a plain record, which has no headers, breaks no record rule. Lengths are zigzag
-    varints. In a function of its own, which leaves the loop's registers to the loop.
+    varints. In a function of its own, which leaves the loop's registers to the loop. ``seen`` may
+    be NULL; a record may be noted twice.
     """
+    if seen is not NULL:
+        note_value(seen, value, -1 if value_length & 1 else <int32_t>(value_length >> 1))
     if value_length & 1:
         if rules.refuse_tombstones:
             return False
@@ -307,7 +312,8 @@ cdef bint keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_lengt
 
 
 cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const BatchHeader *h,
-        const Checks *c, PlainFacts *f, int32_t i, const Rules *rules) noexcept nogil:
+        const Checks *c, PlainFacts *f, int32_t i, const Rules *rules,
+        SeenIds *seen) noexcept nogil:
     """Takes as many records from index ``i`` on as have nothing that Kafka's parsers could disagree about.
 
     A plain record lies whole in the block, is as long as it says, has no attributes, no headers,
@@ -369,7 +375,8 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
         # behind the value stands the headers count, 0, and then the next record
         if room(p, next_record) != (value_length >> 1) + 1 or (next_record - 1)[0] != 0:
             break
-        if rules is not NULL and not keeps_rules(rules, key, key_length, p, value_zigzag, last_ids):
+        if rules is not NULL and not keeps_rules(
+                rules, key, key_length, p, value_zigzag, last_ids, seen):
             break
         delta = (<int64_t>(timestamp_delta >> 1) ^ -<int64_t>(timestamp_delta & 1)) & delta_mask
         timestamp = <int64_t>(<uint64_t>base + <uint64_t>delta)
@@ -400,7 +407,7 @@ cdef inline bint may_be_plain(const BatchHeader *h, const Checks *c,
 
 
 cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c, Facts *f,
-        int32_t i, const Rules *rules) noexcept nogil:
+        int32_t i, const Rules *rules, SeenIds *seen) noexcept nogil:
     """take_plain for a walk that has other facts too."""
     cdef PlainFacts plain
     cdef const uint8_t *start = r.p
@@ -412,7 +419,7 @@ cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c,
     plain.max_timestamp = f.max_timestamp
     plain.null_keys = 0
     plain.longest = f.longest
-    i = take_plain(&r.p, r.end, h, c, &plain, i, rules)
+    i = take_plain(&r.p, r.end, h, c, &plain, i, rules, seen)
     f.min_timestamp = plain.min_timestamp
     f.max_timestamp = plain.max_timestamp
     f.null_keys += plain.null_keys
@@ -434,8 +441,8 @@ cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHea
     if not may_be_plain(h, c, c.rules):
         return False
     if c.rules is NULL:
-        return take_plain(&p, end, h, c, f, 0, NULL) == h.records_count and p == end
-    return take_plain(&p, end, h, c, f, 0, c.rules) == h.records_count and p == end
+        return take_plain(&p, end, h, c, f, 0, NULL, NULL) == h.records_count and p == end
+    return take_plain(&p, end, h, c, f, 0, c.rules, NULL) == h.records_count and p == end
 
 
 # ---- the walk ------------------------------------------------------------------------------------------------------
@@ -671,6 +678,8 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
         return field_failed(s, r, f, i, found, parser)
     if rules is not NULL:
         ask_value(rules, &asked, head, value_length)
+        if s.scratch.seen_ids.wanted:
+            note_value(&s.scratch.seen_ids, head, value_length)
     found = varint(s, r, &headers)
     if found != FOUND:
         return field_failed(s, r, f, i, found, parser)
@@ -737,6 +746,10 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     cdef Reader r
     cdef int32_t i = 0, keys_missing = -1
     cdef int answer
+    cdef SeenIds *seen = NULL
+    if rules is not NULL and s.scratch.seen_ids.wanted:
+        seen = &s.scratch.seen_ids
+        start_ids(seen)
     # the first block is fetched before the first record, so that this one too can be plain
     if s.at == s.end and h.records_count > 0 and not refill(s):
         s.soft_end_unread = s.soft_end  # walk_one's to read
@@ -744,7 +757,7 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     r.end = s.end
     r.body_end = <uint64_t>UNLIMITED
     while True:
-        i = walk_plain(&r, h, c, f, i, rules)
+        i = walk_plain(&r, h, c, f, i, rules, seen)
         if i >= h.records_count:
             break
         if i == h.records_count - 1:
@@ -793,8 +806,9 @@ cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int pa
         f.reason = reasons.RECORDS_COUNT_NEGATIVE
         f.a = h.records_count
         return MALFORMED
-    if c.rules is not NULL and not h.attributes & CONTROL_BIT:
-        return walk_all(s, h, c, f, parser, c.rules)
+    if not h.attributes & CONTROL_BIT and (c.rules is not NULL or s.scratch.seen_ids.wanted):
+        return walk_all(s, h, c, f, parser,
+                c.rules if c.rules is not NULL else rules_that_ask_nothing())
     if parser == SKIP_PARSER:
         answer = walk_all(s, h, c, f, SKIP_PARSER, NULL)
     elif parser == BUFFER_PARSER:

@@ -4,6 +4,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from batchval.compression.blocks cimport Blocks
+from batchval.core.value_ids cimport SeenIds
 
 cdef extern from *:
     ctypedef struct PyThreadState:
@@ -50,6 +51,7 @@ cdef struct Scratch:
     int32_t broken_count
     int32_t broken_seen
     int64_t broken_batch  # position of the batch with the first of them, -1: not known
+    SeenIds seen_ids  # of the batch walked last, where they are wanted
 
 cdef enum:
     # Bytes that may be walked with the GIL held. The worst records cost 5 ns a byte.

@@ -23,6 +23,7 @@ from batchval.compression.blocks cimport CURRENT
 from batchval.core.layout cimport (
     KEY_MISSING, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )
+from batchval.core.value_ids cimport want_ids
 
 cdef extern from "sys/mman.h" nogil:
     void *mmap(void *address, size_t size, int protection, int flags, int fd, long offset) noexcept
@@ -61,6 +62,7 @@ cdef Scratch *borrow() except NULL:
     # the earlier call's input may be gone, and another at its address
     scratch.opened = NULL
     no_errors(scratch)
+    want_ids(&scratch.seen_ids, False)
     return scratch
 
 

@@ -57,15 +57,18 @@ cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now
     prepare(validator, &d, &c, now_ms, produce_version, claims, borrow())
     found.has_claims = False
     path = judge_one(p, n, &c, &v, &h, &found.work)
+    found.has_claims = path == 0 and true_claims(&v, &found.claims)
+    if found.has_claims:
+        found.claims.schema_ids = c.scratch.seen_ids.ids
     give_back(c.scratch)
     if path:
         found.answer = CLAIMS_TRUSTED if path == PATH_CLAIMS else NO_CLAIMS
         return path
     found.answer = NO_CLAIMS
     if v.out_of_memory or v.rule or v.reports:
+        found.has_claims = False
         return 0
     found.answer = v.claims
-    found.has_claims = true_claims(&v, &found.claims)
     return v.path
 
 
@@ -97,6 +100,7 @@ def settled_by_claims(LogValidator validator, batch, tag, int64_t now_ms, int pr
     cdef ClaimsCall call
     call.policy = TRUST_CLAIMS
     call.tagged = False
+    call.wants_ids = False
     if tag is not None:
         take_buffer(tag, &tag_view)
         read_tag(<const uint8_t *>tag_view.buf, tag_view.len, &call)

@@ -200,7 +200,8 @@ class Accumulator:
         if self.codec:
             limit = int(limit / (self._ratios.get(queue.topic, 1.0) * _SAFETY))
         spare = self._spare.pop() if self._spare else None
-        builder = BatchBuilder(limit, self.codec, self.options.compression_level, spare)
+        ids = self.options.claims_schema_ids
+        builder = BatchBuilder(limit, self.codec, self.options.compression_level, spare, ids)
         self._number += 1
         self._stirred = True
         batch = ProducerBatch(queue, builder, (self._number,), self.now_ms(), many)

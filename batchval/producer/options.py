@@ -52,6 +52,7 @@ class ProducerOptions:
     partitioner: str = "default"
     mute_partitions: bool = False
     claims: str = "none"
+    claims_schema_ids: bool = False  # claims state the ids at the start of the values
     security: Security = field(default_factory=Security)
     send_buffer_bytes: int | None = None
     receive_buffer_bytes: int | None = None
@@ -67,6 +68,8 @@ class ProducerOptions:
             raise ValueError(f"partitioner must be one of {', '.join(PARTITIONERS)}, not {self.partitioner!r}")
         if self.claims not in ("none", "tag", "payload"):
             raise ValueError(f"claims must be none, tag or payload, not {self.claims!r}")
+        if self.claims_schema_ids and self.claims == "none":
+            raise ValueError("claims_schema_ids needs claims to be tag or payload, not 'none'")
         if self.compression_level is not None:
             low, high = _LEVELS.get(self.codec, (0, -1))
             if not low <= self.compression_level <= high:

@@ -363,6 +363,7 @@ cdef class FastPath:
         self.most_bytes = quick.compiled.max_message_bytes
         call.policy = IGNORE_CLAIMS
         call.tagged = False
+        call.wants_ids = self.makes_claims
         if tag is not NULL and self.ledger is not None:
             if not whole.door.strict:
                 return 0

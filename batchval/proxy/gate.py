@@ -296,6 +296,7 @@ class Gate:
         """Do what comes before any record is looked at."""
         goes_on = self._observed_in(request, judgement) if request.is_raised else None
         verdicts = Verdicts(request, judgement.now_ms, goes_on)
+        verdicts.states_ids = self.claims_out != "none"
         verdicts.resolve(self.validator, self.topics.only_one, self.validators_of, self.topic_names)
         if not verdicts.scan(self.validator) and self.ledger is not None:
             verdicts.decide(self.validator, self.ledger, judgement.sender, judgement.decision)

@@ -47,6 +47,8 @@ cdef class Verdicts:
     cdef Py_ssize_t failed_at
     cdef int64_t now_ms
     cdef list validators
+    # new claims state the ids of values, where a topic has a rule for them
+    cdef public bint states_ids
     cdef bint converts       # Produce 0 to 2: what goes on are batches of magic 2
     cdef list converted      # for each partition the batch in the place of what came, or None
     cdef readonly object goes_on

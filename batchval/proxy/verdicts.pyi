@@ -13,6 +13,7 @@ UNKNOWN_ID_TEXT: Final[str]
 @final
 class Verdicts:
     goes_on: Callable[[int], bool] | None
+    states_ids: bool
     def __init__(
         self, request: ProduceRequestView, now_ms: int, goes_on: Callable[[int], bool] | None = None
     ) -> None: ...

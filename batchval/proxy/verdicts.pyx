@@ -30,7 +30,7 @@ from batchval.core.carriers cimport (
     attach_to_payload, carrier_size, claims_size, has_payload_claims, strip_payload,
 )
 from batchval.core.claims cimport (
-    CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, SMALLEST_BLOCK, TRUST_CLAIMS,
+    CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, LARGEST_MADE_BLOCK, TRUST_CLAIMS,
     VERIFY_CLAIMS, Claims, ClaimsCall, put_block, read_tag, true_claims,
 )
 from batchval.core.door cimport Call, fill_call, judge_row
@@ -288,6 +288,7 @@ cdef class Verdicts:
         cdef Row *row = &self.rows[i]
         call.policy = row.decision
         call.tagged = False
+        call.wants_ids = self.states_ids
         # the frame may have changed since the tag was seen
         if row.tagged and self.request.find_claims(self.request.partition_row(i), &field) == 1:
             read_tag(self.request.base() + field.content, field.size, call)
@@ -382,6 +383,8 @@ cdef class Verdicts:
                     if self.converts and v.rule == 0:
                         spent += self.convert(i, &d, &policy, scratch, &v, &made)
                     self.put(row, &v)
+                    if row.has_claims:
+                        row.claims.schema_ids = scratch.seen_ids.ids
                     if v.reason == reasons.RECORDS_REFUSED:
                         self.keep_errors(row, scratch.errors, scratch.errors_count,
                                          scratch.errors_seen)
@@ -836,20 +839,19 @@ cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_
     """The batch p[0:n] with claims in its payload. None: it has no place for them, would have more
     than ``most`` bytes, or is not alone: its crc does not cover what follows.
     """
-    cdef uint8_t block[SMALLEST_BLOCK]
-    cdef size_t more = carrier_size(p, n, SMALLEST_BLOCK)
+    cdef uint8_t block[LARGEST_MADE_BLOCK]
+    cdef size_t size = put_block(block, claims)
+    cdef size_t more = carrier_size(p, n, size)
     if more == 0 or n + <int64_t>more > most or be32(p + BATCH_LENGTH) != n - LOG_OVERHEAD:
         return None
-    put_block(block, claims)
     out = PyBytes_FromStringAndSize(NULL, n + more)
-    attach_to_payload(<uint8_t *>PyBytes_AS_STRING(out), p, n, block, SMALLEST_BLOCK)
+    attach_to_payload(<uint8_t *>PyBytes_AS_STRING(out), p, n, block, size)
     return out
 
 
 cdef bytes tag_of(const Claims *claims, const uint8_t *batch):
     """The claims tag of a batch: a block and the batch's crc."""
-    tag = PyBytes_FromStringAndSize(NULL, SMALLEST_BLOCK + CRC_SIZE)
-    cdef uint8_t *to = <uint8_t *>PyBytes_AS_STRING(tag)
-    put_block(to, claims)
-    put_be32(to + SMALLEST_BLOCK, be32(batch + CRC))
-    return tag
+    cdef uint8_t[LARGEST_MADE_BLOCK + CRC_SIZE] tag
+    cdef size_t size = put_block(tag, claims)
+    put_be32(tag + size, be32(batch + CRC))
+    return (<const char *>tag)[:size + CRC_SIZE]

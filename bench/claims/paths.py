@@ -8,6 +8,8 @@
     rebuilt    decompressed, read, and compressed again for a topic of another codec
     magic 0    messages in a wrapper: decompressed, read, and built again, as Kafka does
     magic 1    messages in a wrapper: decompressed and read
+    schema ids by claims, by records    the same records with a schema id at the start of each
+               value, for a topic that asks for them
 
 Kafka's rows come from its own classes (tests/conformance/oracle), which ``--build`` compiles once.
 This is a look at one machine and one minute. docs/benchmarks/claims.md has the measured figures.
@@ -86,6 +88,8 @@ def ways(codec: str, records: int, value_size: int) -> list[Way]:
         Way("rebuilt", "rebuilt", whole),
         Way("magic 0", "validate_messages", cells.Cell(0, legacy, records, value_size)),
         Way("magic 1", "validate_messages", cells.Cell(1, legacy, records, value_size)),
+        Way("schema ids by claims", "schema_ids_claims", whole),
+        Way("schema ids by records", "schema_ids_records", whole),
     ]
 
 
@@ -260,7 +264,7 @@ def main(argv: list[str] | None = None) -> int:
     notes = [count_own(all_ways, folder, rows)]
     kafka = None
     if not options.no_kafka:
-        of_kafka = [way for way in all_ways if way.path != "claims"]
+        of_kafka = [way for way in all_ways if way.path != "claims" and not way.path.startswith("schema")]
         kafka_rows = [way.row(KAFKA, folder) for way in of_kafka]
         kafka, why = time_kafka(of_kafka, folder, kafka_rows, options.seconds, until)
         notes.append(why)

@@ -26,12 +26,15 @@ from worker import Job
 import batchval.core.crc32c
 from batchval.core import claims
 from batchval.core.batch import RecordBatch
+from batchval.core.record_batch_builder import RecordBatchBuilder
 from batchval.core.validator import LogValidator
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.record_rules import RecordRules, SchemaIds
 
 RECORDS_AT, CLAIMED_RECORDS_AT, CRC_AT, ATTRIBUTES_AT, CODEC_AT = 61, 74, 17, 21, 22
 ZSTD = 4
+COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
 SECRET = bytes(range(32))
 
 validator = LogValidator()
@@ -72,6 +75,43 @@ def by_header(data: bytes) -> Job:
     data, call = claims.attach(data), (None, "trust")
     names = {"check": of_headers.check, "data": data, "now": NOW_MS, "claims": call}
     return Job("check(data, now_ms=now, claims=claims)", names, 1, {"records": by_claims(of_headers, data, call)})
+
+
+SCHEMA_IDS = (7, 300)
+of_schema_ids = LogValidator(
+    TopicPolicy(record_rules=RecordRules(SchemaIds(ids=frozenset(SCHEMA_IDS)), tombstones="refuse"))
+)
+
+
+def with_schema_ids(data: bytes) -> bytes:
+    """Return the records with a schema id in the first 5 bytes of each value."""
+    codec = COMPRESSION_TYPES[data[CODEC_AT] & 7]
+    builder = RecordBatchBuilder(limit=1 << 30, compression=codec)
+    for i, record in enumerate(RecordBatch(data)):
+        prefix = b"\0" + SCHEMA_IDS[i % len(SCHEMA_IDS)].to_bytes(4, "big")
+        builder.append(key=record.key, value=prefix + (record.value or b"")[5:], timestamp=record.timestamp)
+    return bytes(builder.build())
+
+
+def ids_by_records(data: bytes) -> Job:
+    """The topic's rule for schema ids, asked of each record."""
+    data = with_schema_ids(data)
+    result = of_schema_ids.check(data, now_ms=NOW_MS)
+    if not result.ok or result.path == "claims":
+        raise AssertionError(f"judged by {result.path}, {result.rule}")
+    names = {"check": of_schema_ids.check, "data": data, "now": NOW_MS}
+    return Job("check(data, now_ms=now)", names, 1, {"records": result.records_count})
+
+
+def ids_by_claims(data: bytes) -> Job:
+    """The same rule, settled by field 1 of a tag."""
+    data = with_schema_ids(data)
+    true = claims.compute(data, schema_ids=True)
+    if true is None or not true.schema_ids or not set(true.schema_ids) <= set(SCHEMA_IDS):
+        raise AssertionError(f"the claims are {true}")
+    call = (claims.to_tag(true, crc_of(data)), "trust")
+    names = {"check": of_schema_ids.check, "data": data, "now": NOW_MS, "claims": call}
+    return Job("check(data, now_ms=now, claims=claims)", names, 1, {"records": by_claims(of_schema_ids, data, call)})
 
 
 def ranges_of(judge: LogValidator, data: bytes, call: Any) -> Job:
@@ -243,6 +283,8 @@ def detection(data: bytes) -> Job:
 OPERATIONS: dict[str, Callable[[bytes], Job]] = {
     "claims": by_tag,
     "claims_header": by_header,
+    "schema_ids_claims": ids_by_claims,
+    "schema_ids_records": ids_by_records,
     "claims_ranges": ranges_by_tag,
     "claims_ranges_header": ranges_by_header,
     "check": check,

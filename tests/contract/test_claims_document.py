@@ -36,7 +36,7 @@ VERSION_1 = BatchClaims(NOW, 3, 2)
 def test_all_blocks_are_read() -> None:
     tags = ["tag", "tagged fields", "tag of version one"]
     payloads = ["zstd batch", "zstd carrying", "gzip batch", "gzip carrying"]
-    assert list(BLOCKS) == ["batch", "block", "claims", *tags, *payloads, "carried", "lie"]
+    assert list(BLOCKS) == ["batch", "block", "claims", "schema ids", "fields", *tags, *payloads, "carried", "lie"]
     assert PAGE.count("```hex") == len(BLOCKS)
 
 
@@ -157,3 +157,10 @@ def test_the_numbers_of_sampling() -> None:
     for share, batches in ((1.0, 459), (0.01, 46_050)):
         assert f"{batches:,}" in PAGE
         assert 1 - (1 - 0.01 * share) ** batches == pytest.approx(0.99, abs=1e-4)
+
+
+def test_the_example_of_schema_ids() -> None:
+    content = BLOCKS["schema ids"]
+    claims = CLAIMS._replace(fields=((1, content),))
+    assert (claims.schema_ids, claims.no_value_null) == ((7, 300), True)
+    assert claims.to_block() == BLOCKS["block"][:-1] + BLOCKS["fields"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import struct
 from typing import Any
 
 from batchval.core.claims import BatchClaims, attach, carrier_of, compute, read, strip, to_tag
@@ -38,24 +39,39 @@ def _some_claims(rng: random.Random, true: BatchClaims | None, data: bytes) -> B
     field = rng.choice((*BatchClaims._fields, None))
     if field is None:
         return said
-    if field == "fields":  # which readers pass over
-        return said._replace(fields=((rng.randrange(1, 2**32), rng.randbytes(rng.randrange(200))),))
+    if field == "fields":  # number 1 has schema ids, readers pass over others
+        number = rng.choice([1, rng.randrange(2, 2**32)])
+        return said._replace(fields=((number, _some_content(rng, true)),))
     bits = {"batch_min_timestamp": 64, "null_keys": 8}.get(field, 32)
     value = rng.choice([*_CORNERS, getattr(said, field) + rng.choice([-1, 1, 2])])
     value &= (1 << bits) - 1
     return said._replace(**{field: value - (1 << bits) * (value >> bits - 1)})
 
 
+def _some_content(rng: random.Random, true: BatchClaims | None) -> bytes:
+    """Of field 1: the true one, one with more or fewer ids, or any bytes."""
+    ids = set(true.schema_ids or ()) if true is not None else set()
+    if rng.random() < 0.3:
+        return rng.randbytes(rng.randrange(200))
+    if rng.random() < 0.5:
+        ids ^= {rng.choice([0, 7, 1 << 24, 2**31 - 1, -1])}
+    return struct.pack(f">B{len(ids)}i", rng.randrange(3), *sorted(ids))
+
+
 def _is_true(said: BatchClaims, true: BatchClaims | None) -> bool:
     if true is None:
         return False
+    if said.schema_ids is not None:
+        known = set(true.schema_ids or ()) if true.schema_ids is not None else None
+        if known is None or not known <= set(said.schema_ids) or said.no_value_null > true.no_value_null:
+            return False
     least = true._replace(null_keys=0) if true.null_keys != 1 else true
     return said[:5] in (true[:5], least[:5])
 
 
 def _three(claims: BatchClaims) -> BatchClaims:
     """What a header of magic 3 carries of claims."""
-    return claims._replace(uncompressed_bytes=None, max_record_bytes=None)
+    return claims._replace(uncompressed_bytes=None, max_record_bytes=None, fields=())
 
 
 def _in_payload(data: bytes, said: BatchClaims) -> list[str]:
@@ -131,12 +147,15 @@ def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
         return found
     try:
         true = compute(data, max_decompressed_bytes=limit)
+        full = compute(data, max_decompressed_bytes=limit, schema_ids=True)
     except BatchvalError:  # not one whole batch
         return found
     slow = validator.validate(buffer_of(data), **call)
     passes = validator.check(buffer_of(data), **call).ok
-    said = _some_claims(rng, true, data)
-    honest_in = {"tag": _is_true(said, true), "header": _is_true(_three(said), true and _three(true))}
+    if (true is None) != (full is None) or (full is not None and full._replace(fields=()) != true):
+        found.append(f"with schema ids {full} is true, without {true}")
+    said = _some_claims(rng, full, data)
+    honest_in = {"tag": _is_true(said, full), "header": _is_true(_three(said), true and _three(true))}
     if slow.batch_claims is not None and slow.batch_claims != true:
         found.append(f"{slow.batch_claims} is said to be true, {true} is")
     crc = int.from_bytes(data[17:21], "big")
@@ -144,7 +163,7 @@ def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
     if strip(three) != data:
         found.append("attach and strip do not give the bytes back")
     found += _in_payload(data, said)
-    found += _at_rest(data, said, true, limit)
+    found += _at_rest(data, said, full, limit)
     for word in ("ignore", "verify", "trust"):
         by_tag = validator.validate(buffer_of(data), claims=(to_tag(said, crc), word), **call)
         by_header = validator.validate(buffer_of(three), claims=(None, word), **call)

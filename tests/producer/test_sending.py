@@ -507,6 +507,28 @@ def test_claims_are_in_the_tag_and_true() -> None:
     run(work())
 
 
+@pytest.mark.parametrize("carrier", ["tag", "payload"])
+def test_claims_state_schema_ids_where_the_option_is_set(carrier: str) -> None:
+    values = [bytes([0, 0, 0, 0, 7 + n % 2]) + b"avro" for n in range(20)]
+
+    async def work() -> None:
+        async with ScriptedBroker() as broker:
+            settings = options(broker, claims=carrier, claims_schema_ids=True, compression_type="zstd")
+            async with Producer(settings) as producer:
+                await fill(producer, values, [])
+            for request in broker.requests:
+                for data in request.topic_data[0].partition_data:
+                    raw, tags = bytes(data.records or b""), [content for _, content in data.unknown_tagged_fields]
+                    found = read(raw, tags[0] if tags else None)
+                    assert found is not None
+                    assert found.schema_ids is not None
+                    assert found == compute(raw, schema_ids=True)
+
+    run(work())
+    with pytest.raises(ValueError, match="claims_schema_ids needs claims to be tag or payload"):
+        ProducerOptions(bootstrap_servers=["localhost:9092"], claims_schema_ids=True)
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_claims_are_in_the_payload_and_true(codec: str) -> None:
     """The payloads of lz4 and snappy have no place for them: those go into the tag."""
