@@ -1,6 +1,8 @@
 """The aborted transactions of a Fetch answer."""
 
 from collections.abc import Iterable
+from typing import Self, final
 
+@final
 class AbortedTransactions:
-    def __init__(self, aborted: Iterable[tuple[int, int]] = ()) -> None: ...
+    def __new__(cls, aborted: Iterable[tuple[int, int]] = ()) -> Self: ...

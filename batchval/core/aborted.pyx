@@ -7,6 +7,7 @@ As Kafka's consumer does it (CompletedFetch.nextFetchedRecord): a transaction be
 batch of any producer that reaches its first offset, and an ABORT marker ends all that have begun.
 """
 
+cimport cython
 from libc.stddef cimport size_t
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, qsort
@@ -54,6 +55,7 @@ cdef int read_pair(AbortedTransaction *to, size_t i, pair) except -1:
     return 0
 
 
+@cython.final
 cdef class AbortedTransactions:
     """The aborted transactions of one partition, for the calls that convert its batches in turn.
 
