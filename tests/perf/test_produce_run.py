@@ -119,8 +119,8 @@ def test_a_records_wait_for_room_is_in_its_latency() -> None:
     """One record fits, each answer takes 20 ms: the next waits with its stamp, those after it have none yet."""
     total = go(Client(room=1, delay=0.02), num_records=6).total()
     assert total.latencies.max >= 40_000 - 1000
-    assert total.latencies.percentile(0) < 40_000
-    assert total.latencies.max < 120_000  # if all had been stamped at the beginning
+    # two are under way at a time; stamped at the beginning, all six would sum up to 3.5 runs
+    assert total.latencies.sum <= 2 * total.elapsed_ns / 1000 + 6
 
 
 def test_the_steady_state_begins_when_the_warm_up_is_answered() -> None:
