@@ -66,10 +66,11 @@ def asked_for(query: str, accept: str = "") -> Asked:
 
 def page_of(table: ClientTable, raised: Mapping[int, Raised], asked: Asked) -> Callable[[], tuple[str, bytes]]:
     """Take the rows. What is returned makes (content type, text), in any thread."""
-    rows = table.rows()
+    taken = table.rows()
     summary = {"since_ms": table.since_ms, "now_ms": table.now_ms(), "evicted": table.evicted_total}
 
     def made() -> tuple[str, bytes]:
+        rows = list(taken)
         olds = [row for row in rows if row[1].is_old]
         found = {**summary, "known": len(rows), "old": len(olds)}
         shown = (_document(row, raised) for row in _first(olds if asked.old else rows, asked.limit))

@@ -304,7 +304,7 @@ def test_produce_too_old_to_be_judged_ends_the_connection(version: int) -> None:
         assert proxy.counters.connections_closed == {"version_too_old": 1}
         assert proxy.too_old == [TooOld("default", client, "agent", "User:ANONYMOUS", PRODUCE, version)]
         eventually(lambda: len(proxy.proxy.clients) == 2)
-        (key, row) = proxy.proxy.clients.rows()[-1]
+        key, row = list(proxy.proxy.clients.rows())[-1]
         assert (key.client_id, key.address, row.is_old) == ("agent", "127.0.0.1", True)
         assert row.uses == {pair(PRODUCE, version): 1}
         assert not any(frame[:2] == b"\0\0" for frame in broker.frames)
