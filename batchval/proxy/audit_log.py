@@ -35,8 +35,8 @@ _BRIDGES = {int(key): "consumers" for key in CONSUMERS} | {int(key): "producers"
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/+,[]=*")
 
 
-class AnyRefusal(Protocol):
-    """A refused partition, as the log describes it; ``options.Refusal`` is one."""
+class AnySent(Protocol):
+    """Who has sent what a line is about."""
 
     @property
     def listener(self) -> str: ...
@@ -44,6 +44,13 @@ class AnyRefusal(Protocol):
     def client(self) -> str: ...
     @property
     def client_id(self) -> str | None: ...
+    @property
+    def principal(self) -> str: ...
+
+
+class AnyRefusal(AnySent, Protocol):
+    """A refused partition, as the log describes it; ``options.Refusal`` is one."""
+
     @property
     def topic(self) -> str | None: ...
     @property
@@ -59,22 +66,12 @@ class AnyRefusal(Protocol):
     @property
     def reported(self) -> tuple[str, ...]: ...
     @property
-    def principal(self) -> str: ...
-    @property
     def batches(self) -> int: ...
 
 
-class AnyTooOld(Protocol):
+class AnyTooOld(AnySent, Protocol):
     """A request of a version that Kafka 4 does not serve; ``options.TooOld`` is one."""
 
-    @property
-    def listener(self) -> str: ...
-    @property
-    def client(self) -> str: ...
-    @property
-    def client_id(self) -> str | None: ...
-    @property
-    def principal(self) -> str: ...
     @property
     def key(self) -> int: ...
     @property
