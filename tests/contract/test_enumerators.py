@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from batchval.core.record_errors import KINDS
 from tests.contract.sources import PACKAGE, files
 
 _ENUM = re.compile(r"^( *)(?:cdef|cpdef) enum\b.*:.*\n((?:\1 .*\n|\n)+)", re.MULTILINE)
@@ -47,3 +48,10 @@ SOURCES = files(PACKAGE, ".pxd", ".pyx")
 def test_large_numbers_have_an_enum_of_their_own(path: Path) -> None:
     mixed = [list(numbers) for numbers in _enums(path.read_text("utf-8")) if _mixed(numbers)]
     assert mixed == [], "put the numbers of more than 31 bits into an enum of their own"
+
+
+def test_kinds_of_record_errors_are_those_of_the_core() -> None:
+    text = (PACKAGE / "core" / "compiled_rules.pxd").read_text("utf-8")
+    block = text.partition("cdef enum:  # RecordError.kind")[2].partition("\n\n")[0]
+    names = [line.split()[0] for line in block.splitlines()[1:]]
+    assert [name.partition("=")[0] for name in names] == list(KINDS)

@@ -115,3 +115,17 @@ def test_the_error_is_an_import_error_too() -> None:
     error = MissingExtraError("batchval.audit", "pyarrow", "audit")
     assert isinstance(error, ModuleNotFoundError)
     assert error.name == "pyarrow"
+
+
+def test_the_core_tests_need_no_other_extra_and_no_source() -> None:
+    """tests/core runs against an installed wheel that has the extra test alone."""
+    brought = {normal(one) for one in PROJECT["optional-dependencies"]["test"]}
+    blocked = {name for _, names in EXTRAS.values() for name in names} - {name.replace("-", "_") for name in brought}
+    assert "pydantic" in blocked
+    files = sorted((ROOT / "tests" / "core").glob("test_*.py"))
+    script = "import importlib, sys\n"
+    script += f"sys.modules.update(dict.fromkeys({sorted(blocked)}))\n"
+    script += "".join(f"importlib.import_module('tests.core.{path.stem}')\n" for path in files)
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert [path.name for path in files if re.search(r"\bPACKAGE\b", path.read_text("utf-8"))] == []

@@ -13,9 +13,14 @@ from batchval import custom_rules
 from batchval.core.record_columns import record_columns
 from batchval.custom_rules import MOST_FINDINGS, CustomRule, CustomRuleError, RecordFinding
 from batchval.errors import ArgumentValueError
-from tests.support.proxy import batch
+from tests.support.batches import batch, record
 
-COLUMNS = record_columns(batch(b"one", b"two", b"three"))
+
+def of_values(*values: bytes) -> bytes:
+    return batch(record(i, b"k", value) for i, value in enumerate(values))
+
+
+COLUMNS = record_columns(of_values(b"one", b"two", b"three"))
 
 
 def found(function):
@@ -52,7 +57,7 @@ def test_no_more_findings_are_taken_than_are_kept():
             yield 0, "again"
 
     assert found(endless) == [RecordFinding(0, "again")]
-    columns = record_columns(batch(*[b"v"] * (MOST_FINDINGS + 5)))
+    columns = record_columns(of_values(*[b"v"] * (MOST_FINDINGS + 5)))
     rule = CustomRule("r", lambda columns: np.ones(len(columns), bool))
     assert len(rule.check(columns)) == MOST_FINDINGS
 
@@ -103,7 +108,7 @@ def test_a_rule_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "shop_rules", raising=False)
     rule = CustomRule.load("shop_rules:Rules.empty")
-    assert rule.check_batches(batch(b"", b"x")) == [
+    assert rule.check_batches(of_values(b"", b"x")) == [
         RecordFinding(0, "custom rule shop_rules:Rules.empty refuses this record")
     ]
     for name, text in {
