@@ -196,17 +196,12 @@ def record_rules_option(command: F) -> F:
 def record_rules_from(value: str | None) -> TopicRules:
     """Return the rules of --record-rules: a JSON object, or the name of a file that holds one."""
     from batchval.errors import BatchvalError
-    from batchval.segment.topic_rules import parse_topic_rules
+    from batchval.segment.topic_rules import read_topic_rules
 
     if value is None:
         return ()
     try:
-        text = value if value.lstrip().startswith("{") else Path(value).read_text("utf-8")
-        return parse_topic_rules(text)
-    except OSError as error:
-        raise click.UsageError(f"--record-rules: cannot read {value}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise click.UsageError(f"--record-rules: {value} is not UTF-8: expected JSON") from None
+        return read_topic_rules(value)
     except BatchvalError as error:
         raise click.UsageError(f"--record-rules: {error}") from None
 

@@ -9,15 +9,41 @@ import fnmatch
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError, shown_value
 from batchval.record_rules import RecordRules
 
-__all__ = ["TopicRules", "parse_topic_rules", "rules_of", "rules_word"]
+__all__ = ["TopicRules", "is_json", "parse_topic_rules", "read_topic_rules", "rules_of", "rules_word"]
 
 #: (pattern, rules), of which the first that matches counts
 TopicRules: TypeAlias = tuple[tuple[str, RecordRules], ...]
+
+
+def read_topic_rules(value: str) -> TopicRules:
+    """Return the rules of an option: a JSON object, or the name of a file that holds one.
+
+    Raises BatchvalError for a file that cannot be read and for wrong rules.
+    """
+    if not value.strip():
+        raise BatchvalError("the value is empty: expected a JSON object, or the name of a file that holds one")
+    if is_json(value):
+        return parse_topic_rules(value)
+    try:
+        text = Path(value).read_text("utf-8")
+    except OSError as error:
+        raise BatchvalError(f"cannot read {value}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BatchvalError(f"{value} is not UTF-8: expected JSON") from None
+    except ValueError as error:  # a name that no file can have
+        raise BatchvalError(f"cannot read {shown_value(value)}: {error}") from None
+    return parse_topic_rules(text)
+
+
+def is_json(value: str) -> bool:
+    """Return whether an option's value is a JSON object, and not the name of a file."""
+    return value.lstrip().startswith("{")
 
 
 def parse_topic_rules(text: str) -> TopicRules:
@@ -28,6 +54,10 @@ def parse_topic_rules(text: str) -> TopicRules:
         found = json.loads(text, object_pairs_hook=_without_doubles)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ArgumentValueError(f"record rules are not JSON: {error}") from None
+    except BatchvalError:
+        raise
+    except ValueError:  # Python reads no int of more than 4,300 digits
+        raise ArgumentValueError("record rules have a number of more than 4,300 digits") from None
     if not isinstance(found, Mapping):
         raise ArgumentTypeError(f"record rules must be an object of topic patterns, not {shown_value(found)}")
     rules = []

@@ -22,10 +22,11 @@ from batchval.audit import run
 from batchval.audit.batch_files import file_schema
 from batchval.audit.manifest import Manifest
 from batchval.audit.reduce import Audit
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, shown_value
 from batchval.segment.findings import Finding
 from batchval.segment.options import Options
 from batchval.segment.store import Unreadable
+from batchval.segment.topic_rules import read_topic_rules
 from batchval.spark.engine import run_on
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def audit(
     ``out``      a folder or URI that the driver and all executors reach. With a local master it may
                  be left out: the tables are then in a temporary folder until this process ends
     ``since``    an earlier audit's folder: only what is new since then is read
-    ``options``  fields of ``batchval.segment.options.Options``: rows, deep, topics, ...
+    ``options``  fields of ``batchval.segment.options.Options``: rows, deep, topics, ...;
+                 ``record_rules`` may be a JSON object or the name of a file, as of the command line
 
     Raises BatchvalError for options and folders that cannot be used, OSError for an ``out`` that
     cannot be written, and JobFailed where Spark gave up.
@@ -135,6 +137,15 @@ def _options(options: dict[str, Any]) -> Options:
         raise BatchvalError(f"unknown option {unknown[0]!r}: expected {', '.join(Options.__dataclass_fields__)}")
     if isinstance(topics := options.get("topics"), str):
         raise BatchvalError(f"topics is {topics!r}: expected a list of names or patterns")
+    if isinstance(rules := options.get("record_rules"), str):
+        try:
+            options = {**options, "record_rules": read_topic_rules(rules)}
+        except BatchvalError as error:
+            raise BatchvalError(f"record_rules: {error}") from None
+    elif not isinstance(rules, tuple | None):
+        raise BatchvalError(f"record_rules is {shown_value(rules)}: expected a JSON object as a string, or a file")
+    if rules and not options.get("deep"):
+        raise BatchvalError("record_rules needs deep=True: record rules are asked of each record")
     return Options(**options)
 
 

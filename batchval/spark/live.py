@@ -303,7 +303,8 @@ def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterat
     if not isinstance(stretch, Stretch):  # Spark's own empty one, where there is nothing to read
         return
     source = SegmentInfo("", stretch.topic, stretch.partition, base_offset=-1, size=0, mtime_ns=0)
-    check = functools.partial(validator_of(options).check_batches, deep=options.deep, trust_claims=options.sample)
+    validator = validator_of(options, topic=stretch.topic)
+    check = functools.partial(validator.check_batches, deep=options.deep, trust_claims=options.sample)
     try:
         for data in _fetched(cluster, stretch):
             columns = check(data)

@@ -11,12 +11,14 @@ from batchval.audit.rows import column_names
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.segment.options import Options
+from batchval.segment.topic_rules import TopicRules, read_topic_rules
 from batchval.segment.trust import checked_rate
 from batchval.types import LARGEST_SEED
 
 __all__ = [
     "FINDING_OPTIONS",
     "JUDGE_OPTIONS",
+    "RECORD_RULES",
     "SEGMENT_OPTIONS",
     "flag",
     "known",
@@ -28,6 +30,8 @@ __all__ = [
     "topics",
 ]
 
+#: ``--record-rules`` of ``batchval check``
+RECORD_RULES: Final = "recordRules"
 #: How batches are judged, wherever they come from.
 JUDGE_OPTIONS: Final = (
     "deep",
@@ -37,6 +41,7 @@ JUDGE_OPTIONS: Final = (
     "maxDecompressedBytes",
     "trustClaims",
     "seed",
+    RECORD_RULES,
 )
 #: of ``kafka-segments``, in batches and streams
 SEGMENT_OPTIONS: Final = (
@@ -133,6 +138,22 @@ def rate(given: Given, name: str) -> float | None:
         raise BatchvalError(f"option {name}: {error}") from None
 
 
+def record_rules(given: Given) -> TopicRules:
+    """Return the rules of the option ``recordRules``; empty without it. A file is read now.
+
+    Raises BatchvalError for rules that are wrong, or that no record would be asked.
+    """
+    text = given.get(RECORD_RULES)
+    if text is None:
+        return ()
+    if not flag(given, "deep"):
+        raise BatchvalError(f"option {RECORD_RULES} needs deep true: record rules are asked of each record")
+    try:
+        return read_topic_rules(text)
+    except BatchvalError as error:
+        raise BatchvalError(f"option {RECORD_RULES}: {error}") from None
+
+
 def topics(given: Given, name: str = "topics") -> tuple[str, ...] | None:
     """Names with commas between them; None where nothing is said: all."""
     text = given.get(name)
@@ -170,4 +191,5 @@ def row_options(given: Given) -> Options:
         max_decompressed_bytes=size(given, "maxDecompressedBytes", plain.max_decompressed_bytes),
         trust_claims=rate(given, "trustClaims"),
         seed=seed(given),
+        record_rules=record_rules(given),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
@@ -25,11 +25,12 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 
 from batchval.audit.rows import ROW_SCHEMA, damaged_rows, row_schema, to_rows
 from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, shown_value
 from batchval.segment.options import Options, validator_of
 from batchval.segment.reader import Damage, InMemory, SegmentReader
 from batchval.segment.store import SegmentInfo
-from batchval.spark.options import JUDGE_OPTIONS, known, row_options
+from batchval.segment.topic_rules import is_json, rules_of
+from batchval.spark.options import JUDGE_OPTIONS, RECORD_RULES, known, row_options
 from batchval.spark.refusal import sentences
 from batchval.spark.schema import row_type
 
@@ -51,13 +52,14 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     """Judges the batches in each value of a binary column: an array of ``verdict_type``.
 
     ``options``: ``deep="true"`` (or ``True``), ``mode="kafka"``, ``kafkaVersion="3.9"``,
-    ``acceptClaimsHeader="true"``, ``maxDecompressedBytes``, ``trustClaims``, ``seed``; as those of
-    ``kafka-segments``.
+    ``acceptClaimsHeader="true"``, ``maxDecompressedBytes``, ``trustClaims``, ``seed``,
+    ``recordRules``; as those of ``kafka-segments``. Values have no topic: they have the record
+    rules of ``*``.
     BatchvalError for a wrong one.
     """
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     known(given, JUDGE_OPTIONS, "validate_batches")
-    told = row_options(given)
+    told = _judging(given)
 
     def validate(values: pa.Array) -> pa.Array:
         with sentences():
@@ -68,6 +70,14 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     judge: Callable[[Column], Column] = arrow_udf(validate, kind)  # type: ignore[call-overload]
     value = F.col(column) if isinstance(column, str) else column
     return judge(_binary(value)).alias("validate_batches")
+
+
+def _judging(given: Mapping[str, str]) -> Options:
+    """Return the options. Raises BatchvalError, also for record rules of topics alone."""
+    options = row_options(given)
+    if options.record_rules and rules_of(options.record_rules, _NOWHERE.topic) is None:
+        raise BatchvalError(f"option {RECORD_RULES} needs the pattern '*': values of validate_batches have no topic")
+    return options
 
 
 def _binary(column: Column) -> Column:
@@ -107,7 +117,12 @@ def _options_of(texts: pa.Array) -> Options:
     different = texts.unique().to_pylist()
     if len(different) > 1:
         raise BatchvalError("options of validate_batches are literals: they cannot differ from row to row")
-    return row_options(json.loads(different[0] if different else "{}"))
+    given = json.loads(different[0] if different else "{}")
+    rules = given.get(RECORD_RULES)
+    if rules is not None and not is_json(rules):
+        # this is a worker, which may be on another machine
+        raise BatchvalError(f"option {RECORD_RULES} is {shown_value(rules)}: SQL takes a JSON object, not a file")
+    return _judging(given)
 
 
 def judged(values: pa.Array, options: Options) -> pa.Array:

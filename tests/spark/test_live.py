@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from batchval.audit.rows import UNREADABLE
 from batchval.errors import BatchvalError
 from batchval.producer import Producer, ProducerOptions
+from batchval.segment.topic_rules import parse_topic_rules
 from batchval.spark.live import BatchesStreamReader, KafkaBatches, Stretch
 from batchval.spark.schema import row_type
 from tests.interop.kafka_broker import KafkaBroker, ToolMissing
@@ -24,6 +25,8 @@ from tests.support.ports import free_port
 
 #: what a file knows and a topic does not
 PLACES = {"segment", "position", "broker", "magic"}
+#: with the column by which the tail that a broker allocates ahead is left out
+DEFAULT = ("default", "magic")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,7 @@ def comparable(rows: Any) -> list[dict[str, Any]]:
 
 def at_rest(kafka: KafkaBroker, *topics: str) -> list[dict[str, Any]]:
     """The rows of what the broker has written, without the tail that it has allocated ahead."""
-    rows = plain(kafka.data, topics=topics, columns=("default", "magic"))
+    rows = plain(kafka.data, topics=topics, columns=DEFAULT)
     return comparable(row for row in rows if row["magic"] is not None)
 
 
@@ -143,6 +146,20 @@ def test_partitions_that_a_topic_lacks_are_refused(kafka: KafkaBroker) -> None:
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "assign": '{"live-few": [1, 3]}'}
     with pytest.raises(BatchvalError, match="option assign names live-few-3, but live-few has 3 partitions"):
         KafkaBatches(CaseInsensitiveDict(options)).reader(row_type()).partitions()
+
+
+@pytest.mark.jvm
+def test_record_rules_by_topic(spark: SparkSession, kafka: KafkaBroker) -> None:
+    """The offsets, rules and reasons that the broker's segments have by the same rules."""
+    for topic, codec in (("live-ruled-a", "none"), ("live-ruled-b", "zstd"), ("live-free", "none")):
+        produce(kafka, topic, 12, codec)
+    rules = '{"*-ruled-b": {"required_headers": ["trace"]}, "*-ruled-*": {"max_value_bytes": 7}}'
+    topics = ("live-ruled-a", "live-ruled-b", "live-free")
+    options = told(kafka, ",".join(topics), deep="true", rows="bad", recordRules=rules)
+    rows = comparable(spark.read.format("kafka-batches").options(**options).load().collect())
+    wanted = plain(kafka.data, topics=topics, deep=True, record_rules=parse_topic_rules(rules), columns=DEFAULT)
+    assert rows == comparable(row for row in wanted if row["magic"] is not None and row["rule"])
+    assert {(row["topic"], row["rule"]) for row in rows} == {("live-ruled-a", "R3"), ("live-ruled-b", "R5")}
 
 
 @pytest.mark.jvm
