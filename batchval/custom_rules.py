@@ -91,9 +91,9 @@ class CustomRule:
         try:
             returned = self.function(columns)
             return _findings(self.name, returned, len(columns))
-        except CustomRuleError:
+        except (CustomRuleError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # SystemExit, asyncio.CancelledError and their like
             raise CustomRuleError(f"custom rule {self.name} failed: {_words(error)}") from error
 
     def check_batches(
@@ -167,7 +167,7 @@ def _words(error: BaseException) -> str:
     """Return the error's class and text, for one line."""
     try:
         text = " ".join(str(error).split())
-    except Exception:  # __str__ is the rule's own code, too
+    except (Exception, SystemExit):  # __str__ is the rule's own code, too
         text = ""
     return _printable(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 

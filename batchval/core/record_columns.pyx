@@ -12,11 +12,11 @@ cimport cython
 from cpython.buffer cimport (
     PyBUF_SIMPLE, Py_buffer, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from collections import namedtuple
 
@@ -85,6 +85,38 @@ cdef struct RecordRuns:
     int32_t *key_length
     int32_t *value_length
     int32_t *headers_count
+
+
+cdef struct LastHeader:
+    const uint8_t *value  # NULL: null, or there is none
+    int32_t size
+    bint is_cut
+
+
+cdef LastHeader last_of(const uint8_t *p, const uint8_t *end, int32_t count, const uint8_t *key,
+        Py_ssize_t key_size) noexcept nogil:
+    """The last of ``count`` headers from ``p`` on whose key has these bytes."""
+    cdef LastHeader found
+    cdef int32_t length = 0, _i
+    cdef bint is_it
+    found.value = NULL
+    found.size = 0
+    found.is_cut = True
+    for _i in range(count):
+        if p is not NULL:
+            p = read_field(p, end, &length)
+        if p is NULL or length < 0:  # the key of a header is never null
+            return found
+        is_it = length == key_size and memcmp(p, key, key_size) == 0
+        p = read_field(p + length, end, &length)
+        if p is NULL:
+            return found
+        if is_it:
+            found.value = p if length >= 0 else NULL
+            found.size = max(length, 0)
+        p += length if length > 0 else 0
+    found.is_cut = p is NULL
+    return found
 
 
 RecordRow = namedtuple("RecordRow", "batch offset timestamp key value headers_count")
@@ -192,6 +224,41 @@ cdef class RecordColumns(ColumnBlock):
                 raise self.outside(at, view.len - at)
             r.headers_size = <int32_t>(after - r.headers)
             return headers_of(&r)
+        finally:
+            PyBuffer_Release(&view)
+
+    def last_header(self, row, str name not None):
+        """Return the value of a row's last header of this name as bytes; None for null, and where
+        there is none.
+
+        The other headers are not made: a record may have millions. IndexError for a row that is not
+        there.
+        """
+        cdef Py_buffer view
+        cdef const uint8_t *end
+        cdef const uint8_t *p
+        cdef bytes wanted = name.encode("utf-8", "replace")
+        cdef const uint8_t *key = <const uint8_t *>PyBytes_AS_STRING(wanted)
+        cdef Py_ssize_t key_size = PyBytes_GET_SIZE(wanted)
+        cdef int64_t at
+        cdef int32_t length = 0
+        cdef LastHeader found
+        cdef Py_ssize_t i = self.checked_row(row)
+        if self.runs.headers_count[i] <= 0:
+            return None
+        at = self.runs.value_position[i] + max(self.runs.value_length[i], 0)
+        PyObject_GetBuffer(self.owner, &view, PyBUF_SIMPLE)
+        try:
+            if not 0 <= at < view.len:
+                raise self.outside(at, 1)
+            end = <const uint8_t *>view.buf + view.len
+            p = read_field(<const uint8_t *>view.buf + at, end, &length)
+            with nogil:
+                found = last_of(p, end, length, key, key_size)
+            if found.is_cut:
+                raise self.outside(at, view.len - at)
+            return None if found.value is NULL else PyBytes_FromStringAndSize(
+                    <const char *>found.value, found.size)
         finally:
             PyBuffer_Release(&view)
 

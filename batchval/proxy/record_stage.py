@@ -249,8 +249,7 @@ def _unknown_in_headers(columns: RecordColumns, schema: SchemaIds, known: frozen
     unknown: set[int] = set()
     for row in np.flatnonzero(columns["headers_count"] > 0)[:MOST_HEADER_ROWS].tolist():
         number = None
-        values = [value for name, value in columns.headers(row) if name == schema.header]
-        value = values[-1] if values else None
+        value = columns.last_header(row, schema.header)
         if value is not None and len(value) in (4, 8):
             number = int.from_bytes(value, "big", signed=True)
         elif value is not None and len(value) == _ID_BYTES and value[0] == 0:

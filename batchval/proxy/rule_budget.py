@@ -3,8 +3,8 @@
     asked ── ``overruns`` calls over the budget within ``suspend_s`` ──▶ suspended
     suspended ── ``suspend_s`` later ──▶ asked
 
-A call that has run for STUCK_S suspends its rule for all other threads until it returns: Python
-cannot end it.
+A call overruns by its CPU time, or by SLOW_S of waiting, which holds a thread. A call that has run
+for STUCK_S suspends its rule for all other threads until it returns: Python cannot end it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ __all__ = ["Answer", "BudgetedRule", "RuleBudget"]
 
 #: Seconds after which a call counts as one that may never return.
 STUCK_S: Final = 5.0
+#: Seconds of a call, with all its waits, that count as an overrun. Threads that wait for the
+#: interpreter in a busy gate need less.
+SLOW_S: Final = 1.0
+#: Seconds between log lines about one rule's errors: their texts may hold what clients send.
+LOG_S: Final = 10.0
 _MIB: Final = 1 << 20
 
 log = logging.getLogger("batchval.proxy")
@@ -64,6 +69,8 @@ class BudgetedRule:
         self._running: dict[int, float] = {}
         self._suspended_until: float | None = None
         self._last_error = ""
+        self._logged_s = -LOG_S
+        self._unlogged = 0  # new errors since then
         self.calls_total = 0
         self.seconds_total = 0.0
         self.refusals_total = 0
@@ -89,7 +96,7 @@ class BudgetedRule:
             return Answer("suspended", [], text)
         self._resume()
         thread = threading.get_ident()
-        self._running[thread] = self._clock()
+        self._running[thread] = started = self._clock()
         began = time.thread_time()
         failure = None
         findings: list[RecordFinding] = []
@@ -97,10 +104,12 @@ class BudgetedRule:
             findings = self.rule.check(columns)
         except CustomRuleError as error:
             failure = str(error)
+        except KeyboardInterrupt:  # the rule's own: signals come to the main thread
+            failure = f"custom rule {self.name} failed: KeyboardInterrupt"
         finally:
             used_s = time.thread_time() - began
             del self._running[thread]
-        self._count(used_s, columns.data.nbytes, bool(findings), failure)
+        self._count(used_s, self._clock() - started, columns.data.nbytes, bool(findings), failure)
         if failure is not None:
             return Answer("error", [], None if self.budget.pass_errors else f"custom rule {self.name} failed")
         if findings:
@@ -116,17 +125,18 @@ class BudgetedRule:
             self._overruns.clear()
         log.info("custom rule %s is asked again", self.name)
 
-    def _count(self, used_s: float, size: int, refused: bool, failure: str | None) -> None:
+    def _count(self, used_s: float, elapsed_s: float, size: int, refused: bool, failure: str | None) -> None:
         budget_s = self.budget.budget_s * max(1.0, size / _MIB)
-        suspended = new_error = False
+        suspended = False
+        unlogged = 0
         with self._lock:
             self.calls_total += 1
             self.seconds_total += used_s
             self.refusals_total += refused
             if failure is not None:
                 self.errors_total += 1
-                new_error, self._last_error = failure != self._last_error, failure
-            if used_s > budget_s:
+                unlogged = self._unlogged_errors(failure)
+            if used_s > budget_s or elapsed_s > SLOW_S + budget_s:
                 now = self._clock()
                 self.overruns_total += 1
                 self._overruns.append(now)
@@ -134,11 +144,25 @@ class BudgetedRule:
                 if is_full and now - self._overruns[0] <= self.budget.suspend_s and self._suspended_until is None:
                     self._suspended_until = now + self.budget.suspend_s
                     suspended = True
-        if new_error:
-            log.warning("%s", failure)
+        if unlogged:
+            log.warning("%s%s", failure, "" if unlogged == 1 else f" (and {unlogged - 1} others before it)")
         if suspended:
             log.warning(
                 "custom rule %s is suspended for %g s: %d calls took longer than the budget, "
-                "the last one %.1f ms of %.1f ms",
-                *(self.name, self.budget.suspend_s, self.budget.overruns, used_s * 1e3, budget_s * 1e3),
+                "the last one %.1f ms of %.1f ms, and %.1f ms with its waits",
+                *(self.name, self.budget.suspend_s, self.budget.overruns),
+                *(used_s * 1e3, budget_s * 1e3, elapsed_s * 1e3),
             )
+
+    def _unlogged_errors(self, failure: str) -> int:
+        """Return how many errors a log line is due for, this one with them; 0: none is due."""
+        if failure == self._last_error:
+            return 0
+        self._last_error = failure
+        self._unlogged += 1
+        now = self._clock()
+        if now - self._logged_s < LOG_S:
+            return 0
+        self._logged_s = now
+        unlogged, self._unlogged = self._unlogged, 0
+        return unlogged

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit
 
 from batchval.errors import ArgumentValueError, BatchvalError
 
-__all__ = ["RegistryClient", "RegistryError"]
+__all__ = ["RegistryAnswerError", "RegistryClient", "RegistryError"]
 
 #: Bytes of an answer.
 LARGEST_ANSWER: Final = 1 << 20
@@ -31,12 +31,28 @@ LARGEST_ANSWER: Final = 1 << 20
 MOST_WORDS: Final = 200
 #: ``error_code`` of answers about a subject, version or schema that does not exist.
 ABSENT: Final = frozenset((40401, 40402, 40403))
+#: Statuses that are about one subject or id, where a registry's own error comes with them. 403: the
+#: user may not read it.
+_OF_ONE: Final = frozenset(
+    (
+        http.HTTPStatus.BAD_REQUEST,
+        http.HTTPStatus.FORBIDDEN,
+        http.HTTPStatus.REQUEST_URI_TOO_LONG,
+        http.HTTPStatus.UNPROCESSABLE_ENTITY,
+    )
+)
 _NUMBERS: Final = range(2**31)
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class RegistryError(BatchvalError):
     """The registry has not answered, or not as a registry does."""
+
+
+class RegistryAnswerError(RegistryError):
+    """The registry works, and its answer to this one question cannot be used: the user may not read
+    the subject, or the answer is too long.
+    """
 
 
 class RegistryClient:
@@ -64,7 +80,10 @@ class RegistryClient:
         self._context = context
 
     def versions(self, subject: str) -> list[int] | None:
-        """Return the versions of a subject; None: it does not exist. RegistryError."""
+        """Return the versions of a subject; None: it does not exist. RegistryError.
+
+        RegistryAnswerError where another question may be answered, here and below.
+        """
         path = f"/subjects/{quote(subject, safe='')}/versions"
         found = self._get(path)
         if found is None:
@@ -106,7 +125,8 @@ class RegistryClient:
             text = str(error) or type(error).__name__
             raise self._error(path, text[:MOST_WORDS]) from None
         if len(data) > LARGEST_ANSWER:
-            raise self._error(path, f"the answer is longer than {LARGEST_ANSWER} bytes")
+            what = f"the answer is longer than {LARGEST_ANSWER} bytes"
+            raise self._error(path, what, RegistryAnswerError if status == http.HTTPStatus.OK else RegistryError)
         try:
             answer = json.loads(data)
         except (ValueError, RecursionError):
@@ -121,7 +141,9 @@ class RegistryClient:
         code, words = facts.get("error_code"), facts.get("message")
         if status == http.HTTPStatus.NOT_FOUND and isinstance(code, int) and code in ABSENT:
             return None
-        raise self._error(path, f"HTTP {status}" + (f": {words[:MOST_WORDS]}" if isinstance(words, str) else ""))
+        is_of_one = isinstance(code, int) and status in _OF_ONE
+        what = f"HTTP {status}" + (f": {words[:MOST_WORDS]}" if isinstance(words, str) else "")
+        raise self._error(path, what, RegistryAnswerError if is_of_one else RegistryError)
 
     def _exchange(self, path: str) -> tuple[int, bytes]:
         """Return the status and the body, of which a byte too many at most is read."""
@@ -157,9 +179,9 @@ class RegistryClient:
             sock.close()
             raise
 
-    def _error(self, path: str, what: str) -> RegistryError:
+    def _error(self, path: str, what: str, kind: type[RegistryError] = RegistryError) -> RegistryError:
         plain = "".join(one if one.isprintable() else "?" for one in what)
-        return RegistryError(f"{self.url}{path}: {plain}")
+        return kind(f"{self.url}{path}: {plain}")
 
 
 def split_url(url: str) -> tuple[str, str, int, str]:

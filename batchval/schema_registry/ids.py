@@ -6,7 +6,8 @@
 
 Ids that are known stay known while the registry is down. An id that the registry does not have for
 the subject is not asked for again for ``absent_s``, so that a schema which is registered after that
-is found.
+is found. Subjects without ids are read once: their names may be those of strangers, and a question
+about an id finds what is registered for them.
 """
 
 from __future__ import annotations
@@ -19,18 +20,26 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
-from batchval.schema_registry.client import RegistryClient, RegistryError
+from batchval.schema_registry.client import RegistryAnswerError, RegistryClient, RegistryError
 
 __all__ = ["RegistryBusyError", "SubjectIds"]
 
-#: Subjects that are remembered; one more, and the first of them is forgotten.
+#: Subjects that are remembered; one more, and the oldest without ids is forgotten. Up to a tenth
+#: more where many have ids.
 MOST_SUBJECTS: Final = 10_000
+#: Subjects with ids that one call passes over in search of one without.
+MOST_PASSED: Final = 100
 #: Ids of one subject.
 MOST_IDS: Final = 100_000
 #: Ids of a subject that are known not to be there.
 MOST_ABSENT: Final = 10_000
 #: Questions that wait for an answer. A registry that answers has soon answered as many.
 MOST_QUESTIONS: Final = 64
+#: Questions in a second, in the long run, and at once after a time without any: clients choose ids.
+QUESTIONS_PER_S: Final = 100.0
+MOST_AT_ONCE: Final = 1_000.0
+#: Seconds between log lines about answers that cannot be used.
+LOG_S: Final = 60.0
 #: Threads that ask: others need not wait for one slow answer.
 THREADS: Final = 2
 
@@ -39,6 +48,25 @@ log = logging.getLogger("batchval.schema_registry")
 
 class RegistryBusyError(RegistryError):
     """Too many questions wait for an answer already."""
+
+
+class _Rate:
+    """How many questions may be asked now: MOST_AT_ONCE, and QUESTIONS_PER_S more each second."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._left = MOST_AT_ONCE
+        self._since = clock()
+
+    def take(self) -> bool:
+        """Take one; False: there is none."""
+        now = self._clock()
+        self._left = min(MOST_AT_ONCE, self._left + (now - self._since) * QUESTIONS_PER_S)
+        self._since = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
 
 
 class _Subject:
@@ -79,6 +107,9 @@ class SubjectIds:
         self._lock = threading.Lock()
         self._subjects: OrderedDict[str, _Subject] = OrderedDict()
         self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._unusable: OrderedDict[int, float] = OrderedDict()
+        self._rate = _Rate(clock)
+        self._logged_until = 0.0
         self._asked: dict[int, tuple[Future[frozenset[str]], set[str]]] = {}
         self._new: set[str] = set()
         self._down_until = 0.0
@@ -101,12 +132,22 @@ class SubjectIds:
             return found.ids
         with self._lock:
             found = self._subjects.setdefault(subject, _Subject())
-            while len(self._subjects) > MOST_SUBJECTS:
-                self._subjects.popitem(last=False)
+            self._forget_some()
             if len(self._new) < MOST_SUBJECTS:
                 self._new.add(subject)
         self._wake.set()
         return found.ids
+
+    def _forget_some(self) -> None:
+        """Forget the oldest subjects without ids: strangers' names must not push real ones out."""
+        for _ in range(MOST_PASSED):
+            if len(self._subjects) <= MOST_SUBJECTS:
+                return
+            name, oldest = self._subjects.popitem(last=False)
+            if oldest.ids:
+                self._subjects[name] = oldest
+        while len(self._subjects) > MOST_SUBJECTS + MOST_SUBJECTS // 10:
+            self._subjects.popitem(last=False)
 
     def is_absent(self, subject: str, schema_id: int) -> bool:
         """Return whether the registry did not have the id a moment ago."""
@@ -132,8 +173,9 @@ class SubjectIds:
     def ask(self, subject: str, schema_id: int) -> Future[frozenset[str]]:
         """Return a Future of the subjects that have the id; ``ids`` has it then, too.
 
-        It fails with RegistryError where the registry is down, RegistryBusyError where too many
-        questions wait. Nobody may cancel it: others may wait for the same answer.
+        It fails with RegistryError where the registry is down, RegistryAnswerError where its answer
+        about this id cannot be used, RegistryBusyError where too much is asked. Nobody may cancel
+        it: others may wait for the same answer.
         """
         with self._lock:
             asked = self._asked.get(schema_id)
@@ -144,8 +186,16 @@ class SubjectIds:
             if self._end.is_set() or self._clock() < self._down_until:
                 answer.set_exception(RegistryError(f"{self.client.url}: did not answer a moment ago"))
                 return answer
+            if self._clock() < self._unusable.get(schema_id, 0.0):
+                text = f"{self.client.url}: had no answer for schema id {schema_id} a moment ago"
+                answer.set_exception(RegistryAnswerError(text))
+                return answer
             if len(self._asked) >= MOST_QUESTIONS:
                 answer.set_exception(RegistryBusyError(f"{MOST_QUESTIONS} questions wait for {self.client.url}"))
+                return answer
+            if not self._rate.take():
+                text = f"{self.client.url}: is asked {QUESTIONS_PER_S:g} questions a second at most"
+                answer.set_exception(RegistryBusyError(text))
                 return answer
             self._asked[schema_id] = answer, {subject}
             self.questions_total += 1
@@ -165,6 +215,10 @@ class SubjectIds:
         else:
             try:
                 found = self.client.subjects_of(schema_id)
+            except RegistryAnswerError as error:
+                failure = error
+                self._answered()
+                self._cannot_use(error)
             except Exception as error:
                 failure = error
                 self._failed(error)
@@ -174,6 +228,11 @@ class SubjectIds:
             _, subjects = self._asked.pop(schema_id)
             if failure is None:
                 self._note(schema_id, found, subjects)
+            elif isinstance(failure, RegistryAnswerError):
+                self._unusable[schema_id] = self._clock() + self._retry_s
+                self._unusable.move_to_end(schema_id)
+                if len(self._unusable) > MOST_ABSENT:
+                    self._unusable.popitem(last=False)
         if failure is None:
             answer.set_result(found)
         else:
@@ -214,7 +273,7 @@ class SubjectIds:
             with self._lock:
                 wanted, self._new = self._new, set()
                 if self._clock() >= next_s:
-                    wanted = set(self._subjects)
+                    wanted |= {name for name, known in self._subjects.items() if known.ids}
             if self._clock() >= next_s:
                 next_s = self._clock() + self._refresh_s
             missed = self._read_all(wanted)
@@ -232,6 +291,8 @@ class SubjectIds:
                 break
             try:
                 self.read(subject)
+            except RegistryAnswerError as error:  # what is known of the others is read all the same
+                self._cannot_use(error)
             except Exception as error:
                 self._failed(error)
                 return left
@@ -270,6 +331,17 @@ class SubjectIds:
             was_down, self._is_down = self._is_down, True
         if not was_down:
             log.warning("the schema registry does not answer: %s", str(error) or type(error).__name__)
+
+    def _cannot_use(self, error: RegistryAnswerError) -> None:
+        """Count an answer that is of no use for one question, and log some of them."""
+        with self._lock:
+            self.failures_total += 1
+            now = self._clock()
+            is_logged = now >= self._logged_until
+            if is_logged:
+                self._logged_until = now + LOG_S
+        if is_logged:
+            log.warning("an answer of the schema registry cannot be used: %s", error)
 
     def _answered(self) -> None:
         was_down, self._is_down = self._is_down, False

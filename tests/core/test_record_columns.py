@@ -55,6 +55,9 @@ def check_all(data: bytes) -> RecordColumns:
     assert list(columns) == decoded(data)
     headers = [r.headers for b in batches(data) for r in b]
     assert [columns.headers(i) for i in range(len(columns))] == headers
+    for i, pairs in enumerate(headers):
+        for name in ("a", "", "absent", "\ud800", *dict(pairs)):
+            assert columns.last_header(i, name) == dict(pairs).get(name)
     assert columns.arrow_keys().length == len(columns)
     assert pa.array(columns.arrow_keys()).to_pylist() == [row.key for row in columns]
     assert pa.array(columns.arrow_values()).to_pylist() == [row.value for row in columns]
@@ -185,7 +188,7 @@ def test_arguments(wrong: Any) -> None:
 def test_rows_that_are_not_there() -> None:
     columns = record_columns(batch(ODD))
     assert columns.key(-1) == b"k" * 300
-    for ask in (columns.key, columns.value, columns.headers):
+    for ask in (columns.key, columns.value, columns.headers, lambda row: columns.last_header(row, "a")):
         for row in (4, -5):
             with pytest.raises(IndexError, match=f"row {row} of 4"):
                 ask(row)
@@ -259,7 +262,7 @@ def test_a_pickle_that_was_made_wrong_reads_no_foreign_memory() -> None:
     columns = record_columns(batch(ODD))
     restore, (kind, state) = columns.__reduce__()
     short = restore(kind, (*state[:4], (b"", 0, None)))
-    for ask in (short.key, short.value, short.headers):
+    for ask in (short.key, short.value, short.headers, lambda row: short.last_header(row, "a")):
         with pytest.raises(BatchvalError, match="not inside data"):
             ask(0)
     with pytest.raises(BatchvalError):

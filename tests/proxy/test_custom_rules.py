@@ -4,6 +4,7 @@ fails or takes too long.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -136,6 +137,41 @@ def test_an_exception_becomes_a_refusal_and_the_session_goes_on() -> None:
         assert (rule.calls_total, rule.errors_total) == (3, 3)
 
 
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_no_exception_of_a_rule_ends_the_session(kind: type[BaseException]) -> None:
+    def broken(_: Any) -> Any:
+        raise kind
+        yield 0, ""
+
+    rule = budgeted(broken)
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, policies=policies(rule)) as proxy,
+        connected(proxy) as sock,
+    ):
+        for n in range(2):
+            sock.sendall(produce_frame(n, ("ruled-a", 0, GOOD)))
+            assert codes(read_frame(sock)) == {("ruled-a", 0): INVALID_RECORD}
+    assert rule.errors_total == 2
+
+
+def test_errors_that_clients_choose_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+
+    def broken(columns: Any) -> None:
+        raise KeyError(columns.value(0))
+
+    rule = BudgetedRule(CustomRule("own:rule", broken), RuleBudget(), clock=lambda: now[0])
+    for n in range(200):
+        now[0] += 0.125
+        assert rule.ask(record_columns(batch(b"%d" % n))).kind == "error"
+    assert rule.errors_total == 200
+    lines = [one.getMessage() for one in caplog.records]
+    assert lines[0] == "custom rule own:rule failed: KeyError: b'0'"
+    assert len(lines) == 3
+    assert lines[1] == "custom rule own:rule failed: KeyError: b'80' (and 79 others before it)"
+
+
 def burn(seconds: float) -> Callable[[Any], None]:
     def function(_: Any) -> None:
         end = time.thread_time() + seconds
@@ -178,6 +214,14 @@ def test_a_rule_is_asked_again_and_rare_overruns_do_not_suspend_it() -> None:
     now[0] += 10.0
     assert rule.ask(columns).kind == "judged"
     assert not rule.is_suspended
+
+
+def test_a_rule_that_waits_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_budget, "SLOW_S", 0.01)
+    rule = budgeted(lambda _: time.sleep(0.05), overruns=3, budget_s=0.02)
+    columns = record_columns(GOOD)
+    assert [rule.ask(columns).kind for _ in range(4)] == ["judged"] * 3 + ["suspended"]
+    assert rule.seconds_total < 0.02
 
 
 def test_a_call_that_does_not_return_holds_one_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:

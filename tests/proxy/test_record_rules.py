@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from batchval.core.record_columns import record_columns
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceResponse
+from batchval.proxy import record_stage
 from batchval.proxy.options import TopicPolicies
 from batchval.proxy.topic_rules import RegistryIds, TopicRules
 from batchval.record_rules import RecordRules, SchemaIds
@@ -160,6 +163,19 @@ def test_ids_in_headers(registry: ScriptedRegistry, size: int) -> None:
             header = schema_id.to_bytes(size, "big")
             assert produced(sock, with_headers(("other", b"1"), ("id", header))) == code
     assert sum(registry.asked.values()) == 2
+
+
+def test_a_record_with_many_headers_takes_no_more_memory_than_its_bytes() -> None:
+    header = ("id", b"\0\0\0\7")
+    columns = record_columns(with_headers(*[("other", None)] * 50_000, header, *[("id2", b"\0\0\0\1")] * 50_000))
+    tracemalloc.start()
+    try:
+        found = record_stage._unknown_ids(columns, SchemaIds("header", frozenset(), header="id"), frozenset())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == {7}
+    assert peak < 100_000
 
 
 def test_the_other_rules_hold_for_a_batch_that_waited(registry: ScriptedRegistry) -> None:

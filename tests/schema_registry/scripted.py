@@ -20,7 +20,8 @@ def answer(status: int, body: bytes, *headers: str) -> bytes:
 
 
 class ScriptedRegistry:
-    """``subjects`` is {subject: {version: id}}; ``raw`` is sent in place of every answer.
+    """``subjects`` is {subject: {version: id}}; ``raw`` is sent in place of every answer, and
+    ``by_path`` in place of some.
 
     ``hold``  set: answers wait until ``go_on`` is set;  ``trickle``: bytes are sent one by one
     """
@@ -28,6 +29,7 @@ class ScriptedRegistry:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.subjects: dict[str, dict[int, int]] = {}
         self.raw: bytes | None = None
+        self.by_path: dict[str, bytes] = {}
         self.asked: Counter[str] = Counter()
         self.headers: list[str] = []
         self.go_on = threading.Event()
@@ -68,7 +70,7 @@ class ScriptedRegistry:
             self.asked[path] += 1
             self.headers += headers
             self.go_on.wait(30)
-            out = self.raw if self.raw is not None else self._answered(path)
+            out = self.by_path.get(path) or (self.raw if self.raw is not None else self._answered(path))
             if not self.trickle:
                 sock.sendall(out)
                 return

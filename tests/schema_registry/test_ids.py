@@ -10,7 +10,15 @@ from concurrent.futures import Future
 
 import pytest
 
-from batchval.schema_registry import RegistryBusyError, RegistryClient, RegistryError, SubjectIds, ids
+from batchval.schema_registry import (
+    RegistryAnswerError,
+    RegistryBusyError,
+    RegistryClient,
+    RegistryError,
+    SubjectIds,
+    ids,
+)
+from batchval.schema_registry.client import LARGEST_ANSWER
 from tests.schema_registry.scripted import ScriptedRegistry, answer
 from tests.support.proxy import eventually
 
@@ -156,3 +164,95 @@ def test_memory_is_bounded(registry: ScriptedRegistry, subjects: SubjectIds, mon
     registry.go_on.set()
     assert all(result(one) == frozenset() for one in asked[:5])
     assert not subjects._asked
+
+
+FORBIDDEN = answer(403, b'{"error_code": 40301, "message": "User may not read this subject"}')
+TOO_LONG = answer(200, b" " * (LARGEST_ANSWER + 1))
+
+
+@pytest.mark.parametrize("unusable", [FORBIDDEN, TOO_LONG], ids=["forbidden", "too long"])
+def test_an_answer_about_one_id_does_not_stop_the_others(
+    registry: ScriptedRegistry,
+    subjects: SubjectIds,
+    now: list[float],
+    unusable: bytes,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    subjects.ids("s")
+    registry.by_path["/schemas/ids/8/versions"] = unusable
+    for _ in range(3):
+        assert isinstance(subjects.ask("s", 8).exception(10), RegistryAnswerError)
+        assert result(subjects.ask("s", 9)) == {"s", "other"}
+    assert not subjects.is_down
+    assert not subjects.is_absent("s", 8)
+    assert registry.asked["/schemas/ids/8/versions"] == 1
+    now[0] += 2.0
+    assert isinstance(subjects.ask("s", 8).exception(10), RegistryAnswerError)
+    assert registry.asked["/schemas/ids/8/versions"] == subjects.failures_total == 2
+    assert len(caplog.records) == 1
+    registry.by_path.clear()
+    now[0] += 2.0
+    assert result(subjects.ask("s", 8)) == frozenset()
+
+
+def test_subjects_are_read_however_many_of_them_are_forbidden(registry: ScriptedRegistry) -> None:
+    subjects = SubjectIds(RegistryClient(registry.url), refresh_s=0.05)
+    names = [f"real-{n}" for n in range(8)]
+    for n, name in enumerate(names):
+        registry.subjects[name] = {1: 100 + n}
+        registry.by_path[f"/subjects/forbidden-{n}/versions"] = FORBIDDEN
+        subjects.ids(name)
+        subjects.ids(f"forbidden-{n}")
+    subjects.start()
+    try:
+        eventually(lambda: all(subjects.ids(name) for name in names))
+        registry.subjects["real-7"][2] = 200
+        eventually(lambda: subjects.ids("real-7") == {107, 200})
+        assert not subjects.is_down
+    finally:
+        subjects.close()
+
+
+def test_strangers_push_no_subject_out_and_are_read_once(
+    registry: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids, "MOST_SUBJECTS", 20)
+    monkeypatch.setattr(ids, "MOST_PASSED", 3)
+    subjects = SubjectIds(RegistryClient(registry.url), refresh_s=0.05)
+    for name in ("s", "other"):
+        subjects.ids(name)
+        subjects.read(name)
+    for n in range(200):
+        subjects.ids(f"stranger-{n}")
+        assert len(subjects) <= 22
+    subjects.start()
+    try:
+        eventually(lambda: not subjects._new)
+        subjects.ids("stranger-last")
+        eventually(lambda: registry.asked["/subjects/stranger-last/versions"])
+        read = registry.asked["/subjects/s/versions"]
+        eventually(lambda: registry.asked["/subjects/s/versions"] >= read + 3)
+    finally:
+        subjects.close()
+    assert (subjects.ids("s"), subjects.ids("other")) == ({7, 9}, {9})
+    assert {asked for path, asked in registry.asked.items() if "stranger" in path} == {1}
+
+
+def test_questions_are_bounded_in_a_second(subjects: SubjectIds, now: list[float]) -> None:
+    subjects.ids("s")
+    subjects._rate._left = 3.0
+
+    def answered(first: int) -> int:
+        asked = [subjects.ask("s", first + n) for n in range(5)]
+        failures = [one.exception(10) for one in asked]
+        assert {type(failure) for failure in failures} <= {type(None), RegistryBusyError}
+        return failures.count(None)
+
+    assert answered(100) == 3
+    now[0] += 0.021
+    assert answered(200) == 2
+    assert answered(300) == 0
+    now[0] += 1e6
+    assert answered(400) == 5
+    assert subjects._rate._left == ids.MOST_AT_ONCE - 5
+    assert not subjects.is_down
