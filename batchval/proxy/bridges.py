@@ -80,6 +80,8 @@ class _Raising:
         self.item: Item | None = None
         self.heavy = self.cancelled = False
         self.questions: list[tuple[memoryview, Answer]] = []
+        # here, on the loop: in a thread the session is read only
+        self._turn = session.old_fetches.next_turn() if answer.key == ApiKey.FETCH else 0
         self._frame = frame
         self._raised = frame
 
@@ -158,7 +160,7 @@ class _Raising:
         most = max(LEAST_FETCHED, min(MOST_FETCHED, limits.max_bytes_held // SHARE))
         isolation_level = _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
         # below version 3 (KIP-74) answers had no limit: clients do not rotate their partitions
-        turn = session.old_fetches.next_turn() if request.is_cut else 0
+        turn = self._turn if request.is_cut else 0
         return request.raised(offsets, most, isolation_level, turn)
 
 

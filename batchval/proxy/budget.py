@@ -5,11 +5,11 @@
     turns         work on the event loop that has to go on later, one slice in each turn of the loop
 
 Above the limit on bytes, a session that holds something is paused: neither its client nor its
-broker is read. Paused sessions go on in turn, a few at a time and for a moment each, so that
-incomplete requests never wait for each other. A session whose client does not use its moment,
-although its request is incomplete, is closed: its request grows slowest. Large requests come one
-after the other, as far as all of each fits. Sessions that hold much stop earlier than others, so
-that small requests pass.
+broker is read. Paused sessions go on in turn, a few at a time, so that incomplete requests and
+answers never wait for each other: one that grows goes on until it is whole, others go on for a
+moment. A session whose client does not use its moment, although its request is incomplete, is
+closed: its request grows slowest. Large requests come one after the other, as far as all of each
+fits. Sessions that hold much stop earlier than others, so that small requests pass.
 """
 
 from __future__ import annotations
@@ -70,12 +70,18 @@ class Holder(Protocol):
     def unread(self) -> int: ...
     def held(self) -> int: ...
     def partial_bytes(self) -> int: ...
+    def answer_bytes(self) -> int: ...
     def partial_held(self) -> int: ...
     def partial_size(self) -> int: ...
     def is_read(self) -> bool: ...
     def pause(self) -> None: ...
     def go_on(self) -> None: ...
     def abort(self, why: str) -> None: ...
+
+
+def _came(session: Holder) -> int:
+    """Return what has come of a session's unfinished request, and of its unfinished answer."""
+    return session.partial_bytes() + session.answer_bytes()
 
 
 class _Large:
@@ -106,7 +112,7 @@ class Budget:
         self._by_address: dict[str, int] = {}
         self._paused: dict[Holder, float] = {}  # since when, in that order
         self._unlooked: Iterator[Holder] = iter(())  # paused ones, for _close_silent
-        # until when, and what it held of its frame
+        # until when, and what had come of its request and its answer
         self._granted: dict[Holder, tuple[float, int]] = {}
         #: requests above ``large`` bytes that may come, with the bytes they state, what has come,
         #: and since when
@@ -212,7 +218,7 @@ class Budget:
                 self._resume(held)
             return
         if session in self._granted:
-            if not session.partial_bytes():  # its request is whole: others may go on
+            if not _came(session):  # its request or its answer is whole: others may go on
                 self._pause(session)
             return
         if session in self._paused or session in self._waiting:
@@ -318,8 +324,8 @@ class Budget:
                 session.go_on()
 
     def _grant(self) -> None:
-        """Let a few sessions go on whose requests are here in part; close one that does not use its
-        time.
+        """Let a few sessions go on whose requests or answers are here in part; close one that does
+        not use its time.
         """
         assert self._loop is not None
         now = self._loop.time()
@@ -336,9 +342,9 @@ class Budget:
                 return
             size = session.partial_size()
             if size > SMALL and any(other.partial_size() > SMALL for other in self._granted):
-                continue  # one large request at a time
+                continue  # one large request or answer at a time
             self._unpause(session)
-            self._granted[session] = (now + GRANT_S, session.partial_bytes())
+            self._granted[session] = (now + GRANT_S, _came(session))
             session.go_on()
 
     def _close_silent(self, held: int) -> int:
@@ -380,15 +386,14 @@ class Budget:
 
     def _end_grants(self, now: float) -> None:
         for session, (until, before) in list(self._granted.items()):
-            own = session.partial_bytes()
-            if own > before or not own:
-                self._granted[session] = (now + GRANT_S, own)  # it makes progress
-                if own:
-                    continue
-            elif now < until:
+            came = _came(session)
+            if came > before:  # it makes progress
+                self._granted[session] = (now + GRANT_S, came)
+                continue
+            if came and now < until:
                 continue
             self._pause(session)
-            stands_still = own > LEAST_CLOSED and own == before and session.is_read()
+            stands_still = came == before and session.partial_bytes() > LEAST_CLOSED and session.is_read()
             if stands_still and self.held > self.threshold:
                 self._evict(session)
 

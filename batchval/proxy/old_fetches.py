@@ -24,6 +24,8 @@ Places: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 class OldFetches:
     """Where the log goes on for one session's old consumer, and which faults were logged.
 
+    It changes on the loop only. Threads that raise requests read it (``offset_for``).
+
     It remembers as many partitions as one request may have: with fewer, a request of more of them
     would push its own out, and its consumer would not get on.
 

@@ -761,6 +761,13 @@ class Session:
         """Return what has come of the client's unfinished request."""
         return self.client.splitter.buffered
 
+    def answer_bytes(self) -> int:
+        """Return what has come of an answer that is not passed on before it is whole, where only
+        the budget keeps it from growing.
+        """
+        broker = self.broker
+        return 0 if broker is None or broker.holds & ~BUDGET else broker.splitter.buffered
+
     def unread(self) -> int:
         """Return what the client has sent and nobody has read; -1 where that is not known."""
         return unread(self.client.transport)
@@ -773,8 +780,11 @@ class Session:
         return held if self.broker is None else held + self.broker.splitter.held_bytes
 
     def partial_size(self) -> int:
-        """Return the size that the client's unfinished request states; 0: not known yet."""
-        return self.client.splitter.partial_size
+        """Return the size that the client's unfinished request states, or the broker's unfinished
+        answer, whichever is larger; 0: not known yet.
+        """
+        size = self.client.splitter.partial_size
+        return max(size, self.broker.splitter.partial_size) if self.answer_bytes() and self.broker else size
 
     def bound_writes(self) -> None:
         """Bound what waits for the client: less, the more clients there are."""

@@ -10,6 +10,7 @@ import logging
 import struct
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -143,6 +144,42 @@ def test_requests_after_a_large_one_wait_for_it() -> None:
         assert [part.fetch_offset for topic in first.topics for part in topic.partitions] == list(range(1000))
         assert rig.session.waiting == 0
         assert not rig.session.outbox
+
+    run(test)
+
+
+def test_what_a_session_remembers_changes_on_the_loop_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large request is raised in a thread, and its answer is converted in one."""
+    changed: list[tuple[str, int]] = []
+    read_in: list[int] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        real = getattr(OldFetches, name)
+
+        def change(*arguments: Any) -> Any:
+            changed.append((name, threading.get_ident()))
+            return real(*arguments)
+
+        return change
+
+    def offset_for(fetches: OldFetches, wanted: WantedPartition) -> int:
+        read_in.append(threading.get_ident())
+        return wanted.offset
+
+    for name in ("next_turn", "note", "forget"):
+        monkeypatch.setattr(OldFetches, name, noted(name))
+    monkeypatch.setattr(OldFetches, "offset_for", offset_for)
+
+    async def test() -> None:
+        rig = Bridge()
+        rig.send(fetch_frame(2, 1, {("t", n): (n, 100) for n in range(1000)}))
+        await until(rig.asked)
+        rig.reply(PartitionData(0, records=control(0)), PartitionData(1, error_code=OFFSET_OUT_OF_RANGE, records=b""))
+        await until(rig.got)
+        here = threading.get_ident()
+        assert {name for name, _ in changed} == {"next_turn", "note", "forget"}
+        assert {thread for _, thread in changed} == {here}
+        assert here not in read_in
 
     run(test)
 
@@ -645,28 +682,34 @@ def test_old_versions_are_offered_where_the_broker_knows_what_they_are_raised_to
     assert offered(everything, (1, 4, 9), (2, 1, 1)) == {1: 4, 2: 0}
 
 
-def test_many_consumers_share_a_small_budget() -> None:
+def answering(sent: bytes) -> Callable[[bytes], bytes]:
+    """Return a broker that answers each Fetch with these batches."""
+    response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=sent)])])
+    return lambda frame: b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10))
+
+
+@pytest.mark.parametrize(
+    ("consumers", "count", "limit"),
+    [(24, 500, 4 << 20), pytest.param(40, 4000, 20 << 20, marks=pytest.mark.alone)],
+)
+def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: int) -> None:
     """Answers that are not whole yet hold all of it: they come nevertheless, a few at a time."""
-    sent = batch(records(500, value=bytes(1000)))
-
-    def answer(frame: bytes) -> bytes:
-        response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=sent)])])
-        return b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10))
-
-    limits = Limits(max_bytes_held=4 << 20)
+    limits = Limits(max_bytes_held=limit)
     held = 0
     with (
-        ScriptedBroker(answer) as broker,
+        ScriptedBroker(answering(batch(records(count, value=bytes(1000))))) as broker,
         RunningProxy(broker.address, bridge=frozenset({"consumers"}), limits=limits) as gate,
-        ThreadPoolExecutor(24) as pool,
+        ThreadPoolExecutor(consumers) as pool,
     ):
-        consumers = [OldConsumer(gate.address, 2) for _ in range(24)]
-        fetches = [pool.submit(one.fetch, "t", 0, 0) for one in consumers]
+        ones = [OldConsumer(gate.address, 2, max_bytes=8 << 20) for _ in range(consumers)]
+        fetches = [pool.submit(one.fetch, "t", 0, 0) for one in ones]
         while not all(one.done() for one in fetches):
             held = max(held, gate.proxy.budget.held)
             time.sleep(0.002)
-        assert {len(messages_in(one.result().records)) for one in fetches} == {500}
-        for one in consumers:
+        sizes = {len(one.result().records) for one in fetches}
+        assert len(messages_in(fetches[0].result().records)) == count
+        assert len(sizes) == 1
+        for one in ones:
             one.close()
-    # a session learns that the budget is used up when it has read a piece
-    assert 1 << 20 < held <= limits.max_bytes_held * 5 // 4
+    # a session learns that the budget is used up when it has read a piece, and one goes on
+    assert limit // 4 < held <= limit * 5 // 4 + sizes.pop()

@@ -33,6 +33,7 @@ class One:
     def __init__(self, held: int = 0, partial: int = 0, size: int = 0) -> None:
         self.address, self.counted = "10.0.0.1", 0
         self.bytes_held, self.partial, self.size = held, partial, size
+        self.answer = 0  # bytes of an answer in part
         self.reading = self.spoke = True
         self.waits = False  # for its turn, or for its broker
         self.ended = ""
@@ -47,8 +48,11 @@ class One:
     def partial_bytes(self) -> int:
         return self.partial
 
+    def answer_bytes(self) -> int:
+        return self.answer
+
     def partial_held(self) -> int:
-        return self.partial
+        return self.partial + self.answer
 
     def partial_size(self) -> int:
         return self.size
@@ -181,6 +185,42 @@ def test_one_large_frame_at_a_time(total: Callable[[int], None]) -> None:
             budget.look(one)
         await asyncio.sleep(2 * LOOK_S)
         assert sum(one.reading for one in ones) == 1
+
+    run(test)
+
+
+def test_one_large_answer_goes_on_until_it_is_whole(total: Callable[[int], None]) -> None:
+    """With a moment each, all of them would grow, and none would be whole."""
+
+    async def test(budget: Budget) -> None:
+        ones = [One(3 * MB, 0, 4 * MB) for _ in range(30)]
+        for one in ones:
+            one.answer = 3 * MB
+        total(90 * MB)
+        for one in ones:
+            budget.look(one)
+        first = None
+        for _ in range(50):
+            await asyncio.sleep(LOOK_S / 2)
+            going = [one for one in ones if one.reading]
+            assert len(going) <= 1
+            for one in going:
+                first = first or one
+                assert one is first
+                one.answer += 1000
+                budget.look(one)
+                assert one.reading
+        assert first is not None
+        first.answer = 0
+        budget.look(first)
+        assert not first.reading
+        await asyncio.sleep(2 * LOOK_S)
+        (second,) = [one for one in ones if one.reading]
+        assert second is not first
+        await asyncio.sleep(GRANT_S + 3 * LOOK_S)  # it does not grow
+        assert not second.reading
+        assert sum(one.reading for one in ones) == 1
+        assert not any(one.ended for one in ones)
 
     run(test)
 
