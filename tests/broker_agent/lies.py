@@ -1,8 +1,9 @@
 """Batches whose claims are false, malformed or another batch's, for each codec and carrier.
 
-The cases of `tests/core/test_lies.py`, and those of version 2: sizes, blocks that cannot be read,
-tags with another crc, a tag and a payload that differ. A case is bytes to send; what a broker
-answers without claims and what a ledger makes of them is for `batchval` and a stock broker to say.
+The cases of `tests/core/test_lies.py`, and those of version 2: sizes, schema ids, blocks that
+cannot be read, tags with another crc, a tag and a payload that differ. A case is bytes to send;
+what a broker answers without claims and what a ledger makes of them is for `batchval` and a stock
+broker to say.
 """
 
 from __future__ import annotations
@@ -231,6 +232,62 @@ def _sizes(codec: int) -> Iterator[Case]:
     yield Case("a record too large, honest, tag", "bounded", large, tag(true[:3], large))
 
 
+def _wire(number: int) -> bytes:
+    return b"\0" + struct.pack(">i", number) + b"avro"
+
+
+def _field_1(*ids: int, flags: int = 1) -> bytes:
+    return struct.pack(f">B{len(ids)}i", flags, *ids)
+
+
+#: Values, and contents of field 1 that are true of them, that are not, or that say nothing.
+SCHEMA_IDS: dict[str, tuple[list[bytes | None], dict[str, bytes]]] = {
+    "ids": (
+        [_wire(9), _wire(7), _wire(9)],
+        {
+            "the truth": _field_1(7, 9),
+            "one more": _field_1(7, 8, 9),
+            "nothing of nulls": _field_1(7, 9, flags=0),
+            "one less": _field_1(7),
+            "another": _field_1(7, 8),
+            "none": _field_1(),
+            "17 ids": _field_1(*range(17)),
+            "16 ids": _field_1(*range(16)),
+            "an unknown flag": _field_1(3, flags=3),
+            "ids that fall": _field_1(9, 7),
+            "an id twice": _field_1(3, 3),
+            "a byte more": _field_1(3) + b"\0",
+            "no byte": b"",
+        },
+    ),
+    "a null value": (
+        [_wire(7), None],
+        {"the truth": _field_1(7, flags=0), "no value is null": _field_1(7)},
+    ),
+    "all null": ([None, None], {"the truth": _field_1(flags=0), "no value is null": _field_1()}),
+    "an empty value": ([_wire(7), b""], {"ids": _field_1(7, flags=0)}),
+    "4 bytes": ([b"\0\0\0\7"], {"ids": _field_1(7)}),
+    "5 bytes": ([b"\0\0\0\0\7"], {"the truth": _field_1(7)}),
+    "another first byte": ([_wire(7), b"\1" + _wire(7)[1:]], {"ids": _field_1(7)}),
+    "17 ids": ([_wire(n) for n in range(17)], {"16 of them": _field_1(*range(16))}),
+}
+
+
+def _schema_ids(codec: int) -> Iterator[Case]:
+    """Field 1: lists of schema ids that are true, say less, lie, or have another form."""
+    for name, (values, contents) in SCHEMA_IDS.items():
+        data = batch([record(i, key=b"k", value=value) for i, value in enumerate(values)], codec=codec)
+        true = compute(data)
+        assert true is not None
+        for stated, content in contents.items():
+            case = f"{name}: {stated}"
+            claims = true._replace(fields=((1, content),))
+            yield Case(f"{case}, block", "plain", data, to_tag(claims, crc_of(data)))
+            if codec in (GZIP, ZSTD):
+                sent = attach(data, claims, carrier="payload")
+                yield Case(f"{case}, payload", "plain", sent, None)
+
+
 def _tags(codec: int) -> Iterator[Case]:
     """Tags that cannot be read or are another batch's, and blocks that cannot be read."""
     good = keyed(codec)
@@ -318,5 +375,5 @@ def cases(codec: str) -> list[Case]:
     if codec == "none":
         return list(_others())
     number = CODECS[codec]
-    makers = (_three_claims, _times, _records, _headers, _sizes, _tags, _bombs)
+    makers = (_three_claims, _times, _records, _headers, _sizes, _schema_ids, _tags, _bombs)
     return [case for make in makers for case in make(number)]

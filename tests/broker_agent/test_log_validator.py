@@ -217,7 +217,9 @@ def batch_of(codec: int, null_key_at: int | None = None, count: int = 40) -> byt
     return bytes(builder.build())
 
 
-LIES: dict[str, dict[str, int]] = {
+#: no value has a schema id
+FIELD_1 = ((1, b"\0" + (7).to_bytes(4, "big")),)
+LIES: dict[str, dict[str, Any]] = {
     "an earlier minimum": {"batch_min_timestamp": 1_699_999_999_999},
     "a later minimum": {"batch_min_timestamp": 1_700_000_000_001},
     "no key is null": {"null_keys": 2},
@@ -226,6 +228,7 @@ LIES: dict[str, dict[str, int]] = {
     "more bytes": {"uncompressed_bytes": 9000},
     "a shorter longest record": {"max_record_bytes": 20},
     "a longer longest record": {"max_record_bytes": 200},
+    "schema ids": {"fields": FIELD_1},
 }
 
 

@@ -14,11 +14,16 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 
 from batchval.core.batch import RecordBatch
+from batchval.core.batch import batches as every_batch
 from batchval.core.claims import TAG, BatchClaims, carrier_of, compute, read
 from batchval.errors import ErrorCode
+from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.options import TopicPolicies
+from batchval.record_rules import RecordRules, SchemaIds
 from tests.interop.kafka_broker import KafkaBroker, classpath, find_java, java_command
 from tests.producer.scripted import ScriptedBroker, no_fault
 from tests.support.jvm_agents import broker_agent, counters, producer_agent
+from tests.support.proxy import RunningProxy
 
 pytestmark = pytest.mark.jvm
 
@@ -75,14 +80,25 @@ def batches(broker: ScriptedBroker) -> list[Sent]:
     return found
 
 
-def assert_honest(found: list[Sent], carrier: str) -> None:
+def stored(broker: KafkaBroker, topic: str) -> list[bytes]:
+    """Return the batches in the logs of a topic's partitions."""
+    found = []
+    for log in sorted(broker.data.glob(f"{topic}-[01]/*.log")):
+        data, at = log.read_bytes(), 0
+        for one in every_batch(data):
+            found.append(data[at : at + one.size_in_bytes])
+            at += one.size_in_bytes
+    return found
+
+
+def assert_honest(found: list[Sent], carrier: str, *, schema_ids: bool = False) -> None:
     """Assert that each compressed batch has true claims in one carrier, and the others none."""
     for one in found:
         if one.codec == "none":
             assert one.tag is None
             assert carrier_of(one.raw) is None
             continue
-        assert one.claims == compute(one.raw) is not None
+        assert one.claims == compute(one.raw, schema_ids=schema_ids) is not None
         assert one.in_payload == (one.tag is None)
         if one.in_payload:
             assert carrier == "payload"
@@ -136,16 +152,25 @@ def cells(*in_ci: tuple[str, str]) -> list[Any]:
 
 @pytest.mark.parametrize(("profile", "carrier"), cells(("broker", "tag"), ("broker", "payload"), ("3.9", "payload")))
 def test_each_batch_has_honest_claims(profile: str, carrier: str, classes: Path) -> None:
-    kinds = ("plain", "keys", "nullkeys", "transactional", "large", "tiny")
+    """With claims in payloads they state schema ids too, where each value has one."""
+    kinds = ("plain", "keys", "nullkeys", "transactional", "large", "tiny", "ids")
+    schema_ids = carrier == "payload"
+    options, active = f"carrier={carrier}", f"carrier={carrier}"
+    if schema_ids:
+        options, active = f"{options};schema.ids=true", f"{active}, schema.ids=true"
 
     async def work() -> None:
         async with ScriptedBroker() as broker, ScriptedBroker(produce=(3, 8)) as older:
             wanted = [(kind, codec, broker) for kind in kinds for codec in CODECS]
             wanted += [("older", codec, older) for codec in CODECS]
-            printed, errors = await produce(classes, profile, f"carrier={carrier}", *wanted)
-            assert errors == f"batchval-producer-agent: active: carrier={carrier}\n"
+            printed, errors = await produce(classes, profile, options, *wanted)
+            assert errors == f"batchval-producer-agent: active: {active}\n"
             found = batches(broker)
-            assert_honest(found, carrier)
+            assert_honest(found, carrier, schema_ids=schema_ids)
+            stating = [one for one in found if one.claims is not None and one.claims.schema_ids]
+            assert {one.codec for one in stating if one.scenario == "ids"} == set(CODECS[1:] if schema_ids else ())
+            # a single value may begin with a byte 0 by chance
+            assert {one.scenario for one in stating} <= {"ids", "tiny"}
             for (kind, codec), text in printed.items():
                 assert text == f"{12 if kind == 'tiny' else RECORDS} {{}}", (kind, codec)
             assert {(one.scenario, one.codec) for one in found} == {(kind, codec) for kind, codec, _ in wanted[:-5]}
@@ -159,7 +184,7 @@ def test_each_batch_has_honest_claims(profile: str, carrier: str, classes: Path)
             old = batches(older)
             assert all(one.tag is None for one in old)
             assert {one.codec for one in old if one.claims is not None} == set(carried)
-            assert all(one.claims in (None, compute(one.raw)) for one in old)
+            assert all(one.claims in (None, compute(one.raw, schema_ids=schema_ids)) for one in old)
 
     run(work())
 
@@ -195,10 +220,12 @@ def test_batches_that_come_again_have_their_own_claims(profile: str, carrier: st
                 wanted += [("split", codec, small)]
             wanted.append(("reopened", "zstd", bumping))
             letting_go = asyncio.create_task(let_go(bumping))
-            printed, _ = await produce(classes, profile, f"carrier={carrier}", *wanted)
+            printed, _ = await produce(classes, profile, f"carrier={carrier};schema.ids=true", *wanted)
             await letting_go
             for broker in (flaky, small, full, closed, bumping):
-                assert_honest(batches(broker), carrier)
+                found = batches(broker)
+                assert_honest(found, carrier, schema_ids=True)
+                assert all(one.claims.schema_ids is not None for one in found if one.claims is not None)
 
             for codec in CODECS:
                 assert printed["retried", codec] == printed["split", codec] == f"{RECORDS} {{}}"
@@ -269,5 +296,48 @@ def test_a_real_broker_finds_each_claim_honest(profile: str, classes: Path) -> N
             assert counted["Honest"] == counted["Verified"] > 100
             for name in ("Lying", "Unjudged", "Unbound", "NoClaims", "Errors"):
                 assert counted[name] == 0, counted
+
+    run(work())
+
+
+@pytest.mark.long
+def test_schema_ids_are_in_the_log_and_settle_a_gates_rule(classes: Path) -> None:
+    """The same values, sent to a broker whose agent verifies claims, and through a gate."""
+    allowed = frozenset({7, 300, 100_001})
+    rules = TopicPolicy(record_rules=RecordRules(SchemaIds(ids=allowed)))
+
+    async def work() -> None:
+        jvm = [f"-javaagent:{broker_agent()}=policy=verify"]
+        trusting: dict[str, Any] = {"policies": TopicPolicies(rules), "claims_in": ClaimsPolicy.parse("trust")}
+        with (
+            KafkaBroker(jvm=jvm, config={"num.partitions": 2}, heap="512m") as broker,
+            RunningProxy(broker.bootstrap, **trusting) as gate,
+        ):
+            wanted: list[tuple[str, str, HasBootstrap]] = [("ids", codec, broker) for codec in CODECS[1:]]
+            wanted += [("gated_ids", codec, gate) for codec in CODECS[1:]]
+            printed, _ = await produce(classes, "broker", "carrier=payload;schema.ids=true", *wanted)
+            assert set(printed.values()) == {f"{RECORDS} {{}}"}
+            for codec in IN_PAYLOADS:
+                logged = stored(broker, f"t-ids-{codec}")
+                assert len(logged) > 1
+                for raw in logged:
+                    claims = read(raw)
+                    assert claims == compute(raw, schema_ids=True) is not None
+                    assert set(claims.schema_ids or ()) <= allowed
+                assert {claim for raw in logged for claim in compute(raw, schema_ids=True).schema_ids} == allowed
+
+            gated = sum(len(stored(broker, f"t-gated_ids-{codec}")) for codec in CODECS[1:])
+            assert gate.proxy.gate.ledger.counts().trusted == gated > len(CODECS)
+            assert broker.process is not None
+            counted = counters(broker.process.pid)
+            # the gate has verified nothing, so it passes no claims on
+            assert counted["NoClaims"] == gated
+            assert counted["Verified"] == counted["Honest"] > len(CODECS)
+
+            # the rule is asked: values without ids are refused, and nothing is settled by claims
+            printed, _ = await produce(classes, "broker", "carrier=payload;schema.ids=true", ("plain", "zstd", gate))
+            assert "InvalidRecordException" in printed["plain", "zstd"]
+            assert gate.proxy.gate.ledger.counts().trusted == gated
+            assert gate.counters.partitions_refused["record-schema-id"] > 0
 
     run(work())

@@ -1,3 +1,4 @@
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -20,6 +21,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public class Produce {
     static final int RECORDS = 240;
+    /** Of the values in scenarios where batches fail, or whose names end with "ids". */
+    static final int[] SCHEMA_IDS = {300, 7, 100_001};
     static final long NOW = 1_700_000_000_000L;
 
     public static void main(String[] args) throws Exception {
@@ -107,12 +110,19 @@ public class Produce {
         }
         if (scenario.equals("alone") || scenario.equals("toolarge"))
             value = new byte[300];
+        if (value != null && (scenario.endsWith("ids") || fails(scenario)))
+            value = withSchemaId(value, SCHEMA_IDS[chance.nextInt(SCHEMA_IDS.length)]);
         int partition = scenario.equals("reopened") ? 0 : i % 2;
         var record = new ProducerRecord<>("t-" + scenario + "-" + codec, partition,
             NOW - chance.nextInt(5_000_000), key, value);
         for (int h = chance.nextInt(4); h > 1; h--)
             record.headers().add("kopf-\u00fc" + h, chance.nextBoolean() ? null : new byte[h]);
         return record;
+    }
+
+    /** Return a value that starts as Confluent's serializers have it: a byte 0 and the id. */
+    static byte[] withSchemaId(byte[] value, int id) {
+        return ByteBuffer.allocate(5 + value.length).put((byte) 0).putInt(id).put(value).array();
     }
 
     static String outcome(List<Future<RecordMetadata>> sent) throws InterruptedException {

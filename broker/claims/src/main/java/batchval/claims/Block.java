@@ -17,6 +17,8 @@ public final class Block {
     /** The bytes of a block without fields. */
     public static final int SMALLEST = 23;
     public static final int LARGEST = 256;
+    /** The bytes of a block whose only field is a field 1 with the most ids. */
+    public static final int LARGEST_WITH_SCHEMA_IDS = SMALLEST + 2 + SchemaIds.LARGEST;
 
     static final int FIELDS = 22;
 

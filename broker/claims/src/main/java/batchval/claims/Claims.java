@@ -49,6 +49,20 @@ public record Claims(int version, long batchMinTimestamp, int recordsNumber, byt
             maxRecordBytes, List.of());
     }
 
+    /** Return these claims with field 1 instead of the fields that they have. */
+    public Claims withSchemaIds(SchemaIds ids) {
+        return new Claims(version, batchMinTimestamp, recordsNumber, nullKeys, uncompressedBytes,
+            maxRecordBytes, List.of(new Field(SchemaIds.FIELD, ids.encode())));
+    }
+
+    /** Return what field 1 states, or null: there is none, or one of another form. */
+    public SchemaIds schemaIds() {
+        for (Field field : fields)
+            if (field.number == SchemaIds.FIELD)
+                return SchemaIds.decode(field.bytes);
+        return null;
+    }
+
     /** Return the strongest {@code null_keys} that is true of this many records. */
     public static byte strongestNullKeys(int nullKeys, int records) {
         return nullKeys == 0 ? NO_KEY_NULL : nullKeys == records ? ALL_KEYS_NULL : SOME_KEYS_NULL;

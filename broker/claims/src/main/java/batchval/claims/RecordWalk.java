@@ -19,13 +19,15 @@ public final class RecordWalk {
     private static final int LONGEST_VARLONG = 10;
 
     private enum State {
-        LENGTH, ATTRIBUTES, TIMESTAMP, OFFSET, KEY_LENGTH, KEY, VALUE_LENGTH, VALUE, HEADERS,
-        HEADER_KEY_LENGTH, HEADER_KEY, HEADER_VALUE_LENGTH, HEADER_VALUE, BROKEN
+        LENGTH, ATTRIBUTES, TIMESTAMP, OFFSET, KEY_LENGTH, KEY, VALUE_LENGTH, VALUE_PREFIX, VALUE,
+        HEADERS, HEADER_KEY_LENGTH, HEADER_KEY, HEADER_VALUE_LENGTH, HEADER_VALUE, BROKEN
     }
 
     private final long baseTimestamp;
     private final Long logAppendTime;
     private final int largestRecord;
+    /** Null: no schema ids are collected, and values are passed over whole. */
+    private final SeenIds seenIds;
 
     private State state = State.LENGTH;
     // of the varint that is being read
@@ -37,6 +39,8 @@ public final class RecordWalk {
     private int headersLeft = 0;
     // of the key, value or header that is being read
     private int left = 0;
+    private long valuePrefix = 0;
+    private int valuePrefixLeft = 0;
     private byte[] headerKey = new byte[64];
     private int headerKeySize = 0;
     private CharsetDecoder decoder = null;
@@ -56,11 +60,15 @@ public final class RecordWalk {
      * @param logAppendTime the timestamp of all records, where the header has the LogAppendTime
      *     bit; else null
      * @param largestRecord the largest length that the topic allows
+     * @param schemaIds whether the schema ids of the values are collected: {@link #lie} needs them
+     *     for claims with a field 1
      */
-    public RecordWalk(long baseTimestamp, Long logAppendTime, int largestRecord) {
+    public RecordWalk(long baseTimestamp, Long logAppendTime, int largestRecord,
+                      boolean schemaIds) {
         this.baseTimestamp = baseTimestamp;
         this.logAppendTime = logAppendTime;
         this.largestRecord = largestRecord;
+        this.seenIds = schemaIds ? new SeenIds() : null;
     }
 
     /** Return how many of the next bytes may be passed over with {@link #skipped}. */
@@ -102,6 +110,7 @@ public final class RecordWalk {
                 if (--left == 0)
                     endOfBytes();
             }
+            case VALUE_PREFIX -> readValuePrefix(b);
             case HEADER_KEY -> {
                 if (headerKeySize == headerKey.length)
                     headerKey = java.util.Arrays.copyOf(headerKey, 2 * headerKeySize);
@@ -164,7 +173,7 @@ public final class RecordWalk {
                     nullKeys++;
                 bytes(value, State.KEY);
             }
-            case VALUE_LENGTH -> bytes(value, State.VALUE);
+            case VALUE_LENGTH -> value(value);
             case HEADERS -> {
                 headersLeft = value;
                 if (value < 0)
@@ -188,6 +197,36 @@ public final class RecordWalk {
         minTimestamp = Math.min(minTimestamp, value);
         maxTimestamp = Math.max(maxTimestamp, value);
         outsideFormat |= value < -1;
+    }
+
+    /** Expect a value of as many bytes. The first ones are read where they may be a schema id. */
+    private void value(int size) {
+        if (seenIds == null || !seenIds.isStated()) {
+            bytes(size, State.VALUE);
+        } else if (size >= SchemaIds.PREFIX) {
+            left = size;
+            valuePrefix = 0;
+            valuePrefixLeft = SchemaIds.PREFIX;
+            state = State.VALUE_PREFIX;
+        } else {
+            if (size < 0)
+                seenIds.noteNull();
+            else
+                seenIds.noteOther();
+            bytes(size, State.VALUE);
+        }
+    }
+
+    private void readValuePrefix(byte b) {
+        valuePrefix = valuePrefix << Byte.SIZE | b & 0xFF;
+        left--;
+        if (--valuePrefixLeft > 0)
+            return;
+        if (valuePrefix >>> Integer.SIZE == 0)
+            seenIds.noteId((int) valuePrefix);
+        else
+            seenIds.noteOther();
+        bytes(left, State.VALUE);
     }
 
     /** Expect as many bytes; -1 is null. */
@@ -271,11 +310,20 @@ public final class RecordWalk {
     }
 
     /**
+     * Return the schema ids of the values, or null: one of them has none, there are too many, or
+     * they were not collected.
+     */
+    public SchemaIds schemaIds() {
+        return seenIds == null ? null : seenIds.ids();
+    }
+
+    /**
      * Return what a claim gets wrong about the records, with both sides, or null: the claims are
      * honest. The walk is whole.
      *
      * @param headerCount        the header's count
      * @param headerMaxTimestamp the header's max timestamp
+     * @throws IllegalStateException the claims have a field 1, and no schema ids were collected
      */
     public String lie(Claims claims, int headerCount, long headerMaxTimestamp) {
         if (!isWhole() || outsideFormat)
@@ -296,8 +344,18 @@ public final class RecordWalk {
         if (claims.uncompressedBytes() != HEADER_BYTES + position)
             return differ("uncompressed_bytes", claims.uncompressedBytes(),
                 HEADER_BYTES + position);
-        return claims.maxRecordBytes() == longest ? null
-            : differ("max_record_bytes", claims.maxRecordBytes(), longest);
+        if (claims.maxRecordBytes() != longest)
+            return differ("max_record_bytes", claims.maxRecordBytes(), longest);
+        return lieAboutSchemaIds(claims.schemaIds());
+    }
+
+    private String lieAboutSchemaIds(SchemaIds stated) {
+        if (stated == null)
+            return null;
+        if (seenIds == null)
+            throw new IllegalStateException("the walk has not collected schema ids");
+        return stated.covers(seenIds.ids()) ? null
+            : "schema ids are claimed that the values do not keep to";
     }
 
     private static String differ(String name, long stated, long found) {

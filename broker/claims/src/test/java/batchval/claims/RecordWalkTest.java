@@ -4,13 +4,17 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
+import java.nio.ByteBuffer;
+import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.Random;
 
 class RecordWalkTest {
@@ -19,12 +23,14 @@ class RecordWalkTest {
     private static final String SECOND = "14 00 06 02 01 01 02 04 c3a9 01";
     private static final Claims TRUE = Claims.version2(100, 2, Claims.SOME_KEYS_NULL, 61 + 22, 10);
 
+    private static final String LIE = "schema ids are claimed that the values do not keep to";
+
     private static byte[] bytes(String hex) {
         return HexFormat.of().parseHex(hex.replace(" ", ""));
     }
 
     private static RecordWalk walk(byte[] records) {
-        RecordWalk walk = new RecordWalk(100, null, 1000);
+        RecordWalk walk = new RecordWalk(100, null, 1000, true);
         walk.read(records, 0, records.length);
         walk.ended();
         return walk;
@@ -44,7 +50,7 @@ class RecordWalkTest {
     @Test
     void aLogAppendTimeIsTheTimestampOfAllRecords() {
         byte[] records = bytes(FIRST + SECOND);
-        RecordWalk walk = new RecordWalk(100, 103L, 1000);
+        RecordWalk walk = new RecordWalk(100, 103L, 1000, false);
         walk.read(records, 0, records.length);
         walk.ended();
         assertNotNull(walk.lie(TRUE, 2, 103));
@@ -87,28 +93,116 @@ class RecordWalkTest {
         assertNotNull(lie(FIRST + second, TRUE), name);
     }
 
+    /** Return records with these values, without keys and headers; "null" is a null value. */
+    private static byte[] ofValues(String... values) {
+        ByteBuffer records = ByteBuffer.allocate(1000);
+        for (int i = 0; i < values.length; i++) {
+            byte[] value = values[i].equals("null") ? null : bytes(values[i]);
+            int size = value == null ? 0 : value.length;
+            records.put((byte) (2 * (6 + size))).put((byte) 0).put((byte) 0).put((byte) (2 * i))
+                .put((byte) 1).put((byte) (value == null ? 1 : 2 * size))
+                .put(value == null ? new byte[0] : value).put((byte) 0);
+        }
+        return Arrays.copyOf(records.array(), records.position());
+    }
+
+    private static SchemaIds idsOf(String... values) {
+        return walk(ofValues(values)).schemaIds();
+    }
+
+    @Test
+    void schemaIdsAreThoseOfTheValues() {
+        assertEquals(new SchemaIds(true, 7, 9), idsOf("0000000009", "000000000776", "0000000009"));
+        assertEquals(new SchemaIds(false, -1), idsOf("00ffffffff", "null", "00ffffffff00"));
+        assertEquals(new SchemaIds(false), idsOf("null"));
+        assertEquals(new SchemaIds(true, 0), idsOf("0000000000"));
+        assertNull(idsOf("0000000009", ""));
+        assertNull(idsOf("0000000009", "00000009"));
+        assertNull(idsOf("0100000009", "0000000009"));
+    }
+
+    @Test
+    void sixteenSchemaIdsAreTheMost() {
+        String[] values = new String[17];
+        for (int i = 0; i < 17; i++)
+            values[i] = "000000%04x".formatted(97 * (i * 7 % 17));
+        assertNull(idsOf(values));
+        SchemaIds found = idsOf(Arrays.copyOf(values, 16));
+        assertEquals(16, found.ids().length);
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "010000000700000009, true", "000000000700000009, true", "01000000070000000800000009, true",
+        "0100000007, false", "010000000700000008, false", "01, false",
+        // other forms say nothing
+        "0200000007, true", "01000000, true", "010000000900000007, true",
+    })
+    void aListThatLacksAnIdIsALie(String content, boolean honest) {
+        byte[] records = ofValues("0000000009", "0000000007");
+        assertEquals(honest ? null : LIE, walk(records).lie(claims(records, content), 2, 100));
+    }
+
+    @Test
+    void noValueIsNullIsALieWhereOneIs() {
+        byte[] records = ofValues("0000000009", "null");
+        assertNull(walk(records).lie(claims(records, "0000000009"), 2, 100));
+        assertEquals(LIE, walk(records).lie(claims(records, "0100000009"), 2, 100));
+        byte[] without = ofValues("0000000009", "76");
+        assertEquals(LIE, walk(without).lie(claims(without, "0000000009"), 2, 100));
+    }
+
+    @Test
+    void schemaIdsThatWereNotCollectedAreNotALie() {
+        byte[] records = ofValues("0000000009", "0000000009");
+        RecordWalk walk = new RecordWalk(100, null, 1000, false);
+        walk.read(records, 0, records.length);
+        walk.ended();
+        assertNull(walk.schemaIds());
+        assertThrows(IllegalStateException.class,
+            () -> walk.lie(claims(records, "0100000009"), 2, 100));
+    }
+
+    /** Return the claims of two records without keys at 100 ms, with this field 1. */
+    private static Claims claims(byte[] records, String content) {
+        int longest = Math.max(records[0], records[records[0] / 2 + 1]) / 2;
+        return new Claims(2, 100, 2, Claims.ALL_KEYS_NULL, 61 + records.length, longest,
+            List.of(new Claims.Field(SchemaIds.FIELD, bytes(content))));
+    }
+
     /** In pieces of any size, read or passed over, the walk finds the same. */
     @Test
     void piecesDoNotMatter() {
         byte[] records = bytes(FIRST + SECOND);
+        byte[] values = ofValues("000000000776", "null", "0000000008", "000000000776767676");
+        Claims ofValues = Claims.version2(100, 4, Claims.ALL_KEYS_NULL, 61 + values.length, 15)
+            .withSchemaIds(new SchemaIds(false, 7, 8));
         Random random = new Random(5);
         for (int round = 0; round < 500; round++) {
-            RecordWalk walk = new RecordWalk(100, null, 9);
-            for (int at = 0; at < records.length; ) {
-                int skip = Math.min(walk.skippable(), random.nextInt(3));
-                if (skip > 0) {
-                    walk.skipped(skip);
-                    at += skip;
-                } else {
-                    int size = Math.min(records.length - at, random.nextInt(5));
-                    walk.read(records, at, size);
-                    at += size;
-                }
-            }
-            assertFalse(walk.isWhole());
-            walk.ended();
+            RecordWalk walk = inPieces(records, random);
             assertNull(walk.lie(TRUE, 2, 103));
             assertTrue(walk.hasOneAboveLargest());
+            walk = inPieces(values, random);
+            assertNull(walk.lie(ofValues, 4, 100));
+            assertEquals(ofValues.schemaIds(), walk.schemaIds());
         }
+    }
+
+    private static RecordWalk inPieces(byte[] records, Random random) {
+        RecordWalk walk = new RecordWalk(100, null, 9, true);
+        for (int at = 0; at < records.length; ) {
+            int skip = Math.min(walk.skippable(), random.nextInt(3));
+            if (skip > 0) {
+                walk.skipped(skip);
+                at += skip;
+            } else {
+                int size = Math.min(records.length - at, random.nextInt(5));
+                walk.read(records, at, size);
+                at += size;
+            }
+        }
+        assertFalse(walk.isWhole());
+        walk.ended();
+        return walk;
     }
 }

@@ -71,6 +71,25 @@ class VectorsTest {
     }
 
     @Test
+    void schemaIds() throws IOException {
+        for (JsonNode line : lines("schema_ids")) {
+            String name = line.get("name").asText();
+            byte[] content = bytes(line.get("content"));
+            Claims claims = new Claims(2, 0, 1, Claims.NO_KEY_NULL, 70, 9,
+                List.of(new Claims.Field(SchemaIds.FIELD, content)));
+            SchemaIds found = Block.decode(Block.encode(claims)).schemaIds();
+            if (line.get("schema_ids").isNull()) {
+                assertNull(found, name);
+                continue;
+            }
+            int[] ids = MAPPER.convertValue(line.get("schema_ids"), int[].class);
+            assertArrayEquals(ids, found.ids(), name);
+            assertEquals(line.get("no_value_null").asBoolean(), found.noValueNull(), name);
+            assertArrayEquals(content, found.encode(), name);
+        }
+    }
+
+    @Test
     void carriers() throws IOException {
         for (JsonNode line : lines("carriers")) {
             String name = line.get("name").asText();

@@ -205,7 +205,7 @@ public final class Hooks {
         long max = b.getLong(at + MAX_TIMESTAMP);
         RecordWalk walk = settled ? null : new RecordWalk(b.getLong(at + BASE_TIMESTAMP),
             (b.get(at + ATTRIBUTES + 1) & LOG_APPEND_TIME) == 0 ? null : max,
-            setting.largestRecord);
+            setting.largestRecord, claims.schemaIds() != null);
         return new Call(this, carried, sender, topic, claims, b.getInt(at + RECORDS_COUNT), max,
             walk, now);
     }

@@ -1,7 +1,6 @@
 package batchval.producer.agent;
 
 import java.lang.instrument.Instrumentation;
-import java.util.Locale;
 
 /**
  * Makes a stock Java producer state claims about its batches (docs/claims.md).
@@ -13,14 +12,13 @@ public final class Agent {
     /** Install the transformer; a wrong option is logged, and nothing is patched. */
     public static void premain(String options, Instrumentation instrumentation) {
         try {
-            Carrier carrier = Options.parse(options).carrier();
-            if (carrier == Carrier.NONE) {
+            Options parsed = Options.parse(options);
+            if (parsed.carrier() == Carrier.NONE) {
                 log("carrier=none: nothing is patched");
                 return;
             }
-            Hooks.carrier = carrier;
-            instrumentation.addTransformer(new Transformer(
-                "carrier=" + carrier.toString().toLowerCase(Locale.ROOT)));
+            Hooks.options = parsed;
+            instrumentation.addTransformer(new Transformer(parsed.toString()));
         } catch (IllegalArgumentException wrong) {
             log(wrong.getMessage() + "; nothing is patched");
         } catch (Throwable failure) {

@@ -1,6 +1,10 @@
 package batchval.producer.agent;
 
+import batchval.claims.Block;
+import batchval.claims.Carriers;
 import batchval.claims.Claims;
+import batchval.claims.SchemaIds;
+import batchval.claims.SeenIds;
 import java.nio.ByteBuffer;
 
 /**
@@ -26,20 +30,29 @@ public final class Building {
     byte[] block;
     boolean counted;
 
+    /** Null: the claims state no schema ids. */
+    private final SeenIds seenIds;
     private int begun;
     private int nullKeys;
     private long minTimestamp = Long.MAX_VALUE;
     private int maxSize;
 
+    /** @param schemaIds whether the claims state the schema ids of the values */
+    Building(boolean schemaIds) {
+        seenIds = schemaIds ? new SeenIds() : null;
+    }
+
     // ---- called from Kafka's own code, for each record -----------------------------------------
 
     /** Note that a record of magic 2 is about to be written; {@code building} may be null. */
-    public static void begin(Building building, ByteBuffer key) {
+    public static void begin(Building building, ByteBuffer key, ByteBuffer value) {
         if (building == null)
             return;
         building.begun++;
         if (key == null)
             building.nullKeys++;
+        if (building.seenIds != null)
+            building.seenIds.note(value);
     }
 
     /** Note a record that was written; {@code size} includes its length field. */
@@ -64,6 +77,16 @@ public final class Building {
 
     // ---- the claims ----------------------------------------------------------------------------
 
+    /** Return whether the batch states schema ids, the only further claims that are made here. */
+    boolean hasSchemaIds() {
+        return block != null && block.length > Block.SMALLEST;
+    }
+
+    /** Return the bytes that a block of this size takes in the payload. */
+    int carrierSize(int blockSize) {
+        return blockSize + (gzip ? Carriers.GZIP_EXTRA_HEADER : Carriers.ZSTD_HEADER);
+    }
+
     /** Return whether the records of the payload carry the claims. */
     boolean isInPayload() {
         return block != null && carrierBytes > 0;
@@ -80,8 +103,11 @@ public final class Building {
         if (records == 0 || records != begun || minTimestamp < 0
             || recordBytes > MAX_DECOMPRESSED_BYTES)
             return null;
-        return Claims.version2(minTimestamp, records, Claims.strongestNullKeys(nullKeys, records),
-            BATCH_OVERHEAD + recordBytes, withoutLengthField(maxSize));
+        Claims claims = Claims.version2(minTimestamp, records,
+            Claims.strongestNullKeys(nullKeys, records), BATCH_OVERHEAD + recordBytes,
+            withoutLengthField(maxSize));
+        SchemaIds ids = seenIds == null ? null : seenIds.ids();
+        return ids == null ? claims : claims.withSchemaIds(ids);
     }
 
     /** Return the size of a record's body; the length field is a zigzag varint of that size. */

@@ -12,6 +12,7 @@ public final class Counters implements CountersMBean {
 
     private static final LongAdder TAG = new LongAdder();
     private static final LongAdder PAYLOAD = new LongAdder();
+    private static final LongAdder SCHEMA_IDS = new LongAdder();
     private static final LongAdder NONE = new LongAdder();
     private static final LongAdder ERRORS = new LongAdder();
     private static final AtomicBoolean LOGGED = new AtomicBoolean();
@@ -21,6 +22,8 @@ public final class Counters implements CountersMBean {
 
     static void batch(Building building) {
         (building.block == null ? NONE : building.isInPayload() ? PAYLOAD : TAG).increment();
+        if (building.hasSchemaIds())
+            SCHEMA_IDS.increment();
     }
 
     /** Count a failure of the agent's own code; the first one is logged. */
@@ -51,6 +54,11 @@ public final class Counters implements CountersMBean {
     @Override
     public long getPayload() {
         return PAYLOAD.sum();
+    }
+
+    @Override
+    public long getSchemaIds() {
+        return SCHEMA_IDS.sum();
     }
 
     @Override

@@ -8,6 +8,9 @@ public interface CountersMBean {
     /** Compressed batches with claims in their payload. */
     long getPayload();
 
+    /** Batches of these two whose claims state schema ids. */
+    long getSchemaIds();
+
     /** Compressed batches about which no claims would be honest or of use. */
     long getNone();
 

@@ -16,23 +16,24 @@ public final class Hooks {
     private static final int CRC = 17;
     private static final int GZIP_FLAGS = 3;
     private static final byte FLAG_EXTRA = 4;
-    private static final int ZSTD_CARRIER = Carriers.ZSTD_HEADER + Block.SMALLEST;
-    private static final int GZIP_CARRIER = Carriers.GZIP_EXTRA_HEADER + Block.SMALLEST;
 
-    static volatile Carrier carrier = Carrier.NONE;
+    static final Options OFF = new Options(Carrier.NONE, false);
+    static volatile Options options = OFF;
 
     // ---- ProducerBatch -------------------------------------------------------------------------
 
     /**
      * Start the claims of a batch that has no record yet. For claims in the payload, their place is
-     * reserved in front of what the compressor will write: nothing is moved later.
+     * reserved in front of what the compressor will write, with room for the most schema ids where
+     * they are stated.
      *
      * @param split whether the batch comes from one that was too large: it gets a tag, which does
      *     not make it larger
      */
     public static void start(Object builder, boolean split) {
+        Options set = options;
         try {
-            if (carrier == Carrier.NONE || !(builder instanceof PatchedBuilder patched)
+            if (set.carrier() == Carrier.NONE || !(builder instanceof PatchedBuilder patched)
                 || patched.magic() != 2 || patched.numRecords() != 0 || patched.isControlBatch()
                 || patched.hasDeleteHorizonMs()
                 || !name(patched.batchval$timestampType()).equals("CREATE_TIME"))
@@ -40,16 +41,18 @@ public final class Hooks {
             String codec = name(patched.batchval$codec());
             if (codec.equals("NONE"))
                 return;
-            Building building = new Building();
-            if (carrier == Carrier.PAYLOAD && !split)
-                reserve(patched, building, codec);
+            Building building = new Building(set.schemaIds());
+            if (set.carrier() == Carrier.PAYLOAD && !split)
+                reserve(patched, building, codec,
+                    set.schemaIds() ? Block.LARGEST_WITH_SCHEMA_IDS : Block.SMALLEST);
             patched.batchval$building(building);
         } catch (Throwable failure) {
             Counters.failed(failure);
         }
     }
 
-    private static void reserve(PatchedBuilder builder, Building building, String codec) {
+    private static void reserve(PatchedBuilder builder, Building building, String codec,
+                                int blockSize) {
         boolean gzip = codec.equals("GZIP");
         if (!gzip && !codec.equals("ZSTD"))
             return;
@@ -59,11 +62,10 @@ public final class Hooks {
         // the gzip stream has written its header, the zstd stream nothing
         if (buffer.position() != at || gzip && !isPlainGzip(buffer, payload))
             return;
-        int size = gzip ? GZIP_CARRIER : ZSTD_CARRIER;
-        builder.batchval$position(at + size);
-        building.carrierAt = at - builder.batchval$initialPosition();
-        building.carrierBytes = size;
         building.gzip = gzip;
+        building.carrierAt = at - builder.batchval$initialPosition();
+        building.carrierBytes = building.carrierSize(blockSize);
+        builder.batchval$position(at + building.carrierBytes);
     }
 
     /** Return whether a gzip header without any optional part starts here. */
@@ -88,7 +90,7 @@ public final class Hooks {
                 fill(builder, building);
         } catch (Throwable failure) {
             building.block = null;
-            remove(builder, building);
+            shrink(builder, building, 0);
             Counters.failed(failure);
         }
         if (!building.counted) {
@@ -106,14 +108,18 @@ public final class Hooks {
         return claims == null ? null : Block.encode(claims);
     }
 
-    /** Write the carrier to its place, or remove the place where the batch would be too large. */
+    /**
+     * Write the carrier to its place, which gets the carrier's size, or remove the place where the
+     * batch would be too large.
+     */
     private static void fill(PatchedBuilder builder, Building building) {
         ByteBuffer buffer = builder.buffer();
         int start = builder.batchval$initialPosition();
-        if (building.block == null || buffer.position() - start > builder.batchval$writeLimit()) {
-            remove(builder, building);
+        int size = building.block == null ? 0 : building.carrierSize(building.block.length);
+        int batchSize = buffer.position() - start - building.carrierBytes + size;
+        shrink(builder, building, batchSize > builder.batchval$writeLimit() ? 0 : size);
+        if (building.carrierBytes == 0)
             return;
-        }
         int at = start + building.carrierAt;
         buffer.put(at, building.gzip ? Carriers.gzipExtra(building.block)
             : Carriers.zstdFrame(building.block));
@@ -121,17 +127,19 @@ public final class Hooks {
             buffer.put(start + Building.BATCH_OVERHEAD + GZIP_FLAGS, FLAG_EXTRA);
     }
 
-    private static void remove(PatchedBuilder builder, Building building) {
-        int size = building.carrierBytes;
-        if (size == 0)
+    /** Reduce the place of the carrier to as many bytes: what was compressed moves down. */
+    private static void shrink(PatchedBuilder builder, Building building, int size) {
+        int gone = building.carrierBytes - size;
+        if (gone == 0)
             return;
         ByteBuffer buffer = builder.buffer();
         int at = builder.batchval$initialPosition() + building.carrierAt;
-        if (building.gzip)
+        if (building.gzip && size == 0)
             buffer.put(at - Carriers.GZIP_HEADER + GZIP_FLAGS, (byte) 0);
-        buffer.put(at, buffer.duplicate(), at + size, buffer.position() - at - size);
-        buffer.position(buffer.position() - size);
-        building.carrierBytes = 0;
+        int from = at + building.carrierBytes;
+        buffer.put(at + size, buffer.duplicate(), from, buffer.position() - from);
+        buffer.position(buffer.position() - gone);
+        building.carrierBytes = size;
     }
 
     /** Give the records that were built what is known of them. */

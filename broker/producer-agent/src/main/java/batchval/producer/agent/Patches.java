@@ -137,7 +137,8 @@ final class Patches {
         if (append.instructions.indexOf(write) > append.instructions.indexOf(note))
             throw new Mismatch("appendDefaultRecord calls recordWritten first");
         append.instructions.insert(code(
-            to.get(FIELD, BUILDING), load(Opcodes.ALOAD, 5), hook(Building.class, "begin")));
+            to.get(FIELD, BUILDING), load(Opcodes.ALOAD, 5), load(Opcodes.ALOAD, 6),
+            hook(Building.class, "begin")));
 
         MethodNode written = to.method("recordWritten", "(JJI)V");
         one(KafkaClass.accesses(written, Opcodes.PUTFIELD, to.name(), "numRecords"), written,

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
 import batchval.claims.Claims;
+import batchval.claims.SchemaIds;
 import java.nio.ByteBuffer;
 import org.junit.jupiter.api.Test;
 
@@ -12,10 +13,10 @@ class BuildingTest {
     private static final ByteBuffer KEY = ByteBuffer.allocate(0);
 
     private static Building of(ByteBuffer... keys) {
-        Building building = new Building();
+        Building building = new Building(false);
         long timestamp = 100;
         for (ByteBuffer key : keys) {
-            Building.begin(building, key);
+            Building.begin(building, key, null);
             Building.written(building, timestamp--, 8);
         }
         return building;
@@ -47,9 +48,25 @@ class BuildingTest {
     }
 
     @Test
+    void schemaIdsAreThoseOfTheValues() {
+        ByteBuffer value = ByteBuffer.allocate(9).putInt(1, 300);
+        for (ByteBuffer second : new ByteBuffer[] {value, null, KEY}) {
+            Building building = new Building(true);
+            Building.begin(building, KEY, value);
+            Building.written(building, 99, 20);
+            Building.begin(building, KEY, second);
+            Building.written(building, 98, 20);
+            Claims expected = Claims.version2(98, 2, Claims.NO_KEY_NULL, 101, 19);
+            if (second != KEY)
+                expected = expected.withSchemaIds(new SchemaIds(second != null, 300));
+            assertEquals(expected, building.claims(2, 40));
+        }
+    }
+
+    @Test
     void aRecordThatWasNotWrittenWhollyLeavesNoClaims() {
         Building building = of(KEY, KEY);
-        Building.begin(building, KEY);
+        Building.begin(building, KEY, null);
         assertNull(building.claims(2, 16));
     }
 
@@ -62,9 +79,9 @@ class BuildingTest {
 
     @Test
     void noRecordsAndNegativeTimestampsHaveNoClaims() {
-        assertNull(new Building().claims(0, 0));
+        assertNull(new Building(true).claims(0, 0));
         Building building = of(KEY);
-        Building.begin(building, KEY);
+        Building.begin(building, KEY, null);
         Building.written(building, -1, 8);
         assertNull(building.claims(2, 16));
     }
@@ -77,7 +94,7 @@ class BuildingTest {
 
     @Test
     void nullIsABatchWithoutClaims() {
-        Building.begin(null, KEY);
+        Building.begin(null, KEY, KEY);
         Building.written(null, 1, 8);
         assertEquals(70, Building.withCarrier(70, null));
         assertEquals(70, Building.withoutCarrier(70, null));

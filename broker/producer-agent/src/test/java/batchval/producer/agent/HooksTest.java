@@ -7,6 +7,8 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import batchval.claims.Block;
+import batchval.claims.SchemaIds;
+import batchval.claims.Tag;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -42,7 +44,11 @@ class HooksTest {
         }
 
         void append(ByteBuffer key) {
-            Building.begin(building, key);
+            append(key, null);
+        }
+
+        void append(ByteBuffer key, ByteBuffer value) {
+            Building.begin(building, key, value);
             Building.written(building, 1000 - records++, 8);
             buffer.put(PAYLOAD);
         }
@@ -101,11 +107,19 @@ class HooksTest {
 
     @AfterEach
     void off() {
-        Hooks.carrier = Carrier.NONE;
+        Hooks.options = Hooks.OFF;
+    }
+
+    private static void carrier(Carrier carrier) {
+        Hooks.options = new Options(carrier, false);
     }
 
     private static Builder started(Carrier carrier, Codec codec, boolean direct) {
-        Hooks.carrier = carrier;
+        carrier(carrier);
+        return started(codec, direct);
+    }
+
+    private static Builder started(Codec codec, boolean direct) {
         Builder builder = new Builder(codec, direct);
         Hooks.start(builder, false);
         return builder;
@@ -122,7 +136,7 @@ class HooksTest {
             builder.records = i == 2 ? 1 : 0;
             if (i == 3)
                 builder.timestampType = TimestampType.LOG_APPEND_TIME;
-            Hooks.carrier = Carrier.PAYLOAD;
+            carrier(Carrier.PAYLOAD);
             Hooks.start(builder, false);
             assertNull(builder.building);
             assertEquals(66, builder.buffer.position());
@@ -160,7 +174,7 @@ class HooksTest {
                 if (i < 2)
                     builder.limit = builder.buffer.position() - 5 - 1;
                 else
-                    Building.begin(builder.building, null);
+                    Building.begin(builder.building, null, null);
                 Hooks.close(builder);
                 assertEquals(i < 2, builder.building.block != null);
                 assertFalse(builder.building.isInPayload());
@@ -172,10 +186,82 @@ class HooksTest {
         }
     }
 
+    private static ByteBuffer value(int id) {
+        return ByteBuffer.allocate(7).putInt(1, id);
+    }
+
+    /** The place is for 16 ids; what was compressed moves down to the claims that there are. */
+    @Test
+    void schemaIdsHaveAPlaceInFrontOfWhatIsCompressed() {
+        Hooks.options = new Options(Carrier.PAYLOAD, true);
+        for (Codec codec : List.of(Codec.ZSTD, Codec.GZIP)) {
+            for (int ids : new int[] {0, 1, 3, 16, 17}) {
+                Builder builder = started(codec, ids % 2 == 0);
+                int place = builder.building.carrierBytes;
+                builder.append(null, ids == 0 ? ByteBuffer.allocate(4) : value(1000));
+                for (int id = ids - 1; id > 0; id--)
+                    builder.append(null, value(id));
+                int end = builder.buffer.position();
+                for (int again = 0; again < 2; again++)
+                    Hooks.close(builder);
+                boolean stated = ids > 0 && ids <= 16;
+                int blockSize = stated ? 23 + 2 + 1 + 4 * ids : 23;
+                assertEquals(blockSize, builder.building.block.length);
+                assertEquals(stated, builder.building.hasSchemaIds());
+                SchemaIds found = Block.decode(builder.building.block).schemaIds();
+                assertEquals(stated, found != null);
+                if (stated)
+                    assertEquals(ids, found.ids().length);
+                int size = builder.building.carrierBytes;
+                assertEquals(blockSize + (codec == Codec.ZSTD ? 10 : 6), size);
+                assertEquals(end - place + size, builder.buffer.position());
+                byte[] payload = builder.payload();
+                int at = size + (codec == Codec.ZSTD ? 0 : GZIP.length);
+                assertArrayEquals(builder.building.block,
+                    Arrays.copyOfRange(payload, at - blockSize, at));
+                byte[] compressed = new byte[builder.records * PAYLOAD.length];
+                for (int i = 0; i < compressed.length; i++)
+                    compressed[i] = PAYLOAD[i % PAYLOAD.length];
+                assertArrayEquals(compressed,
+                    Arrays.copyOfRange(payload, at, payload.length));
+            }
+        }
+    }
+
+    /** The limit is asked of the claims that there are, not of the place that they had. */
+    @Test
+    void aBatchWithSchemaIdsStaysWithinItsLimit() {
+        Hooks.options = new Options(Carrier.PAYLOAD, true);
+        for (int over = 0; over < 2; over++) {
+            Builder builder = started(Codec.ZSTD, true);
+            builder.append(null, value(7));
+            builder.limit = 61 + 10 + 30 + PAYLOAD.length - over;
+            Hooks.close(builder);
+            assertTrue(builder.building.hasSchemaIds());
+            assertEquals(over == 0, builder.building.isInPayload());
+            assertEquals(builder.limit - (over == 0 ? 0 : 10 + 30 - over),
+                builder.buffer.position() - 5);
+        }
+    }
+
+    @Test
+    void aTagStatesSchemaIds() {
+        Hooks.options = new Options(Carrier.TAG, true);
+        Builder builder = started(Codec.SNAPPY, false);
+        builder.append(null, value(9));
+        builder.append(null, null);
+        Hooks.close(builder);
+        Partition partition = new Partition(
+            new Records(ByteBuffer.allocate(100), builder.building));
+        Hooks.tag(partition, (short) 9);
+        byte[] tag = (byte[]) ((List<?>) partition.fields.get(0)).get(1);
+        assertEquals(new SchemaIds(false, 9), Tag.decode(tag).claims().schemaIds());
+    }
+
     @Test
     void aSplitBatchAndAnotherCodecGetATag() {
         Builder builder = new Builder(Codec.ZSTD, false);
-        Hooks.carrier = Carrier.PAYLOAD;
+        carrier(Carrier.PAYLOAD);
         Hooks.start(builder, true);
         assertEquals(66, builder.buffer.position());
         assertEquals(66, started(Carrier.PAYLOAD, Codec.SNAPPY, false).buffer.position());
@@ -184,7 +270,7 @@ class HooksTest {
 
     @Test
     void aGzipHeaderWithOptionalPartsIsLeftAlone() {
-        Hooks.carrier = Carrier.PAYLOAD;
+        carrier(Carrier.PAYLOAD);
         Builder builder = new Builder(Codec.GZIP, false);
         builder.buffer.put(66 + 3, (byte) 8);
         Hooks.start(builder, false);

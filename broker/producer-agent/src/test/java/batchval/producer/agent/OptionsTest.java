@@ -25,8 +25,24 @@ class OptionsTest {
     }
 
     @ParameterizedTest
+    @CsvSource({"schema.ids=true,true", "schema.ids=false,false", "carrier=payload,false",
+        "carrier=payload; schema.ids = true,true", "schema.ids=true;schema.ids=false,false",
+        "carrier=none;schema.ids=false,false"})
+    void schemaIdsAreOffByDefault(String text, boolean schemaIds) {
+        assertEquals(schemaIds, Options.parse(text).schemaIds());
+    }
+
+    @Test
+    void optionsReadAsTheyAreWritten() {
+        assertEquals("carrier=tag", Options.parse("").toString());
+        assertEquals("carrier=payload, schema.ids=true",
+            Options.parse("schema.ids=true;carrier=payload").toString());
+    }
+
+    @ParameterizedTest
     @ValueSource(strings = {"carrier", "carrier=", "carrier=TAG", "carrier=tag,payload",
-        "tag", "policy=trust"})
+        "tag", "policy=trust", "schema.ids", "schema.ids=", "schema.ids=yes", "schema.ids=TRUE",
+        "schema_ids=true", "schema.ids=true;carrier=none"})
     void anythingElseIsRefused(String text) {
         assertThrows(IllegalArgumentException.class, () -> Options.parse(text));
     }
@@ -35,5 +51,12 @@ class OptionsTest {
     void anErrorNamesTheValueAndWhatIsAllowed() {
         var wrong = assertThrows(IllegalArgumentException.class, () -> Options.parse("carrier=x"));
         assertEquals("invalid carrier 'x': expected tag, payload or none", wrong.getMessage());
+        wrong = assertThrows(IllegalArgumentException.class,
+            () -> Options.parse("schema.ids=1"));
+        assertEquals("invalid schema.ids '1': expected true or false", wrong.getMessage());
+        wrong = assertThrows(IllegalArgumentException.class,
+            () -> Options.parse("carrier=none;schema.ids=true"));
+        assertEquals("schema.ids=true needs carrier to be tag or payload, not 'none'",
+            wrong.getMessage());
     }
 }
