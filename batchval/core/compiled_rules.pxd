@@ -99,6 +99,10 @@ cdef class CompiledRules:
     cdef int compile(self, rules) except -1
     cdef int fill_names(self, rules) except -1
 
+cdef inline bint asks_value_schema(const Rules *rules) noexcept nogil:
+    """Return whether a topic's rules, NULL for none, ask for the schema ids of values."""
+    return rules is not NULL and rules.value_schema is not NULL
+
 cdef CompiledRules compiled_rules(rules)
 cdef const Rules *rules_that_ask_nothing() noexcept nogil
 cdef bint ids_keep_rules(const Rules *rules, const ValueIds *ids, bint keys_null,

@@ -24,7 +24,7 @@ cdef bint put_message(Out *out, int magic, int attributes, int64_t offset, int64
 cdef Written written(Out *out)
 cdef bytes bytes_of(const uint8_t *p, size_t n)
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
-        Scratch *scratch, Verdict *v, Claims *claims=*)
+        Scratch *scratch, Verdict *v, Claims *claims=*, bint ids_wanted=*)
 cdef void assign_header(uint8_t *p, const BatchHeader *h, const Door *d, const Policy *policy,
         const Verdict *v) noexcept nogil
 cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,

@@ -25,7 +25,7 @@ from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string_into, read_field, read_record
 from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, copy_unlocked, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header, write_header
-from batchval.core.value_ids cimport no_ids
+from batchval.core.value_ids cimport SeenIds, note_value, start_ids
 from batchval.core.verdict cimport Door, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
@@ -352,6 +352,7 @@ cdef struct Builder:  # MemoryRecordsBuilder for one batch, or for a set of unco
     int64_t min_timestamp
     int32_t null_keys
     int32_t longest
+    SeenIds seen_ids  # of the values, where they are wanted
 
 
 cdef bint append(Builder *b, const Record *r) noexcept nogil:
@@ -397,6 +398,8 @@ cdef bint append_record(Builder *b, const Record *r) noexcept nogil:
         b.null_keys += 1
     if <int32_t>body > b.longest:
         b.longest = <int32_t>body
+    if b.seen_ids.wanted:
+        note_value(&b.seen_ids, r.value, r.value_length)
     return True
 
 
@@ -561,13 +564,14 @@ cdef void claims_of_built(const Builder *b, Claims *claims) noexcept nogil:
     claims.uncompressed_bytes = <int32_t>(<uint32_t>b.sizes + RECORDS)
     claims.max_record_bytes = b.longest
     claims.fields_crc = 0
-    no_ids(&claims.schema_ids)
+    claims.schema_ids = b.seen_ids.ids
 
 
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
-        Scratch *scratch, Verdict *v, Claims *claims=NULL):
+        Scratch *scratch, Verdict *v, Claims *claims=NULL, bint ids_wanted=False):
     """All accepted records in new bytes; completes the verdict's statistics. ``claims``, if it is
-    not NULL, become those of the new batch, which is of magic 2 then.
+    not NULL, become those of the new batch, which is of magic 2 then. They state the schema ids of
+    its values if ``ids_wanted`` is set, and each value has one.
     """
     cdef Builder builder
     cdef Entry first
@@ -582,6 +586,9 @@ cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *poli
     builder.now = d.now
     builder.base_timestamp = NO_TIMESTAMP
     builder.max_timestamp = NO_TIMESTAMP
+    if ids_wanted:
+        builder.seen_ids.wanted = True
+        start_ids(&builder.seen_ids)
     try:
         with nogil:
             answer = NO_MEMORY_LEFT

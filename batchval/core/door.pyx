@@ -23,7 +23,7 @@ from batchval.core.claims cimport (
     NO_KEY_NULL, SOME_KEYS_NULL, UNREADABLE_CLAIMS, VERSION_2, Claims, read_claims, says_less,
     settles, settles_at_rest, strip_into, strongest_null_keys, true_claims,
 )
-from batchval.core.compiled_rules cimport Rules, ids_keep_rules
+from batchval.core.compiled_rules cimport Rules, asks_value_schema, ids_keep_rules
 from batchval.core.crc32c cimport crc32c_of
 from batchval.core.frames cimport DAMAGED, Stream, open_stream, position, stated_size
 from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
@@ -445,8 +445,8 @@ cdef inline bint wants_ids(const Call *call, const BatchHeader *h, bint carried,
     """
     if carried and claims.schema_ids.stated:
         return True
-    return (call.claims.wants_ids and h.attributes & CODEC_MASK and call.checks.rules is not NULL
-            and call.checks.rules.value_schema is not NULL)
+    return (call.claims.wants_ids and h.attributes & CODEC_MASK
+            and asks_value_schema(call.checks.rules))
 
 
 cdef void judge_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:

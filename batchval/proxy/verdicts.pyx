@@ -33,6 +33,7 @@ from batchval.core.claims cimport (
     CLAIMS_MAGIC, CLAIMS_TRUSTED, CRC_SIZE, IGNORE_CLAIMS, LARGEST_MADE_BLOCK, TRUST_CLAIMS,
     VERIFY_CLAIMS, Claims, ClaimsCall, put_block, read_tag, true_claims,
 )
+from batchval.core.compiled_rules cimport asks_value_schema
 from batchval.core.door cimport Call, fill_call, judge_row
 from batchval.core.convert cimport rebuild
 from batchval.core.header cimport BatchHeader
@@ -425,10 +426,12 @@ cdef class Verdicts:
             Verdict *v, Claims *claims) except -1:
         """Build the batch of magic 2 in the place of what ``v`` has accepted; return the work.
 
-        ``v`` becomes a refusal if the batch is larger than its topic allows.
+        ``v`` becomes a refusal if the batch is larger than its topic allows. ``claims`` state
+        schema ids for the topics for which those of other batches state them.
         """
         cdef Door building = d[0]
         cdef Policy unstamped = policy[0]
+        cdef bint ids_wanted
         cdef Py_ssize_t n
         cdef const uint8_t *p = self.batch(i, &n)
         if not v.valid_bytes:
@@ -436,9 +439,11 @@ cdef class Verdicts:
         self.rows[i].forwarded = True
         if not v.rebuild:
             return 0
+        ids_wanted = self.states_ids and v.target != NONE and asks_value_schema(policy.rules)
         building.leader_epoch = NO_LEADER_EPOCH
         unstamped.log_append_time = False  # the broker writes these times, and takes none
-        built = rebuild(p, v.valid_bytes, &building, &unstamped, scratch, v, claims)
+        built = rebuild(
+            p, v.valid_bytes, &building, &unstamped, scratch, v, claims, ids_wanted)
         if len(built) <= policy.max_message_bytes:
             self.converted[i] = built
         else:

@@ -20,6 +20,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, lower
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.options import Counters, ProxyOptions, TopicPolicies
+from batchval.record_rules import RecordRules, SchemaIds
 from tests.hostile.verdicts import FACTS
 from tests.support import batches
 from tests.support.batches import GZIP, LZ4, SNAPPY, message, wrapper
@@ -34,18 +35,26 @@ _POLICIES: Final = {
     "compacted": TopicPolicy(cleanup_policy="compact"),
     "recent": TopicPolicy(message_timestamp_before_max_ms=1000),
     "gzip": TopicPolicy(compression_type="gzip"),
+    "ids": TopicPolicy(record_rules=RecordRules(SchemaIds())),
+    "gzip-ids": TopicPolicy(compression_type="gzip", record_rules=RecordRules(SchemaIds())),
 }
+
+
+def _with_id(rng: random.Random) -> bytes:
+    """Return a value with a schema id, of which one set may have more than claims can state."""
+    return struct.pack(">bi", 0, rng.randrange(rng.choice((2, 40)))) + b"text" * rng.randrange(9)
 
 
 def _message_set(rng: random.Random) -> bytes:
     magic = rng.choice((0, 1, 1))
     count = rng.choice((1, 1, 2, 3, 20))
+    with_ids = rng.random() < 0.5
     several = [
         message(
             magic if rng.random() < 0.98 else 1 - magic,
             offset=i if rng.random() < 0.9 else rng.randrange(9),
             key=rng.choice((None, b"", b"key")),
-            value=rng.choice((None, b"", b"value" * rng.randrange(40))),
+            value=rng.choice((None, _with_id(rng)) if with_ids else (None, b"", b"value" * rng.randrange(40))),
             timestamp=rng.choice((_NOW, _NOW, _NOW - 5000, -1, rng.randrange(-9, 1 << 62))),
             crc=rng.choice((None,) * 20 + (7,)),
         )
@@ -129,7 +138,7 @@ def _forwarded(request: ProduceRequestView, judgement: Judgement, found: list[Va
             return ["other partitions go on"]
         batch = bytes(part.records)
         if carrier_of(batch) == "payload":
-            if read(batch, None) != compute(batch, max_decompressed_bytes=1 << 30):
+            if read(batch, None) != compute(batch, max_decompressed_bytes=1 << 30, schema_ids="ids" in name):
                 return [f"partition {i}: its claims are not true"]
             batch = strip(batch)
         check = LogValidator(mode="strict").check(batch, now_ms=judgement.now_ms, produce_version=3)

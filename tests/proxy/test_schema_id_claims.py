@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.options import TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
+from tests.support.batches import GZIP, message, wrapper
+from tests.support.old_produce import old_answer, old_produce
 from tests.support.proxy import (
     ZSTD,
     RunningProxy,
@@ -82,6 +85,32 @@ def test_claims_that_go_out_state_the_ids_of_topics_with_a_rule(claims_out: str,
             sock.sendall(produce_frame(1, *parts))
             assert set(codes(read_frame(sock)).values()) == {0}
         assert sent_on(broker, records) == [expected] * partitions
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_claims_of_converted_batches_state_the_ids_too(magic: int) -> None:
+    """Of topics with a rule, where the claims go out. They also state whether a value is null."""
+    now = int(time.time() * 1000)
+    values = [b"\0" + struct.pack(">i", one) + b"payload" * 20 for one in (8, 7, 8)]
+    for last, topic, claims_out, expected in (
+        (values[0], TOPIC, "payload", ((7, 8), True)),
+        (None, TOPIC, "payload", ((7, 8), False)),
+        (values[0], "other", "payload", (None, False)),
+        (values[0], TOPIC, "none", None),
+    ):
+        inner = [message(magic, offset=n, timestamp=now, value=one) for n, one in enumerate([*values, last])]
+        old = old_produce(1, 7, (topic, 0, wrapper(inner, GZIP, magic, timestamp=now)), acks=1)
+        bridged = running(broker := ScriptedBroker(), claims_out=claims_out, bridge=frozenset({"producers"}))
+        with broker, bridged as proxy, connected(proxy) as sock:
+            sock.sendall(old)
+            assert old_answer(read_frame(sock), 1).partitions[topic, 0].error_code == 0
+        made = bytes(ProduceRequestView(broker.frames[0]).records(0) or b"")
+        assert compute(made) is not None  # a whole batch of magic 2
+        claims = read(made)
+        assert (claims is not None) == (claims_out == "payload")
+        if claims is not None:
+            assert claims == compute(made, schema_ids=topic == TOPIC)
+            assert (claims.schema_ids, claims.no_value_null) == expected
 
 
 def sent_on(broker: ScriptedBroker, records: bytes) -> list[BatchClaims | None]:
