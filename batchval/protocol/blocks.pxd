@@ -22,3 +22,9 @@ cdef class Block:
 
     cdef void count(self, bint is_used) noexcept
     cdef bint grow(self, Py_ssize_t size) noexcept
+
+
+@cython.final
+cdef class CountedBytes:
+    cdef bytes content
+    cdef Py_ssize_t size

@@ -15,6 +15,7 @@ each MB that it gets back, so a thread of its own gives back 16 MiB and more.
 
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -120,7 +121,8 @@ def poison_released(bint on):
 
 
 def allocated():
-    """Return the bytes of all Blocks that are alive, without those kept for the next reads.
+    """Return the bytes of all Blocks and CountedBytes that are alive, without those kept for the
+    next reads.
 
     A large block is counted whole from the start; the system provides its pages as they are filled.
     """
@@ -317,3 +319,21 @@ cdef class Block:
         self.memory = memory
         self.size = size
         return True
+
+
+@cython.final
+cdef class CountedBytes:
+    """Bytes that were made elsewhere, counted as in use until the last slice of them is gone."""
+
+    def __cinit__(self, bytes content not None):
+        global in_use
+        self.content = content
+        self.size = PyBytes_GET_SIZE(content)
+        in_use += self.size
+
+    def __dealloc__(self):
+        global in_use
+        in_use -= self.size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, PyBytes_AS_STRING(self.content), self.size, True, flags)

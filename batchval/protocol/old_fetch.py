@@ -184,8 +184,8 @@ class AnswerWriter:
         self._topics = iter(answer.topics)
         self._left = 0  # partitions of the topic
 
-    def put(self, fetched: FetchedPartition, error_code: int, output: bytes) -> None:
-        """Write the next partition with its message sets."""
+    def put(self, fetched: FetchedPartition, error_code: int, output: list[Buffer]) -> None:
+        """Write the next partition with its message sets, in pieces."""
         w = self._w
         while not self._left:
             name, self._left = next(self._topics)
@@ -195,7 +195,7 @@ class AnswerWriter:
         w.int32(fetched.partition)
         w.int16(ERROR_CODES[ApiKey.FETCH].get(error_code, error_code))
         w.int64(fetched.high_watermark)
-        w.records(output)
+        w.record_pieces(output)
 
     def finish(self) -> Chunks:
         """Return the frame."""

@@ -417,15 +417,24 @@ cdef class Writer:
         if value is None:
             self.length(-1, 4)
             return
+        self.record_pieces([value])
+
+    def record_pieces(self, list pieces not None):
+        """Record batches in pieces: handed on, not copied."""
+        cdef list views
+        cdef Py_ssize_t size = 0
         try:
-            view = PyMemoryView_FromObject(value).cast("B")
+            views = [PyMemoryView_FromObject(piece).cast("B") for piece in pieces]
         except (BufferError, TypeError, ValueError) as error:
             raise ProtocolError(f"a contiguous buffer of bytes is needed: {error}") from None
-        self.length(len(view), 4)
-        if len(view):
-            self.flush()
-            self.chunks.append(view)
-            self.behind += len(view)
+        for view in views:
+            size += len(view)
+        self.length(size, 4)
+        for view in views:
+            if len(view):
+                self.flush()
+                self.chunks.append(view)
+                self.behind += len(view)
 
     def count(self, Py_ssize_t value):
         """Elements of an array; -1 for null."""

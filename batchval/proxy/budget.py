@@ -9,7 +9,8 @@ broker is read. Paused sessions go on in turn, a few at a time, so that incomple
 answers never wait for each other: one that grows goes on until it is whole, others go on for a
 moment. A session whose client does not use its moment, although its request is incomplete, is
 closed: its request grows slowest. Large requests come one after the other, as far as all of each
-fits. Sessions that hold much stop earlier than others, so that small requests pass.
+fits. Sessions that hold much stop earlier than others, so that small requests pass. Above the
+limit, a client that has taken nothing of its answers for UNTAKEN_S is closed.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ MOST_LOOKED_AT: Final = 1000
 MOST_ASKED: Final = 200
 #: Seconds for which one turn closes sessions, or lets them go on.
 LOOKED_S: Final = 0.001
+#: Seconds in which a client takes nothing of its answers, after which it may be closed.
+UNTAKEN_S: Final = 10.0
 #: A frame in part that holds less is not worth closing its connection.
 LEAST_CLOSED: Final = 32 << 10
 
@@ -71,6 +74,7 @@ class Holder(Protocol):
     def held(self) -> int: ...
     def partial_bytes(self) -> int: ...
     def answer_bytes(self) -> int: ...
+    def unwritten(self) -> int: ...
     def partial_held(self) -> int: ...
     def partial_size(self) -> int: ...
     def is_read(self) -> bool: ...
@@ -119,6 +123,8 @@ class Budget:
         self.large = max(SMALL, self.limit // LARGE)
         self._large: dict[Holder, _Large] = {}
         self._waiting: dict[Holder, int] = {}  # those that wait for these to be whole
+        # clients that do not take their answers: what waited for each, and since when
+        self._full: dict[Holder, tuple[int, float]] = {}
         self._turns: deque[Callable[[], None]] = deque()
         # what sessions have used of this turn of the loop, besides the fast path
         self.spent_s = 0.0
@@ -183,6 +189,7 @@ class Budget:
         self.counters.connections_open -= 1
         self._paused.pop(session, None)
         self._granted.pop(session, None)
+        self._full.pop(session, None)
         self.end_large(session)
         self.count(session, 0)
         self._set_blocks_limit()
@@ -245,6 +252,30 @@ class Budget:
         self.counters.frames_evicted_total += 1
         session.abort("frame_slow")
 
+    def note_full(self, session: Holder, is_full: bool) -> None:
+        """Note whether a session's client does not take its answers."""
+        if is_full:
+            self._full[session] = (-1, 0.0)
+        else:
+            self._full.pop(session, None)
+
+    def _close_untaken(self) -> None:
+        """Close the client that holds most of those that have taken nothing for UNTAKEN_S."""
+        assert self._loop is not None
+        now = self._loop.time()
+        worst, most = None, LEAST_CLOSED
+        for session in list(itertools.islice(self._full, MOST_LOOKED_AT)):
+            left, since = self._full.pop(session)  # others come first the next time
+            own = session.unwritten()
+            if own != left:
+                since = now
+            elif now - since > UNTAKEN_S and own > most:
+                worst, most = session, own
+            self._full[session] = (own, since)
+        if worst is not None:
+            self.counters.answers_evicted_total += 1
+            worst.abort("answers_untaken")
+
     # ---- large requests --------------------------------------------------------------------------
 
     def begin_large(self, session: Holder, size: int) -> None:
@@ -302,6 +333,8 @@ class Budget:
         held = self.measure()
         if self._waiting:
             self._close_silent_large()
+        if held > self.limit:
+            self._close_untaken()
         if held <= self.threshold:
             self._resume(held)
         if held > self.threshold:

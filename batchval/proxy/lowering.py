@@ -10,12 +10,14 @@
 from __future__ import annotations
 
 import struct
+import sys
 import time
 from collections.abc import Iterator
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from batchval.core.aborted import AbortedTransactions
 from batchval.core.down_conversion import NotConverted, down_convert
+from batchval.protocol.blocks import CountedBytes
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.old_fetch import (
     AnswerWriter,
@@ -29,6 +31,9 @@ from batchval.proxy.judging import SLICE_S
 from batchval.proxy.old_fetches import MOST_FAULTS, Places
 from batchval.proxy.pending import Answer, Queue
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["FetchConversion", "FetchFacts", "is_empty"]
 
@@ -196,7 +201,7 @@ class FetchConversion:
             code = read.error_code or fetched.error_code
             if code == _OFFSET_OUT_OF_RANGE:
                 self._forgotten.append(wanted)
-            output = b""
+            output: list[Buffer] = []
             if fetched.records:
                 records = _Records(fetched, wanted, offset, request, self._max_decompressed)
                 records.is_heavy = self.heavy
@@ -236,7 +241,7 @@ class _Records:
         self._offset = offset
         self._request = request
         self._max_decompressed = most
-        self._pieces: list[bytes] = []
+        self._pieces: list[memoryview] = []
         self._limit = max(0, wanted.max_bytes)
 
     def convert(self, room: int) -> Iterator[int]:
@@ -270,7 +275,8 @@ class _Records:
                     self.fault = max(made.next_offset, self.next_offset), str(error)
             # compaction leaves batches whose records are all below the offset that was asked for
             if made.output and (size or has_offset_from(made.output, self._offset)):
-                self._pieces.append(made.output)
+                # the budget counts it until the client has taken it
+                self._pieces.append(memoryview(CountedBytes(made.output)))
                 if not size and made.position <= self._wanted.max_bytes:
                     # a batch that the client has room for is sent whole, however it grows
                     self._limit = max(self._limit, len(made.output))
@@ -288,7 +294,13 @@ class _Records:
         return not self._pieces
 
     @property
-    def output(self) -> bytes:
+    def output(self) -> list[Buffer]:
         """Return the message sets, with a partial message at the end below version 3."""
-        made = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        return made[: self._limit] if self._request.is_cut else made
+        left = self._limit if self._request.is_cut else sys.maxsize
+        cut: list[Buffer] = []
+        for piece in self._pieces:
+            if left <= 0:
+                break
+            cut.append(piece[:left])
+            left -= len(piece)
+        return cut

@@ -55,6 +55,7 @@ _HELP = {
     "connections_refused_total": "Connections closed at once: over max_connections.",
     "connections_refused_by": "Of these, by reason.",
     "frames_evicted_total": "Connections closed over budget because their unfinished frame grew slowest.",
+    "answers_evicted_total": "Connections closed over budget because their client took nothing of its answers.",
     "connections_closed": "Connections that the gate ended, by reason.",
     "handshakes_total": "TLS handshakes with clients that succeeded.",
     "handshakes_failed": "TLS handshakes with clients that failed, by reason.",

@@ -189,6 +189,7 @@ class Counters:
     connections_refused_total: int = 0  # above max_connections, or max_listener_connections
     connections_refused_by: dict[str, int] = field(default_factory=dict)  # by the limit
     frames_evicted_total: int = 0  # in part, above max_bytes_held
+    answers_evicted_total: int = 0  # that no client took, above max_bytes_held
     connections_closed: dict[str, int] = field(default_factory=dict)  # by reason, where the proxy closed
     handshakes_total: int = 0  # TLS, with clients
     handshakes_failed: dict[str, int] = field(default_factory=dict)  # by reason

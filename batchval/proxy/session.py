@@ -250,6 +250,7 @@ class Session:
 
     def client_full(self) -> None:
         """Read neither side: the client does not take its answers."""
+        self.budget.note_full(self, True)
         self.hold(ANSWERS)
         if self.broker is not None:
             self.broker.hold(ANSWERS)
@@ -257,6 +258,7 @@ class Session:
 
     def client_drained(self) -> None:
         """Read both sides again."""
+        self.budget.note_full(self, False)
         self.release(ANSWERS)
         if self.broker is not None:
             self.broker.release(ANSWERS)
@@ -767,6 +769,10 @@ class Session:
         """
         broker = self.broker
         return 0 if broker is None or broker.holds & ~BUDGET else broker.splitter.buffered
+
+    def unwritten(self) -> int:
+        """Return the bytes of answers that the client has not taken."""
+        return self.client.unwritten()
 
     def unread(self) -> int:
         """Return what the client has sent and nobody has read; -1 where that is not known."""

@@ -61,7 +61,7 @@ def _fetch_answer(rng: random.Random, version: int) -> list[str]:
     answer = read_answer(body)
     writer = AnswerWriter(answer, version, 7)
     for fetched in answer.partitions:
-        writer.put(fetched, fetched.error_code, bytes(fetched.records or b""))
+        writer.put(fetched, fetched.error_code, [bytes(fetched.records or b"")])
     frame = b"".join(writer.finish())
     return _whole(ApiKey.FETCH, "Response", version, frame[8:], len(body))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchval.protocol.blocks import Block, allocated, kept, limit_memory
+from batchval.protocol.blocks import Block, CountedBytes, allocated, kept, limit_memory
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
 from tests.support.fixtures import poisoned  # noqa: F401
@@ -258,3 +258,19 @@ print(status('VmRSS:'))
 """)
     assert peak - before > 150 * MIB
     assert after - before <= 60 * MIB  # 20 of them are the small objects
+
+
+def test_bytes_made_elsewhere_are_counted_until_their_last_slice_is_gone() -> None:
+    before = allocated()
+    made = memoryview(CountedBytes(bytes(range(256)) * 10))
+    assert allocated() == before + 2560
+    assert made.readonly
+    part = made[1:3]
+    del made
+    assert allocated() == before + 2560
+    assert part.tobytes() == b"\1\2"
+    del part
+    assert allocated() == before
+    with pytest.raises(TypeError):
+        CountedBytes(bytearray(3))  # type: ignore[arg-type]
+    assert allocated() == before

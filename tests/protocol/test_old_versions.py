@@ -279,7 +279,7 @@ def test_a_lowered_fetch_answer_says_the_same(version: int) -> None:
         assert answer.error_code == asked["ErrorCode"]
         writer = AnswerWriter(answer, version, 77)
         for n, fetched in enumerate(answer.partitions):
-            writer.put(fetched, fetched.error_code, bytes([n % 256]) * n)
+            writer.put(fetched, fetched.error_code, [bytes([n % 256])] * n)
         frame = b"".join(writer.finish())
         assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 77)
         r = Reader(frame[8:])

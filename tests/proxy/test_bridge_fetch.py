@@ -6,7 +6,9 @@ A session without sockets: the test plays the client and the broker.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 import struct
 import threading
 import time
@@ -27,7 +29,7 @@ from batchval.protocol.messages.fetch import (
 )
 from batchval.protocol.old_fetch import WantedPartition
 from batchval.protocol.old_versions import CONSUMERS
-from batchval.proxy import bridges, lowering
+from batchval.proxy import bridges, budget, lowering
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.old_fetches import MOST_FAULTS, OldFetches
 from batchval.proxy.options import Limits
@@ -37,7 +39,7 @@ from tests.proxy.test_fast_path import Place
 from tests.proxy.test_session_order import Rig, ids, run, until
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
 from tests.support.old_fetches import Fetched, OldConsumer, answered, fetch_frame, messages_in, request
-from tests.support.proxy import RunningProxy, ScriptedBroker, other_frame
+from tests.support.proxy import RunningProxy, ScriptedBroker, eventually, other_frame
 
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 ABORT = struct.pack(">hh", 0, 0)
@@ -711,5 +713,32 @@ def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: 
         assert len(sizes) == 1
         for one in ones:
             one.close()
-    # a session learns that the budget is used up when it has read a piece, and one goes on
-    assert limit // 4 < held <= limit * 5 // 4 + sizes.pop()
+    # a session learns that the budget is used up when it has read a piece; one goes on, and what
+    # it has read is there twice until it is converted
+    assert limit // 4 < held <= limit * 5 // 4 + 2 * sizes.pop()
+
+
+@pytest.mark.alone
+def test_consumers_that_take_nothing_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Converted answers are counted until they are taken, and leave room in the end."""
+    monkeypatch.setattr(budget, "UNTAKEN_S", 0.5)
+    limits = Limits(max_bytes_held=16 << 20)
+    with (
+        ScriptedBroker(answering(batch(records(4000, value=bytes(1000))))) as broker,
+        RunningProxy(broker.address, bridge=frozenset({"consumers"}), limits=limits) as gate,
+        contextlib.ExitStack() as open_,
+    ):
+        for _ in range(20):
+            stalled = open_.enter_context(socket.socket())
+            stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stalled.connect(gate.address)
+            stalled.sendall(fetch_frame(2, 1, {("t", 0): (0, 8 << 20)}))
+        shared = gate.proxy.budget
+        eventually(lambda: shared.held > limits.max_bytes_held)
+        eventually(lambda: gate.counters.answers_evicted_total)
+        waiting = sum(one.unwritten() for one in list(gate.proxy.connections))
+        assert shared.held >= waiting > 0
+        healthy = OldConsumer(gate.address, 2, max_bytes=8 << 20)
+        assert len(messages_in(healthy.fetch("t", 0, 0).records)) == 4000
+        healthy.close()
+        assert shared.held < 2 * limits.max_bytes_held

@@ -18,6 +18,7 @@ from batchval.proxy.budget import (
     LOOK_S,
     SMALL,
     STILL_S,
+    UNTAKEN_S,
     Budget,
 )
 from batchval.proxy.options import Counters, Limits
@@ -34,6 +35,7 @@ class One:
         self.address, self.counted = "10.0.0.1", 0
         self.bytes_held, self.partial, self.size = held, partial, size
         self.answer = 0  # bytes of an answer in part
+        self.left = 0  # bytes of answers that nobody has taken
         self.reading = self.spoke = True
         self.waits = False  # for its turn, or for its broker
         self.ended = ""
@@ -50,6 +52,9 @@ class One:
 
     def answer_bytes(self) -> int:
         return self.answer
+
+    def unwritten(self) -> int:
+        return self.left
 
     def partial_held(self) -> int:
         return self.partial + self.answer
@@ -303,6 +308,37 @@ def test_nobody_goes_on_while_whole_requests_are_above_the_limit(total: Callable
         await asyncio.sleep(STILL_S + 4 * LOOK_S)
         assert sum(one.reading for one in ones) == 1
         assert not any(one.ended for one in ones)
+
+    run(test)
+
+
+def test_clients_that_take_nothing_are_closed_above_the_limit(total: Callable[[int], None]) -> None:
+    """The one that holds most first, and no more of them than it takes."""
+
+    async def test(budget: Budget) -> None:
+        large, small, slow = One(3 * MB), One(2 * MB), One(4 * MB)
+        paused = One(60 * MB)
+        for one in (large, small, slow):
+            one.left = one.bytes_held
+            budget.note_full(one, True)
+        drained = One(5 * MB)
+        budget.note_full(drained, True)
+        budget.note_full(drained, False)
+        total(LIMIT + 1)
+        budget.look(paused)
+
+        def abort(why: str) -> None:
+            large.ended = why
+            budget.release(large)
+            total(LIMIT)
+
+        large.abort = abort  # type: ignore[method-assign]
+        for _ in range(int(1.5 * UNTAKEN_S)):
+            slow.left -= 1  # it takes something
+            await asyncio.sleep(1.0)
+        assert large.ended == "answers_untaken"
+        assert not any(one.ended for one in (small, slow, drained))
+        assert budget.counters.answers_evicted_total == 1
 
     run(test)
 
