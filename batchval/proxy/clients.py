@@ -228,6 +228,8 @@ class SeenClient:
     def _change(self, client_id: bytes | None) -> None:
         """Note the client id of the requests that come next."""
         self.collect()
+        if client_id is not None:
+            client_id = client_id[: 4 * LONGEST_CLIENT_ID]  # 32 KiB of malformed UTF-8 take 0.3 ms
         self.client_id = None if client_id is None else client_id.decode(errors="replace")[:LONGEST_CLIENT_ID]
 
     def check(self, now: float) -> None:

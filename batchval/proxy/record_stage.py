@@ -77,8 +77,10 @@ class RecordStage:
             rules = gate.topics.rules_of(topic)
             if rules is not None and topic is not None and (rules.registries or rules.custom_rules):
                 self._rows.append((i, topic, rules))
-        self._has_asked = False
         self._asked: list[_Asked] = []
+        self._is_reopened = False
+        # rows that were looked at
+        self._next_asked = 0
         self._next = 0
 
     @property
@@ -98,18 +100,22 @@ class RecordStage:
         Returns "waiting" where ``questions`` have to be answered, "judge" where partitions were
         reopened, "more" where time is up.
         """
-        if not self._has_asked:
-            self._has_asked = True
-            reopened = [self._ask(*row) for row in self._rows if self._may_ask(row[0], row[2])]
-            if self._asked:
+        while self._next_asked < len(self._rows):
+            if time.thread_time() >= end:
+                return "more"
+            i, topic, rules = self._rows[self._next_asked]
+            self._next_asked += 1
+            if self._may_ask(i, rules) and self._ask(i, topic, rules):
+                self._is_reopened = True
+            if self._next_asked == len(self._rows) and self._asked:
                 return "waiting"
-            if any(reopened):
-                return "judge"
-        elif self._asked:
-            asked, self._asked = self._asked, []
-            reopened = [self._decide(one) for one in asked]
-            if any(reopened):
-                return "judge"
+        asked, self._asked = self._asked, []
+        for one in asked:
+            if self._decide(one):
+                self._is_reopened = True
+        if self._is_reopened:
+            self._is_reopened = False
+            return "judge"
         while self._next < len(self._rows):
             if time.thread_time() >= end:
                 return "more"

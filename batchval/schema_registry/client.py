@@ -27,6 +27,8 @@ __all__ = ["RegistryAnswerError", "RegistryClient", "RegistryError"]
 
 #: Bytes of an answer.
 LARGEST_ANSWER: Final = 1 << 20
+#: Bytes that are read of a connection: http.client reads a chunk of size -1 to the end.
+MOST_READ: Final = 8 * LARGEST_ANSWER
 #: Characters of a registry's own words in an error.
 MOST_WORDS: Final = 200
 #: ``error_code`` of answers about a subject, version or schema that does not exist.
@@ -121,7 +123,7 @@ class RegistryClient:
         """Return the parsed answer; None where the registry says that there is none."""
         try:
             status, data = self._exchange(path)
-        except (OSError, http.client.HTTPException, UnicodeError) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # of a chunk's size, too
             text = str(error) or type(error).__name__
             raise self._error(path, text[:MOST_WORDS]) from None
         if len(data) > LARGEST_ANSWER:
@@ -234,10 +236,15 @@ class _TimedReader(io.RawIOBase):
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock = sock
         self._until = until
+        self._left = MOST_READ
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         self._sock.settimeout(_left(self._until))
-        return self._sock.recv_into(buffer)
+        size = self._sock.recv_into(buffer)
+        self._left -= size
+        if self._left < 0:
+            raise OSError(f"more than {MOST_READ} bytes came")
+        return size

@@ -284,6 +284,25 @@ async def test_turns_of_the_loop_are_short_however_often_the_client_id_changes()
     assert 0 < len(side.proxy.clients) < 1_000
 
 
+@pytest.mark.parametrize("client_id", [b"\xff" * 32_767, "\U0001f600".encode() * 8_191, "é".encode() * 16_383])
+async def test_of_a_long_client_id_the_beginning_alone_is_decoded(client_id: bytes) -> None:
+    taken: list[int] = []
+
+    class Counted(bytes):
+        def __getitem__(self, key: Any) -> Any:
+            part = super().__getitem__(key)
+            taken.append(len(part))
+            return part
+
+        def decode(self, *_: Any, **__: Any) -> str:
+            raise AssertionError("32 KiB of malformed UTF-8 take 0.3 ms on the loop")
+
+    seen = Side(short=True).session.seen_client
+    seen._change(Counted(client_id))
+    assert taken == [400]
+    assert seen.client_id == client_id.decode(errors="replace")[:100]
+
+
 # ---- versions too old ----------------------------------------------------------------------------
 
 

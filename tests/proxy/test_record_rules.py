@@ -16,6 +16,7 @@ from batchval.core.record_columns import record_columns
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy import record_stage
+from batchval.proxy.gate import Gate
 from batchval.proxy.options import TopicPolicies
 from batchval.proxy.topic_rules import RegistryIds, TopicRules
 from batchval.record_rules import RecordRules, SchemaIds
@@ -163,6 +164,34 @@ def test_ids_in_headers(registry: ScriptedRegistry, size: int) -> None:
             header = schema_id.to_bytes(size, "big")
             assert produced(sock, with_headers(("other", b"1"), ("id", header))) == code
     assert sum(registry.asked.values()) == 2
+
+
+def test_the_ids_of_many_partitions_are_read_in_slices(
+    registry: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices: list[float] = []
+    work = Gate.work
+
+    def measured(self: Gate, *arguments: Any, **options: Any) -> Any:
+        began = time.thread_time()
+        try:
+            return work(self, *arguments, **options)
+        finally:
+            slices.append(time.thread_time() - began)
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        end = time.thread_time() + 0.006
+        while time.thread_time() < end:
+            pass
+        return record_columns(*arguments, **options)
+
+    monkeypatch.setattr(Gate, "work", measured)
+    monkeypatch.setattr(record_stage, "record_columns", slow)
+    with Registered(registry).running() as (_, proxy), connected(proxy) as sock:
+        sock.sendall(produce_frame(1, *((TOPIC, n, with_ids(7 if n else 8)) for n in range(20))))
+        assert codes(read_frame(sock)) == {(TOPIC, n): 0 if n else INVALID_RECORD for n in range(20)}
+    assert len(slices) >= 20
+    assert sorted(slices)[-2] < 0.05
 
 
 def test_a_record_with_many_headers_takes_no_more_memory_than_its_bytes() -> None:

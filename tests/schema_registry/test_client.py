@@ -12,9 +12,11 @@ import pytest
 
 from batchval.errors import ArgumentValueError
 from batchval.schema_registry import RegistryClient, RegistryError
-from batchval.schema_registry.client import LARGEST_ANSWER, split_url
+from batchval.schema_registry.client import LARGEST_ANSWER, MOST_READ, split_url
 from tests.schema_registry.scripted import ScriptedRegistry, answer
 from tests.support.authorities import Authority
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.fixture
@@ -59,6 +61,8 @@ def test_credentials_are_sent_and_never_shown(registry: ScriptedRegistry) -> Non
         (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n", "more than 100 headers"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000, "header line"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n[", "IncompleteRead"),
+        (CHUNKED + b"-2\r\n[]", "must be non-negative"),
+        (CHUNKED + b"-1\r\n" + b" " * (MOST_READ + 1), f"more than {MOST_READ} bytes came"),
         (answer(200, b"<html>"), "the answer is not JSON"),
         (answer(200, b"[" * 100_000), "the answer is not JSON"),
         (answer(200, b"9" * 10_000), "the answer is not JSON"),
