@@ -11,6 +11,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.Random;
 import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
@@ -19,18 +21,26 @@ import org.apache.kafka.clients.producer.ProducerRecord;
  * threads are not counted. A line of output: codec, records a second, CPU ns a record, claims.
  *
  * <pre>
- * java [-javaagent:AGENT] -cp JARS ProducerCost.java RECORDS WARM_UP ROUNDS CODECS
+ * java [-javaagent:AGENT] -cp JARS ProducerCost.java RECORDS WARM_UP ROUNDS CODECS [ids]
  * </pre>
+ *
+ * With {@code ids} each value begins with a byte 0 and one of three schema ids.
  */
 public class ProducerCost {
     static final int VALUES = 4096;
+    static final int[] SCHEMA_IDS = {7, 300, 100_001};
+    /** The bytes of a block of claims without schema ids. */
+    static final int BLOCK = 23;
+    /** Where a size byte stands in front of a block, by carrier; a tag's size counts a crc too. */
+    static final Pattern CLAIMS = Pattern.compile("(?<payload>\\[\\*M\u0018(?<zstd>.)\0\0\0BV\u0002"
+        + "|BV(?<gzip>.)\0\u0002)|\u0001\u00f6\u00c4\u0001(?<tag>.)\u0002", Pattern.DOTALL);
 
     public static void main(String[] args) throws Exception {
         int records = Integer.parseInt(args[0]);
         int warmUp = Integer.parseInt(args[1]);
         int rounds = Integer.parseInt(args[2]);
         Sink sink = new Sink();
-        byte[][] values = values();
+        byte[][] values = values(args.length > 4);
         for (String codec : args[3].split(","))
             try (Producer producer = new Producer(codec, sink.port())) {
                 for (int round = -warmUp; round < rounds; round++) {
@@ -43,7 +53,7 @@ public class ProducerCost {
     }
 
     /** Return values of 200 to 600 bytes that compress as JSON does. */
-    static byte[][] values() {
+    static byte[][] values(boolean ids) {
         Random random = new Random(1);
         byte[][] values = new byte[VALUES][];
         for (int i = 0; i < VALUES; i++) {
@@ -51,8 +61,10 @@ public class ProducerCost {
             for (int fields = 6 + random.nextInt(12); fields > 0; fields--)
                 text.append("\"field_").append(random.nextInt(20)).append("\": \"")
                     .append(Long.toString(random.nextLong() >>> 20, 36)).append("\", ");
-            values[i] = text.append("\"number\": ").append(i).append('}').toString()
+            byte[] value = text.append("\"number\": ").append(i).append('}').toString()
                 .getBytes(StandardCharsets.UTF_8);
+            values[i] = !ids ? value : ByteBuffer.allocate(5 + value.length).put((byte) 0)
+                .putInt(SCHEMA_IDS[random.nextInt(SCHEMA_IDS.length)]).put(value).array();
         }
         return values;
     }
@@ -142,12 +154,19 @@ public class ProducerCost {
             thread.start();
         }
 
-        /** Where the last long request has claims: "tag", "payload" or "none". */
+        /**
+         * Where the last long request has claims: "tag", "payload" or "none", with " ids" where
+         * they state schema ids.
+         */
         String claims() {
-            String text = new String(last, StandardCharsets.ISO_8859_1);
-            if (text.indexOf("[*M\u0018\u0019\0\0\0BV") > 0 || text.indexOf("BV\u0017\0\u0002") > 0)
-                return "payload";
-            return text.indexOf("\u0001\u00f6\u00c4\u0001\u001b\u0002") > 0 ? "tag" : "none";
+            Matcher found = CLAIMS.matcher(new String(last, StandardCharsets.ISO_8859_1));
+            if (!found.find())
+                return "none";
+            String carrier = found.group("payload") == null ? "tag" : "payload";
+            int block = found.group("tag") != null ? found.group("tag").charAt(0) - 4
+                : found.group("zstd") != null ? found.group("zstd").charAt(0) - 2
+                : found.group("gzip").charAt(0);
+            return block > BLOCK ? carrier + " ids" : carrier;
         }
 
         private void serve(Socket socket) throws IOException {

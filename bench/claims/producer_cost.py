@@ -1,7 +1,7 @@
 """Time the Java producer with the agent against the stock one, in JVMs that take turns.
 
     python bench/claims/producer_cost.py [--jvms 5] [--rounds 20] [--records 4000]
-        [--codecs zstd,gzip] [--write]
+        [--codecs zstd,gzip] [--write | --schema-ids]
 
 KafkaProducer 4.4.0, records of 200 to 600 bytes in batches of at most 64 kB, one partition, a sink
 in the same JVM that answers at once. CPU is that of the thread that sends and of the producer's own
@@ -11,6 +11,9 @@ thread, for a record; records/s are those of a round, flush included:
     again     another one: how far the ratio of two equal producers is from 1 on this machine
     tag       a JVM with the agent: claims in tags
     payload   claims in the payloads of zstd and gzip batches, tags for snappy and lz4
+
+With ``--schema-ids`` the values begin with schema ids, and there are two more variants, whose
+claims state them: ``tag ids`` and ``payload ids``.
 
 A JVM compiles the same code differently in each run, and keeps what it has compiled. So a JVM is
 one sample, the median of its rounds, and a ratio is over the stock JVM of the same turn. The 95 %
@@ -42,7 +45,9 @@ from tests.support.jvm_agents import producer_agent
 HERE = Path(__file__).resolve().parent
 CODECS = ("none", "lz4", "snappy", "zstd", "gzip")
 CARRIERS = ("tag", "payload")
+IDS = " ids"
 VARIANTS = ("stock", "again", *CARRIERS)
+IDS_VARIANTS = (*VARIANTS, *(carrier + IDS for carrier in CARRIERS))
 #: the jars that a producer needs
 JARS = ("kafka-clients", "zstd-jni", "lz4-java", "snappy-java", "slf4j-")
 WARM_UP = 15
@@ -63,8 +68,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=20, help="measured rounds of a JVM (default 20)")
     parser.add_argument("--records", type=int, default=4000, help="records of a turn (default 4000)")
     parser.add_argument("--codecs", default=",".join(CODECS), help="comma-separated (default: all)")
-    parser.add_argument("--write", action="store_true", help="save the result in bench/results")
+    last = parser.add_mutually_exclusive_group()
+    last.add_argument("--write", action="store_true", help="save the result in bench/results")
+    last.add_argument("--schema-ids", action="store_true", help="values with schema ids, and claims that state them")
     options = parser.parse_args(argv)
+    options.variants = IDS_VARIANTS if options.schema_ids else VARIANTS
     options.codecs = options.codecs.split(",")
     for codec in options.codecs:
         if codec not in CODECS:
@@ -77,9 +85,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def expected_claims(codec: str, variant: str) -> str:
-    if codec == "none" or variant not in CARRIERS:
+    carrier = variant.removesuffix(IDS)
+    if codec == "none" or carrier not in CARRIERS:
         return "none"
-    return "payload" if variant == "payload" and codec in ("zstd", "gzip") else "tag"
+    found = "payload" if carrier == "payload" and codec in ("zstd", "gzip") else "tag"
+    return found + IDS if variant.endswith(IDS) else found
 
 
 def run_jvm(variant: str, options: argparse.Namespace) -> dict[str, Sample]:
@@ -89,10 +99,13 @@ def run_jvm(variant: str, options: argparse.Namespace) -> dict[str, Sample]:
     """
     jars = [jar for jar in classpath().split(os.pathsep) if Path(jar).name.startswith(JARS)]
     command = [find_java(), *HEAP, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    if variant in CARRIERS:
-        command.append(f"-javaagent:{producer_agent()}=carrier={variant}")
+    carrier = variant.removesuffix(IDS)
+    if carrier in CARRIERS:
+        schema_ids = ";schema.ids=true" if variant.endswith(IDS) else ""
+        command.append(f"-javaagent:{producer_agent()}=carrier={carrier}{schema_ids}")
     command += ["-cp", os.pathsep.join(jars), str(HERE / "ProducerCost.java"), str(options.records)]
     command += [str(WARM_UP), str(options.rounds), ",".join(options.codecs)]
+    command += ["ids"] if options.schema_ids else []
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     found: dict[str, list[Sample]] = {}
     for codec, speed, ns, claims in (line.split("\t") for line in lines):
@@ -108,15 +121,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Run the turns, and return medians."""
     samples: dict[tuple[str, str], list[Sample]] = {}
     for turn in range(options.jvms):
-        for i in range(len(VARIANTS)):
-            variant = VARIANTS[(turn + i) % len(VARIANTS)]
+        for i in range(len(options.variants)):
+            variant = options.variants[(turn + i) % len(options.variants)]
             for codec, one in run_jvm(variant, options).items():
                 samples.setdefault((codec, variant), []).append(one)
     rows = []
     for codec in options.codecs:
         row: dict[str, Any] = {"codec": codec}
         stock = samples[codec, "stock"]
-        for variant in VARIANTS:
+        for variant in options.variants:
             own = samples[codec, variant]
             ratios = [mine.ns / other.ns for mine, other in zip(own, stock, strict=True)]
             row[f"{variant} records/s"] = round(statistics.median(one.speed for one in own))
@@ -137,19 +150,20 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     on = result["machine"]
+    compared = [name.removesuffix(" ns") for name in result["rows"][0] if name.endswith(" ns")][1:]
     out = [
         f"KafkaProducer {result['kafka']}, CPU ns a record and records/s, {result['jvms']} JVMs, "
         f"{result['rounds']} rounds",
         f"{result['date'][:10]}, commit {on['commit']}, {on['processor']}",
         f"{'codec':8}{'stock':>8}{'rec/s':>9}"
-        + "".join(f"{variant:>9}{'rec/s':>9}  over stock (95 %)       " for variant in VARIANTS[1:]),
+        + "".join(f"{variant:>12}{'rec/s':>9}  over stock (95 %)       " for variant in compared),
     ]
     for row in result["rows"]:
         line = f"{row['codec']:8}{row['stock ns']:8}{row['stock records/s']:9}"
-        for variant in VARIANTS[1:]:
+        for variant in compared:
             least, most = row[f"{variant} interval"]
             ratio = f"{row[f'{variant} ratio']:.3f} ({least:.3f} to {most:.3f})"
-            line += f"{row[f'{variant} ns']:9}{row[f'{variant} records/s']:9}  {ratio:24}"
+            line += f"{row[f'{variant} ns']:12}{row[f'{variant} records/s']:9}  {ratio:24}"
         out.append(line.rstrip())
     return "\n".join(out)
 
