@@ -98,7 +98,7 @@ _CLAIMS_HELP = {
     "lying": "Checked, and not true, or the batch decompresses to more than the limit.",
     "unjudged": "Refused before their records were walked to the end.",
     "unbound": "With a tag that is none, or another batch's.",
-    "demotions": "How often a lie ended a sender's credit.",
+    "demotions": "How often a lie ended the trust in a sender.",
 }
 
 
