@@ -35,9 +35,12 @@ MOST_IDS: Final = 100_000
 MOST_ABSENT: Final = 10_000
 #: Questions that wait for an answer. A registry that answers has soon answered as many.
 MOST_QUESTIONS: Final = 64
-#: Questions in a second, in the long run, and at once after a time without any: clients choose ids.
+#: Questions in a second, and new subjects that are read: in the long run, and at once after a time
+#: without any, as at the start of a gate. Clients choose ids and topics.
 QUESTIONS_PER_S: Final = 100.0
-MOST_AT_ONCE: Final = 1_000.0
+MOST_AT_ONCE: Final = 10_000.0
+#: Seconds between readings of new subjects where these are too many.
+PAUSE_S: Final = 0.1
 #: Seconds between log lines about answers that cannot be used.
 LOG_S: Final = 60.0
 #: Threads that ask: others need not wait for one slow answer.
@@ -47,11 +50,11 @@ log = logging.getLogger("batchval.schema_registry")
 
 
 class RegistryBusyError(RegistryError):
-    """Too many questions wait for an answer already."""
+    """Too many questions wait for an answer already, or were asked a moment ago."""
 
 
 class _Rate:
-    """How many questions may be asked now: MOST_AT_ONCE, and QUESTIONS_PER_S more each second."""
+    """How often the registry may be asked: MOST_AT_ONCE, and QUESTIONS_PER_S more each second."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -108,7 +111,7 @@ class SubjectIds:
         self._subjects: OrderedDict[str, _Subject] = OrderedDict()
         self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
         self._unusable: OrderedDict[int, float] = OrderedDict()
-        self._rate = _Rate(clock)
+        self._rate, self._reading_rate = _Rate(clock), _Rate(clock)
         self._logged_until = 0.0
         self._asked: dict[int, tuple[Future[frozenset[str]], set[str]]] = {}
         self._new: set[str] = set()
@@ -267,20 +270,20 @@ class SubjectIds:
 
     def _read_on(self) -> None:
         next_s = self._clock() + self._refresh_s
+        missed: set[str] = set()
         while not self._end.is_set():
             self._wake.wait(max(0.0, next_s - self._clock()))
             self._wake.clear()
             with self._lock:
-                wanted, self._new = self._new, set()
+                wanted = missed & self._subjects.keys()
+                while self._new and self._reading_rate.take():
+                    wanted.add(self._new.pop())
                 if self._clock() >= next_s:
+                    next_s = self._clock() + self._refresh_s
                     wanted |= {name for name, known in self._subjects.items() if known.ids}
-            if self._clock() >= next_s:
-                next_s = self._clock() + self._refresh_s
             missed = self._read_all(wanted)
-            if missed:
-                with self._lock:
-                    self._new |= missed
-                self._end.wait(self._retry_s)
+            if missed or self._new:
+                self._end.wait(self._retry_s if missed else PAUSE_S)
                 self._wake.set()
 
     def _read_all(self, wanted: set[str]) -> set[str]:

@@ -32,6 +32,7 @@ from batchval.core import claims, fetched
 from batchval.core.batch import RecordBatch
 from batchval.core.columns import follow, scan_batches
 from batchval.core.down_conversion import down_convert
+from batchval.core.record_columns import record_columns
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from tests.hostile.bombs import BOMBS, bomb
@@ -208,6 +209,12 @@ def other_calls(large: int) -> Iterator[Case]:
     yield "down_convert: 50,000 aborted transactions", lambda: down_convert(plain, 1, aborted=aborted)
     yield "scan_batches", lambda: scan_batches(plain * 100_000)
     yield "follow", lambda: follow(tiny_headers, 1 << 30)
+    yield "record_columns", lambda: record_columns(tiny, max_decompressed_bytes=1 << 30)
+    yield "record_columns, accepted", lambda: record_columns(one)
+    filled = batch(b"", 1, 4, payload=_pack(4, _headers(large // 2, varint(0) + varint(-1))))
+    columns = record_columns(filled, max_decompressed_bytes=1 << 30)
+    yield "last_header", lambda: columns.last_header(0, "schema")
+    yield "headers", lambda: columns.headers(0)
     yield "is_valid", lambda: RecordBatch(one).is_valid
     yield "records: the first", lambda: next(RecordBatch(one).records())
     inner = b"".join(legacy(1, None, b"", i) for i in range(200_000))

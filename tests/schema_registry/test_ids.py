@@ -256,3 +256,23 @@ def test_questions_are_bounded_in_a_second(subjects: SubjectIds, now: list[float
     assert answered(400) == 5
     assert subjects._rate._left == ids.MOST_AT_ONCE - 5
     assert not subjects.is_down
+
+
+def test_new_subjects_are_read_at_a_bounded_rate(registry: ScriptedRegistry) -> None:
+    now = [1000.0]
+    subjects = SubjectIds(RegistryClient(registry.url), refresh_s=50.0, clock=lambda: now[0])
+    subjects._reading_rate._left = 3.0
+    for n in range(9):
+        subjects.ids(f"stranger-{n}")
+    subjects.start()
+    try:
+        eventually(lambda: registry.asked.total() == 3)
+        subjects.ids("s")
+        time.sleep(0.3)
+        assert registry.asked.total() == 3
+        now[0] += 0.0501
+        eventually(lambda: registry.asked.total() >= 8)
+        now[0] += 1.0
+        eventually(lambda: subjects.ids("s") == {7, 9} and not subjects._new)
+    finally:
+        subjects.close()
