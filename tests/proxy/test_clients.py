@@ -251,6 +251,7 @@ async def test_more_versions_than_are_counted_natively() -> None:
     taken = side.session.fast_path.take_uses()
     assert taken == {pair(*one): 6 for one in fetches}
     assert side.session.fast_path.take_uses() == {}
+    assert side.counters.requests_by_version == taken
 
 
 async def test_the_software_and_the_principal_count_for_earlier_requests_too() -> None:
