@@ -26,7 +26,8 @@ cdef class Routes:
 
 cdef struct Use:  # requests of one API in one version
     int32_t pair  # key << 16 | version
-    int64_t requests
+    int64_t requests  # since they were taken last
+    int64_t counted  # of these, in the counters
 
 
 cdef struct Run:  # frames that lie one behind the other and go on together
@@ -60,15 +61,14 @@ cdef class FastPath:
     cdef object run_first
     cdef object named     # the topic of a request with topic ids
     cdef int64_t taken, taken_bytes, produced, partitions, dropped, tags_added, payloads_added
-    cdef int32_t pair     # of the requests counted last
-    cdef int64_t of_pair
-    cdef object pair_key  # the same as an object
     # of the client that the requests come from
     cdef bytes client_id  # its first bytes
     cdef Py_ssize_t client_id_size
     cdef object client_changed
-    cdef Use uses[USES]   # since they were taken last
-    cdef int used
+    cdef Use uses[USES]   # a place stays with its pair
+    cdef list use_keys    # the pairs as objects
+    cdef int used, use    # places; that of the request before
+    cdef dict by_version  # of the counters
     cdef dict more_uses
     cdef int64_t by_path[PATHS]
 
@@ -86,6 +86,6 @@ cdef class FastPath:
     cdef bint names_nobody(self, const uint8_t *p, Py_ssize_t size, int version)
     cdef bint is_same_client(self, const uint8_t *p, Py_ssize_t size) noexcept
     cdef int change_client(self, const uint8_t *p, Py_ssize_t size) except -1
-    cdef int count_pair(self, int32_t following_one) except -1
-    cdef int add_use(self, int32_t pair, int64_t requests) except -1
+    cdef int find_use(self, int32_t pair) except -1
+    cdef int count_uses(self) except -1
     cdef int count(self) except -1

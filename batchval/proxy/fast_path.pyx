@@ -158,7 +158,8 @@ cdef class FastPath:
         self.sender = ""
         self.client_id_size = NO_CLIENT
         self.more_uses = {}
-        self.pair = -1
+        self.use_keys = []
+        self.by_version = counters.requests_by_version
 
     def watch(self, client_changed):
         """Call ``client_changed(client_id)`` before the first request of each client id is counted.
@@ -215,9 +216,9 @@ cdef class FastPath:
                     yes = self.other(frame, p, size, key, version, correlation_id, out)
                 if not yes:
                     break
-                if (key << 16 | version) != self.pair:
-                    self.count_pair(key << 16 | version)
-                self.of_pair += 1
+                if self.use >= self.used or (key << 16 | version) != self.uses[self.use].pair:
+                    self.find_use(key << 16 | version)
+                self.uses[self.use].requests += 1
                 self.taken += 1
                 self.taken_bytes += size
                 i += 1
@@ -511,7 +512,6 @@ cdef class FastPath:
 
     cdef int change_client(self, const uint8_t *p, Py_ssize_t size) except -1:
         cdef Py_ssize_t length = be16(p + REQUEST_HEADER)
-        self.count_pair(self.pair)
         self.work += EACH_CLIENT
         client_id = None
         if length >= 0:
@@ -528,45 +528,51 @@ cdef class FastPath:
         cdef Py_ssize_t size = PyMemoryView_GET_BUFFER(frame).len
         if not self.is_same_client(p, size):
             self.change_client(p, size)
-        self.count_pair(key << 16 | version)
-        self.of_pair = 1
-        self.count_pair(self.pair)
+        self.find_use(key << 16 | version)
+        self.uses[self.use].requests += 1
+        self.count_uses()
 
     def take_uses(self):
         """Return {API key << 16 | version: requests} since the last call."""
         cdef int i
         cdef dict taken = self.more_uses
+        self.count_uses()
         self.more_uses = {}
         for i in range(self.used):
-            pair = self.uses[i].pair
-            taken[pair] = taken.get(pair, 0) + self.uses[i].requests
-        self.used = 0
+            if self.uses[i].requests:
+                key = self.use_keys[i]
+                taken[key] = taken.get(key, 0) + self.uses[i].requests
+                self.uses[i].requests = self.uses[i].counted = 0
         return taken
 
-    cdef int count_pair(self, int32_t following_one) except -1:
-        if self.of_pair:
-            by_version = self.counters.requests_by_version
-            if self.pair_key is None:
-                self.pair_key = self.pair
-            by_version[self.pair_key] = by_version.get(self.pair_key, 0) + self.of_pair
-            self.add_use(self.pair, self.of_pair)
-            self.of_pair = 0
-        if self.pair != following_one:
-            self.pair = following_one
-            self.pair_key = None
-        return 0
-
-    cdef int add_use(self, int32_t pair, int64_t requests) except -1:
+    cdef int find_use(self, int32_t pair) except -1:
+        """Make the place of a pair the one that counts; when all are taken, they start anew."""
         cdef int i
         for i in range(self.used):
             if self.uses[i].pair == pair:
-                self.uses[i].requests += requests
+                self.use = i
                 return 0
         if self.used == USES:
             self.more_uses = self.take_uses()
-        self.uses[self.used].pair = pair
-        self.uses[self.used].requests = requests
+            self.used = 0
+            self.use_keys.clear()
+        self.use_keys.append(pair)
+        self.use = self.used
+        self.uses[self.use].pair = pair
+        self.uses[self.use].requests = self.uses[self.use].counted = 0
         self.used += 1
+        return 0
+
+    cdef int count_uses(self) except -1:
+        """Add to the counters what was not counted yet."""
+        cdef int i
+        cdef int64_t total
+        for i in range(self.used):
+            if self.uses[i].requests != self.uses[i].counted:
+                key = self.use_keys[i]
+                total = self.by_version.get(key, 0)
+                self.by_version[key] = total + self.uses[i].requests - self.uses[i].counted
+                self.uses[i].counted = self.uses[i].requests
         return 0
 
     cdef int count(self) except -1:
@@ -578,7 +584,7 @@ cdef class FastPath:
         counters.requests_total += self.taken
         counters.request_bytes_total += self.taken_bytes
         self.taken = self.taken_bytes = 0
-        self.count_pair(self.pair)
+        self.count_uses()
         if not self.produced:
             return 0
         counters.produce_requests_total += self.produced

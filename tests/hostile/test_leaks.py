@@ -6,6 +6,7 @@
 import copy
 import ctypes
 import gc
+import itertools
 import pickle
 import sys
 
@@ -90,7 +91,9 @@ def refused_arguments(cases):
                 validator.check(data, **wrong)
 
 
-WORK = [checks, exports, rebuilds, decodes, refused_arguments]
+WORK = [checks, rebuilds, decodes]
+#: Work without a decoder: one provider is as good as the other.
+UNDECODED = [exports, refused_arguments]
 
 _KEPT: list[object] = []
 
@@ -114,8 +117,11 @@ def growth(work, cases):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("provider", compression.PROVIDERS)
-@pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
+@pytest.mark.parametrize(
+    ("work", "provider"),
+    [*itertools.product(WORK, compression.PROVIDERS), *((work, "native") for work in UNDECODED)],
+    ids=lambda one: one if isinstance(one, str) else one.__name__,
+)
 def test_nothing_is_left(work, provider):
     mutator = Mutator(seeds(), 11)
     cases = [mutator.case() for _ in range(60 if work is refused_arguments else 400)]

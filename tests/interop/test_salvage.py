@@ -200,6 +200,10 @@ def test_one_fault_is_one_finding(kafka: KafkaBroker, tmp_path: Path, topic: str
     """Segments of a MiB with their indexes: what one fault brings with it is not a finding."""
     folder = tmp_path / f"{topic}-0"
     shutil.copytree(kafka.data / folder.name, folder)
+    # the active one, the damaged one, the one before it: the log's start was deleted
+    for log in sorted(folder.glob("*.log"))[:-3]:
+        for file in folder.glob(f"{log.stem}.*"):
+            file.unlink()
     assert [found_in(folder, split_bytes) for split_bytes in SPLITS] == [[]] * len(SPLITS)
     file = sorted(folder.glob("*.log"))[1]
     data = file.read_bytes()
