@@ -19,7 +19,8 @@ Control batches and headers have no place in these formats. A batch that is old 
 is. Records are read and written without the GIL.
 
 Of a compressed batch the decompressed records are held, at most ``max_decompressed_bytes``. The
-messages, which for tiny records are five times as large, are compressed a piece at a time.
+messages, which for tiny records are five times as large, are compressed a piece at a time. What is
+held meanwhile is counted in ``batchval.protocol.blocks.allocated``.
 """
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
@@ -62,6 +63,7 @@ from batchval.core.records cimport (
 from batchval.core.scratch cimport (
     Scratch, begin_work, borrow, copy_reserve, end_work, give_back, spend,
 )
+from batchval.protocol.blocks cimport Charge
 
 from collections import namedtuple
 
@@ -125,6 +127,7 @@ cdef struct Conversion:  # of one call
     BatchHeader header  # magic 2
     const uint8_t *at_record
     const uint8_t *end
+    uint64_t unpacked  # bytes that it has decompressed to
     uint8_t *owned  # the memory of its records, where the scratch does not have them
     int64_t base  # what a wrapper of magic 1 counts from
     Messages messages  # magic 1
@@ -212,7 +215,7 @@ cdef int stream_fails(Conversion *d, const Stream *s) noexcept nogil:
 # ---- messages ------------------------------------------------------------------------------------
 
 cdef inline void begin_set(Conversion *d, int codec, bint log_append_time) noexcept nogil:
-    d.compressed = 0
+    d.compressed = d.unpacked = 0
     d.index = 0
     d.codec = codec
     d.log_append_time = log_append_time
@@ -278,6 +281,7 @@ cdef int open_records(Conversion *d, const Entry *b) noexcept nogil:
         if answer != CONVERTED:
             return answer
         size = s.delivered
+        d.unpacked = size
         d.work += size
     d.end = d.at_record + size
     structure_alone(&c)
@@ -422,6 +426,7 @@ cdef int open_each(Conversion *d, const Entry *b) noexcept nogil:
     answer = open_messages(&d.messages, b, d.scratch, &c, d.limit, &f)
     if answer != WALKED:
         return message_fails(d, answer, &f)
+    d.unpacked = d.messages.end - d.messages.at
     d.inside = True
     return convert_each(d)
 
@@ -569,15 +574,22 @@ cdef void close_wrapper(Conversion *d) noexcept nogil:
     pass_batch(d)
 
 
+cdef int64_t held(const Conversion *d) noexcept nogil:
+    """The memory that a batch takes whose messages are compressed."""
+    return d.unpacked + (d.batch_size if d.copies else 0) + d.out.size + d.set.size
+
+
 cdef int convert_all(Conversion *d, size_t most) except -1:
     """Convert, and compress what is to be compressed. Returns why it stopped."""
     cdef int stopped = CONVERTED, made
+    cdef Charge charge = Charge()
     stream = None
     while stopped == CONVERTED and goes_on(d, most):
         stopped = convert_on(d, most)
         if stopped == SET_PART or stopped == SET_MADE:
             if d.compressed == 0:
                 stream = compressing(d.codec, d.to_magic)
+            charge.count(held(d))
             made = compress_part(d, stream, stopped == SET_MADE)
             if made == CONVERTED and stopped == SET_MADE:
                 with nogil:
