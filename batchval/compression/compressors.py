@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import lz4.block
 import snappy
@@ -20,7 +20,7 @@ import zstandard
 
 from batchval.types import CompressionType
 
-__all__ = ["compress", "compress_in_one_piece"]
+__all__ = ["ALIGNED", "compress", "compress_in_one_piece", "compressing"]
 
 _Data = bytes | memoryview
 
@@ -30,15 +30,29 @@ _XERIAL_BLOCK = 32 * 1024
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_DESCRIPTOR = b"\x60\x40"  # version 1, independent blocks, no checksums; blocks of 64 KiB
 _LZ4_BLOCK = 64 * 1024
+#: Bytes of the largest block of a codec, of which pieces have a multiple.
+ALIGNED: Final = 64 * 1024
+#: Bytes that one call compresses: zlib holds the GIL while it copies what came of them.
+_PIECE = 1024 * 1024
 _LZ4_STORED = 0x80000000
 _ZSTD_STREAM_UP_TO = 19
 _LZ4_DEFAULT_LEVEL = 9  # CompressionType.LZ4.defaultLevel()
 
 
-def _gzip(data: _Data, magic: int, level: int | None = None) -> bytes:
-    deflate = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, -15)
-    trailer = struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
-    return b"".join((_GZIP_HEADER, deflate.compress(data), deflate.flush(), trailer))
+class _Gzip:
+    head = _GZIP_HEADER
+
+    def __init__(self, magic: int, level: int | None) -> None:
+        self._deflate = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, -15)
+        self._crc = self._size = 0
+
+    def write(self, data: _Data) -> bytes:
+        self._crc = zlib.crc32(data, self._crc)
+        self._size += len(data)
+        return self._deflate.compress(data)
+
+    def finish(self) -> bytes:
+        return self._deflate.flush() + struct.pack("<II", self._crc, self._size & 0xFFFFFFFF)
 
 
 def _blocks(data: _Data, size: int) -> Iterator[_Data]:
@@ -46,12 +60,21 @@ def _blocks(data: _Data, size: int) -> Iterator[_Data]:
         yield data[start : start + size]
 
 
-def _snappy(data: _Data, magic: int, level: int | None = None) -> bytes:
-    parts = [_XERIAL_HEADER]
-    for block in _blocks(data, _XERIAL_BLOCK):
-        packed = bytes(snappy.compress(block))
-        parts += (struct.pack(">i", len(packed)), packed)
-    return b"".join(parts)
+class _Snappy:
+    head = _XERIAL_HEADER
+
+    def __init__(self, magic: int, level: int | None) -> None:
+        """Create a stream; snappy has no levels."""
+
+    def write(self, data: _Data) -> bytes:
+        parts: list[bytes] = []
+        for block in _blocks(data, _XERIAL_BLOCK):
+            packed = bytes(snappy.compress(block))
+            parts += (struct.pack(">i", len(packed)), packed)
+        return b"".join(parts)
+
+    def finish(self) -> bytes:
+        return b""
 
 
 def _xxh32(data: bytes) -> int:
@@ -80,24 +103,26 @@ def _lz4_header(magic: int) -> bytes:
     return _LZ4_MAGIC + _LZ4_DESCRIPTOR + bytes([_xxh32(covered) >> 8 & 0xFF])
 
 
-def _lz4(data: _Data, magic: int, level: int | None = None) -> bytes:
-    # Lz4BlockOutputStream takes the fast compressor for Kafka's default level, the high one for
-    # others
-    is_fast = level is None or level == _LZ4_DEFAULT_LEVEL
-    how = {} if is_fast else {"mode": "high_compression", "compression": level}
-    parts = [_lz4_header(magic)]
-    for block in _blocks(data, _LZ4_BLOCK):
-        packed = lz4.block.compress(block, store_size=False, **how)
-        if len(packed) < len(block):
-            parts += (struct.pack("<I", len(packed)), packed)
-        else:
-            parts += (struct.pack("<I", len(block) | _LZ4_STORED), bytes(block))
-    parts.append(b"\0\0\0\0")
-    return b"".join(parts)
+class _Lz4:
+    def __init__(self, magic: int, level: int | None) -> None:
+        self.head = _lz4_header(magic)
+        # Lz4BlockOutputStream takes the fast compressor for Kafka's default level, the high one for
+        # others
+        is_fast = level is None or level == _LZ4_DEFAULT_LEVEL
+        self._how = {} if is_fast else {"mode": "high_compression", "compression": level}
 
+    def write(self, data: _Data) -> bytes:
+        parts: list[bytes] = []
+        for block in _blocks(data, _LZ4_BLOCK):
+            packed = lz4.block.compress(block, store_size=False, **self._how)
+            if len(packed) < len(block):
+                parts += (struct.pack("<I", len(packed)), packed)
+            else:
+                parts += (struct.pack("<I", len(block) | _LZ4_STORED), bytes(block))
+        return b"".join(parts)
 
-def _zstd(data: _Data, magic: int, level: int | None = None) -> bytes:
-    return _zstd_compressor(level).compress(data)
+    def finish(self) -> bytes:
+        return b"\0\0\0\0"
 
 
 def _zstd_stream(data: _Data, level: int | None) -> bytes:
@@ -115,12 +140,20 @@ def _zstd_compressor(level: int | None) -> zstandard.ZstdCompressor:
     return zstandard.ZstdCompressor(level=3 if level is None else level, write_content_size=False, write_checksum=False)
 
 
-_COMPRESSORS: dict[int, Callable[[_Data, int, int | None], bytes]] = {
-    CompressionType.GZIP: _gzip,
-    CompressionType.SNAPPY: _snappy,
-    CompressionType.LZ4: _lz4,
-    CompressionType.ZSTD: _zstd,
+_STREAMS: dict[int, type[_Gzip | _Snappy | _Lz4]] = {
+    CompressionType.GZIP: _Gzip,
+    CompressionType.SNAPPY: _Snappy,
+    CompressionType.LZ4: _Lz4,
 }
+
+
+def compressing(codec: int, magic: int = 2, level: int | None = None) -> _Gzip | _Snappy | _Lz4:
+    """Return a payload that is made piece by piece, as ``compress`` makes it: ``head``, what
+    ``write`` returns for each piece, and what ``finish`` returns.
+
+    Each piece but the last has a multiple of ``ALIGNED`` bytes. Raises KeyError for zstd.
+    """
+    return _STREAMS[codec](magic, level)
 
 
 def compress(codec: int, data: Any, magic: int = 2, level: int | None = None) -> bytes:
@@ -128,7 +161,7 @@ def compress(codec: int, data: Any, magic: int = 2, level: int | None = None) ->
     ``data``.
 
     ``data`` is any contiguous buffer of bytes. Every codec's library releases the GIL, and so does
-    the join of parts above 1 MiB: it is held for no more than a block of 64 KiB.
+    the join of parts above 1 MiB: it is held for no more than what 1 MiB becomes.
 
     ``level``: gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22; None: Kafka's default. snappy has none.
 
@@ -146,4 +179,8 @@ def compress_in_one_piece(codec: int, data: Any, magic: int = 2, level: int | No
     """
     if codec == CompressionType.NONE:
         return bytes(data)
-    return _COMPRESSORS[codec](data if isinstance(data, bytes) else memoryview(data).cast("B"), magic, level)
+    content = data if isinstance(data, bytes) else memoryview(data).cast("B")
+    if codec == CompressionType.ZSTD:
+        return _zstd_compressor(level).compress(content)
+    stream = compressing(codec, magic, level)
+    return b"".join((stream.head, *map(stream.write, _blocks(content, _PIECE)), stream.finish()))

@@ -21,6 +21,8 @@ cdef uint8_t *more(Out *out, size_t n) noexcept nogil
 cdef bint put_message(Out *out, int magic, int attributes, int64_t offset, int64_t timestamp,
         const uint8_t *key, int32_t key_length, const uint8_t *value,
         int32_t value_length) noexcept nogil
+cdef void seal_message(uint8_t *p, size_t size, int magic, int attributes, int64_t offset,
+        int64_t timestamp) noexcept nogil
 cdef Written written(Out *out)
 cdef bytes bytes_of(const uint8_t *p, size_t n)
 cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy,

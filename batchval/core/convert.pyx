@@ -236,16 +236,22 @@ cdef bint put_message(Out *out, int magic, int attributes, int64_t offset, int64
     cdef uint8_t *p = more(out, size)
     if p is NULL:
         return False
+    put_legacy_nullable(p + overhead - 8, key, key_length)
+    put_legacy_nullable(p + overhead - 4 + key_size, value, value_length)
+    seal_message(p, size, magic, attributes, offset, timestamp)
+    return True
+
+
+cdef void seal_message(uint8_t *p, size_t size, int magic, int attributes, int64_t offset,
+        int64_t timestamp) noexcept nogil:
+    """Write what comes before the key of a message of ``size`` bytes in all, its checksum last."""
     put_be64(p, offset)
     put_be32(p + 8, <int32_t>(size - LOG_OVERHEAD))
     p[LEGACY_MAGIC] = magic
     p[LEGACY_ATTRIBUTES] = attributes
     if magic > 0:
         put_be64(p + LEGACY_TIMESTAMP, timestamp)
-    put_legacy_nullable(p + overhead - 8, key, key_length)
-    put_legacy_nullable(p + overhead - 4 + key_size, value, value_length)
     put_be32(p + LEGACY_CRC, <int32_t>crc32_of(0, p + LEGACY_MAGIC, size - LEGACY_MAGIC))
-    return True
 
 
 @cython.final

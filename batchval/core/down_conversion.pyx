@@ -17,6 +17,10 @@ Output, for each batch that is newer than what was asked for:
 
 Control batches and headers have no place in these formats. A batch that is old enough passes as it
 is. Records are read and written without the GIL.
+
+Of a compressed batch the decompressed records are held, at most ``max_decompressed_bytes``. The
+messages, which for tiny records are five times as large, are compressed a piece at a time. What is
+held meanwhile is counted in ``batchval.protocol.blocks.allocated``.
 """
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
@@ -24,7 +28,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stddef cimport size_t
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from batchval.core cimport reasons
 from batchval.core.aborted cimport (
@@ -33,9 +37,9 @@ from batchval.core.aborted cimport (
 from batchval.core.arguments cimport (
     MOST_DECOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
 )
-from batchval.core.bytes cimport be16, be64
+from batchval.core.bytes cimport be16, be64, put_be32
 from batchval.core.chunked cimport as_read
-from batchval.core.convert cimport Out, bytes_of, more, put_message, written
+from batchval.core.convert cimport Out, bytes_of, more, put_message, seal_message
 from batchval.core.fields cimport Record, read_record
 from batchval.core.frames cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, unpack,
@@ -45,7 +49,8 @@ from batchval.core.header cimport (
 )
 from batchval.core.layout cimport (
     BATCH_SIZE_OVERFLOW, BATCH_SIZE_TOO_SMALL, CODEC_MASK, CONTROL_BIT, GZIP, LEGACY_ATTRIBUTES,
-    LEGACY_OVERHEAD_V1, LOG_APPEND_TIME_BIT, NONE, RECORDS, TRANSACTIONAL_BIT, ZSTD,
+    LEGACY_OVERHEAD_V0, LEGACY_OVERHEAD_V1, LOG_APPEND_TIME_BIT, NONE, RECORDS, TRANSACTIONAL_BIT,
+    ZSTD,
 )
 from batchval.core.legacy cimport (
     LEGACY_BROKEN, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value,
@@ -58,10 +63,11 @@ from batchval.core.records cimport (
 from batchval.core.scratch cimport (
     Scratch, begin_work, borrow, copy_reserve, end_work, give_back, spend,
 )
+from batchval.protocol.blocks cimport Charge
 
 from collections import namedtuple
 
-from batchval.compression.compressors import compress
+from batchval.compression.compressors import ALIGNED, compressing
 from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
 from batchval.errors import BatchvalError
@@ -69,6 +75,7 @@ from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef enum:
     NOGIL_ABOVE = 16384  # bytes
+    SET_PIECE = 262144  # bytes of messages that are compressed at a time
     NO_TIMESTAMP = -1
     MARKER_KEY_SIZE = 4  # version:2 type:2
     MARKER_TYPE = 2
@@ -76,7 +83,8 @@ cdef enum:
 
 cdef enum:  # what a step came to
     CONVERTED  # or left out
-    SET_MADE  # a message set that is to be compressed
+    SET_PART  # messages that are to be compressed; more follow
+    SET_MADE  # the last of them
     NO_BATCH_LEFT
     NO_MEMORY_LEFT
     # the batch cannot be converted
@@ -102,8 +110,8 @@ cdef struct Conversion:  # of one call
     bint check_crcs
     Aborted *aborted
     Scratch *scratch
-    Out out  # what is ready
-    Out set  # the messages that go into one wrapper
+    Out out  # what is ready, and what has been made of the batch that is being converted
+    Out set  # messages that are to be compressed
     int64_t first_offset  # of the first batch that was read
     int64_t next_offset  # after the last one
     int64_t batches
@@ -112,6 +120,18 @@ cdef struct Conversion:  # of one call
     size_t batch_size
     int64_t batch_base
     int64_t batch_last
+    bint inside  # records or messages of it are still to be converted
+    bint by_records  # magic 2
+    size_t start  # of its wrapper or of its messages in ``out``
+    uint64_t compressed  # bytes of its messages that were
+    BatchHeader header  # magic 2
+    const uint8_t *at_record
+    const uint8_t *end
+    uint64_t unpacked  # bytes that it has decompressed to
+    uint8_t *owned  # the memory of its records, where the scratch does not have them
+    int64_t base  # what a wrapper of magic 1 counts from
+    Messages messages  # magic 1
+    int32_t index  # of the next record or message
     int codec
     bint log_append_time
     int64_t last_offset  # of its records so far
@@ -195,6 +215,8 @@ cdef int stream_fails(Conversion *d, const Stream *s) noexcept nogil:
 # ---- messages ------------------------------------------------------------------------------------
 
 cdef inline void begin_set(Conversion *d, int codec, bint log_append_time) noexcept nogil:
+    d.compressed = d.unpacked = 0
+    d.index = 0
     d.codec = codec
     d.log_append_time = log_append_time
     d.last_offset = -1
@@ -202,131 +224,124 @@ cdef inline void begin_set(Conversion *d, int codec, bint log_append_time) noexc
     d.count = 0
 
 
-cdef int put(Conversion *d, int32_t record, int64_t offset, int64_t base, const Record *r,
-        size_t start) noexcept nogil:
-    """Append one message to what has been written since ``start``. ``base``: what a wrapper of
-    magic 1 counts from.
-    """
-    cdef Out *to = &d.out if d.codec == NONE else &d.set
+cdef int put(Conversion *d, int64_t offset, const Record *r) noexcept nogil:
+    """Append one message to those of the batch. SET_PART where they are to be compressed."""
+    cdef bint is_wrapped = d.codec != NONE
+    cdef Out *to = &d.set if is_wrapped else &d.out
+    cdef uint64_t before = d.compressed + d.set.size if is_wrapped else d.out.size - d.start
     cdef int64_t size = LEGACY_OVERHEAD_V1
     if r.key_length > 0:
         size += r.key_length
     if r.value_length > 0:
         size += r.value_length
-    if <int64_t>(to.size - start) + size > INT32_MAX:
+    if <int64_t>before + size > INT32_MAX:
         return fails_by(d, TOO_LARGE)
     if d.count and offset <= d.last_offset:
-        return fails_by(d, RECORD_OFFSET, record, offset, d.last_offset + 1)
+        return fails_by(d, RECORD_OFFSET, d.index, offset, d.last_offset + 1)
     if not put_message(to, d.to_magic, LOG_APPEND_TIME_BIT if d.log_append_time else 0,
-            offset - base if d.to_magic == 1 and d.codec != NONE else offset, r.timestamp,
+            offset - d.base if d.to_magic == 1 and is_wrapped else offset, r.timestamp,
             r.key, r.key_length, r.value, r.value_length):
         return NO_MEMORY_LEFT
-    if d.codec != NONE and to.size > d.most_batch_work:
+    if is_wrapped and d.compressed + d.set.size > d.most_batch_work:
         return fails_by(d, HEAVY)
     d.last_offset = offset
     if r.timestamp > d.max_timestamp:
         d.max_timestamp = r.timestamp
     d.count += 1
-    return CONVERTED
+    return SET_PART if is_wrapped and d.set.size >= SET_PIECE else CONVERTED
 
 
 cdef int end_set(Conversion *d) noexcept nogil:
     """SET_MADE where there are messages to compress."""
-    if d.codec == NONE or not d.count:
-        return CONVERTED
-    d.work += d.set.size
-    return SET_MADE
+    d.inside = False
+    return SET_MADE if d.codec != NONE and d.count else CONVERTED
 
 
 # ---- magic 2 -------------------------------------------------------------------------------------
 
-cdef int open_records(Conversion *d, const Entry *b, const BatchHeader *h, const uint8_t **p,
-        const uint8_t **end, uint8_t **owned) noexcept nogil:
-    """Decompress the records and walk them. ``owned`` is to be freed."""
+cdef int open_records(Conversion *d, const Entry *b) noexcept nogil:
+    """Decompress the records and walk them."""
+    cdef const BatchHeader *h = &d.header
     cdef int codec = h.attributes & CODEC_MASK, answer
     cdef uint64_t size = b.size - RECORDS
     cdef Stream s
     cdef Checks c
     cdef Facts f
-    p[0] = b.p + RECORDS
+    d.at_record = b.p + RECORDS
     if codec != NONE:
-        unpack(&s, d.scratch, codec, p[0], size, d.limit)
-        p[0] = d.scratch.arena
+        unpack(&s, d.scratch, codec, d.at_record, size, d.limit)
+        d.at_record = d.scratch.arena
         if s.halted:  # the records are those that Kafka's parser gets
-            owned[0] = as_read(&s, d.scratch, codec, 2, b.p + RECORDS, size, d.limit, STREAM_PARSER,
+            d.owned = as_read(&s, d.scratch, codec, 2, b.p + RECORDS, size, d.limit, STREAM_PARSER,
                     h.records_count, INT32_MAX)
-            if owned[0] is NULL:
+            if d.owned is NULL:
                 return NO_MEMORY_LEFT
-            p[0] = owned[0]
+            d.at_record = d.owned
         answer = stream_fails(d, &s)
         if answer != CONVERTED:
             return answer
         size = s.delivered
+        d.unpacked = size
         d.work += size
-    end[0] = p[0] + size
+    d.end = d.at_record + size
     structure_alone(&c)
     clear_facts(&f)
-    open_stream(&s, d.scratch, NONE, 2, p[0], size, size, False)
+    open_stream(&s, d.scratch, NONE, 2, d.at_record, size, size, False)
     answer = walk(&s, h, &c, &f, BUFFER_PARSER)
     if answer == OUT_OF_MEMORY:
         return NO_MEMORY_LEFT
     return CONVERTED if answer == WALKED else fails(d, f.reason, f.record, f.a, f.b)
 
 
-cdef int convert_records(Conversion *d, const BatchHeader *h, const uint8_t *p,
-        const uint8_t *end) noexcept nogil:
-    """The records between ``p`` and ``end``, which were walked."""
+cdef int convert_records(Conversion *d) noexcept nogil:
+    """The records that were walked, from the next one on. SET_PART where others have to come
+    first.
+    """
+    cdef const BatchHeader *h = &d.header
     cdef Record r
-    cdef int32_t i
-    cdef int64_t base = 0
-    cdef size_t start = d.out.size if d.codec == NONE else 0
     cdef int answer
-    spend(d.scratch, end - p)
-    for i in range(h.records_count):
-        p = read_record(p, end, h, &r)
-        if p is NULL:
-            return fails(d, reasons.RECORD_CUT_OFF, i)
+    while d.index < h.records_count:
+        d.at_record = read_record(d.at_record, d.end, h, &r)
+        if d.at_record is NULL:
+            return fails(d, reasons.RECORD_CUT_OFF, d.index)
         if not h.base_offset <= r.offset <= d.batch_last:
-            return fails_by(d, RECORD_OFFSET, i, r.offset, h.base_offset)
-        if d.codec == NONE and r.offset < d.least_offset:
-            continue
-        if d.count == 0:
-            base = r.offset
-        answer = put(d, i, r.offset, base, &r, start)
-        if answer != CONVERTED:
+            return fails_by(d, RECORD_OFFSET, d.index, r.offset, h.base_offset)
+        answer = CONVERTED
+        if d.codec != NONE or r.offset >= d.least_offset:
+            if d.count == 0:
+                d.base = r.offset
+            answer = put(d, r.offset, &r)
+        if answer > SET_PART:
+            return answer
+        d.index += 1
+        if answer == SET_PART:
             return answer
     return end_set(d)
 
 
-cdef int take_marker(Conversion *d, const Entry *b, const BatchHeader *h) noexcept nogil:
+cdef int take_marker(Conversion *d, const Entry *b) noexcept nogil:
     """The first record of a control batch with a producer id says how its transaction ended."""
-    cdef const uint8_t *p = NULL
-    cdef const uint8_t *end = NULL
-    cdef uint8_t *owned = NULL
     cdef Record r
-    cdef int answer = open_records(d, b, h, &p, &end, &owned)
-    if answer == CONVERTED:
-        if read_record(p, end, h, &r) is NULL:
-            answer = fails(d, reasons.RECORD_CUT_OFF)
-        elif r.key_length < MARKER_KEY_SIZE or be16(r.key) < 0:
-            answer = fails(d, reasons.MARKER_KEY, 0, r.key_length)
-        elif be16(r.key + MARKER_TYPE) == ABORT_MARKER:
-            end_aborted(d.aborted, h.producer_id)
-    free(owned)
-    return answer
+    cdef int answer = open_records(d, b)
+    if answer != CONVERTED:
+        return answer
+    if read_record(d.at_record, d.end, &d.header, &r) is NULL:
+        return fails(d, reasons.RECORD_CUT_OFF)
+    if r.key_length < MARKER_KEY_SIZE or be16(r.key) < 0:
+        return fails(d, reasons.MARKER_KEY, 0, r.key_length)
+    if be16(r.key + MARKER_TYPE) == ABORT_MARKER:
+        end_aborted(d.aborted, d.header.producer_id)
+    return CONVERTED
 
 
 cdef int convert_batch(Conversion *d, const Entry *b) noexcept nogil:
-    cdef BatchHeader h
-    cdef const uint8_t *p = NULL
-    cdef const uint8_t *end = NULL
-    cdef uint8_t *owned = NULL
-    cdef int codec, answer
+    cdef BatchHeader *h = &d.header
+    cdef int codec, answer = CONVERTED
     cdef int64_t last
     cdef bint has_aborted
     if b.size < RECORDS:
         return fails(d, reasons.SMALLER_THAN_HEADER, 0, b.size)
-    read_header(b.p, &h)
+    read_header(b.p, h)
     last = <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>h.last_offset_delta)
     if h.base_offset < 0 or last < h.base_offset or last == INT64_MAX:
         return fails_by(d, BATCH_OFFSETS, 0, h.base_offset, h.last_offset_delta)
@@ -340,20 +355,18 @@ cdef int convert_batch(Conversion *d, const Entry *b) noexcept nogil:
         return fails(d, reasons.WRONG_CRC, 0, stored_crc(b), computed_crc(b))
     begin_set(d, codec if codec != ZSTD else GZIP,
             d.to_magic > 0 and h.attributes & LOG_APPEND_TIME_BIT)
-    answer = CONVERTED
     if has_aborted:
         reach(d.aborted, last)
     if h.attributes & CONTROL_BIT:
         if has_aborted and h.records_count:
-            answer = take_marker(d, b, &h)
+            answer = take_marker(d, b)
     elif h.records_count and not (has_aborted and h.attributes & TRANSACTIONAL_BIT
             and is_aborted(d.aborted, h.producer_id)):
-        answer = open_records(d, b, &h, &p, &end, &owned)
+        answer = open_records(d, b)
         if answer == CONVERTED:
-            answer = convert_records(d, &h, p, end)
-        free(owned)
-    if d.log_append_time:
-        d.max_timestamp = h.max_timestamp
+            spend(d.scratch, d.end - d.at_record)
+            d.inside = True
+            answer = convert_records(d)
     return answer
 
 
@@ -374,7 +387,7 @@ cdef int convert_messages(Conversion *d, const Entry *b) noexcept nogil:
         if d.check_crcs and stored_crc(b) != computed_crc(b):
             return fails(d, reasons.WRONG_CRC, 0, stored_crc(b), computed_crc(b))
         begin_set(d, codec, False)
-        return convert_each(d, b)
+        return open_each(d, b)
     spend(d.scratch, b.size)
     to = more(&d.out, b.size)
     if to is NULL:
@@ -383,43 +396,20 @@ cdef int convert_messages(Conversion *d, const Entry *b) noexcept nogil:
     return CONVERTED
 
 
-cdef int put_again(Conversion *d, int32_t index, const Message *message,
-        size_t start) noexcept nogil:
+cdef int put_again(Conversion *d, const Message *message) noexcept nogil:
     """Append a message of magic 1 as one of magic 0."""
     cdef Record r
     cdef int64_t key = legacy_key(message.p, message.size, &r.key_length)
     cdef int64_t value = legacy_value(message.p, message.size, &r.value_length)
     if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
-        return fails(d, reasons.MESSAGE_FIELDS, index)
+        return fails(d, reasons.MESSAGE_FIELDS, d.index)
     r.timestamp = message.timestamp
     r.key = message.p + key  # of null the length is negative
     r.value = message.p + value
-    return put(d, index, message.offset, 0, &r, start)
+    return put(d, message.offset, &r)
 
 
-cdef int convert_each(Conversion *d, const Entry *b) noexcept nogil:
-    cdef Messages m
-    cdef Message message
-    cdef Checks c
-    cdef Facts f
-    cdef int32_t i = 0
-    cdef size_t start = d.out.size if d.codec == NONE else 0
-    cdef int answer
-    structure_alone(&c)
-    clear_facts(&f)
-    answer = open_messages(&m, b, d.scratch, &c, d.limit, &f)
-    while answer == WALKED:
-        answer = next_message(&m, &message, i, &f)
-        if answer == NO_MESSAGE:
-            return end_set(d)
-        if answer != MESSAGE:
-            break
-        if d.codec != NONE or message.offset >= d.least_offset:
-            answer = put_again(d, i, &message, start)
-            if answer != CONVERTED:
-                return answer
-        i += 1
-        answer = WALKED
+cdef int message_fails(Conversion *d, int answer, const Facts *f) noexcept nogil:
     if answer == OUT_OF_MEMORY:
         return NO_MEMORY_LEFT
     if answer == OVER_LIMIT:
@@ -427,7 +417,50 @@ cdef int convert_each(Conversion *d, const Entry *b) noexcept nogil:
     return fails(d, f.reason, f.record, f.a, f.b)
 
 
+cdef int open_each(Conversion *d, const Entry *b) noexcept nogil:
+    cdef Checks c
+    cdef Facts f
+    cdef int answer
+    structure_alone(&c)
+    clear_facts(&f)
+    answer = open_messages(&d.messages, b, d.scratch, &c, d.limit, &f)
+    if answer != WALKED:
+        return message_fails(d, answer, &f)
+    d.unpacked = d.messages.end - d.messages.at
+    d.inside = True
+    return convert_each(d)
+
+
+cdef int convert_each(Conversion *d) noexcept nogil:
+    """The messages from the next one on. SET_PART where others have to come first."""
+    cdef Message message
+    cdef Facts f
+    cdef int answer
+    clear_facts(&f)
+    while True:
+        answer = next_message(&d.messages, &message, d.index, &f)
+        if answer == NO_MESSAGE:
+            return end_set(d)
+        if answer != MESSAGE:
+            return message_fails(d, answer, &f)
+        answer = CONVERTED
+        if d.codec != NONE or message.offset >= d.least_offset:
+            answer = put_again(d, &message)
+        if answer > SET_PART:
+            return answer
+        d.index += 1
+        if answer == SET_PART:
+            return answer
+
+
 # ---- the walk ------------------------------------------------------------------------------------
+
+cdef void end_batch(Conversion *d) noexcept nogil:
+    d.inside = False
+    d.set.size = 0
+    free(d.owned)
+    d.owned = NULL
+
 
 cdef void pass_batch(Conversion *d) noexcept nogil:
     """Count the batch that was read, and go on to the next."""
@@ -437,12 +470,17 @@ cdef void pass_batch(Conversion *d) noexcept nogil:
     d.next_offset = d.batch_last + 1
     d.records += d.count
     d.at += d.batch_size
+    end_batch(d)
 
 
 cdef int convert_next(Conversion *d) noexcept nogil:
     cdef Entry b
     cdef uint64_t size
-    cdef int found = next_batch(d.p + d.at, d.size - d.at, &b)
+    cdef int found
+    if d.inside:
+        return convert_records(d) if d.by_records else convert_each(d)
+    d.start = d.out.size
+    found = next_batch(d.p + d.at, d.size - d.at, &b)
     if found == NO_MORE:
         return NO_BATCH_LEFT
     if found != BATCH:
@@ -457,45 +495,109 @@ cdef int convert_next(Conversion *d) noexcept nogil:
     d.batch_size = b.size
     d.work += b.size
     d.count = 0
-    return convert_batch(d, &b) if b.magic == 2 else convert_messages(d, &b)
+    d.by_records = b.magic == 2
+    return convert_batch(d, &b) if d.by_records else convert_messages(d, &b)
+
+
+cdef bint goes_on(const Conversion *d, size_t most) noexcept nogil:
+    return d.inside or (d.out.size < most and d.work < d.most_work)
 
 
 cdef int convert_on(Conversion *d, size_t most) noexcept nogil:
-    """Convert until a set is to be compressed, ``most`` bytes are ready, ``most_work`` is done, or
-    no batch can be converted.
+    """Convert until messages are to be compressed, ``most`` bytes are ready, ``most_work`` is done,
+    or no batch can be converted.
 
     Called with the GIL, which is released when the work is long.
     """
-    cdef size_t ready
     cdef int answer = CONVERTED
-    begin_work(d.scratch, d.size - d.at > NOGIL_ABOVE)
-    while answer == CONVERTED and d.out.size < most and d.work < d.most_work:
-        ready = d.out.size
+    begin_work(d.scratch, d.inside or d.size - d.at > NOGIL_ABOVE)
+    while answer == CONVERTED and goes_on(d, most):
         answer = convert_next(d)
         if answer == CONVERTED:
             pass_batch(d)
-        else:
-            d.out.size = ready
     end_work(d.scratch)
     return answer
 
 
-cdef int wrap(Conversion *d) except -1:
-    """Compress the set and append the wrapper that holds it."""
-    cdef bytes payload = compress(d.codec, written(&d.set), d.to_magic)
-    cdef const uint8_t *content = <const uint8_t *>PyBytes_AS_STRING(payload)
-    cdef int64_t size = PyBytes_GET_SIZE(payload)
-    cdef bint done
-    if size + LEGACY_OVERHEAD_V1 > INT32_MAX:
-        return fails_by(d, TOO_LARGE)
+cdef bint append(Out *to, bytes content) noexcept:
+    """False: no memory."""
+    cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(content)
+    cdef size_t size = PyBytes_GET_SIZE(content)
+    cdef uint8_t *at
     with nogil:
-        done = put_message(&d.out, d.to_magic,
-                d.codec | (LOG_APPEND_TIME_BIT if d.log_append_time else 0), d.last_offset,
-                d.max_timestamp, NULL, -1, content, <int32_t>size)
-    if not done:
+        at = more(to, size)
+        if at is not NULL:
+            memcpy(at, p, size)
+    return at is not NULL
+
+
+cdef int compress_part(Conversion *d, object stream, bint is_last) except -1:
+    """Compress messages of the batch, and put them into its wrapper in ``out``, which has room for
+    its first bytes.
+    """
+    cdef size_t size = d.set.size if is_last else d.set.size - d.set.size % <size_t>ALIGNED
+    cdef size_t at = 0
+    cdef size_t overhead = LEGACY_OVERHEAD_V0 if d.to_magic == 0 else LEGACY_OVERHEAD_V1
+    cdef bint is_reserved = True
+    if d.compressed == 0:
+        with nogil:  # what there is may be copied
+            is_reserved = more(&d.out, overhead) is not NULL
+        if not is_reserved or not append(&d.out, stream.head):
+            return NO_MEMORY_LEFT
+    d.work += size
+    d.compressed += size
+    # one message may be large: Python frees what it has with the GIL, 0.1 ms a MiB
+    while at < size:
+        if not append(&d.out, stream.write(bytes_of(d.set.data + at, min(size - at, SET_PIECE)))):
+            return NO_MEMORY_LEFT
+        at += min(size - at, SET_PIECE)
+    d.set.size -= size
+    memmove(d.set.data, d.set.data + size, d.set.size)
+    if is_last and not append(&d.out, stream.finish()):
         return NO_MEMORY_LEFT
-    pass_batch(d)
+    if d.out.size - d.start > INT32_MAX:
+        return fails_by(d, TOO_LARGE)
     return CONVERTED
+
+
+cdef void close_wrapper(Conversion *d) noexcept nogil:
+    """Write the first bytes of the wrapper, whose key is null."""
+    cdef uint8_t *p = d.out.data + d.start
+    cdef size_t size = d.out.size - d.start
+    cdef size_t overhead = LEGACY_OVERHEAD_V0 if d.to_magic == 0 else LEGACY_OVERHEAD_V1
+    if d.by_records and d.log_append_time:
+        d.max_timestamp = d.header.max_timestamp
+    put_be32(p + overhead - 8, -1)
+    put_be32(p + overhead - 4, <int32_t>(size - overhead))
+    seal_message(p, size, d.to_magic, d.codec | (LOG_APPEND_TIME_BIT if d.log_append_time else 0),
+            d.last_offset, d.max_timestamp)
+    pass_batch(d)
+
+
+cdef int64_t held(const Conversion *d) noexcept nogil:
+    """The memory that a batch takes whose messages are compressed."""
+    return d.unpacked + (d.batch_size if d.copies else 0) + d.out.size + d.set.size
+
+
+cdef int convert_all(Conversion *d, size_t most) except -1:
+    """Convert, and compress what is to be compressed. Returns why it stopped."""
+    cdef int stopped = CONVERTED, made
+    cdef Charge charge = Charge()
+    stream = None
+    while stopped == CONVERTED and goes_on(d, most):
+        stopped = convert_on(d, most)
+        if stopped == SET_PART or stopped == SET_MADE:
+            if d.compressed == 0:
+                stream = compressing(d.codec, d.to_magic)
+            charge.count(held(d))
+            made = compress_part(d, stream, stopped == SET_MADE)
+            if made == CONVERTED and stopped == SET_MADE:
+                with nogil:
+                    close_wrapper(d)
+            stopped = made
+    if stopped != CONVERTED and stopped != NO_BATCH_LEFT:
+        d.out.size = d.start
+    return stopped
 
 
 cdef str why(int stopped, const Conversion *d):
@@ -579,11 +681,7 @@ def down_convert(buffer, to_magic, *, first_offset=0,
         d.copies = not is_immutable(&view)
         d.scratch = borrow()
         try:
-            stopped = CONVERTED
-            while stopped == CONVERTED and d.out.size < most and d.work < d.most_work:
-                stopped = convert_on(&d, most)
-                if stopped == SET_MADE:
-                    stopped = wrap(&d)
+            stopped = convert_all(&d, most)
         finally:
             give_back(d.scratch)
         if stopped == NO_MEMORY_LEFT:
@@ -608,3 +706,4 @@ cdef void release(Conversion *d) noexcept:
     with nogil:
         free(d.out.data)
         free(d.set.data)
+        free(d.owned)

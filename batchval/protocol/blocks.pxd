@@ -28,3 +28,10 @@ cdef class Block:
 cdef class CountedBytes:
     cdef bytes content
     cdef Py_ssize_t size
+
+
+@cython.final
+cdef class Charge:
+    cdef int64_t size
+
+    cdef void count(self, int64_t size) noexcept

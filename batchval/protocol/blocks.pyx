@@ -121,8 +121,8 @@ def poison_released(bint on):
 
 
 def allocated():
-    """Return the bytes of all Blocks and CountedBytes that are alive, without those kept for the
-    next reads.
+    """Return the bytes of all Blocks, CountedBytes and Charges that are alive, without those kept
+    for the next reads.
 
     A large block is counted whole from the start; the system provides its pages as they are filled.
     """
@@ -337,3 +337,20 @@ cdef class CountedBytes:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, PyBytes_AS_STRING(self.content), self.size, True, flags)
+
+
+@cython.final
+cdef class Charge:
+    """Bytes of memory that work takes while it lasts, counted as in use."""
+
+    def __cinit__(self):
+        self.size = 0
+
+    def __dealloc__(self):
+        self.count(0)
+
+    cdef void count(self, int64_t size) noexcept:
+        """Count so many bytes from now on."""
+        global in_use
+        in_use += size - self.size
+        self.size = size

@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from batchval.compression.compressors import compress
+from batchval.compression.compressors import compress, compressing
+from batchval.core import down_conversion
 from batchval.core.aborted import AbortedTransactions
 from batchval.core.batch import NotABatch, batches
 from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
 from batchval.errors import BatchvalError
+from batchval.protocol.blocks import allocated
 from tests.hostile.buffers import guarded
 from tests.hostile.mutator import xxh32
 from tests.support.batches import (
@@ -46,6 +49,7 @@ from tests.support.fetch_answers import (
 )
 
 MAGICS = (0, 1)
+SET_PIECE = 256 << 10  # as in batchval.core.down_conversion
 ALL_CODECS = pytest.mark.parametrize("codec", list(CODECS.values()), ids=list(CODECS))
 
 
@@ -130,6 +134,80 @@ def test_wrappers_count_as_their_magic_does() -> None:
         assert struct.unpack_from(">q", output) == (14,)
         content = b"".join(message(to_magic, offset=offset, timestamp=NOW) for offset in inner)
         assert output[overhead:] == compress(GZIP, content, to_magic)
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
+@pytest.mark.parametrize(("from_magic", "to_magic"), [(2, 0), (2, 1), (1, 0)])
+def test_a_wrapper_that_is_made_in_pieces_is_that_of_one_piece(codec: int, from_magic: int, to_magic: int) -> None:
+    """Messages above SET_PIECE are compressed in pieces, and one of them may be larger."""
+    values = [b"%d" % i * (i % 70) for i in range(6000)]
+    values[3000] = bytes(range(256)) * 3000
+    first = batch(records(1))
+    if from_magic == 2:
+        parts = [record(i, b"k", value) for i, value in enumerate(values)]
+        data = batch(parts, codec=codec, base_offset=10, last_offset_delta=len(values) - 1)
+    else:
+        inner = [message(1, offset=i, key=b"k", value=value) for i, value in enumerate(values)]
+        data = wrapper(inner, codec, 1, offset=10 + len(values) - 1)
+    found = down_convert(first + data + first, to_magic)
+    output = found.output[len(down_convert(first, to_magic).output) :]
+    base = 10 if to_magic == 0 else 0
+    content = b"".join(
+        message(to_magic, offset=base + i, key=b"k", value=value, timestamp=NOW) for i, value in enumerate(values)
+    )
+    assert len(content) > 4 * SET_PIECE
+    overhead = 26 if to_magic == 0 else 34
+    (size,) = struct.unpack_from(">i", output, overhead - 4)
+    assert output[overhead : overhead + size] == compress(codec, content, to_magic)
+    assert len(read(found.output)) == len(values) + 2
+    assert found.records == len(values) + 2
+
+
+@pytest.mark.parametrize("from_magic", [2, 1])
+def test_what_a_batch_takes_is_counted_while_it_is_converted(monkeypatch: pytest.MonkeyPatch, from_magic: int) -> None:
+    values = [bytes(100)] * (8 * SET_PIECE // 100)
+    if from_magic == 2:
+        content = b"".join(record(i, value=value) for i, value in enumerate(values))
+        data = batch([content], codec=GZIP, records_count=len(values), last_offset_delta=len(values) - 1)
+    else:
+        content = b"".join(message(1, offset=i, value=value) for i, value in enumerate(values))
+        data = wrapper([content], GZIP, 1, offset=len(values) - 1)
+    seen: list[int] = []
+    before = allocated()
+
+    def watched(codec: int, magic: int) -> Any:
+        stream = compressing(codec, magic)
+
+        def write(piece: bytes) -> bytes:
+            seen.append(allocated() - before)
+            return stream.write(piece)
+
+        return SimpleNamespace(head=stream.head, write=write, finish=stream.finish)
+
+    monkeypatch.setattr(down_conversion, "compressing", watched)
+    output = down_convert(data, 0).output
+    assert len(seen) > 8
+    for size in seen:  # never the messages of the whole batch
+        assert len(content) < size < len(content) + 2 * SET_PIECE + len(output)
+    assert allocated() == before
+
+
+@pytest.mark.parametrize("from_magic", [2, 1])
+def test_nothing_remains_of_a_wrapper_whose_last_message_cannot_be_converted(from_magic: int) -> None:
+    count = 4 * SET_PIECE // 100
+    if from_magic == 2:
+        parts = [record(i, value=bytes(100)) for i in range(count)]
+        wrong = batch([*parts, record(0)], codec=GZIP, last_offset_delta=count)
+    else:
+        inner = [message(1, offset=i, value=bytes(100)) for i in range(count)]
+        wrong = wrapper([*inner, message(1, offset=0)], GZIP, 1, offset=count)
+    first = batch(records(2), codec=GZIP, base_offset=0)
+    with pytest.raises(NotConverted) as raised:
+        down_convert(first + wrong, 0)
+    assert raised.value.converted.output == down_convert(first, 0).output
+    assert raised.value.converted.position == len(first)
+    # the next call has nothing of it
+    assert down_convert(first, 0).output == raised.value.converted.output
 
 
 @pytest.mark.parametrize("to_magic", MAGICS)

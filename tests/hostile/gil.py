@@ -206,6 +206,16 @@ def other_calls(large: int) -> Iterator[Case]:
     yield "walk_fetched", lambda: fetched.walk_fetched(tiny)
     yield "walk_fetched, accepted", lambda: fetched.walk_fetched(one)
     yield "down_convert", lambda: down_convert(one, 0)
+    few, count = in_order(min(large, 4 << 20))
+    small = batch(b"", count, 4, payload=_pack(4, few))
+    yield "down_convert: small records", lambda: down_convert(small, 1)
+    single = b"\0\0\0\x01" + varint(large) + os.urandom(large) + b"\0"
+    for codec in (1, 3):
+        of_noise = batch(b"", 1, codec, payload=_pack(codec, varint(len(single)) + single))
+        yield (
+            f"down_convert: noise, {CODECS[codec]}",
+            lambda d=of_noise: down_convert(d, 1, max_decompressed_bytes=1 << 30),
+        )
     yield "down_convert: 5,000 batches", lambda: down_convert(plain * 5_000, 1)
     aborted = [(i * 7919 % 50_021, i * 104_729 % 50_021) for i in range(50_000)]
     yield "down_convert: 50,000 aborted transactions", lambda: down_convert(plain, 1, aborted=aborted)
