@@ -28,6 +28,7 @@ EARLIEST: Final = -2
 
 _NOT_FOUND: Final = -1
 _LEAST_TIMESTAMP: Final = 0
+_HELD_BYTES: Final = 250  # of a topic or a partition, with what the questions bring
 
 
 class _Wanted(NamedTuple):
@@ -58,6 +59,11 @@ class OldListOffsets:
                 raise ProtocolError("more topics or partitions than are allowed", r.position)
             self._topics.append((name, [_Wanted(r.int32(), r.int64(), r.int32()) for _ in range(count)]))
         r.finish()
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that this takes until the answer comes, about."""
+        return sum(len(name) + _HELD_BYTES * (1 + len(parts)) for name, parts in self._topics)
 
     def raised(self) -> bytes:
         """Return the request in version 1."""

@@ -59,6 +59,7 @@ def take(session: Queue, frame: memoryview, key: int, version: int, correlation_
         for question, asked in work.questions:
             session.forward(question, asked, out)
         session.forward(raised, answer, out)
+        work.keep()
         return
     session.answers.append(answer)
     work.item = Item(frame, answer, waits=True)
@@ -82,6 +83,7 @@ class _Raising:
         self.questions: list[tuple[memoryview, Answer]] = []
         self._frame = frame
         self._raised = frame
+        self._held = 0  # for what the answer needs
 
     @property
     def size(self) -> int:
@@ -120,7 +122,13 @@ class _Raising:
         session.waiting += len(self._raised) - len(item.frame)
         item.frame = self._raised
         item.waits = False
+        self.keep()
         session.send_waiting()
+
+    def keep(self) -> None:
+        """Count what the session keeps until the answer comes."""
+        if self._held:
+            self.session.keep(self.answer, self._held)
 
     def raised(self) -> memoryview:
         """Return the frame of the raised request, without its correlation id. ProtocolError."""
@@ -136,6 +144,7 @@ class _Raising:
             return self._framed(head, self._raised_fetch(frame[at:]))
         if answer.key == ApiKey.LIST_OFFSETS:
             request = answer.facts = OldListOffsets(frame[at:], max_partitions=most)
+            self._held = request.held
             for timestamp in request.questions():
                 asked = Answer(0, answer.key, self.raising.to, partial(_note_offsets, request, timestamp))
                 self.questions.append((self._framed(head, request.question(timestamp)), asked))
@@ -154,7 +163,10 @@ class _Raising:
         options = session.proxy.options
         request = OldFetch(body, self.answer.version, max_partitions=limits.max_partitions)
         offsets = [session.old_fetches.offset_for(wanted) for wanted in request.partitions]
-        self.answer.facts = FetchFacts(request, offsets)
+        pairs = zip(request.partitions, offsets, strict=True)
+        others = {i: offset for i, (wanted, offset) in enumerate(pairs) if offset != wanted.offset}
+        self.answer.facts = FetchFacts(body, self.answer.version, limits.max_partitions, others)
+        self._held = self.answer.facts.held
         most = max(LEAST_FETCHED, min(MOST_FETCHED, limits.max_bytes_held // SHARE))
         isolation_level = _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
         # below version 3 (KIP-74) answers had no limit: clients do not rotate their partitions
@@ -171,6 +183,7 @@ def _note_offsets(request: OldListOffsets, timestamp: int, session: Queue, answe
 
 
 def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+    session.let_go(answer)
     lowering = _Lowering(session, answer, frame)
     if len(frame) <= INLINE:
         return lowering.lowered()
@@ -179,8 +192,9 @@ def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
 
 
 def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+    session.let_go(answer)
     conversion = FetchConversion(session, answer, frame)
-    if len(frame) <= INLINE and is_empty(frame[_ANSWER_HEADER:]):
+    if len(frame) <= INLINE and answer.facts.held <= INLINE and is_empty(frame[_ANSWER_HEADER:]):
         conversion.work()
         return conversion.finish()
     session.convert(conversion)
