@@ -148,7 +148,9 @@ class _Raising:
             for timestamp in request.questions():
                 asked = Answer(0, answer.key, self.raising.to, partial(_note_offsets, request, timestamp))
                 self.questions.append((self._framed(head, request.question(timestamp)), asked))
-            return self._framed(head, request.raised())
+            raised = self._framed(head, request.raised())
+            request.shrink()
+            return raised
         return self._framed(head, raise_request(self.raising, answer.version, frame[at:], max_elements=most))
 
     def _framed(self, head: memoryview, body: bytes) -> memoryview:
@@ -183,9 +185,10 @@ def _note_offsets(request: OldListOffsets, timestamp: int, session: Queue, answe
 
 
 def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+    is_small = max(len(frame), answer.held) <= INLINE
     session.let_go(answer)
     lowering = _Lowering(session, answer, frame)
-    if len(frame) <= INLINE:
+    if is_small:
         return lowering.lowered()
     session.convert(lowering)
     return None
