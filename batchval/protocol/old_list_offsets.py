@@ -11,7 +11,7 @@ and for its start, which is the second offset where two or more are asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
@@ -28,6 +28,8 @@ EARLIEST: Final = -2
 
 _NOT_FOUND: Final = -1
 _LEAST_TIMESTAMP: Final = 0
+#: Times its size that a request takes until its answer comes, with the answers to both questions.
+_HELD_TIMES: Final = 4
 
 
 class _Wanted(NamedTuple):
@@ -38,26 +40,50 @@ class _Wanted(NamedTuple):
     most: int
 
 
+_Topics: TypeAlias = list[tuple[str, list[_Wanted]]]
+
+
 class OldListOffsets:
     """A request of version 0, read: at most ``max_partitions`` topics and partitions.
     ProtocolError.
     """
 
-    __slots__ = ("_bounds", "_replica_id", "_topics")
+    __slots__ = ("_body", "_bounds", "_max_partitions", "_replica_id", "_topics")
 
     def __init__(self, body: Buffer, *, max_partitions: int) -> None:
-        r = Reader(body)
-        self._replica_id = r.int32()
-        self._topics: list[tuple[str, list[_Wanted]]] = []
+        self._body = bytes(body)
+        self._max_partitions = max_partitions
+        self._replica_id = 0
         self._bounds: dict[int, bytes] = {}  # answers to questions, by timestamp
-        left = max_partitions
+        self._topics: _Topics | None = self._read_topics()
+
+    def _read_topics(self) -> _Topics:
+        r = Reader(self._body)
+        self._replica_id = r.int32()
+        topics: _Topics = []
+        left = self._max_partitions
         for _ in range(r.count()):
             name, count = r.string(), r.count()
             left -= 1 + count
             if left < 0:
                 raise ProtocolError("more topics or partitions than are allowed", r.position)
-            self._topics.append((name, [_Wanted(r.int32(), r.int64(), r.int32()) for _ in range(count)]))
+            topics.append((name, [_Wanted(r.int32(), r.int64(), r.int32()) for _ in range(count)]))
         r.finish()
+        return topics
+
+    def _all(self) -> _Topics:
+        return self._read_topics() if self._topics is None else self._topics
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that this takes until the answer comes, about."""
+        return _HELD_TIMES * len(self._body)
+
+    def shrink(self) -> None:
+        """Keep the bytes alone until the answer comes: partitions as objects take ten times as
+        much.
+        """
+        self._topics = None
 
     def raised(self) -> bytes:
         """Return the request in version 1."""
@@ -65,7 +91,7 @@ class OldListOffsets:
 
     def questions(self) -> list[int]:
         """Return what else the broker is to be asked first: LATEST, EARLIEST."""
-        everything = [wanted for _, parts in self._topics for wanted in parts]
+        everything = [wanted for _, parts in self._all() for wanted in parts]
         found = []
         if any(wanted.timestamp >= _LEAST_TIMESTAMP for wanted in everything):
             found.append(LATEST)
@@ -80,8 +106,9 @@ class OldListOffsets:
     def _asking(self, timestamp: int | None) -> bytes:
         w = Writer()
         w.int32(self._replica_id)
-        w.count(len(self._topics))
-        for name, parts in self._topics:
+        topics = self._all()
+        w.count(len(topics))
+        for name, parts in topics:
             w.string(name)
             w.count(len(parts))
             for wanted in parts:
@@ -100,7 +127,7 @@ class OldListOffsets:
 
     def lowered(self, body: Buffer) -> bytes:
         """Return the answer in version 0. ProtocolError."""
-        places = {(topic, wanted.partition): wanted for topic, parts in self._topics for wanted in parts}
+        places = {(topic, wanted.partition): wanted for topic, parts in self._all() for wanted in parts}
         codes = ERROR_CODES[ApiKey.LIST_OFFSETS]
         ends, starts = self._bound(LATEST), self._bound(EARLIEST)
         answer = _read(body)

@@ -78,8 +78,11 @@ class Answering:
         """Forget the place ``first`` and all after it: the broker never gets these requests."""
         while self.answers:
             last = self.answers.pop()
-            if isinstance(last, Answer) and last.ready is not None:
-                self.made -= last.held
+            if isinstance(last, Answer):
+                if last.ready is not None:
+                    self.made -= last.held
+                elif last.held:
+                    self.session.let_go(last)
             if last is first:
                 return
 

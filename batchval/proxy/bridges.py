@@ -59,6 +59,7 @@ def take(session: Queue, frame: memoryview, key: int, version: int, correlation_
         for question, asked in work.questions:
             session.forward(question, asked, out)
         session.forward(raised, answer, out)
+        work.keep()
         return
     session.answers.append(answer)
     work.item = Item(frame, answer, waits=True)
@@ -84,6 +85,7 @@ class _Raising:
         self._turn = session.old_fetches.next_turn() if answer.key == ApiKey.FETCH else 0
         self._frame = frame
         self._raised = frame
+        self._held = 0  # for what the answer needs
 
     @property
     def size(self) -> int:
@@ -122,7 +124,13 @@ class _Raising:
         session.waiting += len(self._raised) - len(item.frame)
         item.frame = self._raised
         item.waits = False
+        self.keep()
         session.send_waiting()
+
+    def keep(self) -> None:
+        """Count what the session keeps until the answer comes."""
+        if self._held:
+            self.session.keep(self.answer, self._held)
 
     def raised(self) -> memoryview:
         """Return the frame of the raised request, without its correlation id. ProtocolError."""
@@ -138,10 +146,13 @@ class _Raising:
             return self._framed(head, self._raised_fetch(frame[at:]))
         if answer.key == ApiKey.LIST_OFFSETS:
             request = answer.facts = OldListOffsets(frame[at:], max_partitions=most)
+            self._held = request.held
             for timestamp in request.questions():
                 asked = Answer(0, answer.key, self.raising.to, partial(_note_offsets, request, timestamp))
                 self.questions.append((self._framed(head, request.question(timestamp)), asked))
-            return self._framed(head, request.raised())
+            raised = self._framed(head, request.raised())
+            request.shrink()
+            return raised
         return self._framed(head, raise_request(self.raising, answer.version, frame[at:], max_elements=most))
 
     def _framed(self, head: memoryview, body: bytes) -> memoryview:
@@ -156,7 +167,10 @@ class _Raising:
         options = session.proxy.options
         request = OldFetch(body, self.answer.version, max_partitions=limits.max_partitions)
         offsets = [session.old_fetches.offset_for(wanted) for wanted in request.partitions]
-        self.answer.facts = FetchFacts(request, offsets)
+        pairs = zip(request.partitions, offsets, strict=True)
+        others = {i: offset for i, (wanted, offset) in enumerate(pairs) if offset != wanted.offset}
+        self.answer.facts = FetchFacts(body, self.answer.version, limits.max_partitions, others)
+        self._held = self.answer.facts.held
         most = max(LEAST_FETCHED, min(MOST_FETCHED, limits.max_bytes_held // SHARE))
         isolation_level = _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
         # below version 3 (KIP-74) answers had no limit: clients do not rotate their partitions
@@ -173,16 +187,19 @@ def _note_offsets(request: OldListOffsets, timestamp: int, session: Queue, answe
 
 
 def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+    is_small = max(len(frame), answer.held) <= INLINE
+    session.let_go(answer)
     lowering = _Lowering(session, answer, frame)
-    if len(frame) <= INLINE:
+    if is_small:
         return lowering.lowered()
     session.convert(lowering)
     return None
 
 
 def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+    session.let_go(answer)
     conversion = FetchConversion(session, answer, frame)
-    if len(frame) <= INLINE and is_empty(frame[_ANSWER_HEADER:]):
+    if len(frame) <= INLINE and answer.facts.held <= INLINE and is_empty(frame[_ANSWER_HEADER:]):
         conversion.work()
         return conversion.finish()
     session.convert(conversion)

@@ -50,6 +50,8 @@ HEAVY_BYTES: Final = 1 << 20
 LIGHT_WORK: Final = 512 << 10
 #: Batches of one answer that cannot be converted and get a log line each: about 0.5 ms.
 MOST_LINES: Final = 10
+#: Bytes of memory that an entry of FetchFacts.offsets takes.
+OFFSET_BYTES: Final = 150
 
 _ANSWER_HEADER: Final = 8
 _CORRUPT_MESSAGE: Final = 2
@@ -57,16 +59,37 @@ _OFFSET_OUT_OF_RANGE: Final = 1
 _MESSAGE_HEAD: Final = struct.Struct(">qi")  # offset, size
 
 
-class FetchFacts(NamedTuple):
-    """A request, and the offset that the broker was asked for, for each of its partitions."""
+class FetchFacts:
+    """What a session keeps of a request until its answer comes: its bytes, since its partitions as
+    objects take six times as much. A broker may take as long as the client wants it to.
 
-    request: OldFetch
-    offsets: list[int]
+    ``offsets``  that the broker was asked for, where they are not the client's, by the place of the
+                 partition in the request
+    """
 
-    def wanted(self) -> dict[tuple[str, int], tuple[WantedPartition, int]]:
+    __slots__ = ("_body", "_max_partitions", "_version", "offsets")
+
+    def __init__(self, body: memoryview, version: int, max_partitions: int, offsets: dict[int, int]) -> None:
+        self._body = bytes(body)
+        self._version = version
+        self._max_partitions = max_partitions
+        self.offsets = offsets
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that this takes, about."""
+        return len(self._body) + OFFSET_BYTES * len(self.offsets)
+
+    def request(self) -> OldFetch:
+        """Return the request, read again."""
+        return OldFetch(self._body, self._version, max_partitions=self._max_partitions)
+
+    def wanted(self, request: OldFetch) -> dict[tuple[str, int], tuple[WantedPartition, int]]:
         """Return what was wanted of each partition: brokers answer errors first."""
-        pairs = zip(self.request.partitions, self.offsets, strict=True)
-        return {(wanted.topic, wanted.partition): (wanted, offset) for wanted, offset in pairs}
+        return {
+            (wanted.topic, wanted.partition): (wanted, self.offsets.get(i, wanted.offset))
+            for i, wanted in enumerate(request.partitions)
+        }
 
 
 class _Fault(NamedTuple):
@@ -189,10 +212,10 @@ class FetchConversion:
         """Convert the partitions one by one; another job may run where this yields whether the next
         batch is heavy.
         """
-        request = self._facts.request
+        request = self._facts.request()
         read = read_answer(self._frame[_ANSWER_HEADER:])
         writer = AnswerWriter(read, request.version, self.answer.correlation_id)
-        places = self._facts.wanted()
+        places = self._facts.wanted(request)
         for fetched in read.partitions:
             place = places.get((fetched.topic, fetched.partition))
             if place is None:

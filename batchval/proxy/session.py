@@ -275,6 +275,7 @@ class Session:
         self._drop_unjudged()
         if not self._is_busy():
             self.answering.clear()
+            self.waiting = 0
         elif self.broker is not None:  # its answers may decide on what waits
             self.broker.release(ANSWERS)
         self._close_broker()
@@ -417,6 +418,19 @@ class Session:
         self.waiting += len(item.frame)
         if self.waiting + self.answering.made > MOST_HELD:
             self.hold(JUDGING)
+
+    def keep(self, answer: Answer, held: int) -> None:
+        """Count what is kept for a place in the queue until the broker's answer comes."""
+        answer.held = held
+        self.waiting += held
+        if self.waiting + self.answering.made > MOST_HELD:
+            self.hold(JUDGING)
+        self._look()
+
+    def let_go(self, answer: Answer) -> None:
+        """Count it no more: the answer has come."""
+        self.waiting -= answer.held
+        answer.held = 0
 
     def judge(self, item: Item, request: ProduceRequestView, judgement: Judgement) -> None:
         """Judge a request that waits, in a thread."""

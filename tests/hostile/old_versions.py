@@ -73,6 +73,7 @@ def _list_offsets(rng: random.Random, version: int) -> list[str]:
     for timestamp in (LATEST, EARLIEST):
         found += _whole(ApiKey.LIST_OFFSETS, "Request", 1, request.question(timestamp), len(body))
         request.note(timestamp, _body(rng, ApiKey.LIST_OFFSETS, "Response", 1))
+    request.shrink()
     answer = _body(rng, ApiKey.LIST_OFFSETS, "Response", 1)
     return found + _whole(ApiKey.LIST_OFFSETS, "Response", 0, request.lowered(answer), len(answer))
 

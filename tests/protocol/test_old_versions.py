@@ -198,6 +198,8 @@ def test_offsets_are_arrays_as_many_as_are_asked_for() -> None:
         max_partitions=7,
     )
     assert request.questions() == [LATEST, EARLIEST]
+    request.shrink()
+    assert request.questions() == [LATEST, EARLIEST]
     request.note(LATEST, offsets_answer(*((n, 0, 100 + n) for n in range(6))))
     request.note(EARLIEST, offsets_answer(*((n, 0, 10 + n) for n in range(6))))
     answer = offsets_answer((0, 0, 100), (1, 0, 11), (2, 0, -1), (3, 0, 50), (4, 78, -1), (5, 0, 7))

@@ -30,10 +30,12 @@ from batchval.protocol.messages.fetch import (
 from batchval.protocol.old_fetch import WantedPartition
 from batchval.protocol.old_versions import CONSUMERS
 from batchval.proxy import bridges, budget, lowering
+from batchval.proxy import session as session_module
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.old_fetches import MOST_FAULTS, OldFetches
 from batchval.proxy.options import Limits
-from batchval.proxy.session import CONVERTING, Session
+from batchval.proxy.pending import Answer
+from batchval.proxy.session import CONVERTING, JUDGING, Session
 from batchval.proxy.session_states import State
 from tests.proxy.test_fast_path import Place
 from tests.proxy.test_session_order import Rig, ids, run, until
@@ -75,6 +77,25 @@ class Bridge(Rig):
         await until(lambda: len(self.got()) > before)
         assert self.session.waiting == 0
         return answered(self.got()[-1], version)["t", 0]
+
+
+def kept(rig: Bridge) -> int:
+    """What the session keeps for answers that have not come."""
+    return sum(one.held for one in rig.session.answers if isinstance(one, Answer))
+
+
+def list_offsets(correlation_id: int, partitions: int) -> bytes:
+    """A ListOffsets 0 that needs both questions of the gate's own."""
+    parts = b"".join(struct.pack(">iqi", n, 5, 2) for n in range(partitions))
+    body = struct.pack(">iih1si", -1, 1, 1, b"t", partitions) + parts
+    return request(ApiKey.LIST_OFFSETS, 0, correlation_id, body)
+
+
+def offsets_answer(frame: bytes) -> bytes:
+    """Answer a ListOffsets 1 of ``list_offsets``."""
+    parts = b"".join(struct.pack(">ihqq", n, 0, -1, 7) for n in range((len(frame) - 28) // 12))
+    body = frame[4:8] + struct.pack(">ih1si", 1, 1, b"t", len(parts) // 22) + parts
+    return struct.pack(">i", len(body)) + body
 
 
 def control(offset: int, producer_id: int = 1) -> bytes:
@@ -144,7 +165,7 @@ def test_requests_after_a_large_one_wait_for_it() -> None:
         assert ids(rig.asked(), 4) == [1, 2, 3]
         _, first = FetchRequest.parse(rig.asked()[0])
         assert [part.fetch_offset for topic in first.topics for part in topic.partitions] == list(range(1000))
-        assert rig.session.waiting == 0
+        assert rig.session.waiting == kept(rig) > 16 * 1000
         assert not rig.session.outbox
 
     run(test)
@@ -191,7 +212,8 @@ def test_a_large_malformed_request_ends_the_session_after_the_earlier_ones() -> 
         rig = Bridge()
         large = fetch_frame(2, 2, {("t", n): (n, 100) for n in range(1000)})
         broken = request(ApiKey.FETCH, 2, 2, large[17:-5])
-        rig.send(other_frame(1), broken, other_frame(3))
+        after = fetch_frame(2, 3, {("t", 0): (5, 1)}), list_offsets(4, 3)
+        rig.send(other_frame(1), broken, *after)
         await until(lambda: rig.session.ending)
         assert rig.session.ending == "request_malformed"
         rig.answer(0)
@@ -226,6 +248,39 @@ def test_a_client_that_leaves_drops_its_raised_request() -> None:
         await until(lambda: not len(rig.proxy.judging))
         await asyncio.sleep(0.05)
         assert rig.asked() == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("partitions", [10, 5_000], ids=["on the loop", "in a thread"])
+def test_what_is_kept_for_answers_is_counted_and_bounded(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker answers as late as the client wants it to (max_wait_ms), and clients send on."""
+    most = 40 * partitions * 16
+    monkeypatch.setattr(session_module, "MOST_HELD", most)
+
+    async def test() -> None:
+        rig = Bridge()
+        wanted = {("t", n): (n, 100) for n in range(partitions)}
+        for n in range(60):
+            if rig.session.holds & JUDGING:
+                break
+            rig.send(fetch_frame(2, n, wanted) if n % 2 else list_offsets(n, partitions))
+            await until(lambda: not rig.session.outbox)
+            assert rig.session.waiting == kept(rig)
+        assert 3 < n < 50
+        assert most < rig.session.waiting < 2 * most
+        assert rig.session.held() >= rig.session.waiting
+        for frame in rig.asked():
+            if struct.unpack_from(">h", frame) == (ApiKey.LIST_OFFSETS,):
+                rig.read(rig.up, offsets_answer(frame))
+            else:
+                empty = [PartitionData(n, high_watermark=100, records=b"") for n in range(partitions)]
+                response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=empty)])
+                rig.read(rig.up, b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10)))
+        await until(lambda: len(rig.got()) == n)
+        assert ids(rig.got()) == list(range(n))
+        assert rig.session.waiting == 0
+        assert not rig.session.holds & JUDGING
 
     run(test)
 
@@ -288,7 +343,7 @@ def test_later_answers_wait_for_one_that_is_converted(held: threading.Event) -> 
         rig.read(rig.up, first + struct.pack(">ii", 4, 2))
         assert rig.up.holds & CONVERTING
         rig.read(rig.up, third)  # what had been read already
-        assert rig.session.waiting == len(first)
+        assert rig.session.waiting == len(first) + kept(rig)
         assert rig.session.held() >= len(first)
         await asyncio.sleep(0.05)
         assert rig.got() == []
