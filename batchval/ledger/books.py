@@ -62,7 +62,8 @@ class ClaimsCounts(NamedTuple):
     ``honest`` and ``lying`` are what checks found, ``lying`` also of a batch that decompresses to
     more than the limit;
     ``unjudged`` were refused before their records were walked,
-    ``unbound`` came with a tag that is none or another batch's. ``demotions``: how often a lie ended the trust in a sender.
+    ``unbound`` came with a tag that is none or another batch's;
+    ``demotions``: how often a lie ended the trust in a sender.
     """
 
     batches: int = 0
