@@ -14,6 +14,7 @@ import base64
 import http.client
 import io
 import json
+import re
 import socket
 import ssl
 import time
@@ -43,6 +44,9 @@ _OF_ONE: Final = frozenset(
         http.HTTPStatus.UNPROCESSABLE_ENTITY,
     )
 )
+#: Bytes of an answer that are parsed in one call: below 1 ms.
+MOST_AT_ONCE: Final = 16 << 10
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 _NUMBERS: Final = range(2**31)
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -130,7 +134,7 @@ class RegistryClient:
             what = f"the answer is longer than {LARGEST_ANSWER} bytes"
             raise self._error(path, what, RegistryAnswerError if status == http.HTTPStatus.OK else RegistryError)
         try:
-            answer = json.loads(data)
+            answer = _parsed(data)
         except (ValueError, RecursionError):
             answer = None
             if status == http.HTTPStatus.OK:
@@ -201,6 +205,30 @@ def split_url(url: str) -> tuple[str, str, int, str]:
     if not url.isascii() or any(one.isspace() or not one.isprintable() for one in url):
         raise ArgumentValueError(f"invalid URL: {allowed}")
     return parts.scheme, parts.hostname, port, parts.path.rstrip("/")
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
+
+
+def _parsed(data: bytes) -> Any:
+    """Parse JSON, a long list element by element: in one call the parser keeps the interpreter for
+    itself, 10 ms for the 20,000 subjects of a widely used schema. ValueError, RecursionError.
+    """
+    if len(data) <= MOST_AT_ONCE or data[:1] != b"[":
+        return json.loads(data)
+    text, decoder = data.decode(), json.JSONDecoder()
+    found: list[Any] = []
+    at, after = 0, ","
+    while after == ",":
+        element, at = decoder.raw_decode(text, _after_space(text, at + 1))
+        found.append(element)
+        at = _after_space(text, at)
+        after = text[at : at + 1]
+    if after != "]" or text[at + 1 :].strip():
+        raise ValueError("the list does not end")
+    return found
 
 
 def _is_number(value: object) -> bool:

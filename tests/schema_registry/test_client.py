@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from batchval.errors import ArgumentValueError
-from batchval.schema_registry import RegistryClient, RegistryError
+from batchval.schema_registry import RegistryClient, RegistryError, client
 from batchval.schema_registry.client import LARGEST_ANSWER, MOST_READ, split_url
 from tests.schema_registry.scripted import ScriptedRegistry, answer
 from tests.support.authorities import Authority
@@ -86,6 +87,23 @@ def test_what_is_not_an_answer(registry: ScriptedRegistry, raw: bytes, text: str
     assert text in str(error.value)
     assert len(str(error.value)) < 400
     assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("parts", [(",", ""), (" ,\n", "\n "), ("\t,\r", " ")])
+def test_long_lists_are_parsed_element_by_element(
+    registry: ScriptedRegistry, parts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    between, around = parts
+    names = [f"orders-{n}-é-value" for n in range(1_000)]
+    listed = between.join(json.dumps({"subject": name, "version": 1}, ensure_ascii=False) for name in names)
+    monkeypatch.setattr(client.json, "loads", lambda _: pytest.fail("parsed in one call"))
+    registry.raw = answer(200, f"[{around}{listed}{around}]{around}".encode())
+    assert RegistryClient(registry.url).subjects_of(7) == set(names)
+    monkeypatch.undo()
+    for end in ("", "}", ",]", "] 1", "]]", "\xff]"):
+        registry.raw = answer(200, f"[{listed}{end}".encode("latin-1"))
+        with pytest.raises(RegistryError, match="the answer is not JSON"):
+            RegistryClient(registry.url).subjects_of(7)
 
 
 @pytest.mark.parametrize("body", [b"[true]", b"[-1]", b"[2147483648]", b'["1"]', b"{}"])
