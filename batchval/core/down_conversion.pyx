@@ -125,6 +125,7 @@ cdef struct Conversion:  # of one call
     BatchHeader header  # magic 2
     const uint8_t *at_record
     const uint8_t *end
+    uint64_t unpacked  # bytes that it has decompressed to
     uint8_t *owned  # the memory of its records, where the scratch does not have them
     int64_t base  # what a wrapper of magic 1 counts from
     Messages messages  # magic 1
@@ -212,7 +213,7 @@ cdef int stream_fails(Conversion *d, const Stream *s) noexcept nogil:
 # ---- messages ------------------------------------------------------------------------------------
 
 cdef inline void begin_set(Conversion *d, int codec, bint log_append_time) noexcept nogil:
-    d.compressed = 0
+    d.compressed = d.unpacked = 0
     d.index = 0
     d.codec = codec
     d.log_append_time = log_append_time
@@ -278,6 +279,7 @@ cdef int open_records(Conversion *d, const Entry *b) noexcept nogil:
         if answer != CONVERTED:
             return answer
         size = s.delivered
+        d.unpacked = size
         d.work += size
     d.end = d.at_record + size
     structure_alone(&c)
@@ -422,6 +424,7 @@ cdef int open_each(Conversion *d, const Entry *b) noexcept nogil:
     answer = open_messages(&d.messages, b, d.scratch, &c, d.limit, &f)
     if answer != WALKED:
         return message_fails(d, answer, &f)
+    d.unpacked = d.messages.end - d.messages.at
     d.inside = True
     return convert_each(d)
 
@@ -569,7 +572,12 @@ cdef void close_wrapper(Conversion *d) noexcept nogil:
     pass_batch(d)
 
 
-cdef int convert_all(Conversion *d, size_t most) except -1:
+cdef int64_t held(const Conversion *d) noexcept nogil:
+    """The memory that a batch takes whose messages are compressed."""
+    return d.unpacked + (d.batch_size if d.copies else 0) + d.out.size + d.set.size
+
+
+cdef int convert_all(Conversion *d, size_t most, object on_held) except -1:
     """Convert, and compress what is to be compressed. Returns why it stopped."""
     cdef int stopped = CONVERTED, made
     stream = None
@@ -578,6 +586,8 @@ cdef int convert_all(Conversion *d, size_t most) except -1:
         if stopped == SET_PART or stopped == SET_MADE:
             if d.compressed == 0:
                 stream = compressing(d.codec, d.to_magic)
+            if on_held is not None:
+                on_held(held(d))
             made = compress_part(d, stream, stopped == SET_MADE)
             if made == CONVERTED and stopped == SET_MADE:
                 with nogil:
@@ -609,7 +619,7 @@ cdef object result_of(const Conversion *d, bint is_partial, object aborted):
 
 def down_convert(buffer, to_magic, *, first_offset=0,
         max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, aborted=(), position=0,
-        max_bytes=None, bint check_crcs=False, max_work=None, max_batch_work=None):
+        max_bytes=None, bint check_crcs=False, max_work=None, max_batch_work=None, on_held=None):
     """Convert the whole batches from ``position`` on to messages of magic 0 or 1: a DownConverted.
 
     As Kafka 3.9 did for Fetch 0 to 3: offsets, keys, values and timestamps stay, control batches
@@ -626,6 +636,9 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     written into wrappers, whatever the output has. ``max_batch_work``: a batch that decompresses to
     more bytes, or whose wrapper is to hold more, raises NotConverted with ``is_heavy``; a call
     without this argument may convert it.
+
+    ``on_held``: called with the bytes that a compressed batch takes, each time before messages of
+    it are compressed. They are free again when this function returns.
 
     A buffer that can change is copied batch by batch. Raises NotConverted, with what was made of
     the batches before, where a batch cannot be read or decompresses to more than
@@ -669,7 +682,7 @@ def down_convert(buffer, to_magic, *, first_offset=0,
         d.copies = not is_immutable(&view)
         d.scratch = borrow()
         try:
-            stopped = convert_all(&d, most)
+            stopped = convert_all(&d, most, on_held)
         finally:
             give_back(d.scratch)
         if stopped == NO_MEMORY_LEFT:

@@ -28,3 +28,8 @@ cdef class Block:
 cdef class CountedBytes:
     cdef bytes content
     cdef Py_ssize_t size
+
+
+@cython.final
+cdef class Charge:
+    cdef int64_t size

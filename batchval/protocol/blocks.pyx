@@ -121,8 +121,8 @@ def poison_released(bint on):
 
 
 def allocated():
-    """Return the bytes of all Blocks and CountedBytes that are alive, without those kept for the
-    next reads.
+    """Return the bytes of all Blocks, CountedBytes and Charges that are alive, without those kept
+    for the next reads.
 
     A large block is counted whole from the start; the system provides its pages as they are filled.
     """
@@ -337,3 +337,23 @@ cdef class CountedBytes:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, PyBytes_AS_STRING(self.content), self.size, True, flags)
+
+
+@cython.final
+cdef class Charge:
+    """Bytes of memory that work takes while it lasts, counted as in use."""
+
+    def __cinit__(self):
+        self.size = 0
+
+    def __dealloc__(self):
+        global in_use
+        in_use -= self.size
+
+    def count(self, int64_t size):
+        """Count so many bytes from now on."""
+        global in_use
+        if size < 0:
+            raise ProtocolError(f"a charge must be 0 or a number of bytes, not {size}")
+        in_use += size - self.size
+        self.size = size

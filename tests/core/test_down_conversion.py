@@ -161,6 +161,24 @@ def test_a_wrapper_that_is_made_in_pieces_is_that_of_one_piece(codec: int, from_
 
 
 @pytest.mark.parametrize("from_magic", [2, 1])
+def test_what_a_batch_takes_is_reported_while_it_is_converted(from_magic: int) -> None:
+    values = [bytes(100)] * (8 * SET_PIECE // 100)
+    if from_magic == 2:
+        content = b"".join(record(i, value=value) for i, value in enumerate(values))
+        data = batch([content], codec=GZIP, records_count=len(values), last_offset_delta=len(values) - 1)
+    else:
+        content = b"".join(message(1, offset=i, value=value) for i, value in enumerate(values))
+        data = wrapper([content], GZIP, 1, offset=len(values) - 1)
+    seen: list[int] = []
+    output = down_convert(data, 0, on_held=seen.append).output
+    assert len(seen) > 8
+    for size in seen:  # never the messages of the whole batch
+        assert len(content) < size < len(content) + 2 * SET_PIECE + len(output)
+    with pytest.raises(ZeroDivisionError):
+        down_convert(data, 0, on_held=lambda size: size // 0)
+
+
+@pytest.mark.parametrize("from_magic", [2, 1])
 def test_nothing_remains_of_a_wrapper_whose_last_message_cannot_be_converted(from_magic: int) -> None:
     count = 4 * SET_PIECE // 100
     if from_magic == 2:

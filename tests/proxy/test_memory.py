@@ -9,10 +9,15 @@ import socket
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from batchval.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from tests.support.batches import ZSTD, record
+from tests.support.batches import batch as batch_of
 from tests.support.gate_process import GateProcess
+from tests.support.old_fetches import OldConsumer
 from tests.support.proxy import (
     ScriptedBroker,
     batch,
@@ -148,3 +153,33 @@ def test_much_queued_for_a_stalled_client(queued):
             assert read_exactly(sock, 8) == struct.pack(">ii", MB, n)
             assert len(read_exactly(sock, MB - 4)) == MB - 4
         assert gate.peak_bytes() - before < 16 * MB
+
+
+@pytest.mark.alone
+def test_old_consumers_of_tiny_records():
+    """Messages of formats 0 and 1 are many times as large: a piece of them is there at once."""
+    count, consumers = 300_000, 20
+    content = b"".join(record(i, value=b"x") for i in range(count))
+    sent = batch_of([content], codec=ZSTD, records_count=count, last_offset_delta=count - 1)
+    partition = PartitionData(0, records=sent)
+    response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[partition])])
+
+    def answer(frame: bytes) -> bytes:
+        return b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10))
+
+    def fetched(_: int) -> int:
+        with contextlib.closing(OldConsumer(("127.0.0.1", gate.port), 2, max_bytes=8 * MB)) as consumer:
+            return len(consumer.fetch("t", 0, 0).records)
+
+    with (
+        ScriptedBroker(answer) as broker,
+        GateProcess(broker.address, bridge=("consumers",)) as gate,
+        ThreadPoolExecutor(consumers) as pool,
+    ):
+        before = gate.peak_bytes()
+        (size,) = set(pool.map(fetched, range(consumers)))
+        grown = gate.peak_bytes() - before
+        print(f"{len(content) / MB:.1f} MB of records each, answers of {size / MB:.1f} MB: {grown / MB:.0f} MB")
+        # all answers may wait for their clients, and two conversions hold their records
+        assert grown < consumers * (len(sent) + size) + 8 * len(content)
+        assert gate.counters()["bytes_held"] == 0
