@@ -65,7 +65,8 @@ from batchval.core.scratch cimport (
 
 from collections import namedtuple
 
-from batchval.compression.compressors import ALIGNED, compressing
+from batchval.compression.compressors import ALIGNED as _ALIGNED
+from batchval.compression.compressors import compressing
 from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
 from batchval.errors import BatchvalError
@@ -533,7 +534,7 @@ cdef int compress_part(Conversion *d, object stream, bint is_last) except -1:
     """Compress messages of the batch, and put them into its wrapper in ``out``, which has room for
     its first bytes.
     """
-    cdef size_t size = d.set.size if is_last else d.set.size - d.set.size % <size_t>ALIGNED
+    cdef size_t size = d.set.size if is_last else d.set.size - d.set.size % <size_t>_ALIGNED
     cdef size_t at = 0
     cdef size_t overhead = LEGACY_OVERHEAD_V0 if d.to_magic == 0 else LEGACY_OVERHEAD_V1
     cdef bint is_reserved = True
