@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -31,4 +31,5 @@ def down_convert(
     check_crcs: bool = False,
     max_work: int | None = None,
     max_batch_work: int | None = None,
+    on_held: Callable[[int], object] | None = None,
 ) -> DownConverted: ...

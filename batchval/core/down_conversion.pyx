@@ -19,8 +19,7 @@ Control batches and headers have no place in these formats. A batch that is old 
 is. Records are read and written without the GIL.
 
 Of a compressed batch the decompressed records are held, at most ``max_decompressed_bytes``. The
-messages, which for tiny records are five times as large, are compressed a piece at a time. What is
-held meanwhile is counted in ``batchval.protocol.blocks.allocated``.
+messages, which for tiny records are five times as large, are compressed a piece at a time.
 """
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
@@ -63,11 +62,11 @@ from batchval.core.records cimport (
 from batchval.core.scratch cimport (
     Scratch, begin_work, borrow, copy_reserve, end_work, give_back, spend,
 )
-from batchval.protocol.blocks cimport Charge
 
 from collections import namedtuple
 
-from batchval.compression.compressors import ALIGNED, compressing
+from batchval.compression.compressors import ALIGNED as _ALIGNED
+from batchval.compression.compressors import compressing
 from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
 from batchval.errors import BatchvalError
@@ -535,7 +534,7 @@ cdef int compress_part(Conversion *d, object stream, bint is_last) except -1:
     """Compress messages of the batch, and put them into its wrapper in ``out``, which has room for
     its first bytes.
     """
-    cdef size_t size = d.set.size if is_last else d.set.size - d.set.size % <size_t>ALIGNED
+    cdef size_t size = d.set.size if is_last else d.set.size - d.set.size % <size_t>_ALIGNED
     cdef size_t at = 0
     cdef size_t overhead = LEGACY_OVERHEAD_V0 if d.to_magic == 0 else LEGACY_OVERHEAD_V1
     cdef bint is_reserved = True
@@ -579,17 +578,17 @@ cdef int64_t held(const Conversion *d) noexcept nogil:
     return d.unpacked + (d.batch_size if d.copies else 0) + d.out.size + d.set.size
 
 
-cdef int convert_all(Conversion *d, size_t most) except -1:
+cdef int convert_all(Conversion *d, size_t most, object on_held) except -1:
     """Convert, and compress what is to be compressed. Returns why it stopped."""
     cdef int stopped = CONVERTED, made
-    cdef Charge charge = Charge()
     stream = None
     while stopped == CONVERTED and goes_on(d, most):
         stopped = convert_on(d, most)
         if stopped == SET_PART or stopped == SET_MADE:
             if d.compressed == 0:
                 stream = compressing(d.codec, d.to_magic)
-            charge.count(held(d))
+            if on_held is not None:
+                on_held(held(d))
             made = compress_part(d, stream, stopped == SET_MADE)
             if made == CONVERTED and stopped == SET_MADE:
                 with nogil:
@@ -621,7 +620,7 @@ cdef object result_of(const Conversion *d, bint is_partial, object aborted):
 
 def down_convert(buffer, to_magic, *, first_offset=0,
         max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, aborted=(), position=0,
-        max_bytes=None, bint check_crcs=False, max_work=None, max_batch_work=None):
+        max_bytes=None, bint check_crcs=False, max_work=None, max_batch_work=None, on_held=None):
     """Convert the whole batches from ``position`` on to messages of magic 0 or 1: a DownConverted.
 
     As Kafka 3.9 did for Fetch 0 to 3: offsets, keys, values and timestamps stay, control batches
@@ -638,6 +637,9 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     written into wrappers, whatever the output has. ``max_batch_work``: a batch that decompresses to
     more bytes, or whose wrapper is to hold more, raises NotConverted with ``is_heavy``; a call
     without this argument may convert it.
+
+    ``on_held``: called with the bytes that a compressed batch takes, each time before messages of
+    it are compressed. They are free again when this function returns.
 
     A buffer that can change is copied batch by batch. Raises NotConverted, with what was made of
     the batches before, where a batch cannot be read or decompresses to more than
@@ -681,7 +683,7 @@ def down_convert(buffer, to_magic, *, first_offset=0,
         d.copies = not is_immutable(&view)
         d.scratch = borrow()
         try:
-            stopped = convert_all(&d, most)
+            stopped = convert_all(&d, most, on_held)
         finally:
             give_back(d.scratch)
         if stopped == NO_MEMORY_LEFT:

@@ -33,5 +33,3 @@ cdef class CountedBytes:
 @cython.final
 cdef class Charge:
     cdef int64_t size
-
-    cdef void count(self, int64_t size) noexcept

@@ -347,10 +347,13 @@ cdef class Charge:
         self.size = 0
 
     def __dealloc__(self):
-        self.count(0)
+        global in_use
+        in_use -= self.size
 
-    cdef void count(self, int64_t size) noexcept:
+    def count(self, int64_t size):
         """Count so many bytes from now on."""
         global in_use
+        if size < 0:
+            raise ProtocolError(f"a charge must be 0 or a number of bytes, not {size}")
         in_use += size - self.size
         self.size = size

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from batchval.core.aborted import AbortedTransactions
 from batchval.core.down_conversion import NotConverted, down_convert
-from batchval.protocol.blocks import CountedBytes
+from batchval.protocol.blocks import Charge, CountedBytes
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.old_fetch import (
     AnswerWriter,
@@ -270,7 +270,7 @@ class _Records:
     def convert(self, room: int) -> Iterator[int]:
         """Convert a slice, yield how many bytes of message sets it made, and so on."""
         records, position, size = self._fetched.records, 0, 0
-        aborted = AbortedTransactions(self._fetched.aborted)
+        aborted, charge = AbortedTransactions(self._fetched.aborted), Charge()
         assert records is not None
         if room <= 0:
             return
@@ -289,6 +289,7 @@ class _Records:
                     check_crcs=True,
                     max_work=SLICE_WORK,
                     max_batch_work=None if self.is_heavy else LIGHT_WORK,
+                    on_held=charge.count,
                 )
             except NotConverted as error:
                 made = error.converted
@@ -296,6 +297,7 @@ class _Records:
                     self.is_heavy = True
                 else:
                     self.fault = max(made.next_offset, self.next_offset), str(error)
+            charge.count(0)
             # compaction leaves batches whose records are all below the offset that was asked for
             if made.output and (size or has_offset_from(made.output, self._offset)):
                 # the budget counts it until the client has taken it

@@ -5,18 +5,15 @@ from __future__ import annotations
 import random
 import struct
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from batchval.compression.compressors import compress, compressing
-from batchval.core import down_conversion
+from batchval.compression.compressors import compress
 from batchval.core.aborted import AbortedTransactions
 from batchval.core.batch import NotABatch, batches
 from batchval.core.down_conversion import DownConverted, NotConverted, down_convert
 from batchval.errors import BatchvalError
-from batchval.protocol.blocks import allocated
 from tests.hostile.buffers import guarded
 from tests.hostile.mutator import xxh32
 from tests.support.batches import (
@@ -164,7 +161,7 @@ def test_a_wrapper_that_is_made_in_pieces_is_that_of_one_piece(codec: int, from_
 
 
 @pytest.mark.parametrize("from_magic", [2, 1])
-def test_what_a_batch_takes_is_counted_while_it_is_converted(monkeypatch: pytest.MonkeyPatch, from_magic: int) -> None:
+def test_what_a_batch_takes_is_reported_while_it_is_converted(from_magic: int) -> None:
     values = [bytes(100)] * (8 * SET_PIECE // 100)
     if from_magic == 2:
         content = b"".join(record(i, value=value) for i, value in enumerate(values))
@@ -173,23 +170,12 @@ def test_what_a_batch_takes_is_counted_while_it_is_converted(monkeypatch: pytest
         content = b"".join(message(1, offset=i, value=value) for i, value in enumerate(values))
         data = wrapper([content], GZIP, 1, offset=len(values) - 1)
     seen: list[int] = []
-    before = allocated()
-
-    def watched(codec: int, magic: int) -> Any:
-        stream = compressing(codec, magic)
-
-        def write(piece: bytes) -> bytes:
-            seen.append(allocated() - before)
-            return stream.write(piece)
-
-        return SimpleNamespace(head=stream.head, write=write, finish=stream.finish)
-
-    monkeypatch.setattr(down_conversion, "compressing", watched)
-    output = down_convert(data, 0).output
+    output = down_convert(data, 0, on_held=seen.append).output
     assert len(seen) > 8
     for size in seen:  # never the messages of the whole batch
         assert len(content) < size < len(content) + 2 * SET_PIECE + len(output)
-    assert allocated() == before
+    with pytest.raises(ZeroDivisionError):
+        down_convert(data, 0, on_held=lambda size: size // 0)
 
 
 @pytest.mark.parametrize("from_magic", [2, 1])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchval.protocol.blocks import Block, CountedBytes, allocated, kept, limit_memory
+from batchval.protocol.blocks import Block, Charge, CountedBytes, allocated, kept, limit_memory
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
 from tests.support.fixtures import poisoned  # noqa: F401
@@ -273,4 +273,17 @@ def test_bytes_made_elsewhere_are_counted_until_their_last_slice_is_gone() -> No
     assert allocated() == before
     with pytest.raises(TypeError):
         CountedBytes(bytearray(3))  # type: ignore[arg-type]
+    assert allocated() == before
+
+
+def test_a_charge_is_counted_until_its_work_is_done() -> None:
+    before = allocated()
+    charge = Charge()
+    for size in (5 * MIB, MIB, 0, 3 * MIB):
+        charge.count(size)
+        assert allocated() == before + size
+    with pytest.raises(ProtocolError, match="not -1"):
+        charge.count(-1)
+    assert allocated() == before + 3 * MIB
+    del charge
     assert allocated() == before

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.blocks import allocated
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from batchval.protocol.messages.fetch import (
     AbortedTransaction,
@@ -400,6 +401,28 @@ def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         assert seen == sorted(seen)
         assert seen[-1] > seen[0] + 19 * 100
         assert rig.session.waiting == 0
+
+    run(test)
+
+
+def test_what_a_batch_takes_is_counted_while_it_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    real = lowering.down_convert
+
+    def noted(*args: Any, on_held: Callable[[int], None], **options: Any) -> Any:
+        def on_held_here(size: int) -> None:
+            on_held(size)
+            counted.append(allocated())
+
+        return real(*args, on_held=on_held_here, **options)
+
+    monkeypatch.setattr(lowering, "down_convert", noted)
+
+    async def test() -> None:
+        rig = Bridge()
+        before = allocated()
+        await rig.fetched(2, 0, batch(records(1, value=bytes(4 << 20)), codec=ZSTD))
+        assert max(counted) > before + (4 << 20)
 
     run(test)
 

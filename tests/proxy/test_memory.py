@@ -157,7 +157,7 @@ def test_much_queued_for_a_stalled_client(queued):
 
 @pytest.mark.alone
 def test_old_consumers_of_tiny_records():
-    """Messages of formats 0 and 1 are many times as large: at most a piece of them is there at once."""
+    """Messages of formats 0 and 1 are many times as large: a piece of them is there at once."""
     count, consumers = 300_000, 20
     content = b"".join(record(i, value=b"x") for i in range(count))
     sent = batch_of([content], codec=ZSTD, records_count=count, last_offset_delta=count - 1)
