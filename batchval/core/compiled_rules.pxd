@@ -4,7 +4,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from batchval.core.bytes cimport be32
+from batchval.core.bytes cimport be32, likely
 from batchval.core.scratch cimport Scratch
 from batchval.core.value_ids cimport ValueIds
 
@@ -32,7 +32,8 @@ cdef enum:  # IdSet's mark of an empty place: no id has this number
 
 cdef struct IdSet:  # open addressing, at most half full
     int64_t *places
-    uint64_t mask
+    int32_t shift  # of a hash, to a place
+    uint64_t mask  # the last place
     size_t count
 
 cdef struct Schema:
@@ -50,7 +51,7 @@ cdef struct HeaderName:
     int16_t schema  # in header_schemas
 
 cdef struct Rules:
-    # lengths as zigzag varints, for records that lie whole in a block
+    # lengths as zigzag varints, for records that lie whole in a block; null, 1, is within both
     uint32_t most_key
     uint32_t most_value
     int32_t max_key
@@ -103,7 +104,6 @@ cdef CompiledRules compiled_rules(rules)
 cdef const Rules *rules_that_ask_nothing() noexcept nogil
 cdef bint ids_keep_rules(const Rules *rules, const ValueIds *ids, bint keys_null,
         int32_t longest) noexcept nogil
-cdef bint has_number(const IdSet *ids, int64_t number) noexcept nogil
 cdef bint is_utf8(const uint8_t *p, int32_t n) noexcept nogil
 cdef void start_record(const Rules *rules, Asked *asked) noexcept nogil
 cdef void ask_key(const Rules *rules, Asked *asked, const uint8_t *head, int32_t length,
@@ -120,6 +120,24 @@ cdef bint ask_message(const Rules *rules, const uint8_t *key, int32_t key_length
         int32_t index, Scratch *scratch) noexcept nogil
 
 
+cdef inline uint64_t place_of(const IdSet *ids, int64_t number) noexcept nogil:
+    """Fibonacci hashing: registries count their ids up, and neighbours get places far apart."""
+    return <uint64_t>number * <uint64_t>0x9E3779B97F4A7C15 >> ids.shift
+
+
+cdef inline bint has_number(const IdSet *ids, int64_t number) noexcept nogil:
+    cdef uint64_t at = place_of(ids, number)
+    cdef int64_t found
+    while True:
+        found = ids.places[at & ids.mask]
+        # first: -1, which a record may hold, must not be found in an empty place
+        if found == EMPTY_PLACE:
+            return False
+        if found == number:
+            return True
+        at += 1
+
+
 cdef inline bint starts_with_id(const Schema *schema, const uint8_t *p, uint32_t zigzag,
         uint64_t *last) noexcept nogil:
     """Whether a field of this length, which is not null, starts with an allowed id. ``last`` is the
@@ -129,7 +147,7 @@ cdef inline bint starts_with_id(const Schema *schema, const uint8_t *p, uint32_t
     if zigzag < SCHEMA_PREFIX << 1 or p[0] != 0:
         return False
     memcpy(&stored, p + 1, 4)
-    if stored == last[0]:
+    if likely(stored == last[0], 1):
         return True
     if not schema.any_allowed and not has_number(&schema.ids, be32(p + 1)):
         return False

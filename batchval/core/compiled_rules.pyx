@@ -36,19 +36,13 @@ cdef enum:  # a header that holds a schema id, by its size
 
 # ---- compiled once -------------------------------------------------------------------------------
 
-cdef inline uint64_t place_of(int64_t number) noexcept nogil:
-    """Splitmix64's mixing."""
-    cdef uint64_t x = <uint64_t>number
-    x = (x ^ x >> 30) * <uint64_t>0xBF58476D1CE4E5B9
-    x = (x ^ x >> 27) * <uint64_t>0x94D049BB133111EB
-    return x ^ x >> 31
-
-
 cdef int fill_ids(IdSet *ids, numbers) except -1:
     cdef uint64_t size = 4, at
     cdef int64_t number
+    ids.shift = 62
     while size < 2 * <uint64_t>len(numbers):
         size *= 2
+        ids.shift -= 1
     ids.places = <int64_t *>malloc(size * sizeof(int64_t))
     if ids.places is NULL:
         raise MemoryError()
@@ -57,7 +51,7 @@ cdef int fill_ids(IdSet *ids, numbers) except -1:
     for at in range(size):
         ids.places[at] = EMPTY_PLACE
     for number in numbers:
-        at = place_of(number)
+        at = place_of(ids, number)
         while ids.places[at & ids.mask] != EMPTY_PLACE:
             at += 1
         ids.places[at & ids.mask] = number
@@ -88,7 +82,7 @@ cdef inline uint32_t place_of_name(const uint8_t *p, int32_t size) noexcept nogi
 
 
 cdef inline uint32_t zigzag_of(int32_t most) noexcept nogil:
-    return 0xFFFFFFFF if most >= LARGEST_SHORT else <uint32_t>most << 1
+    return 0xFFFFFFFF if most >= LARGEST_SHORT else (<uint32_t>most << 1) + 1
 
 
 @cython.final
@@ -220,18 +214,6 @@ cdef bint ids_keep_rules(const Rules *rules, const ValueIds *ids, bint keys_null
 
 
 # ---- one field -----------------------------------------------------------------------------------
-
-cdef bint has_number(const IdSet *ids, int64_t number) noexcept nogil:
-    cdef uint64_t at = place_of(number)
-    cdef int64_t found
-    while True:
-        found = ids.places[at & ids.mask]
-        if found == EMPTY_PLACE:
-            return False
-        if found == number:
-            return True
-        at += 1
-
 
 cdef bint has_guid(const Schema *schema, const uint8_t *p) noexcept nogil:
     cdef size_t low = 0, high = schema.guids_count, middle

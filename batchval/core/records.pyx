@@ -14,8 +14,8 @@ from libc.string cimport memcpy
 from batchval.core cimport reasons
 from batchval.core.bytes cimport hidden, likely, room, short_varint
 from batchval.core.compiled_rules cimport (
-    HEAD, LONGEST_NAME, NO_ID_YET, Asked, HeaderName, Rules, ask_header, ask_key, ask_value,
-    end_record, name_of, rules_that_ask_nothing, start_record, starts_with_id,
+    HEAD, LONGEST_NAME, NO_ID_YET, SCHEMA_PREFIX, Asked, HeaderName, Rules, ask_header, ask_key,
+    ask_value, end_record, name_of, rules_that_ask_nothing, start_record, starts_with_id,
 )
 from batchval.core.compiled_rules cimport is_utf8 as holds_utf8
 from batchval.core.frames cimport (
@@ -43,6 +43,7 @@ cdef struct Reader:
     const uint8_t *p
     const uint8_t *end
     uint64_t body_end  # where in the stream the record ends, if the parser keeps to that
+    bint had_headers  # the record that was read last
 
 
 # ---- fields --------------------------------------------------------------------------------------------------------
@@ -283,32 +284,32 @@ cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, 
 # ---- plain records -------------------------------------------------------------------------------------------------
 
 cdef enum:
-    PLAIN_LEAST = 20  # bytes: the fields before the key are at most 13 long here, and 4 more may be read behind it
+    # bytes: the fields before the key are at most 13 long here, and 4 more may be read after it
+    PLAIN_LEAST = 20
     PLAIN_TAIL = 4
+    KNOWN_IDS = 4  # schema ids of values that are remembered, by their last bits
 
 
-cdef bint keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_length,
-        const uint8_t *value, uint32_t value_length, uint64_t *last_ids,
-        SeenIds *seen) noexcept nogil:
-    """Whether a plain record, which has no headers, breaks no record rule. Lengths are zigzag
-    varints. In a function of its own, which leaves the loop's registers to the loop. ``seen`` may
-    be NULL; a record may be noted twice.
+cdef bint value_keeps_rules(const Rules *rules, const uint8_t *value, uint32_t zigzag,
+        uint64_t *known, SeenIds *seen) noexcept nogil:
+    """Return whether a value of this length breaks neither the rule about tombstones nor that about
+    its schema id. Notes it for ``seen``, which may be NULL, and its id in ``known``.
     """
     if seen is not NULL:
-        note_value(seen, value, -1 if value_length & 1 else <int32_t>(value_length >> 1))
-    if value_length & 1:
-        if rules.refuse_tombstones:
-            return False
-    elif value_length > rules.most_value or (rules.value_schema is not NULL
-            and not starts_with_id(rules.value_schema, value, value_length, &last_ids[0])):
+        note_value(seen, value, -1 if zigzag & 1 else <int32_t>(zigzag >> 1))
+    if zigzag & 1:
+        return not rules.refuse_tombstones
+    return rules.value_schema is NULL or starts_with_id(rules.value_schema, value, zigzag, known)
+
+
+cdef bint key_keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_length,
+        uint64_t *last_id) noexcept nogil:
+    """Return whether a key that is not null is UTF-8 and starts with a schema id, where that is
+    asked. In a function of its own, which leaves the loop's registers to the loop.
+    """
+    if rules.utf8_keys and not holds_utf8(key, key_length >> 1):
         return False
-    if key_length & 1:
-        return True
-    if key_length > rules.most_key or (rules.utf8_keys and not holds_utf8(key, key_length >> 1)):
-        return False
-    if rules.key_schema is NULL:
-        return True
-    return starts_with_id(rules.key_schema, key, key_length, &last_ids[1])
+    return rules.key_schema is NULL or starts_with_id(rules.key_schema, key, key_length, last_id)
 
 
 cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const BatchHeader *h,
@@ -331,10 +332,15 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
     cdef int32_t count = h.records_count, null_keys = 0
     cdef bint key_needed = c.check_records and c.compacted
     cdef uint32_t value_zigzag
-    cdef const uint8_t *key = at
-    cdef uint64_t[2] last_ids
+    cdef bint key_asked = False, value_asked = False, value_known
+    cdef uint64_t last_key_id = NO_ID_YET
+    cdef uint64_t[KNOWN_IDS] known
+    cdef uint32_t stored = 0, place = 0
     if rules is not NULL:
-        last_ids[0] = last_ids[1] = NO_ID_YET
+        key_asked = rules.utf8_keys or rules.key_schema is not NULL
+        value_asked = rules.refuse_tombstones or rules.value_schema is not NULL or seen is not NULL
+        for place in range(KNOWN_IDS):
+            known[place] = NO_ID_YET
     if h.attributes & LOG_APPEND_TIME_BIT:
         delta_mask = 0
         base = h.max_timestamp
@@ -362,7 +368,9 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
         else:
             if (key_length >> 1) + PLAIN_TAIL > room(p, end):
                 break
-            key = p
+            if rules is not NULL and key_asked and not key_keeps_rules(
+                    rules, p, key_length, &last_key_id):
+                break
             p += key_length >> 1
         p = short_varint(p, &value_length)
         if p is NULL:
@@ -372,12 +380,23 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
             if value_length != 1:
                 break
             value_length = 0
-        # behind the value stands the headers count, 0, and then the next record
+        # after the value stands the headers count, 0, and then the next record
         if room(p, next_record) != (value_length >> 1) + 1 or (next_record - 1)[0] != 0:
             break
-        if rules is not NULL and not keeps_rules(
-                rules, key, key_length, p, value_zigzag, last_ids, seen):
-            break
+        if rules is not NULL:
+            if key_length > rules.most_key or value_zigzag > rules.most_value:
+                break
+            if value_asked:
+                place = 0
+                if likely(value_zigzag >= SCHEMA_PREFIX << 1, 1):
+                    memcpy(&stored, p + 1, 4)
+                    place = stored >> 24 & (KNOWN_IDS - 1)
+                    value_known = known[place] == stored and p[0] == 0
+                else:
+                    value_known = False
+                if not likely(value_known, 1) and not value_keeps_rules(
+                        rules, p, value_zigzag, &known[place], seen):
+                    break
         delta = (<int64_t>(timestamp_delta >> 1) ^ -<int64_t>(timestamp_delta & 1)) & delta_mask
         timestamp = <int64_t>(<uint64_t>base + <uint64_t>delta)
         if timestamp < least or timestamp > most:
@@ -683,6 +702,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     found = varint(s, r, &headers)
     if found != FOUND:
         return field_failed(s, r, f, i, found, parser)
+    r.had_headers = headers != 0
     if headers:
         if headers < 0:
             return malformed(s, r, f, i, reasons.HEADERS_COUNT, headers)
@@ -756,8 +776,11 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     r.p = s.at
     r.end = s.end
     r.body_end = <uint64_t>UNLIMITED
+    r.had_headers = False
     while True:
-        i = walk_plain(&r, h, c, f, i, rules, seen)
+        # after a record with headers most often stands another one, which is walk_one's
+        if not r.had_headers:
+            i = walk_plain(&r, h, c, f, i, rules, seen)
         if i >= h.records_count:
             break
         if i == h.records_count - 1:
@@ -801,7 +824,6 @@ cdef int malformed_behind(Stream *s, Facts *f, int32_t records) noexcept nogil:
 
 cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil:
     """All records that the header counts. Facts must have been cleared; errors of single records go to the scratch."""
-    cdef int answer
     if h.records_count < 0:
         f.reason = reasons.RECORDS_COUNT_NEGATIVE
         f.a = h.records_count
@@ -809,10 +831,4 @@ cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int pa
     if not h.attributes & CONTROL_BIT and (c.rules is not NULL or s.scratch.seen_ids.wanted):
         return walk_all(s, h, c, f, parser,
                 c.rules if c.rules is not NULL else rules_that_ask_nothing())
-    if parser == SKIP_PARSER:
-        answer = walk_all(s, h, c, f, SKIP_PARSER, NULL)
-    elif parser == BUFFER_PARSER:
-        answer = walk_all(s, h, c, f, BUFFER_PARSER, NULL)
-    else:
-        answer = walk_all(s, h, c, f, STREAM_PARSER, NULL)
-    return answer
+    return walk_all(s, h, c, f, parser, NULL)
