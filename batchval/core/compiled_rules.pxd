@@ -4,9 +4,9 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from batchval.core.bytes cimport be32
+from batchval.core.bytes cimport be32, le32, le64, likely
 from batchval.core.scratch cimport Scratch
-from batchval.core.value_ids cimport ValueIds
+from batchval.core.value_ids cimport SeenIds, ValueIds
 
 cdef enum:
     MOST_SCHEMAS = 8  # batchval.record_rules.MOST_SCHEMA_IDS
@@ -32,7 +32,8 @@ cdef enum:  # IdSet's mark of an empty place: no id has this number
 
 cdef struct IdSet:  # open addressing, at most half full
     int64_t *places
-    uint64_t mask
+    int32_t shift  # of a hash, to a place
+    uint64_t mask  # the last place
     size_t count
 
 cdef struct Schema:
@@ -50,7 +51,7 @@ cdef struct HeaderName:
     int16_t schema  # in header_schemas
 
 cdef struct Rules:
-    # lengths as zigzag varints, for records that lie whole in a block
+    # lengths as zigzag varints, for records that lie whole in a block; null, 1, is within both
     uint32_t most_key
     uint32_t most_value
     int32_t max_key
@@ -107,21 +108,33 @@ cdef CompiledRules compiled_rules(rules)
 cdef const Rules *rules_that_ask_nothing() noexcept nogil
 cdef bint ids_keep_rules(const Rules *rules, const ValueIds *ids, bint keys_null,
         int32_t longest) noexcept nogil
-cdef bint has_number(const IdSet *ids, int64_t number) noexcept nogil
-cdef bint is_utf8(const uint8_t *p, int32_t n) noexcept nogil
-cdef void start_record(const Rules *rules, Asked *asked) noexcept nogil
-cdef void ask_key(const Rules *rules, Asked *asked, const uint8_t *head, int32_t length,
-        bint utf8) noexcept nogil
-cdef void ask_value(const Rules *rules, Asked *asked, const uint8_t *head,
+cdef void ask_schema_header(const Schema *schema, Found *found, const uint8_t *p,
         int32_t length) noexcept nogil
-cdef const HeaderName *name_of(const Rules *rules, const uint8_t *p, int32_t size) noexcept nogil
-cdef void ask_header(const Rules *rules, Asked *asked, const HeaderName *name, const uint8_t *head,
-        int32_t length) noexcept nogil
-cdef bint end_record(const Rules *rules, Asked *asked, int32_t key_length, int32_t value_length,
-        int32_t headers, int32_t index, Scratch *scratch) noexcept nogil
+cdef bint value_keeps_rules(const Rules *rules, const uint8_t *value, uint32_t zigzag,
+        uint64_t *known, SeenIds *seen) noexcept nogil
+cdef bint key_keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_length,
+        uint64_t *last_id) noexcept nogil
 cdef bint ask_message(const Rules *rules, const uint8_t *key, int32_t key_length,
         bint key_readable, const uint8_t *value, int32_t value_length, bint value_readable,
         int32_t index, Scratch *scratch) noexcept nogil
+
+
+cdef inline uint64_t place_of(const IdSet *ids, int64_t number) noexcept nogil:
+    """Fibonacci hashing: registries count their ids up, and neighbours get places far apart."""
+    return <uint64_t>number * <uint64_t>0x9E3779B97F4A7C15 >> ids.shift
+
+
+cdef inline bint has_number(const IdSet *ids, int64_t number) noexcept nogil:
+    cdef uint64_t at = place_of(ids, number)
+    cdef int64_t found
+    while True:
+        found = ids.places[at & ids.mask]
+        # first: -1, which a record may hold, must not be found in an empty place
+        if found == EMPTY_PLACE:
+            return False
+        if found == number:
+            return True
+        at += 1
 
 
 cdef inline bint starts_with_id(const Schema *schema, const uint8_t *p, uint32_t zigzag,
@@ -133,9 +146,34 @@ cdef inline bint starts_with_id(const Schema *schema, const uint8_t *p, uint32_t
     if zigzag < SCHEMA_PREFIX << 1 or p[0] != 0:
         return False
     memcpy(&stored, p + 1, 4)
-    if stored == last[0]:
+    if likely(stored == last[0], 1):
         return True
     if not schema.any_allowed and not has_number(&schema.ids, be32(p + 1)):
         return False
     last[0] = stored
     return True
+
+
+cdef inline void ask_number(const Schema *schema, Found *found, int64_t number) noexcept nogil:
+    found.first = number
+    found.kind = 0
+    if not schema.any_allowed and not has_number(&schema.ids, number):
+        found.kind = NUMBER_NOT_ALLOWED
+
+
+cdef inline uint32_t place_of_name(const uint8_t *p, int32_t size) noexcept nogil:
+    """Return a place in Rules.name_places: of all bytes, 8 at a time."""
+    cdef uint64_t x = <uint64_t>size
+    cdef int32_t left = size
+    while left > 8:
+        x = (x ^ le64(p)) * <uint64_t>0x9E3779B97F4A7C15
+        x ^= x >> 32
+        p += 8
+        left -= 8
+    if size >= 8:
+        x ^= le64(p + left - 8)
+    elif size >= 4:
+        x ^= <uint64_t>le32(p) << 32 ^ le32(p + size - 4)
+    elif size:
+        x ^= <uint64_t>p[0] << 32 ^ <uint64_t>p[size >> 1] << 24 ^ <uint64_t>p[size - 1] << 16
+    return <uint32_t>(x * <uint64_t>0x9E3779B97F4A7C15 >> 55)  # NAME_PLACES is 1 << 9

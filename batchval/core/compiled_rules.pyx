@@ -1,11 +1,10 @@
-"""RecordRules as the walk asks them: no allocation, no Python object, each field looked at once.
+"""RecordRules as the walk asks them (rule_checks.pxd): numbers, sets and names.
 
-    compiled_rules   the numbers, sets and names of a RecordRules; once for each that is alive
-    start_record     then ask_key, ask_value and ask_header in the order of the record's fields
-    end_record       what only the whole record says; a broken rule goes to the scratch
+    compiled_rules   once for each RecordRules that is alive
+    ids_keep_rules   whether claims settle the rules
+    ask_message      a message of magic 0 or 1
 
-Of a record that breaks several rules the one with the lowest number counts. The ids that are
-allowed are the owner's: who sends records cannot make a set slow.
+The ids and names that are asked are the owner's: who sends records cannot make a set slow.
 """
 
 cimport cython
@@ -15,10 +14,11 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from batchval.core.bytes cimport be32, be64
-from batchval.core.layout cimport R1, R2, R3, R4, R5, R6, R7, R8
-from batchval.core.scratch cimport Scratch, add_broken
-from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
-from batchval.core.value_ids cimport ValueIds
+from batchval.core.layout cimport R1, R2, R3, R7, R8
+from batchval.core.rule_checks cimport ask_key, ask_value, broken, end_record, start_record
+from batchval.core.scratch cimport Scratch
+from batchval.core.utf8 cimport is_utf8
+from batchval.core.value_ids cimport SeenIds, ValueIds, note_value
 
 from batchval.record_rules import COMPILED_RULES, RecordRules
 
@@ -36,19 +36,13 @@ cdef enum:  # a header that holds a schema id, by its size
 
 # ---- compiled once -------------------------------------------------------------------------------
 
-cdef inline uint64_t place_of(int64_t number) noexcept nogil:
-    """Splitmix64's mixing."""
-    cdef uint64_t x = <uint64_t>number
-    x = (x ^ x >> 30) * <uint64_t>0xBF58476D1CE4E5B9
-    x = (x ^ x >> 27) * <uint64_t>0x94D049BB133111EB
-    return x ^ x >> 31
-
-
 cdef int fill_ids(IdSet *ids, numbers) except -1:
     cdef uint64_t size = 4, at
     cdef int64_t number
+    ids.shift = 62
     while size < 2 * <uint64_t>len(numbers):
         size *= 2
+        ids.shift -= 1
     ids.places = <int64_t *>malloc(size * sizeof(int64_t))
     if ids.places is NULL:
         raise MemoryError()
@@ -57,7 +51,7 @@ cdef int fill_ids(IdSet *ids, numbers) except -1:
     for at in range(size):
         ids.places[at] = EMPTY_PLACE
     for number in numbers:
-        at = place_of(number)
+        at = place_of(ids, number)
         while ids.places[at & ids.mask] != EMPTY_PLACE:
             at += 1
         ids.places[at & ids.mask] = number
@@ -78,17 +72,8 @@ cdef int fill_schema(Schema *schema, wanted) except -1:
     return 0
 
 
-cdef inline uint32_t place_of_name(const uint8_t *p, int32_t size) noexcept nogil:
-    """FNV-1a, folded to a place in Rules.name_places."""
-    cdef uint32_t x = 0x811C9DC5
-    cdef int32_t i
-    for i in range(size):
-        x = (x ^ p[i]) * <uint32_t>0x01000193
-    return (x ^ x >> 9 ^ x >> 18) & (NAME_PLACES - 1)
-
-
 cdef inline uint32_t zigzag_of(int32_t most) noexcept nogil:
-    return 0xFFFFFFFF if most >= LARGEST_SHORT else <uint32_t>most << 1
+    return 0xFFFFFFFF if most >= LARGEST_SHORT else (<uint32_t>most << 1) + 1
 
 
 @cython.final
@@ -221,18 +206,6 @@ cdef bint ids_keep_rules(const Rules *rules, const ValueIds *ids, bint keys_null
 
 # ---- one field -----------------------------------------------------------------------------------
 
-cdef bint has_number(const IdSet *ids, int64_t number) noexcept nogil:
-    cdef uint64_t at = place_of(number)
-    cdef int64_t found
-    while True:
-        found = ids.places[at & ids.mask]
-        if found == EMPTY_PLACE:
-            return False
-        if found == number:
-            return True
-        at += 1
-
-
 cdef bint has_guid(const Schema *schema, const uint8_t *p) noexcept nogil:
     cdef size_t low = 0, high = schema.guids_count, middle
     cdef int order
@@ -246,32 +219,6 @@ cdef bint has_guid(const Schema *schema, const uint8_t *p) noexcept nogil:
         else:
             low = middle + 1
     return False
-
-
-cdef bint is_utf8(const uint8_t *p, int32_t n) noexcept nogil:
-    cdef Utf8 u
-    utf8_start(&u)
-    return utf8_add(&u, p, n) and u.left == 0
-
-
-cdef inline void ask_number(const Schema *schema, Found *found, int64_t number) noexcept nogil:
-    found.first = number
-    found.kind = 0
-    if not schema.any_allowed and not has_number(&schema.ids, number):
-        found.kind = NUMBER_NOT_ALLOWED
-
-
-cdef void ask_prefix(const Schema *schema, Found *found, const uint8_t *p,
-        int32_t length) noexcept nogil:
-    """The start of a value or key. p has as many bytes of it as there are, up to SCHEMA_PREFIX."""
-    if length < SCHEMA_PREFIX:
-        found.kind = TOO_SHORT
-        found.first = length
-    elif p[0] != 0:
-        found.kind = WRONG_MAGIC
-        found.first = p[0]
-    else:
-        ask_number(schema, found, be32(p + 1))
 
 
 cdef void ask_schema_header(const Schema *schema, Found *found, const uint8_t *p,
@@ -299,109 +246,29 @@ cdef void ask_schema_header(const Schema *schema, Found *found, const uint8_t *p
             found.kind = GUID_NOT_ALLOWED
 
 
-cdef inline void broken(Asked *asked, int32_t rule, uint8_t which=0, int64_t first=0,
-        int64_t second=0, uint8_t kind=0) noexcept nogil:
-    if rule >= asked.rule:
-        return
-    asked.rule = rule
-    asked.which = which
-    asked.kind = kind
-    asked.first = first
-    asked.second = second
+cdef bint value_keeps_rules(const Rules *rules, const uint8_t *value, uint32_t zigzag,
+        uint64_t *known, SeenIds *seen) noexcept nogil:
+    """Return whether a value of this length breaks neither the rule about tombstones nor that about
+    its schema id. Notes it for ``seen``, which may be NULL, and its id in ``known``.
+    """
+    if seen is not NULL:
+        note_value(seen, value, -1 if zigzag & 1 else <int32_t>(zigzag >> 1))
+    if zigzag & 1:
+        return not rules.refuse_tombstones
+    return rules.value_schema is NULL or starts_with_id(rules.value_schema, value, zigzag, known)
 
 
-# ---- one record ----------------------------------------------------------------------------------
-
-cdef void start_record(const Rules *rules, Asked *asked) noexcept nogil:
-    cdef int32_t i
-    asked.rule = NO_RULE
-    asked.met = 0
-    for i in range(rules.header_schemas_count):
-        asked.headers[i].kind = NO_HEADER
-        asked.headers[i].first = 0
-        asked.headers[i].second = 0
+cdef bint key_keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_length,
+        uint64_t *last_id) noexcept nogil:
+    """Return whether a key that is not null is UTF-8 and starts with a schema id, where that is
+    asked. In a function of its own, which leaves the loop's registers to the loop.
+    """
+    if rules.utf8_keys and not is_utf8(key, key_length >> 1):
+        return False
+    return rules.key_schema is NULL or starts_with_id(rules.key_schema, key, key_length, last_id)
 
 
-cdef void ask_key(const Rules *rules, Asked *asked, const uint8_t *head, int32_t length,
-        bint utf8) noexcept nogil:
-    """``head``: the first bytes of the key, up to SCHEMA_PREFIX. A length below 0 is null."""
-    cdef Found found
-    if length < 0:
-        return
-    if rules.key_schema is not NULL:
-        ask_prefix(rules.key_schema, &found, head, length)
-        if found.kind:
-            broken(asked, R1, rules.key_schema_at, found.first, 0, found.kind)
-    if length > rules.max_key:
-        broken(asked, R2, 0, length)
-    if not utf8:
-        broken(asked, R8, 0, length)
-
-
-cdef void ask_value(const Rules *rules, Asked *asked, const uint8_t *head,
-        int32_t length) noexcept nogil:
-    cdef Found found
-    if length < 0:
-        if rules.refuse_tombstones:
-            broken(asked, R7)
-        return
-    if rules.value_schema is not NULL:
-        ask_prefix(rules.value_schema, &found, head, length)
-        if found.kind:
-            broken(asked, R1, rules.value_schema_at, found.first, 0, found.kind)
-    if length > rules.max_value:
-        broken(asked, R3, 0, length)
-
-
-cdef const HeaderName *name_of(const Rules *rules, const uint8_t *p, int32_t size) noexcept nogil:
-    """The name among those that are asked, NULL. The caller has asked ``sizes``."""
-    cdef uint32_t place = place_of_name(p, size)
-    cdef const HeaderName *name
-    while rules.name_places[place]:
-        name = &rules.names[rules.name_places[place] - 1]
-        if name.size == size and memcmp(name.name, p, size) == 0:
-            return name
-        place = (place + 1) & (NAME_PLACES - 1)
-    return NULL
-
-
-cdef void ask_header(const Rules *rules, Asked *asked, const HeaderName *name, const uint8_t *head,
-        int32_t length) noexcept nogil:
-    """``head``: the first bytes of the header's value, up to HEADER_GUID."""
-    if name.required >= 0:
-        asked.met |= <uint64_t>1 << name.required
-    if name.forbidden >= 0:
-        broken(asked, R6, <uint8_t>name.forbidden)
-    if name.schema >= 0:
-        ask_schema_header(&rules.schemas[rules.header_schemas[name.schema]],
-                &asked.headers[name.schema], head, length)
-
-
-cdef bint end_record(const Rules *rules, Asked *asked, int32_t key_length, int32_t value_length,
-        int32_t headers, int32_t index, Scratch *scratch) noexcept nogil:
-    """False: no memory."""
-    cdef int32_t i
-    cdef uint64_t missing
-    cdef const Found *found
-    for i in range(rules.header_schemas_count):
-        found = &asked.headers[i]
-        if found.kind == 0 or (key_length if rules.schemas[rules.header_schemas[i]].of_key
-                               else value_length) < 0:
-            continue
-        broken(asked, R1, rules.header_schemas[i], found.first, found.second, found.kind)
-    if headers > rules.max_headers:
-        broken(asked, R4, 0, headers)
-    missing = rules.required & ~asked.met
-    if missing:
-        i = 0
-        while not missing >> i & 1:
-            i += 1
-        broken(asked, R5, <uint8_t>i)
-    if asked.rule == NO_RULE:
-        return True
-    return add_broken(scratch, index, asked.rule, asked.which, asked.kind, asked.first,
-            asked.second)
-
+# ---- messages of magic 0 and 1 -------------------------------------------------------------------
 
 cdef bint ask_message(const Rules *rules, const uint8_t *key, int32_t key_length,
         bint key_readable, const uint8_t *value, int32_t value_length, bint value_readable,

@@ -9,15 +9,12 @@ are padded. One walk serves them: what differs is asked at the record's two ends
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
 
 from batchval.core cimport reasons
-from batchval.core.bytes cimport hidden, likely, room, short_varint
+from batchval.core.bytes cimport hidden, likely, room
 from batchval.core.compiled_rules cimport (
-    HEAD, LONGEST_NAME, NO_ID_YET, Asked, HeaderName, Rules, ask_header, ask_key, ask_value,
-    end_record, name_of, rules_that_ask_nothing, start_record, starts_with_id,
+    LONGEST_NAME, Asked, HeaderName, Rules, rules_that_ask_nothing,
 )
-from batchval.core.compiled_rules cimport is_utf8 as holds_utf8
 from batchval.core.frames cimport (
     ENDED, LIMIT_HIT, MORE, NO_MEMORY, THROWS_BUFFER_UNDERFLOW, UNLIMITED, Stream, position, refill,
 )
@@ -26,239 +23,19 @@ from batchval.core.layout cimport (
     CONTROL_BIT, KEY_MISSING, LOG_APPEND_TIME_BIT, S3_BIT, S4_BIT, S5_BIT, S7, S9, S10_BIT,
     TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )
+from batchval.core.plain_records cimport may_be_plain, take_plain
+from batchval.core.record_fields cimport (
+    FOUND, PAST_BODY, TOO_LONG, Look, Reader, look_at, pull, skip, varint, varlong,
+)
+from batchval.core.rule_checks cimport (
+    ask_header, ask_key, ask_value, end_record, name_of, start_record,
+)
 from batchval.core.scratch cimport Scratch, add_error
-from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
+from batchval.core.utf8 cimport is_utf8
 from batchval.core.value_ids cimport SeenIds, note_value, start_ids
 
 cdef enum:
-    FOUND
-    CUT_OFF  # the stream does not go on; its status says why
-    TOO_LONG  # an IllegalArgumentException in Kafka
-    PAST_BODY  # the field is longer than the record
-
-cdef enum:
     NO_TIMESTAMP = -1
-
-cdef struct Reader:
-    const uint8_t *p
-    const uint8_t *end
-    uint64_t body_end  # where in the stream the record ends, if the parser keeps to that
-
-
-# ---- fields --------------------------------------------------------------------------------------------------------
-
-cdef int pull(Stream *s, int64_t *byte) noexcept nogil:
-    """One byte, from the next block if need be. A soft end is read as the -1 that Kafka would read there."""
-    if s.at == s.end:
-        if s.soft_end_unread:
-            s.soft_end_unread = False
-            byte[0] = 0xFF
-            return FOUND
-        if not refill(s):
-            if not s.soft_end:
-                return CUT_OFF
-            byte[0] = 0xFF
-            return FOUND
-    byte[0] = s.at[0]
-    s.at += 1
-    return FOUND
-
-
-cdef int varint_across(Stream *s, int32_t *value) noexcept nogil:
-    """ByteUtils.readVarint: at most 5 bytes, of which the last gives 4 bits and may not go on."""
-    cdef uint32_t v = 0
-    cdef int64_t b = 0
-    cdef int i
-    for i in range(5):
-        if pull(s, &b) != FOUND:
-            return CUT_OFF
-        v |= <uint32_t>(b & 0x7F) << (7 * i)
-        if b < 0x80:
-            value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
-            return FOUND
-    return TOO_LONG
-
-
-cdef int varlong_across(Stream *s, int64_t *value) noexcept nogil:
-    """ByteUtils.readVarlong: at most 10 bytes, of which the last gives 1 bit and may not go on."""
-    cdef uint64_t v = 0
-    cdef int64_t b = 0
-    cdef int i
-    for i in range(10):
-        if pull(s, &b) != FOUND:
-            return CUT_OFF
-        v |= <uint64_t>(b & 0x7F) << (7 * i)
-        if b < 0x80:
-            value[0] = <int64_t>(v >> 1) ^ -<int64_t>(v & 1)
-            return FOUND
-    return TOO_LONG
-
-
-cdef inline int varint(Stream *s, Reader *r, int32_t *value) noexcept nogil:
-    cdef uint32_t v
-    cdef int found
-    if likely(r.p < r.end, 1):
-        v = r.p[0]
-        if likely(v < 0x80, 1):
-            r.p += 1
-            value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
-            return FOUND
-        if r.end - r.p > 1 and r.p[1] < 0x80:
-            v = (v & 0x7F) | (<uint32_t>r.p[1] << 7)
-            r.p += 2
-            value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
-            return FOUND
-    s.at = r.p
-    found = varint_across(s, value)
-    r.p = s.at
-    r.end = s.end
-    return found
-
-
-cdef inline int varlong(Stream *s, Reader *r, int64_t *value) noexcept nogil:
-    cdef uint64_t v
-    cdef int found
-    if likely(r.p < r.end, 1):
-        v = r.p[0]
-        if likely(v < 0x80, 1):
-            r.p += 1
-            value[0] = <int64_t>(v >> 1) ^ -<int64_t>(v & 1)
-            return FOUND
-        if r.end - r.p > 1 and r.p[1] < 0x80:
-            v = (v & 0x7F) | (<uint64_t>r.p[1] << 7)
-            r.p += 2
-            value[0] = <int64_t>(v >> 1) ^ -<int64_t>(v & 1)
-            return FOUND
-    s.at = r.p
-    found = varlong_across(s, value)
-    r.p = s.at
-    r.end = s.end
-    return found
-
-
-cdef int pass_soft_end(Stream *s, bint progress) noexcept nogil:
-    """Utils.skip over a stream that says 0, then goes on: one such end is passed, and one more behind skipped bytes."""
-    cdef int ends = 3 if progress else 2
-    while s.soft_end:
-        ends -= 1
-        if ends == 0:
-            return CUT_OFF
-        if refill(s):
-            return FOUND
-    return CUT_OFF
-
-
-cdef int skip_across(Stream *s, uint64_t n) noexcept nogil:
-    cdef bint progress = False
-    while n > room(s.at, s.end):
-        progress = progress or s.at < s.end
-        n -= room(s.at, s.end)
-        s.at = s.end
-        if not refill(s):
-            if pass_soft_end(s, progress) != FOUND:
-                return CUT_OFF
-            progress = False
-    s.at += n
-    return FOUND
-
-
-cdef inline int skip(Stream *s, Reader *r, int32_t n) noexcept nogil:
-    """DefaultRecord.skipBytes: nothing for a length of 0 or below."""
-    cdef int found
-    if n <= 0:
-        return FOUND
-    if likely(room(r.p, r.end) >= <uint64_t>n, 1):
-        r.p += n
-        return FOUND
-    if <uint64_t>n > r.body_end - (s.delivered - room(r.p, r.end)):
-        return PAST_BODY
-    s.at = r.p
-    found = skip_across(s, n)
-    r.p = s.at
-    r.end = s.end
-    return found
-
-
-cdef int skip_utf8(Stream *s, Reader *r, int32_t n, bint *is_utf8) noexcept nogil:
-    """As skip, and looks at the bytes."""
-    cdef Utf8 u
-    cdef uint64_t left = n, part
-    is_utf8[0] = True
-    if left > r.body_end - (s.delivered - room(r.p, r.end)):
-        return PAST_BODY
-    utf8_start(&u)
-    s.at = r.p
-    while left:
-        if s.at == s.end and not refill(s):
-            if pass_soft_end(s, left < <uint64_t>n) != FOUND:
-                return CUT_OFF
-        part = room(s.at, s.end)
-        if part > left:
-            part = left
-        if is_utf8[0]:
-            is_utf8[0] = utf8_add(&u, s.at, part)
-        s.at += part
-        left -= part
-    if u.left:
-        is_utf8[0] = False
-    r.p = s.at
-    r.end = s.end
-    return FOUND
-
-
-# ---- fields that record rules look at ------------------------------------------------------------
-
-cdef struct Look:
-    uint8_t head[HEAD]  # the field's first bytes, where it stands across blocks
-    bint asks_utf8
-    bint is_utf8
-
-
-cdef int look_across(Stream *s, Reader *r, int32_t n, Look *look) noexcept nogil:
-    """As skip_across, and keeps the first bytes."""
-    cdef Utf8 u
-    cdef uint64_t left = n, part, kept = 0, more
-    utf8_start(&u)
-    s.at = r.p
-    while left:
-        if s.at == s.end and not refill(s):
-            if pass_soft_end(s, left < <uint64_t>n) != FOUND:
-                return CUT_OFF
-        part = room(s.at, s.end)
-        if part > left:
-            part = left
-        if kept < HEAD:
-            more = HEAD - kept if part > HEAD - kept else part
-            memcpy(look.head + kept, s.at, more)
-            kept += more
-        if look.asks_utf8 and look.is_utf8:
-            look.is_utf8 = utf8_add(&u, s.at, part)
-        s.at += part
-        left -= part
-    if u.left:
-        look.is_utf8 = False
-    r.p = s.at
-    r.end = s.end
-    return FOUND
-
-
-cdef inline int look_at(Stream *s, Reader *r, int32_t n, Look *look,
-        const uint8_t **head) noexcept nogil:
-    """As skip. ``head``: where the field's first bytes are, up to HEAD of them."""
-    look.is_utf8 = True
-    head[0] = r.p
-    if n <= 0:
-        return FOUND
-    if likely(room(r.p, r.end) >= <uint64_t>n, 1):
-        if look.asks_utf8:
-            look.is_utf8 = holds_utf8(r.p, n)
-        r.p += n
-        return FOUND
-    if <uint64_t>n > r.body_end - (s.delivered - room(r.p, r.end)):
-        return PAST_BODY
-    head[0] = look.head
-    return look_across(s, r, n, look)
-
 
 # ---- one record's rules --------------------------------------------------------------------------------------------
 
@@ -281,130 +58,6 @@ cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, 
 
 
 # ---- plain records -------------------------------------------------------------------------------------------------
-
-cdef enum:
-    PLAIN_LEAST = 20  # bytes: the fields before the key are at most 13 long here, and 4 more may be read behind it
-    PLAIN_TAIL = 4
-
-
-cdef bint keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_length,
-        const uint8_t *value, uint32_t value_length, uint64_t *last_ids,
-        SeenIds *seen) noexcept nogil:
-    """Whether a plain record, which has no headers, breaks no record rule. Lengths are zigzag
-    varints. In a function of its own, which leaves the loop's registers to the loop. ``seen`` may
-    be NULL; a record may be noted twice.
-    """
-    if seen is not NULL:
-        note_value(seen, value, -1 if value_length & 1 else <int32_t>(value_length >> 1))
-    if value_length & 1:
-        if rules.refuse_tombstones:
-            return False
-    elif value_length > rules.most_value or (rules.value_schema is not NULL
-            and not starts_with_id(rules.value_schema, value, value_length, &last_ids[0])):
-        return False
-    if key_length & 1:
-        return True
-    if key_length > rules.most_key or (rules.utf8_keys and not holds_utf8(key, key_length >> 1)):
-        return False
-    if rules.key_schema is NULL:
-        return True
-    return starts_with_id(rules.key_schema, key, key_length, &last_ids[1])
-
-
-cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const BatchHeader *h,
-        const Checks *c, PlainFacts *f, int32_t i, const Rules *rules,
-        SeenIds *seen) noexcept nogil:
-    """Takes as many records from index ``i`` on as have nothing that Kafka's parsers could disagree about.
-
-    A plain record lies whole in the block, is as long as it says, has no attributes, no headers,
-    the offset delta that its place demands and a timestamp that needs no second look, and breaks no
-    record rule. Answers with the index of the first that is not plain: that one is walk_one's. Real
-    traffic is nearly all plain.
-    """
-    cdef const uint8_t *at = from_[0]
-    cdef const uint8_t *p
-    cdef const uint8_t *next_record
-    cdef uint32_t length = 0, timestamp_delta = 0, offset_delta = 0, key_length = 0, value_length = 0
-    cdef uint32_t most_body = <uint32_t>c.max_body, longest = <uint32_t>f.longest
-    cdef int64_t timestamp, delta, base = h.base_timestamp, delta_mask = -1, least = c.plain_least, most = c.plain_most
-    cdef int64_t lowest = f.min_timestamp, highest = f.max_timestamp
-    cdef int32_t count = h.records_count, null_keys = 0
-    cdef bint key_needed = c.check_records and c.compacted
-    cdef uint32_t value_zigzag
-    cdef const uint8_t *key = at
-    cdef uint64_t[2] last_ids
-    if rules is not NULL:
-        last_ids[0] = last_ids[1] = NO_ID_YET
-    if h.attributes & LOG_APPEND_TIME_BIT:
-        delta_mask = 0
-        base = h.max_timestamp
-    while i < count and room(at, end) >= PLAIN_LEAST:
-        p = short_varint(at, &length)
-        # Record.sizeInBytes() is not the sum of the bytes where the length is padded
-        if p is NULL or length & 1 or (p - at > 1 and length < 0x80) or (p - at > 2 and length < 0x4000):
-            break
-        length >>= 1
-        if length > room(p, end) or length > most_body or p[0] != 0:
-            break
-        next_record = hidden(p + length)
-        p = short_varint(p + 1, &timestamp_delta)
-        if p is NULL:
-            break
-        p = short_varint(p, &offset_delta)
-        if p is NULL or offset_delta != <uint32_t>i << 1:
-            break
-        p = short_varint(p, &key_length)
-        if p is NULL:
-            break
-        if key_length & 1:
-            if key_length != 1 or key_needed:  # 1 is -1, null
-                break
-        else:
-            if (key_length >> 1) + PLAIN_TAIL > room(p, end):
-                break
-            key = p
-            p += key_length >> 1
-        p = short_varint(p, &value_length)
-        if p is NULL:
-            break
-        value_zigzag = value_length
-        if value_length & 1:
-            if value_length != 1:
-                break
-            value_length = 0
-        # behind the value stands the headers count, 0, and then the next record
-        if room(p, next_record) != (value_length >> 1) + 1 or (next_record - 1)[0] != 0:
-            break
-        if rules is not NULL and not keeps_rules(
-                rules, key, key_length, p, value_zigzag, last_ids, seen):
-            break
-        delta = (<int64_t>(timestamp_delta >> 1) ^ -<int64_t>(timestamp_delta & 1)) & delta_mask
-        timestamp = <int64_t>(<uint64_t>base + <uint64_t>delta)
-        if timestamp < least or timestamp > most:
-            break
-        if timestamp < lowest:
-            lowest = timestamp
-        if timestamp > highest:
-            highest = timestamp
-        if length > longest:
-            longest = length
-        null_keys += key_length & 1
-        at = next_record
-        i += 1
-    f.min_timestamp = lowest
-    f.max_timestamp = highest
-    f.null_keys += null_keys
-    f.longest = <int32_t>longest
-    from_[0] = at
-    return i
-
-
-cdef inline bint may_be_plain(const BatchHeader *h, const Checks *c,
-        const Rules *rules) noexcept nogil:
-    if rules is not NULL and not rules.plain:
-        return False
-    return c.all_plain and not (c.check_records and h.attributes & LOG_APPEND_TIME_BIT)
-
 
 cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c, Facts *f,
         int32_t i, const Rules *rules, SeenIds *seen) noexcept nogil:
@@ -496,76 +149,54 @@ cdef int field_failed(Stream *s, const Reader *r, Facts *f, int32_t record, int 
     return stopped(s, f, record, parser == SKIP_PARSER)
 
 
-cdef int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t record, int32_t headers,
-        int parser) noexcept nogil:
-    """WALKED, or why not."""
-    cdef int32_t length = 0
-    cdef int32_t i = 0
-    cdef int found
-    cdef bint is_utf8 = True
-    while i < headers:
-        found = varint(s, r, &length)
-        if found != FOUND:
-            return field_failed(s, r, f, record, found, parser)
-        if length < 0:
-            return malformed(s, r, f, record, reasons.HEADER_KEY_LENGTH, length)
-        if c.extras and length > 0:
-            found = skip_utf8(s, r, length, &is_utf8)
-            if not is_utf8:
-                f.found |= S5_BIT
-        else:
-            found = skip(s, r, length)
-        if found != FOUND:
-            return field_failed(s, r, f, record, found, parser)
-        found = varint(s, r, &length)
-        if found != FOUND:
-            return field_failed(s, r, f, record, found, parser)
-        if length < -1:
-            f.found |= S5_BIT
-        found = skip(s, r, length)
-        if found != FOUND:
-            return field_failed(s, r, f, record, found, parser)
-        i += 1
-    return WALKED
-
-
-cdef int walk_asked_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t record,
+cdef inline int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, int32_t record,
         int32_t headers, int parser, const Rules *rules, Asked *asked) noexcept nogil:
-    """walk_headers, where record rules name headers."""
+    """Walk a record's headers: WALKED, or why not. ``rules``: those that name headers, NULL."""
     cdef Look look
     cdef int32_t length = 0, i = 0
     cdef int found
     cdef const uint8_t *head = NULL
-    cdef const HeaderName *name
+    cdef const HeaderName *name = NULL
     while i < headers:
         found = varint(s, r, &length)
         if found != FOUND:
             return field_failed(s, r, f, record, found, parser)
         if length < 0:
             return malformed(s, r, f, record, reasons.HEADER_KEY_LENGTH, length)
-        look.asks_utf8 = c.extras
-        if c.extras and <uint64_t>length > r.body_end - (s.delivered - room(r.p, r.end)):
-            found = PAST_BODY  # as skip_utf8
+        if c.extras and length and <uint64_t>length > r.body_end - (s.delivered - room(r.p, r.end)):
+            return field_failed(s, r, f, record, PAST_BODY, parser)
+        head = r.p
+        name = NULL
+        if likely(room(r.p, r.end) >= <uint64_t>length, 1):
+            if rules is not NULL and length <= LONGEST_NAME and rules.sizes[length]:
+                name = name_of(rules, head, length)
+            # the names that rules ask are UTF-8
+            if c.extras and name is NULL and not is_utf8(head, length):
+                f.found |= S5_BIT
+            r.p += length
         else:
+            look.asks_utf8 = c.extras
             found = look_at(s, r, length, &look, &head)
             if not look.is_utf8:
                 f.found |= S5_BIT
-        if found != FOUND:
-            return field_failed(s, r, f, record, found, parser)
-        name = NULL
-        if length <= LONGEST_NAME and rules.sizes[length]:
-            name = name_of(rules, head, length)
+            if found != FOUND:
+                return field_failed(s, r, f, record, found, parser)
+            if rules is not NULL and length <= LONGEST_NAME and rules.sizes[length]:
+                name = name_of(rules, head, length)
         found = varint(s, r, &length)
         if found != FOUND:
             return field_failed(s, r, f, record, found, parser)
         if length < -1:
             f.found |= S5_BIT
-        look.asks_utf8 = False
-        found = look_at(s, r, length, &look, &head)
+        if rules is not NULL and name is not NULL:
+            look.asks_utf8 = False
+            found = look_at(s, r, length, &look, &head)
+            if likely(found == FOUND, 1):
+                ask_header(rules, asked, name, head, length)
+        else:
+            found = skip(s, r, length)
         if found != FOUND:
             return field_failed(s, r, f, record, found, parser)
-        if name is not NULL:
-            ask_header(rules, asked, name, head, length)
         i += 1
     return WALKED
 
@@ -683,15 +314,16 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     found = varint(s, r, &headers)
     if found != FOUND:
         return field_failed(s, r, f, i, found, parser)
+    r.had_headers = headers != 0
     if headers:
         if headers < 0:
             return malformed(s, r, f, i, reasons.HEADERS_COUNT, headers)
         if f.headers_record < 0:
             f.headers_record = i
         if rules is not NULL and rules.names_asked:
-            answer = walk_asked_headers(s, r, c, f, i, headers, parser, rules, &asked)
+            answer = walk_headers(s, r, c, f, i, headers, parser, rules, &asked)
         else:
-            answer = walk_headers(s, r, c, f, i, headers, parser)
+            answer = walk_headers(s, r, c, f, i, headers, parser, NULL, NULL)
         if answer != WALKED:
             return answer
 
@@ -756,8 +388,11 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     r.p = s.at
     r.end = s.end
     r.body_end = <uint64_t>UNLIMITED
+    r.had_headers = False
     while True:
-        i = walk_plain(&r, h, c, f, i, rules, seen)
+        # after a record with headers most often stands another one, which is walk_one's
+        if not r.had_headers:
+            i = walk_plain(&r, h, c, f, i, rules, seen)
         if i >= h.records_count:
             break
         if i == h.records_count - 1:
@@ -801,7 +436,6 @@ cdef int malformed_behind(Stream *s, Facts *f, int32_t records) noexcept nogil:
 
 cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil:
     """All records that the header counts. Facts must have been cleared; errors of single records go to the scratch."""
-    cdef int answer
     if h.records_count < 0:
         f.reason = reasons.RECORDS_COUNT_NEGATIVE
         f.a = h.records_count
@@ -809,10 +443,4 @@ cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int pa
     if not h.attributes & CONTROL_BIT and (c.rules is not NULL or s.scratch.seen_ids.wanted):
         return walk_all(s, h, c, f, parser,
                 c.rules if c.rules is not NULL else rules_that_ask_nothing())
-    if parser == SKIP_PARSER:
-        answer = walk_all(s, h, c, f, SKIP_PARSER, NULL)
-    elif parser == BUFFER_PARSER:
-        answer = walk_all(s, h, c, f, BUFFER_PARSER, NULL)
-    else:
-        answer = walk_all(s, h, c, f, STREAM_PARSER, NULL)
-    return answer
+    return walk_all(s, h, c, f, parser, NULL)

@@ -199,6 +199,27 @@ cdef void no_errors(Scratch *scratch) noexcept nogil:
     none_broken(scratch)
 
 
+cdef bint keep_error(RecordError **errors, int32_t *count, int32_t index, int32_t rule,
+        int64_t first, int64_t second=0, uint8_t which=0, uint8_t kind=0) noexcept nogil:
+    """Keep one of the first ERRORS_KEPT errors. False: no memory."""
+    cdef RecordError *error
+    if count[0] == ERRORS_KEPT:
+        return True
+    if errors[0] is NULL:
+        errors[0] = <RecordError *>malloc(ERRORS_KEPT * sizeof(RecordError))
+        if errors[0] is NULL:
+            return False
+    error = &errors[0][count[0]]
+    error.index = index
+    error.rule = rule
+    error.timestamp = first
+    error.second = second
+    error.which = which
+    error.kind = kind
+    count[0] += 1
+    return True
+
+
 cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil:
     """One more entry of record_errors. False: no memory."""
     if rule == TIMESTAMP_OUT_OF_RANGE or rule == TIMESTAMP_TYPE_BY_PRODUCER:
@@ -211,39 +232,12 @@ cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t times
         scratch.one_rule = False
     scratch.last_rule = rule
     scratch.errors_seen += 1
-    if scratch.errors_count == ERRORS_KEPT:
-        return True
-    if scratch.errors is NULL:
-        scratch.errors = <RecordError *>malloc(ERRORS_KEPT * sizeof(RecordError))
-        if scratch.errors is NULL:
-            return False
-    scratch.errors[scratch.errors_count].index = index
-    scratch.errors[scratch.errors_count].rule = rule
-    scratch.errors[scratch.errors_count].timestamp = timestamp
-    scratch.errors[scratch.errors_count].second = 0
-    scratch.errors[scratch.errors_count].which = 0
-    scratch.errors[scratch.errors_count].kind = 0
-    scratch.errors_count += 1
-    return True
+    return keep_error(&scratch.errors, &scratch.errors_count, index, rule, timestamp)
 
 
 cdef bint add_broken(Scratch *scratch, int32_t index, int32_t rule, uint8_t which, uint8_t kind,
         int64_t first, int64_t second) noexcept nogil:
     """One more record that breaks a record rule. False: no memory."""
-    cdef RecordError *error
     scratch.broken_seen += 1
-    if scratch.broken_count == ERRORS_KEPT:
-        return True
-    if scratch.broken is NULL:
-        scratch.broken = <RecordError *>malloc(ERRORS_KEPT * sizeof(RecordError))
-        if scratch.broken is NULL:
-            return False
-    error = &scratch.broken[scratch.broken_count]
-    error.index = index
-    error.rule = rule
-    error.timestamp = first
-    error.second = second
-    error.which = which
-    error.kind = kind
-    scratch.broken_count += 1
-    return True
+    return keep_error(&scratch.broken, &scratch.broken_count, index, rule, first, second, which,
+            kind)

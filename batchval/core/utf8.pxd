@@ -1,6 +1,10 @@
 """UTF-8, checked as the bytes come: header keys may stand across two blocks of a stream."""
 
 from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcpy
+
+cdef enum:
+    NOT_ASCII = 0x8080808080808080  # bits of 8 bytes
 
 cdef struct Utf8:
     uint8_t left  # continuation bytes to come
@@ -17,6 +21,15 @@ cdef inline void utf8_start(Utf8 *u) noexcept nogil:
 cdef inline bint utf8_add(Utf8 *u, const uint8_t *p, uint64_t n) noexcept nogil:
     """False: these bytes cannot be UTF-8."""
     cdef uint8_t b
+    cdef uint64_t eight = 0
+    if not u.left:
+        # most text begins with ASCII, or is all of it
+        while n >= 8:
+            memcpy(&eight, p, 8)
+            if eight & <uint64_t>NOT_ASCII:
+                break
+            p += 8
+            n -= 8
     while n:
         b = p[0]
         p += 1
@@ -46,3 +59,9 @@ cdef inline bint utf8_add(Utf8 *u, const uint8_t *p, uint64_t n) noexcept nogil:
             elif b == 0xF4:
                 u.high = 0x8F  # above U+10FFFF
     return True
+
+
+cdef inline bint is_utf8(const uint8_t *p, uint64_t n) noexcept nogil:
+    cdef Utf8 u
+    utf8_start(&u)
+    return utf8_add(&u, p, n) and u.left == 0

@@ -35,10 +35,10 @@ JOB = """
 import sys
 sys.path[:0] = sys.argv[1:3]
 import batchval  # of that tree, before another module adds its own to the path
-import peer_batchval
+import worker
 for path in sys.argv[5:]:
     with open(path, "rb") as file:
-        job = peer_batchval.OPERATIONS[sys.argv[3]](file.read())
+        job = worker.peer_named(PEER)[sys.argv[3]](file.read())
     for _ in range(int(sys.argv[4])):
         exec(job.statement, job.names)
 """
@@ -53,6 +53,8 @@ ENTRIES = {
     "validate_messages": MESSAGES,
     "convert": MESSAGES,
 }
+# operations of peer_rules.py (rule_costs.py)
+RULED = {"check_ids": ENTRIES["check"], "check_headers": ENTRIES["check"]}
 # operations of 100 batches a call that the prototype has too
 PROTOTYPES = {"check_ranges": "deep100", "scan_batches": "header100"}
 
@@ -100,7 +102,7 @@ def functions(table: str, everything: int) -> dict[str, int]:
 
 def entry(tree: Path, operation: str) -> str:
     """Return the symbol of an operation's wrapper; Cython numbers them anew in each version."""
-    module, name = ENTRIES[operation]
+    module, name = (ENTRIES | RULED)[operation]
     libraries = list((tree / "batchval" / "core").glob(f"{module}.*.so"))
     if len(libraries) != 1:
         raise SystemExit(f"{tree} must be a source tree with built extensions, not one with {len(libraries)} {module}")
@@ -114,7 +116,9 @@ def entry(tree: Path, operation: str) -> str:
 def calls(tree: Path, operation: str, paths: list[Path], folder: Path) -> list[Path]:
     """Return callgrind's file of the last call of each cell."""
     files = [str(path) for path in paths]
-    job = [sys.executable, "-c", JOB, str(tree), str(cells.HERE), operation, str(CALLS), *files]
+    peer = "rules" if operation in RULED else "batchval"
+    text = JOB.replace("PEER", repr(peer))
+    job = [sys.executable, "-c", text, str(tree), str(cells.HERE), operation, str(CALLS), *files]
     run(entry(tree, operation), folder / "out", job, each=True)
     made = len(list(folder.glob("out.*")))
     if made == 0 or made % len(paths):

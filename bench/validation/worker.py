@@ -53,6 +53,10 @@ def peer_named(name: str) -> Peer:
         import peer_parts
 
         return peer_parts.OPERATIONS
+    if name == "rules":
+        import peer_rules
+
+        return peer_rules.OPERATIONS
     if name == "claims":
         sys.path.append(str(cells.HERE.parent / "claims"))
         import peer_claims

@@ -264,6 +264,42 @@ def test_conversion_without_a_codec_has_no_codec_alone() -> None:
     assert [line.split() for line in conversion.lines([fast])][1][2:] == ["99.90", "-", "-", "100", "us", "yes"]
 
 
+def test_record_rules_allocate_nothing() -> None:
+    done = run(str(BENCH / "rule_costs.py"), "--no-instructions", "--only", "codec=none", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    rules = ["schema id and sizes", "headers", "headers, schema id"]
+    assert [(row["codec"], row["rules"]) for row in result["rows"]] == [("none", name) for name in rules]
+    assert [row["allocator_calls"] for row in result["rows"]] == [0, 0, 0]
+    assert {row["instructions"] for row in result["rows"]} == {None}
+    claims = result["claims"]
+    assert claims["claims_us"] > 0
+    assert claims["is_met"] == (claims["records_us"] / claims["claims_us"] >= claims["least"])
+
+
+def test_record_rules_are_held_against_check_without_them() -> None:
+    costs = module("rule_costs")
+    rows = [costs.Row(codec, "headers", allocator_calls=0.0) for codec in ("none", "lz4", "zstd")]
+    for row, executed in zip(rows, (1120, 1030, 1031), strict=True):
+        costs.judge(row, 1000, executed)
+    assert [(row.ratio, row.is_met) for row in rows] == [(1.12, True), (1.03, True), (1.031, False)]
+    *table, empty, claims = costs.lines(rows, costs.ClaimsRow(20_000, 50.0, 1.0, 50.0, is_met=True))
+    assert table[3].split() == ["zstd", "headers", "1,000", "1,031", "1.031", "1.03", "no", "0.00"]
+    assert empty == ""
+    assert claims.endswith("ratio 50.0 (at least 30: yes)")
+
+
+def test_rules_of_the_bench_refuse_other_records() -> None:
+    rules = module("peer_rules")
+    for name, has_headers in (("check_headers", False), ("check_ids", True)):
+        data = rules.batch("none", 3, 100, has_headers)
+        if name == "check_ids":
+            assert rules.ruled(name, data).facts == {"records": 3}
+            data = module("batches").build(module("cells").Cell(2, "none", 10, 100))
+        with pytest.raises(AssertionError, match="refused by"):
+            rules.ruled(name, data)
+
+
 def test_instructions_are_read_from_callgrinds_table() -> None:
     counts = module("instructions").functions(ANNOTATED, 4000)
     assert counts == {"records_walk_plain_buffer": 3680, "by_sse42": 320}

@@ -15,7 +15,7 @@ _PROTOCOL: Final = (
 _VALIDATION: Final = (
     *("append", "arguments", "chunked", "compiled_rules", "convert", "door", "judge", "legacy"),
     "messages",
-    *("records", "replay", "result", "scratch", "validator", "verdict", "walks"),
+    *("record_fields", "records", "replay", "result", "scratch", "validator", "verdict", "walks"),
 )
 
 
