@@ -12,6 +12,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # release, trace, asan or ubsan: see setup.py
 BATCHVAL_BUILD ?= release
 export BATCHVAL_BUILD
+# Test processes and commands share compiled modules, also where the environment forbids to write them.
+unexport PYTHONDONTWRITEBYTECODE
 SEED ?= 1
 # CPU hours of make hostile-long
 HOURS ?= 6

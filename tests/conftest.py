@@ -9,7 +9,9 @@ measure time or memory, or kill processes. It leaves out those with ``long``, wh
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -71,6 +73,25 @@ def kafka() -> Any:
     except oracle.OracleUnavailable as error:
         pytest.skip(str(error))
     return oracle
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import this process's share of the test modules before it collects all of them.
+
+    pytest compiles a test module, with its assertions rewritten, where it finds no ``.pyc``. Every process of ``-n``
+    collects all modules in the same order, so in a fresh clone each of them would compile all. In this way each
+    compiles its share, and collects the others from the files that the other processes wrote.
+    """
+    config = session.config
+    if not hasattr(config, "workerinput") or config.args_source is not config.ArgsSource.TESTPATHS:
+        return
+    worker = int(config.workerinput["workerid"].removeprefix("gw"))
+    tests = config.rootpath / "tests"
+    files = sorted(tests.glob("*/test_*.py"), key=lambda file: (-file.stat().st_size, file))
+    for file in files[worker :: config.workerinput["workercount"]]:
+        # what fails here fails again when the module is collected, and is reported there
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(f"tests.{file.parent.name}.{file.stem}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
