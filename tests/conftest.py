@@ -78,9 +78,9 @@ def kafka() -> Any:
 def pytest_collection(session: pytest.Session) -> None:
     """Import this process's share of the test modules before it collects all of them.
 
-    pytest compiles a test module, with its assertions rewritten, where it finds no ``.pyc``. Every process of ``-n``
-    collects all modules in the same order, so in a fresh clone each of them would compile all. In this way each
-    compiles its share, and collects the others from the files that the other processes wrote.
+    pytest compiles a test module, with its assertions rewritten, where it finds no ``.pyc``. Every
+    process of ``-n`` collects all modules in the same order, so in a fresh clone each of them would
+    compile all. In this way each compiles its share, and reads what the other processes compiled.
     """
     config = session.config
     if not hasattr(config, "workerinput") or config.args_source is not config.ArgsSource.TESTPATHS:

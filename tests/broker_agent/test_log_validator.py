@@ -36,7 +36,7 @@ Case = dict[str, Any]
 def ask(cases: list[Case], version: str, options: str = OPTIONS) -> list[Case]:
     """The answers of Kafka's classes, with the agent loaded."""
     lines = "".join(json.dumps(case) + "\n" for case in cases).encode()
-    jvm = [f"-javaagent:{broker_agent()}={options}"]
+    jvm = [*oracle.options_for(len(cases)), f"-javaagent:{broker_agent()}={options}"]
     out = oracle.run("answer", "-", "-", stdin=lines, kafka_version=version, jvm=jvm)
     return [json.loads(line)["expect"] for line in out.splitlines()]
 

@@ -93,8 +93,9 @@ def make(seed: int, cases: int, to: Path, kafka_version: str = DEFAULT_KAFKA_VER
     with tempfile.TemporaryDirectory() as folder:
         questions = str(Path(folder) / "questions.jsonl")
         settings = ("--seed", str(seed), "--cases", str(cases), "--families", families)
-        oracle.run("generate", *settings, questions, kafka_version=kafka_version)
-        oracle.run("answer", questions, str(to), kafka_version=kafka_version)
+        jvm = oracle.options_for(cases)
+        oracle.run("generate", *settings, questions, kafka_version=kafka_version, jvm=jvm)
+        oracle.run("answer", questions, str(to), kafka_version=kafka_version, jvm=jvm)
 
 
 def disagreements(file: Path, count: Count) -> Iterator[str]:

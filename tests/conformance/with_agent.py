@@ -152,7 +152,7 @@ def run_round(seed: int, cases: int, version: str, families: str, without_append
     with tempfile.TemporaryDirectory() as name:
         made, asks, answered = (Path(name) / file for file in ("made.jsonl", "asked.jsonl", "answered.jsonl"))
         settings = ("--seed", str(seed), "--cases", str(cases), "--families", families)
-        oracle.run("generate", *settings, str(made), kafka_version=version)
+        oracle.run("generate", *settings, str(made), kafka_version=version, jvm=oracle.options_for(cases))
         with made.open() as lines:
             some = [json.loads(line) for line in lines]
         some = some[:cases]
@@ -163,7 +163,7 @@ def run_round(seed: int, cases: int, version: str, families: str, without_append
         asked = list(questions(some, seed))
         with asks.open("w") as file:
             file.writelines(json.dumps(one.case) + "\n" for one in asked)
-        jvm = [f"-javaagent:{broker_agent()}={OPTIONS}"]
+        jvm = [*oracle.options_for(cases), f"-javaagent:{broker_agent()}={OPTIONS}"]
         oracle.run("answer", str(asks), str(answered), kafka_version=version, jvm=jvm)
         with answered.open() as lines:
             return compared(asked, [json.loads(line)["expect"] for line in lines])
