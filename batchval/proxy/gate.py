@@ -22,6 +22,7 @@ from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
+from batchval.protocol.blocks import Charge
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import refuse
 from batchval.protocol.request import Chunks
@@ -119,6 +120,7 @@ class Judgement:
 
     __slots__ = (
         "_answer",
+        "_charge",
         "_forward",
         "_prepared",
         "any_left",
@@ -159,6 +161,7 @@ class Judgement:
         self.verdicts: Verdicts | None = None
         self.stage: RecordStage | None = None
         self._answer: Chunks | None = None
+        self._charge: Charge | None = None
         self._forward: Chunks | None = None
         self._prepared = False
 
@@ -175,6 +178,13 @@ class Judgement:
         first = memoryview(self._forward[0])
         head = bytes(first[:_CORRELATION_ID]) + correlation_id.to_bytes(4, "big", signed=True)
         return [head, first[_CORRELATION_ID + 4 :], *self._forward[1:]]
+
+    def take_batches(self, batches: list[bytes | None]) -> None:
+        """Let these go on. The budget counts them as long as this is kept."""
+        self.batches = batches
+        self.untouched = False
+        self._charge = Charge()
+        self._charge.count(self.copied_bytes)
 
     @property
     def copied_bytes(self) -> int:
@@ -389,8 +399,7 @@ class Gate:
             judgement.claims = tags
             judgement.untouched = False
         if any(batch is not None for batch in batches):
-            judgement.batches = batches
-            judgement.untouched = False
+            judgement.take_batches(batches)
 
     def _outgoing(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> Outgoing:
         """Return the tag and the batch of each partition that goes on; None: none, and as it

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
+import weakref
+from typing import Any
 
 import pytest
 
@@ -463,3 +465,24 @@ def test_a_chain_of_two_proxies_makes_claims_and_believes_them():
         assert core.proxy.gate.ledger is not None
         assert core.proxy.gate.ledger.counts().trusted == 1
         assert not ProduceRequestView(broker.frames[0]).has_claims
+
+
+def test_batches_that_were_made_are_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of Charge, which counts for the whole process: its size, as long as it lives."""
+    charges: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Noted:
+        def __init__(self) -> None:
+            charges.add(self)
+
+        def count(self, size: int) -> None:
+            self.size = size
+
+    monkeypatch.setattr(gate_module, "Charge", Noted)
+    judgement = gate_module.Judgement(0, "", None, "")
+    assert not charges
+    judgement.take_batches([b"a" * 1000, None, b"b" * 24])
+    assert not judgement.untouched
+    assert [charge.size for charge in charges] == [judgement.copied_bytes] == [1024]
+    del judgement
+    assert not charges
