@@ -19,6 +19,7 @@ KILLS = {"SIGKILL", "SIGSTOP", "kill", "killpg"}
 #: files in which such a name is something else
 EXEMPT = {
     "tests/audit/test_report.py": {"cpu_seconds"},
+    "tests/proxy/test_record_rules.py": {"thread_time"},
 }
 
 
