@@ -130,6 +130,7 @@ class FetchConversion:
         self.heavy = False
         self.held = len(frame)
         self._frame = frame
+        self._size = len(frame)
         self._facts: FetchFacts = answer.facts
         validator = session.proxy.options.validator
         self._max_decompressed = cast(int, validator.get("max_decompressed_bytes", DEFAULT_MAX_DECOMPRESSED_BYTES))
@@ -145,7 +146,7 @@ class FetchConversion:
     @property
     def size(self) -> int:
         """Return the size of the broker's answer."""
-        return len(self._frame)
+        return self._size
 
     def work(self) -> tuple[str, float]:
         """Convert for one slice, in a thread. ProtocolError."""
@@ -242,6 +243,8 @@ class FetchConversion:
                     self._continues[wanted.topic, wanted.partition] = wanted.offset, records.next_offset
             writer.put(fetched, code, output)
         self._ready = writer.finish()
+        # the loop may take a while to ask for it: what it was made of is of no use
+        self._frame = memoryview(b"")
 
 
 class _Records:

@@ -226,7 +226,6 @@ def other_calls(large: int) -> Iterator[Case]:
     filled = batch(b"", 1, 4, payload=_pack(4, _headers(large // 2, varint(0) + varint(-1))))
     columns = record_columns(filled, max_decompressed_bytes=1 << 30)
     yield "last_header", lambda: columns.last_header(0, "schema")
-    yield "headers", lambda: columns.headers(0)
     yield "is_valid", lambda: RecordBatch(one).is_valid
     yield "records: the first", lambda: next(RecordBatch(one).records())
     inner = b"".join(legacy(1, None, b"", i) for i in range(200_000))

@@ -768,10 +768,8 @@ def answering(sent: bytes) -> Callable[[bytes], bytes]:
     return lambda frame: b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10))
 
 
-@pytest.mark.parametrize(
-    ("consumers", "count", "limit"),
-    [(24, 500, 4 << 20), pytest.param(40, 4000, 20 << 20, marks=pytest.mark.alone)],
-)
+@pytest.mark.alone
+@pytest.mark.parametrize(("consumers", "count", "limit"), [(60, 500, 4 << 20), (40, 4000, 20 << 20)])
 def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: int) -> None:
     """Answers that are not whole yet hold all of it: they come nevertheless, a few at a time."""
     limits = Limits(max_bytes_held=limit)
@@ -791,9 +789,11 @@ def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: 
         assert len(sizes) == 1
         for one in ones:
             one.close()
-    # a session learns that the budget is used up when it has read a piece; one goes on, and what
-    # it has read is there twice until it is converted
-    assert limit // 4 < held <= limit * 5 // 4 + 2 * sizes.pop()
+    # answers in part up to the limit, whole ones up to the limit, and four that go on in between:
+    # each of these may be there twice, as it came and as it is sent
+    size = sizes.pop()
+    bound = 2 * limit + 8 * size
+    assert limit // 4 < held <= bound < consumers * size // 2
 
 
 @pytest.mark.alone
