@@ -21,6 +21,7 @@ from typing import Any, Protocol, TextIO
 from batchval.protocol.apis import APIS
 from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
 from batchval.proxy.config import Log
+from batchval.token_bucket import TokenBucket
 
 __all__ = ["JsonFormatter", "RefusalLog", "TextFormatter", "set_up"]
 
@@ -85,12 +86,8 @@ class RefusalLog:
     """
 
     def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.per_second = per_second
         self.suppressed_total = 0
-        self._clock = clock
-        self._most = float(min(per_second, MOST_AT_ONCE))
-        self._tokens = self._most
-        self._at = clock()
+        self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), clock)
         self._left_out = 0
 
     def __call__(self, refusal: AnyRefusal) -> None:
@@ -133,14 +130,10 @@ class RefusalLog:
 
     def _may_write(self, batches: int) -> bool:
         """Return whether a line may be written now; else count what it stands for."""
-        now = self._clock()
-        self._tokens = min(self._tokens + (now - self._at) * self.per_second, self._most)
-        self._at = now
-        if self._tokens < 1:
+        if not self._tokens.take():
             self._left_out += batches
             self.suppressed_total += batches
             return False
-        self._tokens -= 1
         if self._left_out:
             self._tell_left_out()
         return log.isEnabledFor(logging.WARNING)

@@ -21,6 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from batchval.schema_registry.client import RegistryAnswerError, RegistryClient, RegistryError
+from batchval.token_bucket import TokenBucket
 
 __all__ = ["RegistryBusyError", "SubjectIds"]
 
@@ -51,25 +52,6 @@ log = logging.getLogger("batchval.schema_registry")
 
 class RegistryBusyError(RegistryError):
     """Too many questions wait for an answer already, or were asked a moment ago."""
-
-
-class _Rate:
-    """How often the registry may be asked: MOST_AT_ONCE, and QUESTIONS_PER_S more each second."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._left = MOST_AT_ONCE
-        self._since = clock()
-
-    def take(self) -> bool:
-        """Take one; False: there is none."""
-        now = self._clock()
-        self._left = min(MOST_AT_ONCE, self._left + (now - self._since) * QUESTIONS_PER_S)
-        self._since = now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
 
 
 class _Subject:
@@ -111,7 +93,9 @@ class SubjectIds:
         self._subjects: OrderedDict[str, _Subject] = OrderedDict()
         self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
         self._unusable: OrderedDict[int, float] = OrderedDict()
-        self._rate, self._reading_rate = _Rate(clock), _Rate(clock)
+        # for questions, and for new subjects that are read
+        self._rate = TokenBucket(QUESTIONS_PER_S, MOST_AT_ONCE, clock)
+        self._reading_rate = TokenBucket(QUESTIONS_PER_S, MOST_AT_ONCE, clock)
         self._logged_until = 0.0
         self._asked: dict[int, tuple[Future[frozenset[str]], set[str]]] = {}
         self._new: set[str] = set()

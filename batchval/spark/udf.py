@@ -59,11 +59,11 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     """
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     known(given, JUDGE_OPTIONS, "validate_batches")
-    told = _judging(given)
+    judging = _judging(given)
 
     def validate(values: pa.Array) -> pa.Array:
         with sentences():
-            return judged(values, told)
+            return judged(values, judging)
 
     # its kind is in the annotations: Spark warns where it is told, and its stubs want it told
     kind = ArrayType(verdict_type())
