@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.auth.gates import RunningSettings
-from tests.chain.senders import IDEMPOTENT, Sender, read_all
+from tests.chain.senders import JavaSender, read_all
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import needs_kafka
 from tests.support.proxy import eventually
@@ -130,29 +130,20 @@ def test_any_one_broker_may_stop(cluster: list[KafkaBroker], tmp_path: Path) -> 
         made = NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"})
         admin.create_topics([made])[topic].result(60)
         eventually(lambda: has_all_replicas(admin, topic), 30)
-        sender, over = Sender(0, gate.bootstrap, topic, PARTITIONS, {**IDEMPOTENT, "linger.ms": 5}), threading.Event()
-
-        def send() -> None:
-            while not over.wait(0.02):
-                for _ in range(5):
-                    sender.send()
-                sender.producer.poll(0)
-            sender.finish(60)
-
-        sending = threading.Thread(target=send, daemon=True)
-        sending.start()
+        # not librdkafka's: see test_leaders_change_under_producers
+        sender = JavaSender(0, gate.bootstrap, topic, PARTITIONS, share=500, seconds=2.0, codec="none", in_flight=5)
+        sender.await_first()
         try:
             with Watch(gate) as watch:
                 for broker in cluster:
                     broker.stop()
-                    before = len(sender.acked)
+                    before = sender.acknowledged()
                     new_client_writes_and_reads(gate, topic)
-                    eventually(lambda: len(sender.acked) > before + 50, 30)  # noqa: B023
+                    eventually(lambda: sender.acknowledged() > before + 50, 30)  # noqa: B023
                     broker.start()
                     eventually(lambda: has_all_replicas(admin, topic), 30)
         finally:
-            over.set()
-            sending.join(90)
+            sender.finish(90)
         assert watch.seen == []
         assert watch.count > 50
         assert proxy.listening == ports

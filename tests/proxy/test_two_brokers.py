@@ -21,13 +21,13 @@ from batchval.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from batchval.protocol.messages.produce import ProduceResponse
-from tests.chain.senders import IDEMPOTENT, Sender, read_all
+from tests.chain.senders import IDEMPOTENT, JavaSender, Sender, read_all
 from tests.interop.kafka_broker import KafkaBroker, two_brokers
 from tests.support.fixtures import needs_kafka
 from tests.support.proxy import RunningProxy, batch, eventually, produce_frame, read_frame
-from tests.support.record_checker import check
+from tests.support.record_checker import Stored, check, unpacked
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.alone]
 
 NOT_LEADER = 6
 
@@ -106,15 +106,27 @@ def leads(gate: RunningProxy, node: int, topic: str) -> bool:
 def test_leaders_change_under_producers(
     cluster: tuple[KafkaBroker, KafkaBroker], gate: RunningProxy, request: pytest.FixtureRequest
 ) -> None:
+    """Nothing of an idempotent producer is lost, doubled or reordered; nothing of another is lost.
+
+    The idempotent one is Java's. librdkafka's (2.16) may send a batch to the new leader before the
+    one that the old leader has refused is back in its queue. It goes on with another epoch then,
+    which doubles what was under way to other leaders, without the gate, too (its issue 4953).
+    """
     topic = made(gate, "moving", [1, 2], [2, 1])
     own, brokers = gate.own_ports(), {broker.port for broker in cluster}
     nodes, stop = Nodes(), threading.Event()
-    senders = [Sender(n, gate.bootstrap, topic, 2, {**IDEMPOTENT, **nodes.config, "linger.ms": 1}) for n in range(2)]
-    threads = [sending(sender, stop) for sender in senders]
+    exact = JavaSender(0, gate.bootstrap, topic, 2, share=1000, seconds=1.0, codec="none", in_flight=5)
+    request.addfinalizer(exact.process.kill)
+    exact.await_first()
+    config = {**IDEMPOTENT, "enable.idempotence": False, **nodes.config, "linger.ms": 1}
+    other = Sender(1, gate.bootstrap, topic, 2, config)
+    thread = sending(other, stop)
     admin = KafkaAdminClient(bootstrap_servers=gate.bootstrap)
     request.addfinalizer(admin.close)  # its thread would go on through other tests
     for change in range(6):
-        eventually(lambda: all(len(sender.acked) > 200 * (change + 1) for sender in senders), 30)  # noqa: B023
+        before = exact.acknowledged(), len(other.acked)
+        eventually(lambda: exact.acknowledged() > before[0] + 200, 30)  # noqa: B023
+        eventually(lambda: len(other.acked) > before[1] + 200, 30)  # noqa: B023
         first, second = (2, 1) if change % 2 == 0 else (1, 2)
         wanted = {TopicPartition(topic, 0): [first, second], TopicPartition(topic, 1): [second, first]}
         admin.alter_partition_reassignments(wanted)
@@ -129,19 +141,25 @@ def test_leaders_change_under_producers(
             (first, *gate.proxy.listening[first])
         ]
     stop.set()
-    for thread in threads:
-        thread.join(90)
-    assert [sender.errors for sender in senders] == [[], []]
+    exact.finish(60)
+    thread.join(90)
+    assert (exact.errors, other.errors) == ([], [])
     assert {port for _, port in gate.proxy.listening.values()} <= nodes.ports <= own
     assert not own & brokers
-    acked = [ack for sender in senders for ack in sender.acked]
-    sent = {sender.number: sender.sent for sender in senders}
-    assert len(acked) == sum(sent.values())
-    found = check(acked, read_all(cluster[0].bootstrap, topic, 2), sent)
+    assert (len(exact.acked), len(other.acked)) == (exact.sent, other.sent)
+    stored = read_all(cluster[0].bootstrap, topic, 2)
+    found = check(exact.acked, of_producer(stored, 0), {0: exact.sent})
     assert not found, str(found)
+    found = check(other.acked, of_producer(stored, 1), {1: other.sent})
+    assert not {"lost", "damaged", "unknown"} & found.counts.keys(), str(found)
 
 
-@pytest.mark.alone
+def of_producer(stored: list[Stored], producer: int) -> list[Stored]:
+    """Return the records of one producer, and those that no producer has sent."""
+    found = [(one, unpacked(one.value)) for one in stored]
+    return [one for one, who in found if who is None or who[0] == producer]
+
+
 @pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=pytest.mark.slow)])
 def test_a_broker_that_stops(cluster: tuple[KafkaBroker, KafkaBroker], gate: RunningProxy, seconds: float) -> None:
     """SIGSTOP: its connections stay, nothing is answered. The other's go on; the client's own timeout ends it."""
