@@ -7,7 +7,6 @@ served wait in its backlog.
 
 from __future__ import annotations
 
-import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -16,13 +15,13 @@ from typing import Final
 
 from batchval.proxy.accepting import Acceptor
 from batchval.proxy.discovery import Discovery
+from batchval.proxy.listening_sockets import Ports
 from batchval.proxy.options import ProxyOptions
 
-__all__ = ["Listener", "Listeners", "bound"]
+__all__ = ["Listener", "Listeners"]
 
 log = logging.getLogger("batchval.proxy")
 
-BACKLOG = 1024
 #: Pairs of an advertised host and a version of Metadata whose answers are kept; with one more all
 #: are forgotten.
 MOST_WRITTEN: Final = 64
@@ -30,10 +29,12 @@ MOST_WRITTEN: Final = 64
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """One listening port. ``node_id`` is None for the one that clients bootstrap from."""
+    """One listening port. ``node_id`` is None for the one that clients bootstrap from, ``sock``
+    where another process accepts.
+    """
 
     node_id: int | None
-    sock: socket.socket
+    sock: socket.socket | None
     host: str
     port: int
     server: Acceptor | None = None
@@ -45,10 +46,13 @@ class Listeners:
     ``serve`` is called once for each port, after it is bound.
     """
 
-    def __init__(self, options: ProxyOptions, discovery: Discovery, serve: Callable[[Listener], None]) -> None:
+    def __init__(
+        self, options: ProxyOptions, discovery: Discovery, serve: Callable[[Listener], None], ports: Ports
+    ) -> None:
         self.options = options
         self.discovery = discovery
         self._serve = serve
+        self._ports = ports
         self.bootstrap: Listener | None = None
         self.brokers: dict[int, Listener] = {}
         self._closed = False
@@ -63,8 +67,8 @@ class Listeners:
     def open_bootstrap(self) -> Listener:
         """Bind the port of the configuration, and those of all brokers known. Raises OSError."""
         host, port = self.options.listen
-        sock = bound(host, port)
-        self.bootstrap = Listener(None, sock, host, sock.getsockname()[1])
+        number, sock = self._ports.open((self.options.listener_name, None), host, [port])
+        self.bootstrap = Listener(None, sock, host, number)
         self._serve(self.bootstrap)
         self.discovery.subscribe(self._learned)
         return self.bootstrap
@@ -109,20 +113,18 @@ class Listeners:
             log.info("broker %d (%s:%d) is at port %d", node_id, host, port, listener.port)
 
     def _open(self, node_id: int) -> Listener:
-        sock = self._bind_for(node_id)
-        listener = Listener(node_id, sock, self.options.listen[0], sock.getsockname()[1])
+        key = self.options.listener_name, node_id
+        port = self._ports.open(key, self.options.listen[0], self._numbers(node_id))
+        listener = Listener(node_id, port.sock, self.options.listen[0], port.number)
         self.brokers[node_id] = listener
         self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
         self._serve(listener)
         return listener
 
-    def _bind_for(self, node_id: int) -> socket.socket:
-        """Bind the same port for the same broker after a restart, if it is free.
-
-        The port of the configuration comes first, if it is one of ``broker_ports``, then the one of
-        the state file, then any.
+    def _numbers(self, node_id: int) -> list[int]:
+        """Return the ports to try: the one of the configuration, if it is one of ``broker_ports``,
+        then the one of the state file, so that it is the same after a restart, then any.
         """
-        host = self.options.listen[0]
         kept = self.discovery.kept_port(self.options.listener_name, node_id)
         wanted = self._wanted(node_id)
         last = min(self._wanted(self.options.broker_ports - 1), 0xFFFF)
@@ -130,16 +132,7 @@ class Listeners:
             text = "broker %d would be at port %d, and broker_ports ends at %d: it gets another"
             log.warning(text, node_id, wanted, last)
             wanted = 0
-        for port in dict.fromkeys((wanted, kept)):
-            if not port:
-                continue
-            try:
-                return bound(host, port)
-            except OSError as error:
-                if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                    raise
-                log.warning("port %d for broker %d cannot be had (%s): it gets another", port, node_id, error.strerror)
-        return bound(host, 0)
+        return [port for port in dict.fromkeys((wanted, kept)) if port] + [0]
 
     def _wanted(self, node_id: int) -> int:
         """Return the port of the configuration; 0 if any will do."""
@@ -156,21 +149,4 @@ class Listeners:
         for listener in self.listeners:
             if listener.server is not None:
                 listener.server.close()
-            listener.sock.close()
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises OSError."""
-    family, kind, number, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    sock = socket.socket(family, kind, number)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+            self._ports.close((self.options.listener_name, listener.node_id))

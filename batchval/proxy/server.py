@@ -35,6 +35,7 @@ from batchval.proxy.gate import Gate
 from batchval.proxy.handshakes import Handshakes
 from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
+from batchval.proxy.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.metadata_client import resolved
 from batchval.proxy.options import Counters, ProxyOptions
 from batchval.proxy.session import Session
@@ -74,6 +75,7 @@ class Shared:
     discovery: Discovery
     handshakes: Handshakes
     clients: ClientTable
+    ports: Ports
     users: int = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -91,7 +93,11 @@ class Shared:
 
     @classmethod
     def made(
-        cls, options: ProxyOptions, counters: Counters | None = None, discovery: Discovery | None = None
+        cls,
+        options: ProxyOptions,
+        counters: Counters | None = None,
+        discovery: Discovery | None = None,
+        ports: Ports | None = None,
     ) -> Shared:
         """Return what a gate with these options shares between its listeners."""
         counters = Counters() if counters is None else counters
@@ -103,6 +109,7 @@ class Shared:
             _discovery_of(options) if discovery is None else discovery,
             Handshakes(counters),
             ClientTable(),
+            ListeningSockets() if ports is None else ports,
         )
 
 
@@ -138,7 +145,7 @@ class Proxy:
         self.gate.topic_names = self.topics.name_of
         self._has_own_discovery = shared is None
         self.discovery = self.shared.discovery
-        self.cluster = Listeners(options, self.discovery, self._serve)
+        self.cluster = Listeners(options, self.discovery, self._serve, self.shared.ports)
         self.carried: Mapping[int, tuple[int, int]] = carried_versions()
         self.routes: Mapping[int, tuple[int, int, int]] = {
             key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()
@@ -222,6 +229,8 @@ class Proxy:
         self._spawn(self._open(listener))
 
     async def _open(self, listener: Listener) -> None:
+        if listener.sock is None:
+            return
         listener.server = Acceptor(
             listener.sock, lambda: Session(self, listener).client, free=self._free, refused=self._refused
         )
