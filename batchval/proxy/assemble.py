@@ -202,8 +202,9 @@ class RunningGate:
         metrics = self.metrics
         metrics.add_clients(self.shared.clients)
         metrics.watch("requests_in_flight", "Requests that await an answer.", self._in_flight)
-        metrics.watch("oldest_request_age_seconds", "How long the oldest has waited.", lambda: self._ages.oldest_s)
-        metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None))
+        text = "How long the oldest has waited."
+        metrics.watch("oldest_request_age_seconds", text, lambda: self._ages.oldest_s, "max")
+        metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
         metrics.add(self.record_parts.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         if (file := self.observed_file) is not None:
@@ -211,8 +212,8 @@ class RunningGate:
                 "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
             )
         if (topics := self.cluster_topics) is not None:
-            metrics.watch("topic_configs", "Topics whose configuration is known.", lambda: len(topics))
-            metrics.watch("topic_configs_age_seconds", "Since all were read; -1: never.", lambda: topics.age_s)
+            metrics.watch("topic_configs", "Topics whose configuration is known.", lambda: len(topics), "max")
+            metrics.watch("topic_configs_age_seconds", "Since all were read; -1: never.", lambda: topics.age_s, "max")
             metrics.count("topic_config_failures", "Attempts that failed.", lambda: topics.failures_total)
 
     def _metrics_page(self) -> Callable[[], bytes]:
