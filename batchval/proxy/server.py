@@ -39,6 +39,7 @@ from batchval.proxy.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.metadata_client import resolved
 from batchval.proxy.options import Counters, ProxyOptions
 from batchval.proxy.session import Session
+from batchval.proxy.session_clock import AgeLimit
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
 
@@ -76,6 +77,7 @@ class Shared:
     handshakes: Handshakes
     clients: ClientTable
     ports: Ports
+    ages: AgeLimit
     users: int = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,6 +112,7 @@ class Shared:
             Handshakes(counters),
             ClientTable(),
             ListeningSockets() if ports is None else ports,
+            AgeLimit(counters),
         )
 
 
@@ -141,6 +144,7 @@ class Proxy:
         self.judging = self.shared.judging
         self.topics = self.shared.topics
         self.clients = self.shared.clients
+        self.ages = self.shared.ages
         self.gate = Gate(options, self.counters)
         self.gate.topic_names = self.topics.name_of
         self._has_own_discovery = shared is None
@@ -205,8 +209,10 @@ class Proxy:
         self.cluster.close()
         if self._has_own_discovery:
             await self.discovery.stop()
-        for connection in list(self.connections):
+        for n, connection in enumerate(list(self.connections)):
             connection.end_when_taken("drain")
+            if n % _CHECKED_A_TURN == _CHECKED_A_TURN - 1:
+                await asyncio.sleep(0)
         until = self.loop.time() + drain_s
         while self.connections and self.loop.time() < until:
             await asyncio.sleep(0.01)
