@@ -324,6 +324,8 @@ class Settings(_Model):
     ``bridge_isolation_level``  of old consumers, whose requests have none
     ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
                          was observed; None: $STATE_DIRECTORY
+    ``control``          socket by which a new process takes over (--take-over); None: gate.sock in
+                         the state directory, if there is one
     """
 
     mode: Literal["enforce", "observe"] = "enforce"
@@ -342,6 +344,7 @@ class Settings(_Model):
     metrics: Metrics = Metrics()
     log: Log = Log()
     state_directory: PathField | None = None
+    control: PathField | None = None
 
     @property
     def state_folder(self) -> Path | None:
@@ -352,6 +355,13 @@ class Settings(_Model):
             return self.state_directory
         first = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
         return Path(first) if first else None
+
+    @property
+    def control_path(self) -> Path | None:
+        """Where a new process takes over; None: nowhere."""
+        if self.control is not None or self.state_folder is None:
+            return self.control
+        return self.state_folder / "gate.sock"
 
     @property
     def reads_topic_configs(self) -> bool:

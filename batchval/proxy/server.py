@@ -165,6 +165,7 @@ class Proxy:
         self.loop: asyncio.AbstractEventLoop
         self._seen_metadata: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_METADATA)
         self._versions: dict[tuple[bytes, int], bytes] = {}
+        self.accepts = True
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -234,8 +235,14 @@ class Proxy:
     def _serve(self, listener: Listener) -> None:
         self._spawn(self._open(listener))
 
+    def accept(self) -> None:
+        """Accept connections where ``accepts`` was False at the start; until then they wait in the backlog."""
+        self.accepts = True
+        for listener in self.cluster.listeners:
+            self._serve(listener)
+
     async def _open(self, listener: Listener) -> None:
-        if listener.sock is None:
+        if listener.sock is None or not self.accepts:
             return
         listener.server = Acceptor(
             listener.sock, lambda: Session(self, listener).client, free=self._free, refused=self._refused
