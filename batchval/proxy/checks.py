@@ -254,6 +254,7 @@ def _limits(limits: Limits) -> Iterator[Fault]:
         ("max_connections_per_address", limits.max_connections, "max_connections is {}"),
         ("write_buffer_bytes", limits.max_bytes_held, "max_bytes_held is {}"),
         ("max_partitions_per_request", partitions, "a request of max_frame_bytes has at most {} partitions"),
+        ("idle_timeout_ms", limits.max_connection_age_ms or limits.idle_timeout_ms, "max_connection_age_ms is {}"),
     ):
         value = getattr(limits, key)
         if value is not None and value > bound and value != Limits.model_fields[key].default:

@@ -270,6 +270,8 @@ class Limits(_Model):
     ``frame_timeout_ms``      for a request to come, and a second more for each MiB of it
     ``idle_timeout_ms``       without a request, and with nothing to be answered
     ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; one that is gone without a word is found so
+    ``max_connection_age_ms`` then a client has to connect again, 10 % more or less; None: any
+    ``stop_delay_ms``         after SIGTERM, for load balancers to notice /readyz before ports close
     ``drain_timeout_ms``      at the end, for what is in flight
     ``threads``               that judge what would hold the others up
     """
@@ -286,6 +288,8 @@ class Limits(_Model):
     frame_timeout_ms: Positive = 30_000
     idle_timeout_ms: Positive = 600_000
     peer_timeout_ms: Annotated[int, Field(ge=1_000, le=_INT_MAX)] = 120_000
+    max_connection_age_ms: Annotated[int, Field(ge=1_000)] | None = None
+    stop_delay_ms: Annotated[int, Field(ge=0)] = 0
     drain_timeout_ms: Annotated[int, Field(ge=0)] = 30_000
     threads: Annotated[int, Field(ge=1, le=64)] = 2
 
@@ -320,6 +324,8 @@ class Settings(_Model):
     ``bridge_isolation_level``  of old consumers, whose requests have none
     ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
                          was observed; None: $STATE_DIRECTORY
+    ``control``          socket by which a new process takes over (--take-over); None: gate.sock in
+                         the state directory, if there is one
     """
 
     mode: Literal["enforce", "observe"] = "enforce"
@@ -338,6 +344,7 @@ class Settings(_Model):
     metrics: Metrics = Metrics()
     log: Log = Log()
     state_directory: PathField | None = None
+    control: PathField | None = None
 
     @property
     def state_folder(self) -> Path | None:
@@ -348,6 +355,13 @@ class Settings(_Model):
             return self.state_directory
         first = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
         return Path(first) if first else None
+
+    @property
+    def control_path(self) -> Path | None:
+        """Where a new process takes over; None: nowhere."""
+        if self.control is not None or self.state_folder is None:
+            return self.control
+        return self.state_folder / "gate.sock"
 
     @property
     def reads_topic_configs(self) -> bool:

@@ -47,6 +47,7 @@ class Limits:
     ``frame_s``           for a request to come, and a second more for each MiB of it
     ``max_unauthenticated_frame_bytes``  of a request before its client has authenticated, where
                           that is required
+    ``max_age_s``         of a client's connection, 10 % more or less; None: any age
     """
 
     max_frame_bytes: int = 100 << 20
@@ -65,6 +66,7 @@ class Limits:
     max_address_connections: int | None = None
     frame_s: float = 30.0
     max_unauthenticated_frame_bytes: int = 512 << 10
+    max_age_s: float | None = None
 
 
 class TopicPolicies:

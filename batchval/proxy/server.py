@@ -39,6 +39,7 @@ from batchval.proxy.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.metadata_client import resolved
 from batchval.proxy.options import Counters, ProxyOptions
 from batchval.proxy.session import Session
+from batchval.proxy.session_clock import AgeLimit
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
 
@@ -76,6 +77,7 @@ class Shared:
     handshakes: Handshakes
     clients: ClientTable
     ports: Ports
+    ages: AgeLimit
     users: int = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,6 +112,7 @@ class Shared:
             Handshakes(counters),
             ClientTable(),
             ListeningSockets() if ports is None else ports,
+            AgeLimit(counters),
         )
 
 
@@ -141,6 +144,7 @@ class Proxy:
         self.judging = self.shared.judging
         self.topics = self.shared.topics
         self.clients = self.shared.clients
+        self.ages = self.shared.ages
         self.gate = Gate(options, self.counters)
         self.gate.topic_names = self.topics.name_of
         self._has_own_discovery = shared is None
@@ -161,6 +165,7 @@ class Proxy:
         self.loop: asyncio.AbstractEventLoop
         self._seen_metadata: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_METADATA)
         self._versions: dict[tuple[bytes, int], bytes] = {}
+        self.accepts = True
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -205,8 +210,10 @@ class Proxy:
         self.cluster.close()
         if self._has_own_discovery:
             await self.discovery.stop()
-        for connection in list(self.connections):
+        for n, connection in enumerate(list(self.connections)):
             connection.end_when_taken("drain")
+            if n % _CHECKED_A_TURN == _CHECKED_A_TURN - 1:
+                await asyncio.sleep(0)
         until = self.loop.time() + drain_s
         while self.connections and self.loop.time() < until:
             await asyncio.sleep(0.01)
@@ -228,8 +235,14 @@ class Proxy:
     def _serve(self, listener: Listener) -> None:
         self._spawn(self._open(listener))
 
+    def accept(self) -> None:
+        """Accept connections where ``accepts`` was False at the start; until then they wait in the backlog."""
+        self.accepts = True
+        for listener in self.cluster.listeners:
+            self._serve(listener)
+
     async def _open(self, listener: Listener) -> None:
-        if listener.sock is None:
+        if listener.sock is None or not self.accepts:
             return
         listener.server = Acceptor(
             listener.sock, lambda: Session(self, listener).client, free=self._free, refused=self._refused

@@ -38,9 +38,10 @@ from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
 from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions, TooOld
+from batchval.proxy.parting import GRACEFUL, Parting
 from batchval.proxy.pending import Answer, Facts, Item, Lowering, facts_of
 from batchval.proxy.sasl import SaslExchange
-from batchval.proxy.session_clock import SessionClock
+from batchval.proxy.session_clock import AgeLimit, SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
 from batchval.proxy.sockets import address_of, keep_alive, unread
 from batchval.proxy.topics import KnownTopics
@@ -80,6 +81,7 @@ class Owner(Protocol):
     gate: Gate
     topics: KnownTopics
     clients: ClientTable
+    ages: AgeLimit
     cluster: Listeners
     loop: asyncio.AbstractEventLoop
     now: float
@@ -141,6 +143,9 @@ class Session:
         self.holds = 0
         self.ending: str | None = None  # why the session ends, once it does
         self.ends_after: str | None = None  # why it ends once ``untaken`` is done
+        self.parting: Parting | None = None
+        self.is_aged = False  # and ends after the request that is being read
+        self.ages = proxy.ages
         self.deadline: float | None = None
         self.address, self.name = "unknown", "unknown:0"
         self.sender = self.advertised = ""
@@ -211,6 +216,10 @@ class Session:
     def client_frames(self, frames: list[memoryview]) -> None:
         """Take the requests that have come."""
         if self.ending is not None:
+            if self.parting is not None:
+                self.parting.take(frames)
+                if allocated() > self.budget.blocks_limit:
+                    self._look()
             return
         if self.is_unknown:
             self._look_for_authentication()
@@ -235,11 +244,20 @@ class Session:
                 self._put_off(frames)
             else:
                 self._take(frames)
+            if self.is_aged and self.is_between_requests():
+                self.end_when_taken("max_age")
         if allocated() > self.budget.blocks_limit:
             self._look()
 
+    def is_between_requests(self) -> bool:
+        """Return whether the client is neither in a request nor in a SASL exchange."""
+        return not self.client.splitter.buffered and not self.sasl.is_open
+
     def client_frame_error(self, error: FrameError) -> None:
         """End the session: nobody can find the next frame."""
+        if self.parting is not None:
+            self.client_may_end()
+            return
         if error.peer:
             why = f"frame_{error.peer.lower()}"
         elif error.stated > error.limit and not self.authenticated:
@@ -315,7 +333,7 @@ class Session:
                 began = time.perf_counter()
             self._take_one(frames[i], decision, inline, out)
             i += 1
-            if self.ending is not None and self.ending != "client":
+            if self.ending is not None and self.ending != "client" and self.parting is None:
                 break
             if i < end and (self.holds & SASL or time.perf_counter() - began > SLICE_S):
                 self._put_off(frames[i:])
@@ -326,6 +344,13 @@ class Session:
             self._send(out)
         if len(self.answers) > self.limits.max_waiting:
             self.hold(JUDGING)
+
+    def take_late(self, frames: list[memoryview]) -> None:
+        """Take requests without an answer that come after the last answer is written."""
+        if self.untaken:
+            self.untaken += frames
+        else:
+            self._take(frames)
 
     def _put_off(self, frames: list[memoryview]) -> None:
         """Take the rest in a later turn of the loop, after others had theirs."""
@@ -582,7 +607,7 @@ class Session:
         to.
         """
         self.authenticated = True
-        self.is_unknown = False
+        self.is_unknown = self.sasl.is_open = False
         self.release(UNKNOWN)
         self.client.splitter.max_frame_bytes = self.limits.max_frame_bytes
         self.move(Event.AUTHENTICATED)
@@ -845,8 +870,23 @@ class Session:
     def _close_if_done(self) -> None:
         if self.ending is None or self._is_busy():
             return
-        if not self.answering or self.client.transport is None:
+        if (not self.answering or self.client.transport is None) and not self._parts():
             self._close(self.ending)
+
+    def _parts(self) -> bool:
+        """Return whether the client may still send: it has every answer, and an end of file."""
+        if self.client.transport is None or not self.spoke or self.state is State.CLOSED:
+            return False
+        if self.parting is None and self.ending in GRACEFUL:
+            self.parting = Parting(self, self.proxy.loop)
+            self.release(ENDING)
+        return self.parting is not None and not self.parting.is_over
+
+    def client_may_end(self) -> None:
+        """Close once what was taken is delivered: the client has had the time to end by itself."""
+        if self.parting is not None:
+            self.parting.finish()
+        self._close_if_done()
 
     def _close(self, why: str) -> None:
         """Close both sides once what is written to them is gone."""
