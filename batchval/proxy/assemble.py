@@ -24,6 +24,7 @@ from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.handover_messages import HandOverError
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
+from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.listening_sockets import ListeningSockets
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
@@ -122,6 +123,9 @@ class RunningGate:
             listen=(listener.address.host or "0.0.0.0", listener.address.port),
             upstream=self.discovery.options.bootstrap,
             advertised_host=listener.advertised_host,
+            advertised_port=listener.advertised_port,
+            advertised_first_port=listener.advertised_first_port,
+            sni=None if listener.sni is None else ServerNames(*listener.sni.names),
             first_broker_port=listener.first_broker_port,
             broker_ports=listener.broker_ports,
             state_directory=settings.state_folder,
@@ -297,7 +301,7 @@ class RunningGate:
         """
         settings = self.settings
         limit, wanted = raise_limit(), settings.limits.max_connections
-        listening = sum(1 + listener.broker_ports for listener in settings.listeners)
+        listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
         health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
         reserve = reserve_for(listening, settings.limits.threads, health)
         allowed = connections_allowed(limit, wanted, reserve)

@@ -47,6 +47,7 @@ FAILED_WAIT_S: Final = 10.0  # while an address fails
 SILENT_WAIT_S: Final = 60.0  # a broker that requires authentication logs each such request
 NEXT_ADDRESS_S: Final = 0.5  # a slow address delays the next one by this
 SEVERAL_CONNECT_S: Final = 2.0  # for one address, if there are others to try
+LOOK_S: Final = 1.0
 REPEAT_LOG_S: Final = 60.0
 ANSWER_S: Final = 5.0  # for a response, once connected
 SAVE_S: Final = 5.0  # for the last write of the state file
@@ -107,6 +108,7 @@ class Discovery:
         self._asking: dict[str, BrokerAddress] = {}  # by the request's client id
         self._looped: set[str] = set()  # client ids of requests that came back
         self._wake = asyncio.Event()
+        self._looked_at = float("-inf")
         self._logged: dict[str, float] = {}  # sentence -> when
         self._task: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
@@ -193,6 +195,16 @@ class Discovery:
         if self._endpoint(address).state is _UNTRIED:
             self._wake.set()  # its address may be wrong, or the gate's own
         self._changed()
+
+    def look(self) -> None:
+        """Ask the cluster at once, because a client asks for a broker that is not known; once in
+        LOOK_S at most. Brokers that answer only authenticated clients are not asked without
+        credentials.
+        """
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_S and (self.options.authenticates or not self._requires):
+            self._looked_at = now
+            self._wake.set()
 
     def reached(self, address: BrokerAddress) -> None:
         """Note that a connection to this address was opened."""

@@ -27,7 +27,6 @@ from batchval.proxy.accepting import Acceptor
 from batchval.proxy.bridges import raised_by
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
-from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.fast_path import Routes
@@ -40,6 +39,7 @@ from batchval.proxy.metadata_client import resolved
 from batchval.proxy.options import Counters, ProxyOptions
 from batchval.proxy.session import Session
 from batchval.proxy.session_clock import AgeLimit
+from batchval.proxy.sni import node_asked_for
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
 
@@ -259,15 +259,22 @@ class Proxy:
         everywhere = self.budget.free_connections() <= 0
         self.budget.refuse("max_connections" if everywhere else "max_listener_connections")
 
-    def secure(self, transport: asyncio.Transport, client: ClientConnection) -> Awaitable[asyncio.Transport] | None:
+    def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None:
         """Begin the TLS handshake with a client; return an awaitable of the secured transport.
 
         None where the listener has no TLS. Awaiting it raises HandshakeError.
         """
-        context = resolved(self.options.listen_tls)
-        if context is None:
+        context, client = resolved(self.options.listen_tls), session.client
+        if context is None or client.transport is None:
             return None
-        return self.shared.handshakes.secure(transport, client, context, self.options.limits.handshake_s)
+        look = partial(self._choose_broker, session)
+        timeout_s = self.options.limits.handshake_s
+        return self.shared.handshakes.secure(client.transport, client, context, timeout_s, look)
+
+    def _choose_broker(self, session: Session, hello: bytes) -> None:
+        """Let the server name of a client choose its broker. Raises HandshakeError."""
+        if self.options.sni is not None:
+            session.listener = self.cluster.named(node_asked_for(hello, self.options.sni))
 
     # ---- what sessions ask for -------------------------------------------------------------------
 
@@ -355,7 +362,11 @@ class Proxy:
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
-        """Connects it to the listener's broker. Raises OSError or TimeoutError."""
+        """Connects it to the listener's broker. Raises OSError (UnknownBrokerError) or
+        TimeoutError.
+        """
+        if listener.node_id is not None:
+            await self.cluster.known(listener.node_id)
         tls = resolved(self.options.upstream_tls)
         error: OSError | TimeoutError = ConnectionError("no broker is known")
         addresses = self.discovery.addresses(listener.node_id)

@@ -27,6 +27,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.request import Chunks
 from batchval.proxy import handlers
 from batchval.proxy.answering import Answering
+from batchval.proxy.awaited_brokers import UnknownBrokerError
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import TURN_S, Budget
 from batchval.proxy.client_connection import ClientConnection
@@ -97,7 +98,7 @@ class Owner(Protocol):
     def closed(self, why: str) -> None: ...
     def log_error(self, text: str, error: BaseException | None) -> None: ...
     def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]: ...
-    def secure(self, transport: asyncio.Transport, client: ClientConnection) -> Awaitable[asyncio.Transport] | None: ...
+    def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None: ...
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None: ...
     def upstream_failed(self) -> None: ...
     def is_own_request(self, client_id: str) -> bool: ...
@@ -148,7 +149,8 @@ class Session:
         self.ages = proxy.ages
         self.deadline: float | None = None
         self.address, self.name = "unknown", "unknown:0"
-        self.sender = self.advertised = ""
+        self.sender = ""
+        self.own_host = ""  # of the gate, that the client has connected to
         self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
         self.seen = proxy.now
         self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now)
@@ -180,7 +182,7 @@ class Session:
             self.ending = "refused"
             self.state = State.CLOSED
             transport.abort()
-        elif (secured := self.proxy.secure(transport, self.client)) is None:
+        elif (secured := self.proxy.secure(self)) is None:
             self._client_ready()
         else:
             self._task = self.proxy.loop.create_task(self._secure(secured))
@@ -211,7 +213,7 @@ class Session:
         if principal is not None:
             self.authenticated_as(principal)
         own = transport.get_extra_info("sockname")
-        self.advertised = self.proxy.options.advertised_host or (own[0] if isinstance(own, tuple) else "localhost")
+        self.own_host = own[0] if isinstance(own, tuple) else "localhost"
 
     def client_frames(self, frames: list[memoryview]) -> None:
         """Take the requests that have come."""
@@ -552,6 +554,10 @@ class Session:
         broker = BrokerConnection(self, self.limits, self.budget.spare)
         try:
             await proxy.connect(self.listener, broker)
+        except UnknownBrokerError:
+            self._task = None
+            self.abort("broker_unknown")
+            return
         except (OSError, TimeoutError):
             proxy.upstream_failed()
             self._task = None
@@ -745,12 +751,13 @@ class Session:
         self.proxy.log_error(what.format(broker), error)
 
     def replace(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        """Return where clients find a broker: the listener of its own."""
-        return self.advertised, self.proxy.listener_of(node_id, host, port).port
+        """Return where clients find a broker: at its listener."""
+        host, port = self.proxy.listener_of(node_id, host, port).advertised
+        return host or self.own_host, port
 
     def written_brokers(self, version: int) -> dict[bytes, bytes]:
         """Return what was written for the brokers of Metadata answers of this version."""
-        return self.proxy.cluster.written_brokers(self.advertised, version)
+        return self.proxy.cluster.written_brokers(self.own_host, version)
 
     # ---- how fast it may go ----------------------------------------------------------------------
 
