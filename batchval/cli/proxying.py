@@ -5,7 +5,6 @@ on.
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 import sys
 from pathlib import Path
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
     from batchval.proxy.config import Settings
 
 __all__ = ["check_files", "check_upstreams", "draft_of", "run"]
-
-
-#: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
-#: collected before the next one is.
-COLLECT = (500, 10, 1_000)
-#: Seconds that a judging thread may keep the interpreter's lock while the event loop waits for it.
-#: Python's 5 ms, several times in one exchange, would be what other clients feel.
-SWITCH_S = 0.0005
 
 
 def draft_of(config: Path | None, listen: str | None, overrides: dict[str, Any]) -> loading.Draft:
@@ -70,24 +61,26 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
 def run(settings: Settings) -> int:
     from batchval.network.loops import loop_factory
     from batchval.proxy.audit_log import set_up
+    from batchval.proxy.interpreter import switch_soon
 
     set_up(settings.log)
-    sys.setswitchinterval(SWITCH_S)
+    switch_soon()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> int:
     from batchval import __version__
-    from batchval.proxy.assemble import RunningGate
+    from batchval.proxy.interpreter import calm_collector
+    from batchval.proxy.workers.parent import gate_of
 
     loop = asyncio.get_running_loop()
-    gate = RunningGate(settings, version=__version__)
+    gate = gate_of(settings, version=__version__)
     received: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, received.put_nowait, number)
     await gate.start()
-    _calm_collector()
+    calm_collector()
     _announce(gate, settings)
     while (number := await received.get()) is signal.SIGHUP:
         gate.reload()
@@ -104,16 +97,6 @@ async def _serve(settings: Settings) -> int:
         again.cancel()
     draining.result()
     return code
-
-
-def _calm_collector() -> None:
-    """Keep the cycle collector from stopping the event loop for tens of milliseconds.
-
-    What exists at the start is never looked at again; of the rest, a full collection is rare.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
 
 
 def _announce(gate: Any, settings: Settings) -> None:

@@ -19,6 +19,7 @@ from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, Kafka
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
 from batchval.proxy.values import (
+    MOST_WORKERS,
     STRICT,
     Address,
     AddressField,
@@ -27,11 +28,13 @@ from batchval.proxy.values import (
     ClaimsField,
     PathField,
     SecretField,
+    WorkersField,
 )
 from batchval.rules import EXTRAS
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = [
+    "MOST_WORKERS",
     "Admin",
     "Limits",
     "Listener",
@@ -320,6 +323,7 @@ class Settings(_Model):
     ``bridge_isolation_level``  of old consumers, whose requests have none
     ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
                          was observed; None: $STATE_DIRECTORY
+    ``workers``          processes that serve the listeners; "auto": one for each usable core
     """
 
     mode: Literal["enforce", "observe"] = "enforce"
@@ -338,6 +342,7 @@ class Settings(_Model):
     metrics: Metrics = Metrics()
     log: Log = Log()
     state_directory: PathField | None = None
+    workers: WorkersField = 1
 
     @property
     def state_folder(self) -> Path | None:

@@ -110,7 +110,8 @@ class Listeners:
         except OSError as error:
             log.warning("no port for broker %d (%s:%d): %s", node_id, host, port, error.strerror)
         else:
-            log.info("broker %d (%s:%d) is at port %d", node_id, host, port, listener.port)
+            if listener.sock is not None:  # else the process that accepts writes the line
+                log.info("broker %d (%s:%d) is at port %d", node_id, host, port, listener.port)
 
     def _open(self, node_id: int) -> Listener:
         key = self.options.listener_name, node_id

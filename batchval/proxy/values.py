@@ -3,6 +3,7 @@
 Address    127.0.0.1:9092   gate.example.com:9092   [::1]:9092   :9092 (every interface)
 brokers    a:9092,b:9092    or a list of addresses
 claims     ignore | verify | audit:0.01 | trust
+workers    1 to 64 | auto
 bridge     none | producers | consumers | [producers, consumers]
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, ValidationInfo
 
@@ -21,6 +22,7 @@ from batchval.proxy.secret import Secret
 
 __all__ = [
     "BRIDGES",
+    "MOST_WORKERS",
     "STAND_IN",
     "STAND_IN_WORD",
     "STRICT",
@@ -31,7 +33,11 @@ __all__ = [
     "ClaimsField",
     "PathField",
     "SecretField",
+    "WorkersField",
 ]
+
+#: Processes that ``workers`` may ask for.
+MOST_WORKERS: Final = 64
 
 _HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 
@@ -153,6 +159,13 @@ def _bridge(given: Any) -> Any:
     return tuple(word for word in BRIDGES if word in words)
 
 
+def _workers(value: Any) -> Any:
+    is_number = type(value) is int and 1 <= value <= MOST_WORKERS
+    if not is_number and value != "auto":
+        raise ValueError(f"must be a number from 1 to {MOST_WORKERS}, or auto")
+    return value
+
+
 def _path(given: Any, info: ValidationInfo) -> Any:
     if isinstance(given, Path):
         return given
@@ -172,3 +185,4 @@ BrokersField = Annotated[tuple[BrokerField, ...], Field(min_length=1), BeforeVal
 ClaimsField = Annotated[InstanceOf[ClaimsPolicy], BeforeValidator(_claims)]
 PathField = Annotated[InstanceOf[Path], BeforeValidator(_path)]
 SecretField = Annotated[InstanceOf[Secret], BeforeValidator(_secret)]
+WorkersField = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
