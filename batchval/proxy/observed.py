@@ -198,10 +198,14 @@ class ObservedCounts:
             row = newest._replace(batches=batches, first_ms=first_ms)
         self._rows[key] = row
 
+    def follow(self, earlier: Observed) -> None:
+        """Add the batches that an earlier process has judged, but no row."""
+        self._since_ms = min(earlier.since_ms, self._since_ms)
+        self._judged_before += earlier.judged
+
     def restore(self, earlier: Observed) -> None:
         """Go on from the counts of an earlier process. Call it before the first refusal."""
-        self._since_ms = min(earlier.since_ms, self._since_ms)
-        self._judged_before = earlier.judged
+        self.follow(earlier)
         for key, row in earlier.rows[: 2 * self.most]:
             self._others += key.topic == OTHER
             self._unknown += key.topic not in (INVALID, OTHER) and not self._is_known(key.topic)

@@ -27,7 +27,6 @@ from batchval.proxy.accepting import Acceptor
 from batchval.proxy.bridges import raised_by
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
-from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.fast_path import Routes
@@ -39,6 +38,8 @@ from batchval.proxy.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.metadata_client import resolved
 from batchval.proxy.options import Counters, ProxyOptions
 from batchval.proxy.session import Session
+from batchval.proxy.session_clock import AgeLimit
+from batchval.proxy.sni import node_asked_for
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
 
@@ -76,6 +77,7 @@ class Shared:
     handshakes: Handshakes
     clients: ClientTable
     ports: Ports
+    ages: AgeLimit
     users: int = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,6 +112,7 @@ class Shared:
             Handshakes(counters),
             ClientTable(),
             ListeningSockets() if ports is None else ports,
+            AgeLimit(counters),
         )
 
 
@@ -141,6 +144,7 @@ class Proxy:
         self.judging = self.shared.judging
         self.topics = self.shared.topics
         self.clients = self.shared.clients
+        self.ages = self.shared.ages
         self.gate = Gate(options, self.counters)
         self.gate.topic_names = self.topics.name_of
         self._has_own_discovery = shared is None
@@ -161,6 +165,7 @@ class Proxy:
         self.loop: asyncio.AbstractEventLoop
         self._seen_metadata: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_METADATA)
         self._versions: dict[tuple[bytes, int], bytes] = {}
+        self.accepts = True
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -205,8 +210,10 @@ class Proxy:
         self.cluster.close()
         if self._has_own_discovery:
             await self.discovery.stop()
-        for connection in list(self.connections):
+        for n, connection in enumerate(list(self.connections)):
             connection.end_when_taken("drain")
+            if n % _CHECKED_A_TURN == _CHECKED_A_TURN - 1:
+                await asyncio.sleep(0)
         until = self.loop.time() + drain_s
         while self.connections and self.loop.time() < until:
             await asyncio.sleep(0.01)
@@ -228,8 +235,14 @@ class Proxy:
     def _serve(self, listener: Listener) -> None:
         self._spawn(self._open(listener))
 
+    def accept(self) -> None:
+        """Accept connections where ``accepts`` was False at the start; until then they wait in the backlog."""
+        self.accepts = True
+        for listener in self.cluster.listeners:
+            self._serve(listener)
+
     async def _open(self, listener: Listener) -> None:
-        if listener.sock is None:
+        if listener.sock is None or not self.accepts:
             return
         listener.server = Acceptor(
             listener.sock, lambda: Session(self, listener).client, free=self._free, refused=self._refused
@@ -246,15 +259,22 @@ class Proxy:
         everywhere = self.budget.free_connections() <= 0
         self.budget.refuse("max_connections" if everywhere else "max_listener_connections")
 
-    def secure(self, transport: asyncio.Transport, client: ClientConnection) -> Awaitable[asyncio.Transport] | None:
+    def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None:
         """Begin the TLS handshake with a client; return an awaitable of the secured transport.
 
         None where the listener has no TLS. Awaiting it raises HandshakeError.
         """
-        context = resolved(self.options.listen_tls)
-        if context is None:
+        context, client = resolved(self.options.listen_tls), session.client
+        if context is None or client.transport is None:
             return None
-        return self.shared.handshakes.secure(transport, client, context, self.options.limits.handshake_s)
+        look = partial(self._choose_broker, session)
+        timeout_s = self.options.limits.handshake_s
+        return self.shared.handshakes.secure(client.transport, client, context, timeout_s, look)
+
+    def _choose_broker(self, session: Session, hello: bytes) -> None:
+        """Let the server name of a client choose its broker. Raises HandshakeError."""
+        if self.options.sni is not None:
+            session.listener = self.cluster.named(node_asked_for(hello, self.options.sni))
 
     # ---- what sessions ask for -------------------------------------------------------------------
 
@@ -342,7 +362,11 @@ class Proxy:
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
-        """Connects it to the listener's broker. Raises OSError or TimeoutError."""
+        """Connects it to the listener's broker. Raises OSError (UnknownBrokerError) or
+        TimeoutError.
+        """
+        if listener.node_id is not None:
+            await self.cluster.known(listener.node_id)
         tls = resolved(self.options.upstream_tls)
         error: OSError | TimeoutError = ConnectionError("no broker is known")
         addresses = self.discovery.addresses(listener.node_id)

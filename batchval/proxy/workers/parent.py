@@ -17,6 +17,7 @@ from typing import Any, Final
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.clients_page import Asked
 from batchval.proxy.config import Settings
+from batchval.proxy.handover import TakeOver
 from batchval.proxy.health import MOST_CONNECTIONS
 from batchval.proxy.open_files import raise_limit, reserve_for
 from batchval.proxy.options import ProxyOptions
@@ -52,23 +53,26 @@ FILES_A_WORKER: Final = 4
 log = logging.getLogger("batchval.proxy")
 
 
-def gate_of(settings: Settings, *, version: str = "") -> RunningGate:
+def gate_of(settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> RunningGate:
     """Return the gate that the settings ask for: one process, or a parent of several."""
-    count = workers_of(settings)
-    return RunningGate(settings, version=version) if count == 1 else ParentGate(settings, count, version=version)
+    if (count := workers_of(settings)) == 1:
+        return RunningGate(settings, version=version, predecessor=predecessor)
+    return ParentGate(settings, count, version=version, predecessor=predecessor)
 
 
 class ParentGate(RunningGate):
     """A gate whose clients are served by ``workers`` processes."""
 
-    def __init__(self, settings: Settings, workers: int, *, version: str = "") -> None:
+    def __init__(
+        self, settings: Settings, workers: int, *, version: str = "", predecessor: TakeOver | None = None
+    ) -> None:
         self.pool = WorkerPool(workers, self)
         self._version = version
         self._secret = os.urandom(32)
         self._news: ClusterNews | None = None
         self._totals = Totals()
         self._processes = Processes()
-        super().__init__(settings, version=version)
+        super().__init__(settings, version=version, predecessor=predecessor)
         self.metrics.add(self.pool.families)
 
     def _proxy(self, options: ProxyOptions) -> Proxy:
@@ -96,7 +100,7 @@ class ParentGate(RunningGate):
     def _bound_connections(self) -> None:
         """Raise the limit of open files. Raises OSError where it does not suffice for the ports."""
         settings, limit = self.settings, raise_limit()
-        listening = sum(1 + listener.broker_ports for listener in settings.listeners)
+        listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
         health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
         reserve = reserve_for(listening, 0, health) + FILES_A_WORKER * len(self.pool.workers)
         if limit < reserve:
@@ -134,6 +138,10 @@ class ParentGate(RunningGate):
         if not self._draining and not self.pool.serving:
             return "no worker serves clients"
         return super().unready()
+
+    def preparing(self) -> str | None:
+        """Return what this gate still lacks before it may take over; workers read topics first."""
+        return self.unready()
 
     # ---- workers ---------------------------------------------------------------------------------
 

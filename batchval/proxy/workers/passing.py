@@ -27,7 +27,7 @@ class PassingProxy(Proxy):
         self._pool = pool
 
     async def _open(self, listener: Listener) -> None:
-        if listener.sock is not None:
+        if listener.sock is not None and self.accepts:
             listener.server = _PassingAcceptor(listener.sock, self, listener)
             self._pool.add_acceptor(listener.server)
 

@@ -54,5 +54,6 @@ def share_of(settings: Settings, workers: int) -> Settings:
             "log": log.model_copy(update={"refusals_per_second": max(1, log.refusals_per_second // workers)}),
             "metrics": settings.metrics.model_copy(update={"address": None}),
             "state_directory": None,
+            "control": None,
         }
     )

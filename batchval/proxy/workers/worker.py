@@ -60,6 +60,8 @@ REPORT_S: Final = 0.5
 STUCK_S: Final = 90
 #: Rows of a report, and connections that are taken in one turn of the event loop.
 ROWS_A_TURN: Final = 250
+#: Seconds for the configurations of topics at the start; a cluster that is down has none.
+TOPICS_S: Final = 5.0
 TAKEN_A_TURN: Final = 16
 
 log = logging.getLogger("batchval.proxy")
@@ -90,7 +92,7 @@ class WorkerGate(RunningGate):
         self._asking = asking
         self._report = report
         self.clients = _ReportedClients()
-        self.ports = RemotePorts(asking, lambda node_id: self.discovery.brokers[node_id])
+        self._remote_ports = RemotePorts(asking, lambda node_id: self.discovery.brokers[node_id])
         super().__init__(parts.settings, version=parts.version)
         self.follow(parts.news)
 
@@ -105,12 +107,18 @@ class WorkerGate(RunningGate):
         return FollowingDiscovery(options, self._parts.instance, self._report, self._asking)
 
     def _shared(self, options: ProxyOptions) -> Shared:
-        shared = Shared.made(options, self.counters, self.discovery, self.ports)
+        shared = Shared.made(options, self.counters, self.discovery, self._remote_ports)
         shared.clients = self.clients
         return shared
 
     def _proxy(self, options: ProxyOptions) -> Proxy:
         return AdoptingProxy(options, self.shared)
+
+    @property
+    def awaits_topics(self) -> bool:
+        """Whether the first attempt to read the configurations of topics is under way."""
+        topics = self.cluster_topics
+        return topics is not None and topics.age_s < 0 and not topics.failures_total
 
     def _log_unbounded(self) -> None:
         """Leave the line to the parent."""
@@ -129,7 +137,7 @@ class WorkerGate(RunningGate):
 
     def follow(self, news: ClusterNews) -> None:
         """Take over what the parent knows of the cluster."""
-        self.ports.note(news.ports)
+        self._remote_ports.note(news.ports)
         assert isinstance(self.discovery, FollowingDiscovery)
         self.discovery.follow(news)
 
@@ -140,7 +148,7 @@ class WorkerGate(RunningGate):
         if header.broker is not None and header.node_id not in proxy.cluster.brokers:
             assert header.node_id is not None
             key: SocketKey = (header.listener, header.node_id)
-            self.ports.note({key: header.broker[0]})
+            self._remote_ports.note({key: header.broker[0]})
             self.discovery.learn(header.node_id, *header.broker[1])
         proxy.adopt(connection, header.node_id, gone)
 
@@ -189,7 +197,14 @@ class _Worker:
             await self.gate.start()
         except OSError as error:
             return Failed([], (error.errno or 0, error.strerror or str(error)))
+        await self._wait_for_topics()
         return None
+
+    async def _wait_for_topics(self) -> None:
+        """Wait for the configurations of topics: a new worker is to judge as the others do."""
+        until = self._loop.time() + TOPICS_S
+        while self.gate.awaits_topics and self._loop.time() < until:
+            await asyncio.sleep(0.02)
 
     async def _stop(self, seconds: float) -> None:
         """Drain; a second request to do so says how long from then on."""
