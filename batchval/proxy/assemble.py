@@ -18,6 +18,7 @@ from batchval.policy import TopicPolicy
 from batchval.proxy.audit_log import RefusalLog
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.config import Listener, Settings
+from batchval.proxy.connection_log import ConnectionLog
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
 from batchval.proxy.loading import ConfigError
@@ -55,6 +56,7 @@ class RunningGate:
         self.settings = settings
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
+        self.connection_log = ConnectionLog(settings.log.connections_per_second)
         self._named_topics = {rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")}
         self.metrics = GateMetrics(
             self.counters,
@@ -83,7 +85,9 @@ class RunningGate:
         topics = self._topics()
         self.discovery = self._discovery()
         options = {one.name: self._options(one, topics) for one in settings.listeners}
-        self.shared = Shared.made(next(iter(options.values())), self.counters, self.discovery)
+        self.shared = Shared.made(
+            next(iter(options.values())), self.counters, self.discovery, connection_log=self.connection_log
+        )
         self.proxies = {name: Proxy(each, shared=self.shared) for name, each in options.items()}
         for proxy in self.proxies.values():
             if proxy.gate.ledger is not None:
@@ -147,7 +151,6 @@ class RunningGate:
             ),
             threads=limits.threads,
             on_refusal=self._refused,
-            on_too_old=self.refusals.too_old,
         )
 
     def _topics(self) -> TopicPolicies:
@@ -206,6 +209,7 @@ class RunningGate:
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None))
         metrics.add(self.record_parts.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
+        metrics.add(self.connection_log.families)
         if (file := self.observed_file) is not None:
             metrics.count(
                 "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
@@ -306,6 +310,7 @@ class RunningGate:
         await self.health.stop()
         self.record_parts.close()
         self.refusals.flush()
+        self.connection_log.flush()
         if self.observed_file is not None:
             await self.observed_file.stop()
 
@@ -347,6 +352,7 @@ class RunningGate:
         while True:
             self._ages.look(one for proxy in self.proxies.values() for one in proxy.connections)
             self.refusals.flush()
+            self.connection_log.flush()
             await asyncio.sleep(LOOK_S)
 
 
