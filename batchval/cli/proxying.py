@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import sys
 from pathlib import Path
@@ -19,9 +20,11 @@ from batchval.proxy import loading
 
 if TYPE_CHECKING:
     from batchval.proxy.config import Settings
+    from batchval.proxy.settings_file import SettingsFile
 
-__all__ = ["check_files", "check_upstreams", "draft_of", "run"]
+__all__ = ["check_files", "check_upstreams", "draft_of", "file_of", "run"]
 
+log = logging.getLogger("batchval.proxy")
 
 #: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
 #: collected before the next one is.
@@ -47,6 +50,13 @@ def draft_of(config: Path | None, listen: str | None, overrides: dict[str, Any])
     return loading.drafted(loading.overridden({"listeners": [{"address": listen}]}, overrides))
 
 
+def file_of(config: Path | None, overrides: dict[str, Any], draft: loading.Draft) -> SettingsFile | None:
+    """Return the file that may be read again, with the options that ``draft_of`` has set."""
+    from batchval.proxy.settings_file import SettingsFile
+
+    return None if config is None else SettingsFile(config, overrides, draft.digest)
+
+
 def check_files(draft: loading.Draft, config: Path | None) -> None:
     """Add what is wrong with the files that the settings name."""
     from batchval.proxy.file_checks import file_faults
@@ -67,19 +77,21 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
     return lines_of(warnings, draft.source)
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, file: SettingsFile | None = None) -> int:
+    """Serve until a signal ends it. ``file``: where settings are read again."""
     from batchval.network.loops import loop_factory
     from batchval.proxy.audit_log import set_up
 
     set_up(settings.log)
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings))
+        return runner.run(_serve(settings, file))
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, file: SettingsFile | None) -> int:
     from batchval import __version__
     from batchval.proxy.assemble import RunningGate
+    from batchval.proxy.reloading import Reloader
 
     loop = asyncio.get_running_loop()
     gate = RunningGate(settings, version=__version__)
@@ -88,9 +100,13 @@ async def _serve(settings: Settings) -> int:
         loop.add_signal_handler(number, received.put_nowait, number)
     await gate.start()
     _calm_collector()
+    reloader = Reloader(gate, file)
+    gate.metrics.add(reloader.families)
+    reloading = asyncio.create_task(reloader.run())
     _announce(gate, settings)
     while (number := await received.get()) is signal.SIGHUP:
-        gate.reload()
+        reloader.ask()
+    reloading.cancel()
     code = INTERRUPTED if number is signal.SIGINT else 0
     draining = asyncio.ensure_future(gate.stop())
     while not draining.done():
@@ -101,6 +117,8 @@ async def _serve(settings: Settings) -> int:
             await asyncio.wait((draining,))
             await gate.stop(0)
             return INTERRUPTED
+        if again.done():
+            log.warning("settings are not read again: the gate is draining")
         again.cancel()
     draining.result()
     return code

@@ -39,6 +39,7 @@ __all__ = [
     "Log",
     "Metrics",
     "ObserveRule",
+    "Reload",
     "Settings",
     "TopicRule",
     "Topics",
@@ -309,6 +310,12 @@ class Log(_Model):
     refusals_per_second: Positive = 100
 
 
+class Reload(_Model):
+    """When settings are read again, besides on SIGHUP. ``watch``: when the file has changed."""
+
+    watch: bool = True
+
+
 class Settings(_Model):
     """All settings of a gate.
 
@@ -337,6 +344,7 @@ class Settings(_Model):
     limits: Limits = Limits()
     metrics: Metrics = Metrics()
     log: Log = Log()
+    reload: Reload = Reload()
     state_directory: PathField | None = None
 
     @property
