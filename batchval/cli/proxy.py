@@ -65,8 +65,9 @@ def command(
 ) -> int:
     """Stands between clients and brokers, which change nothing, and refuses bad batches as a broker would.
 
-    Runs until SIGTERM or SIGINT, then delivers what is under way. SIGHUP reads certificates again.
-    With --take-over a new gate replaces one that runs, on the same ports.
+    Runs until SIGTERM or SIGINT, then delivers what is under way. Settings and certificates are
+    read again on SIGHUP, settings also when their file has changed (reload.watch). With --take-over
+    a new gate replaces one that runs, on the same ports.
     """
     if as_json and not as_report and clients is None:
         raise click.UsageError("--json needs --report or --clients (the log is JSON with --log-format json)")
@@ -95,7 +96,7 @@ def command(
         return USAGE
     from batchval.cli.proxy_clients import show_clients
     from batchval.cli.proxy_report import report
-    from batchval.cli.proxying import check_files, check_upstreams, draft_of, run
+    from batchval.cli.proxying import check_files, check_upstreams, draft_of, file_of, run
 
     try:
         if clients is not None:
@@ -119,7 +120,7 @@ def command(
         settings = draft.finished()
         if check_config:
             click.echo("the settings are sound", err=print_config)
-        return 0 if check_config else run(settings, take_over=take_over)
+        return 0 if check_config else run(settings, file_of(config, overrides, draft), take_over=take_over)
     except loading.ConfigError as error:
         for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)

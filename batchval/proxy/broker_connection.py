@@ -64,8 +64,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.address = address_text(address_of(transport))
-        self.transport.set_write_buffer_limits(self.limits.write_buffer)
-        keep_alive(self.transport, self.limits.peer_timeout_s, bound_unacknowledged=True)
+        self.bound(self.limits)
+
+    def bound(self, limits: Limits) -> None:
+        """Hold the connection to these limits."""
+        self.limits = limits
+        if self.transport is not None:
+            self.transport.set_write_buffer_limits(limits.write_buffer)
+            keep_alive(self.transport, limits.peer_timeout_s, bound_unacknowledged=True)
 
     def buffer_updated(self, nbytes: int) -> None:
         try:

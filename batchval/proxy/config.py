@@ -45,6 +45,7 @@ __all__ = [
     "Log",
     "Metrics",
     "ObserveRule",
+    "Reload",
     "Settings",
     "Sni",
     "TopicRule",
@@ -352,6 +353,12 @@ class Log(_Model):
     connections_per_second: Positive = 100
 
 
+class Reload(_Model):
+    """When settings are read again, besides on SIGHUP. ``watch``: when the file has changed."""
+
+    watch: bool = True
+
+
 class Settings(_Model):
     """All settings of a gate.
 
@@ -383,6 +390,7 @@ class Settings(_Model):
     limits: Limits = Limits()
     metrics: Metrics = Metrics()
     log: Log = Log()
+    reload: Reload = Reload()
     state_directory: PathField | None = None
     control: PathField | None = None
     workers: WorkersField = 1

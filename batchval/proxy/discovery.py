@@ -16,7 +16,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from batchval.errors import BatchvalError
@@ -267,6 +267,16 @@ class Discovery:
     def hand_over(self) -> None:
         """Leave the state file to the gate that has taken over."""
         self._keeps_file = False
+
+    def use(self, options: DiscoveryOptions) -> None:
+        """Ask by other options from now on, at once. The state file stays."""
+        self.options = replace(options, state=self.options.state)
+        for address in options.bootstrap:
+            self._endpoint(address)
+        if options.authenticates and self._requires is None:
+            self._requires = True
+        self._wake.set()
+        self._changed()
 
     # ---- its life ----------------------------------------------------------------------------
 

@@ -93,7 +93,14 @@ class Question(NamedTuple):
     """Is answered with an Answer of the same number."""
 
     number: int
-    what: Literal["families", "clients", "reload"]
+    what: Literal["families", "clients", "prepare"]
+    content: bytes = b""
+
+
+class Apply(NamedTuple):
+    """Take these settings, which are pickled; most workers have prepared them."""
+
+    settings: bytes
 
 
 class PassedHeader(NamedTuple):
