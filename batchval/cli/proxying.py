@@ -20,7 +20,7 @@ from batchval.proxy import loading
 if TYPE_CHECKING:
     from batchval.proxy.config import Settings
 
-__all__ = ["check_files", "check_upstreams", "draft_of", "run"]
+__all__ = ["check_certificates", "check_files", "check_upstreams", "draft_of", "run"]
 
 
 #: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
@@ -65,6 +65,17 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
     faults, warnings = upstream_faults(draft.settings)
     draft.add(faults)
     return lines_of(warnings, draft.source)
+
+
+def check_certificates(draft: loading.Draft) -> list[str]:
+    """Return a line for each host that clients could not verify."""
+    from batchval.proxy.certificate_names import certificate_warnings
+    from batchval.proxy.faults import lines_of
+
+    if draft.settings is None:
+        return []
+    found = certificate_warnings(draft.settings)
+    return lines_of((one for one in found if not any(map(draft.is_wrong, one.reads))), draft.source)
 
 
 def run(settings: Settings) -> int:
