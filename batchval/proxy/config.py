@@ -19,6 +19,7 @@ from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, Kafka
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
 from batchval.proxy.values import (
+    MOST_WORKERS,
     STRICT,
     Address,
     AddressField,
@@ -30,11 +31,13 @@ from batchval.proxy.values import (
     ClaimsField,
     PathField,
     SecretField,
+    WorkersField,
 )
 from batchval.rules import EXTRAS
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = [
+    "MOST_WORKERS",
     "Admin",
     "Limits",
     "Listener",
@@ -301,6 +304,8 @@ class Limits(_Model):
     ``frame_timeout_ms``      for a request to come, and a second more for each MiB of it
     ``idle_timeout_ms``       without a request, and with nothing to be answered
     ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; one that is gone without a word is found so
+    ``max_connection_age_ms`` then a client has to connect again, 10 % more or less; None: any
+    ``stop_delay_ms``         after SIGTERM, for load balancers to notice /readyz before ports close
     ``drain_timeout_ms``      at the end, for what is in flight
     ``threads``               that judge what would hold the others up
     """
@@ -317,6 +322,8 @@ class Limits(_Model):
     frame_timeout_ms: Positive = 30_000
     idle_timeout_ms: Positive = 600_000
     peer_timeout_ms: Annotated[int, Field(ge=1_000, le=_INT_MAX)] = 120_000
+    max_connection_age_ms: Annotated[int, Field(ge=1_000)] | None = None
+    stop_delay_ms: Annotated[int, Field(ge=0)] = 0
     drain_timeout_ms: Annotated[int, Field(ge=0)] = 30_000
     threads: Annotated[int, Field(ge=1, le=64)] = 2
 
@@ -333,11 +340,16 @@ class Metrics(_Model):
 
 
 class Log(_Model):
-    """Lines on stderr. ``refusals_per_second`` bounds those about refused batches; what is left out is counted."""
+    """Lines on stderr. What the bounds on their number leave out is counted.
+
+    ``refusals_per_second``     bounds those about refused batches
+    ``connections_per_second``  bounds those about connections that the gate ended
+    """
 
     format: Literal["text", "json"] = "text"
     level: Literal["debug", "info", "warning", "error"] = "info"
     refusals_per_second: Positive = 100
+    connections_per_second: Positive = 100
 
 
 class Settings(_Model):
@@ -351,6 +363,9 @@ class Settings(_Model):
     ``bridge_isolation_level``  of old consumers, whose requests have none
     ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
                          was observed; None: $STATE_DIRECTORY
+    ``control``          socket by which a new process takes over (--take-over); None: gate.sock in
+                         the state directory, if there is one
+    ``workers``          processes that serve the listeners; "auto": one for each usable core
     """
 
     mode: Literal["enforce", "observe"] = "enforce"
@@ -369,6 +384,8 @@ class Settings(_Model):
     metrics: Metrics = Metrics()
     log: Log = Log()
     state_directory: PathField | None = None
+    control: PathField | None = None
+    workers: WorkersField = 1
 
     @property
     def state_folder(self) -> Path | None:
@@ -379,6 +396,13 @@ class Settings(_Model):
             return self.state_directory
         first = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
         return Path(first) if first else None
+
+    @property
+    def control_path(self) -> Path | None:
+        """Where a new process takes over; None: nowhere."""
+        if self.control is not None or self.state_folder is None:
+            return self.control
+        return self.state_folder / "gate.sock"
 
     @property
     def reads_topic_configs(self) -> bool:

@@ -16,8 +16,8 @@ from batchval.proxy.tls import identity_of
 class SecuredServer:
     """``async with SecuredServer(context) as server: … server.port``
 
-    ``failures`` are the reasons of handshakes that failed, ``received`` what all clients have sent,
-    in its order.
+    ``failures`` are the reasons of handshakes that failed, ``texts`` what they say, ``received``
+    what all clients have sent, in its order.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class SecuredServer:
         self.look = look
         self.handshakes = Handshakes()
         self.failures: list[str] = []
+        self.texts: list[str] = []
         self.secured: list[str] = []  # addresses
         self.received = bytearray()
         self.clients: list[_Client] = []
@@ -81,6 +82,7 @@ class _Client(asyncio.BufferedProtocol):
                 self.transport = await secured
             except HandshakeError as error:
                 server.failures.append(error.reason)
+                server.texts.append(str(error))
                 return
             self.secured = True
             server.secured.append(transport.get_extra_info("peername")[0])
