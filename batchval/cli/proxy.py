@@ -27,7 +27,7 @@ from batchval.cli.options import json_option
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it.")
 @click.option("--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="Brokers of the cluster.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML). Options here win.")
-@click.option("--check-config", is_flag=True, help="Only check settings, files and upstreams.")
+@click.option("--check-config", is_flag=True, help="Only check settings, files, upstreams and certificates.")
 @click.option("--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden.")
 @click.option("--take-over", is_flag=True, help="Take over the ports of the gate that runs; it drains and ends.")
 @click.option("--report", "as_report", is_flag=True, help="Only print what was refused or observed, and for whom.")
@@ -96,7 +96,7 @@ def command(
         return USAGE
     from batchval.cli.proxy_clients import show_clients
     from batchval.cli.proxy_report import report
-    from batchval.cli.proxying import check_files, check_upstreams, draft_of, file_of, run
+    from batchval.cli.proxying import check_certificates, check_files, check_upstreams, draft_of, file_of, run
 
     try:
         if clients is not None:
@@ -115,7 +115,7 @@ def command(
                 return 0
         check_files(draft, config)
         if check_config:
-            for line in check_upstreams(draft):
+            for line in check_upstreams(draft) + check_certificates(draft):
                 click.echo(f"batchval proxy: warning: {line}", err=True)
         settings = draft.finished()
         if check_config:

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from batchval.proxy.lifecycle import Life
     from batchval.proxy.settings_file import SettingsFile
 
-__all__ = ["check_files", "check_upstreams", "draft_of", "file_of", "run"]
-
-log = logging.getLogger("batchval.proxy")
+__all__ = ["check_certificates", "check_files", "check_upstreams", "draft_of", "file_of", "run"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -70,6 +68,17 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
     faults, warnings = upstream_faults(draft.settings)
     draft.add(faults)
     return lines_of(warnings, draft.source)
+
+
+def check_certificates(draft: loading.Draft) -> list[str]:
+    """Return a line for each host that clients could not verify."""
+    from batchval.proxy.certificate_names import certificate_warnings
+    from batchval.proxy.faults import lines_of
+
+    if draft.settings is None:
+        return []
+    found = certificate_warnings(draft.settings)
+    return lines_of((one for one in found if not any(map(draft.is_wrong, one.reads))), draft.source)
 
 
 def run(settings: Settings, file: SettingsFile | None = None, *, take_over: bool = False) -> int:

@@ -613,9 +613,9 @@ class Session:
         broker = BrokerConnection(self, self.limits, self.budget.spare)
         try:
             await proxy.connect(self.listener, broker)
-        except UnknownBrokerError:
+        except UnknownBrokerError as error:
             self._task = None
-            self.abort("broker_unknown")
+            self.abort("broker_unknown", str(error))
             return
         except (OSError, TimeoutError) as error:
             proxy.upstream_failed()

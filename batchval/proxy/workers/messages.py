@@ -30,6 +30,7 @@ __all__ = [
     "Failed",
     "Heartbeat",
     "Learned",
+    "Look",
     "Observed",
     "OwnRequest",
     "Parts",
@@ -178,6 +179,10 @@ class AddressFailed(NamedTuple):
 
     address: BrokerAddress
     reason: str
+
+
+class Look(NamedTuple):
+    """A client asks for a broker that is not known."""
 
 
 class Unauthenticated(NamedTuple):

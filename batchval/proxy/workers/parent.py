@@ -29,6 +29,7 @@ from batchval.proxy.workers.messages import (
     AddressReached,
     ClusterNews,
     Learned,
+    Look,
     Observed,
     OwnRequest,
     Parts,
@@ -164,6 +165,8 @@ class ParentGate(RunningGate):
                     self.observed.merge(key, row)
             case Learned(node_id, host, port):
                 self.discovery.learn(node_id, host, port)
+            case Look():
+                self.discovery.look()
             case AddressReached(address):
                 self.discovery.reached(address)
             case AddressFailed(address, reason):
