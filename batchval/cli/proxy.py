@@ -18,6 +18,7 @@ from batchval.cli.options import json_option
     examples=(
         "batchval proxy --listen :9092 --upstream kafka-1:9092",
         "batchval proxy --config gate.yaml --check-config",
+        "batchval proxy --config gate.yaml --take-over",
         "batchval proxy --config gate.yaml --report",
         "batchval proxy --clients http://127.0.0.1:9464",
     ),
@@ -27,6 +28,7 @@ from batchval.cli.options import json_option
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML). Options here win.")
 @click.option("--check-config", is_flag=True, help="Only check settings, files and upstreams.")
 @click.option("--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden.")
+@click.option("--take-over", is_flag=True, help="Take over the ports of the gate that runs; it drains and ends.")
 @click.option("--report", "as_report", is_flag=True, help="Only print what was refused or observed, and for whom.")
 @click.option("--clients", metavar="URL", help="Only print who uses the gate whose metrics are at http://HOST:PORT.")
 @click.option(
@@ -47,6 +49,7 @@ def command(
     config: Path | None,
     check_config: bool,
     print_config: bool,
+    take_over: bool,
     as_report: bool,
     clients: str | None,
     state_directory: Path | None,
@@ -60,6 +63,7 @@ def command(
     """Stands between clients and brokers, which change nothing, and refuses bad batches as a broker would.
 
     Runs until SIGTERM or SIGINT, then delivers what is under way. SIGHUP reads certificates again.
+    With --take-over a new gate replaces one that runs, on the same ports.
     """
     if as_json and not as_report and clients is None:
         raise click.UsageError("--json needs --report or --clients (the log is JSON with --log-format json)")
@@ -111,7 +115,7 @@ def command(
         settings = draft.finished()
         if check_config:
             click.echo("the settings are sound", err=print_config)
-        return 0 if check_config else run(settings)
+        return 0 if check_config else run(settings, take_over=take_over)
     except loading.ConfigError as error:
         for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)

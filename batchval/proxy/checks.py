@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from batchval.proxy.address_checks import address_faults
 from batchval.proxy.config import Admin, Limits, Listener, Metrics, Settings
 from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.globs import name_for
@@ -56,7 +57,9 @@ def _listener(settings: Settings, i: int, listener: Listener) -> Iterator[Fault]
     if listener.max_connections is not None and listener.max_connections > total:
         text = f"{listener.max_connections} has no effect: limits.max_connections is {total}"
         yield _fault((*at, "max_connections"), text, ("limits", "max_connections"))
-    if listener.broker_ports != Listener.model_fields["broker_ports"].default and not listener.broker_range:
+    yield from address_faults(at, listener)
+    is_default = listener.broker_ports == Listener.model_fields["broker_ports"].default
+    if not is_default and not listener.broker_range and listener.sni is None:
         text = "has no effect: brokers get any free ports (first_broker_port 0, or port 0 in address)"
         yield _fault((*at, "broker_ports"), text, (*at, "address"), (*at, "first_broker_port"))
     yield from _listener_tls(at, listener)
@@ -254,6 +257,7 @@ def _limits(limits: Limits) -> Iterator[Fault]:
         ("max_connections_per_address", limits.max_connections, "max_connections is {}"),
         ("write_buffer_bytes", limits.max_bytes_held, "max_bytes_held is {}"),
         ("max_partitions_per_request", partitions, "a request of max_frame_bytes has at most {} partitions"),
+        ("idle_timeout_ms", limits.max_connection_age_ms or limits.idle_timeout_ms, "max_connection_age_ms is {}"),
     ):
         value = getattr(limits, key)
         if value is not None and value > bound and value != Limits.model_fields[key].default:

@@ -47,6 +47,7 @@ FAILED_WAIT_S: Final = 10.0  # while an address fails
 SILENT_WAIT_S: Final = 60.0  # a broker that requires authentication logs each such request
 NEXT_ADDRESS_S: Final = 0.5  # a slow address delays the next one by this
 SEVERAL_CONNECT_S: Final = 2.0  # for one address, if there are others to try
+LOOK_S: Final = 1.0
 REPEAT_LOG_S: Final = 60.0
 ANSWER_S: Final = 5.0  # for a response, once connected
 SAVE_S: Final = 5.0  # for the last write of the state file
@@ -107,10 +108,13 @@ class Discovery:
         self._asking: dict[str, BrokerAddress] = {}  # by the request's client id
         self._looped: set[str] = set()  # client ids of requests that came back
         self._wake = asyncio.Event()
+        self._looked_at = float("-inf")
         self._logged: dict[str, float] = {}  # sentence -> when
         self._task: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._saved: State | None = None
+        self._inherited: State | None = None
+        self._keeps_file = options.state is not None
 
     # ---- what others read --------------------------------------------------------------------
 
@@ -192,6 +196,16 @@ class Discovery:
             self._wake.set()  # its address may be wrong, or the gate's own
         self._changed()
 
+    def look(self) -> None:
+        """Ask the cluster at once, because a client asks for a broker that is not known; once in
+        LOOK_S at most. Brokers that answer only authenticated clients are not asked without
+        credentials.
+        """
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_S and (self.options.authenticates or not self._requires):
+            self._looked_at = now
+            self._wake.set()
+
     def reached(self, address: BrokerAddress) -> None:
         """Note that a connection to this address was opened."""
         endpoint = self._endpoint(address)
@@ -224,6 +238,26 @@ class Discovery:
             ports[node_id] = port
             self._changed()
 
+    def state(self) -> State:
+        """Return what a gate that takes over has to know."""
+        ports = {name: dict(ports) for name, ports in self._ports.items()}
+        texts = tuple(map(address_text, self.options.bootstrap))
+        return State(texts, self.cluster_id, self._requires, dict(self.brokers), ports)
+
+    def inherit(self, state: State) -> None:
+        """Begin with the brokers of the gate that is taken over, in place of the state file."""
+        self._inherited = state
+        self._keeps_file = False
+
+    def own_file(self) -> None:
+        """Keep the state file from now on."""
+        self._keeps_file = True
+        self._changed()
+
+    def hand_over(self) -> None:
+        """Leave the state file to the gate that has taken over."""
+        self._keeps_file = False
+
     # ---- its life ----------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -242,13 +276,16 @@ class Discovery:
 
     async def _load(self) -> None:
         file = self.options.state
-        state = None if file is None else await asyncio.to_thread(file.load)
-        if file is None or state is None:
+        state = self._inherited
+        if state is None and file is not None:
+            state = self._saved = await asyncio.to_thread(file.load)
+        if state is None:
             return
-        if not set(state.bootstrap) & set(self._bootstrap_texts()):
-            log.warning("the state file %s is ignored: it is of a cluster at %s", file.path, ", ".join(state.bootstrap))
+        if not set(state.bootstrap) & set(self.state().bootstrap):
+            whose = "the gate that is taken over" if file is None or self._inherited else f"the state file {file.path}"
+            log.warning("%s is ignored: it is of a cluster at %s", whose, ", ".join(state.bootstrap))
+            self._saved = None
             return
-        self._saved = state
         self.cluster_id = state.cluster_id
         self._ports = {name: dict(ports) for name, ports in state.ports.items()} | self._ports
         if self._requires is None:
@@ -258,25 +295,18 @@ class Discovery:
 
     def _changed(self) -> None:
         """Write the state file, in a thread, if anything in it has changed."""
-        if self.options.state is not None and self._saving is None and self._task is not None:
-            self._saving = asyncio.get_running_loop().create_task(self._save(self.options.state))
+        file = self.options.state
+        if file is not None and self._keeps_file and self._saving is None and self._task is not None:
+            self._saving = asyncio.get_running_loop().create_task(self._save(file))
 
     async def _save(self, file: StateFile) -> None:
         try:
-            while (state := self._state()) != self._saved:
+            while self._keeps_file and (state := self.state()) != self._saved:
                 if not await asyncio.to_thread(file.save, state):
                     return  # tried again after the next round
                 self._saved = state
         finally:
             self._saving = None
-
-    def _state(self) -> State:
-        ports = {name: dict(ports) for name, ports in self._ports.items()}
-        texts = self._bootstrap_texts()
-        return State(texts, self.cluster_id, self._requires, dict(self.brokers), ports)
-
-    def _bootstrap_texts(self) -> tuple[str, ...]:
-        return tuple(map(address_text, self.options.bootstrap))
 
     # ---- rounds of requests ------------------------------------------------------------------
 

@@ -57,7 +57,9 @@ START_INTERVAL_S: Final = 0.001
 MAX_SHAKING: Final = 256
 SLOT_S: Final = 1.0
 
-Reason = Literal["plaintext", "malformed", "timeout", "client", "certificate", "protocol", "crowded"]
+Reason = Literal[
+    "plaintext", "malformed", "timeout", "client", "certificate", "protocol", "crowded", "sni_missing", "sni_unknown"
+]
 
 # RFC 8446, 5.1 and 4
 _HANDSHAKE = 22
@@ -66,16 +68,24 @@ _MAX_RECORD = 1 << 14
 _RECORD_HEADER = 5
 _MESSAGE_HEADER = 4
 _SCRATCH = 64 << 10
+_ALERT = bytes([21, 3, 3, 0, 2, 2])  # the description comes after it: RFC 8446, 6
+
+
+def _nothing(_: bytes) -> None:
+    return None
 
 
 class HandshakeError(BatchvalError):
     """A handshake that failed. ``reason`` is a word for counters; the connection is closed
     already.
+
+    ``alert``  the TLS alert that the client gets where OpenSSL has sent none
     """
 
-    def __init__(self, reason: Reason, text: str) -> None:
+    def __init__(self, reason: Reason, text: str, *, alert: int | None = None) -> None:
         super().__init__(text)
         self.reason: Reason = reason
+        self.alert = alert
 
 
 class Handshakes:
@@ -97,17 +107,20 @@ class Handshakes:
         protocol: asyncio.BufferedProtocol,
         context: ssl.SSLContext,
         timeout_s: float,
+        look: Callable[[bytes], None] = _nothing,
     ) -> Awaitable[asyncio.Transport]:
         """Return what is to be awaited for the TLS transport of a client; ``transport`` is plain
         TCP.
 
         Call this in ``connection_made`` itself, where nothing has been read yet, and await it in a
         task. ``timeout_s`` covers the wait for the ClientHello, the wait for a turn, and the
-        handshake. ``protocol`` gets no call meanwhile, and then first what has come by then. To end
+        handshake. ``look`` is called with the record of the ClientHello when it is whole, and may
+        raise HandshakeError. ``protocol`` gets no call meanwhile, and then first what has come by
+        then. To end
         it earlier, cancel it or abort ``transport``. Awaiting it raises HandshakeError; then the
         connection is closed, and ``protocol`` never gets a call.
         """
-        guard = _Guard(self, transport)
+        guard = _Guard(self, transport, look)
         transport.set_protocol(guard)
         return _Awaitable(lambda: self._secure(guard, protocol, context, timeout_s))
 
@@ -126,7 +139,7 @@ class Handshakes:
         finally:
             self._over(guard)
             if guard.state != "SECURED":
-                guard.transport.abort()
+                guard.hang_up()
         self.counters.handshakes_total += 1
         return secured
 
@@ -230,9 +243,10 @@ class _Awaitable:
 class _Guard(asyncio.BufferedProtocol):
     """What the plain transport talks to until the connection is secured."""
 
-    def __init__(self, handshakes: Handshakes, transport: asyncio.Transport) -> None:
+    def __init__(self, handshakes: Handshakes, transport: asyncio.Transport, look: Callable[[bytes], None]) -> None:
         self.handshakes = handshakes
         self.transport = transport
+        self.look = look
         self.loop = asyncio.get_running_loop()
         peer = transport.get_extra_info("peername")
         host = str(peer[0]) if isinstance(peer, tuple) else "unknown"
@@ -293,6 +307,15 @@ class _Guard(asyncio.BufferedProtocol):
         elif not self.turn.done():
             self.turn.set_exception(error)
 
+    def hang_up(self) -> None:
+        """End the connection, after the alert of what has failed."""
+        alert = None if self._failure is None else self._failure.alert
+        if alert is None or self.transport.is_closing():
+            self.transport.abort()
+        else:
+            self.transport.write(_ALERT + bytes([alert]))
+            self.transport.close()
+
     # ---- the transport's calls -------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -309,8 +332,16 @@ class _Guard(asyncio.BufferedProtocol):
         elif len(self.hello) > _SCRATCH:
             self.transport.pause_reading()
         elif self.state == "HELLO" and len(self.hello) >= _record_length(self.hello):
-            self.state = "WAITING"
-            self.handshakes.queue(self)
+            self._queue()
+
+    def _queue(self) -> None:
+        try:
+            self.look(bytes(self.hello[: _record_length(self.hello)]))
+        except HandshakeError as error:
+            self.fail(error)
+            return
+        self.state = "WAITING"
+        self.handshakes.queue(self)
 
     def eof_received(self) -> bool | None:
         return None if self._inner is None or self._computing else self._inner.eof_received()

@@ -17,7 +17,7 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
@@ -84,7 +84,14 @@ class HealthServer:
         self._acceptors: list[Acceptor] = []
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen, and return the address. Raises OSError."""
+        """Listen and accept; return the address. Raises OSError."""
+        socks = await self.bound(host, port)
+        self.accept(socks)
+        found: tuple[str, int] = socks[0].getsockname()[:2]
+        return found
+
+    async def bound(self, host: str, port: int) -> list[socket.socket]:
+        """Return sockets that listen at the addresses of a host. Raises OSError."""
         # the server binds one socket for each address of the host; connections are accepted here,
         # with descriptors that nothing else can take
         server = await asyncio.get_running_loop().create_server(
@@ -92,12 +99,15 @@ class HealthServer:
         )
         socks = [socket.fromfd(one.fileno(), one.family, one.type) for one in server.sockets]
         server.close()
-        self._spare = SpareFiles(MOST_CONNECTIONS + MOST_OVER)
         for sock in socks:
             sock.listen(BACKLOG)
+        return socks
+
+    def accept(self, socks: Sequence[socket.socket]) -> None:
+        """Accept connections at these sockets, and own them from now on."""
+        self._spare = SpareFiles(MOST_CONNECTIONS + MOST_OVER)
+        for sock in socks:
             self._acceptors.append(Acceptor(sock, lambda: _Connection(self), free=self._free, spare=self._spare))
-        found: tuple[str, int] = socks[0].getsockname()[:2]
-        return found
 
     def _free(self) -> int:
         opening = sum(len(one.opening) for one in self._acceptors)

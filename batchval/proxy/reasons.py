@@ -47,6 +47,10 @@ REASONS: Final[dict[str, Reason]] = {
         "Nothing: clients connect again.",
     ),
     "drain": _fine("The gate is shutting down.", "Nothing: clients connect again."),
+    "max_age": _fine(
+        "The connection is as old as limits.max_connection_age_ms allows.",
+        "Nothing: clients connect again.",
+    ),
     "upstream_closed": _fine(
         "The broker closed the connection while no request awaited its answer.",
         "Nothing, if brokers close idle connections (connections.max.idle.ms) or restart.",
@@ -93,6 +97,14 @@ REASONS: Final[dict[str, Reason]] = {
     "handshake_protocol": _wrong(
         "The TLS handshake failed.",
         "See detail, the TLS library's reason: versions, ciphers, or the trust of the client.",
+    ),
+    "handshake_sni_missing": _wrong(
+        "The client sent no server name (SNI), by which the listener chooses the broker.",
+        "Let the client connect to a host name, not to an address.",
+    ),
+    "handshake_sni_unknown": _wrong(
+        "The client asked for a server name that the listener does not have.",
+        "See detail; compare bootstrap.servers of the client with listeners[].sni.",
     ),
     "handshake_crowded": _wrong(
         "The gate needed this place for another TLS handshake; the oldest one ends.",
@@ -175,6 +187,10 @@ REASONS: Final[dict[str, Reason]] = {
     "upstream_unreachable": _wrong(
         "The gate could not connect to the broker.",
         "See detail; check the broker, and the network to it.",
+    ),
+    "broker_unknown": _wrong(
+        "The client asked for a broker that the cluster has not named.",
+        "Look for clients that kept old addresses; check that upstream.bootstrap can be reached.",
     ),
     "upstream_lost": _wrong(
         "The broker closed the connection before it answered.",

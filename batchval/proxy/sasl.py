@@ -29,18 +29,21 @@ class SaslExchange:
     ``tokens_left``  frames without a header that the client still sends
     ``mechanism``    that the client has asked for last
     ``failure``      what the broker has answered to an exchange that failed; "" where none has
+    ``is_open``      an exchange has begun, and the broker has not accepted its last token
     """
 
-    __slots__ = ("_answers_left", "_principal", "failure", "mechanism", "tokens_left")
+    __slots__ = ("_answers_left", "_principal", "failure", "is_open", "mechanism", "tokens_left")
 
     def __init__(self) -> None:
         self.mechanism = self._principal = self.failure = ""
         self.tokens_left = self._answers_left = 0
+        self.is_open = False
 
     def begin(self, mechanism: str) -> None:
         """Note the handshake that the client asks for."""
         self.mechanism = mechanism
         self._principal = self.failure = ""
+        self.is_open = True
 
     def accepted_0(self) -> None:
         """Note that the broker has accepted a handshake of version 0."""

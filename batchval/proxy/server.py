@@ -27,7 +27,6 @@ from batchval.proxy.accepting import Acceptor
 from batchval.proxy.bridges import raised_by
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
-from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.connection_log import ConnectionLog
 from batchval.proxy.discovery import Discovery, DiscoveryOptions, problem_of
@@ -41,6 +40,8 @@ from batchval.proxy.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.metadata_client import resolved
 from batchval.proxy.options import Counters, ProxyOptions
 from batchval.proxy.session import Session
+from batchval.proxy.session_clock import AgeLimit
+from batchval.proxy.sni import node_asked_for
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
 
@@ -79,6 +80,7 @@ class Shared:
     clients: ClientTable
     connection_log: ConnectionLog
     ports: Ports
+    ages: AgeLimit
     users: int = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -115,6 +117,7 @@ class Shared:
             ClientTable(),
             ConnectionLog() if connection_log is None else connection_log,
             ListeningSockets() if ports is None else ports,
+            AgeLimit(counters),
         )
 
 
@@ -147,6 +150,7 @@ class Proxy:
         self.topics = self.shared.topics
         self.clients = self.shared.clients
         self.connection_log = self.shared.connection_log
+        self.ages = self.shared.ages
         self.gate = Gate(options, self.counters)
         self.gate.topic_names = self.topics.name_of
         self._has_own_discovery = shared is None
@@ -167,6 +171,7 @@ class Proxy:
         self.loop: asyncio.AbstractEventLoop
         self._seen_metadata: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_METADATA)
         self._versions: dict[tuple[bytes, int], bytes] = {}
+        self.accepts = True
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -211,8 +216,10 @@ class Proxy:
         self.cluster.close()
         if self._has_own_discovery:
             await self.discovery.stop()
-        for connection in list(self.connections):
+        for n, connection in enumerate(list(self.connections)):
             connection.end_when_taken("drain")
+            if n % _CHECKED_A_TURN == _CHECKED_A_TURN - 1:
+                await asyncio.sleep(0)
         until = self.loop.time() + drain_s
         while self.connections and self.loop.time() < until:
             await asyncio.sleep(0.01)
@@ -234,8 +241,14 @@ class Proxy:
     def _serve(self, listener: Listener) -> None:
         self._spawn(self._open(listener))
 
+    def accept(self) -> None:
+        """Accept connections where ``accepts`` was False at the start; until then they wait in the backlog."""
+        self.accepts = True
+        for listener in self.cluster.listeners:
+            self._serve(listener)
+
     async def _open(self, listener: Listener) -> None:
-        if listener.sock is None:
+        if listener.sock is None or not self.accepts:
             return
         listener.server = Acceptor(
             listener.sock, lambda: Session(self, listener).client, free=self._free, refused=self._refused
@@ -254,15 +267,22 @@ class Proxy:
         self.budget.refuse(why)
         self.connection_log.refused(self.options.listener_name, f"{client[0]}:{client[1]}", why)
 
-    def secure(self, transport: asyncio.Transport, client: ClientConnection) -> Awaitable[asyncio.Transport] | None:
+    def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None:
         """Begin the TLS handshake with a client; return an awaitable of the secured transport.
 
         None where the listener has no TLS. Awaiting it raises HandshakeError.
         """
-        context = resolved(self.options.listen_tls)
-        if context is None:
+        context, client = resolved(self.options.listen_tls), session.client
+        if context is None or client.transport is None:
             return None
-        return self.shared.handshakes.secure(transport, client, context, self.options.limits.handshake_s)
+        look = partial(self._choose_broker, session)
+        timeout_s = self.options.limits.handshake_s
+        return self.shared.handshakes.secure(client.transport, client, context, timeout_s, look)
+
+    def _choose_broker(self, session: Session, hello: bytes) -> None:
+        """Let the server name of a client choose its broker. Raises HandshakeError."""
+        if self.options.sni is not None:
+            session.listener = self.cluster.named(node_asked_for(hello, self.options.sni))
 
     # ---- what sessions ask for -------------------------------------------------------------------
 
@@ -356,7 +376,11 @@ class Proxy:
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
-        """Connect it to the listener's broker. Raises OSError, which names the last address."""
+        """Connect it to the listener's broker. Raises OSError, which names the last address, or is
+        UnknownBrokerError.
+        """
+        if listener.node_id is not None:
+            await self.cluster.known(listener.node_id)
         tls = resolved(self.options.upstream_tls)
         error = ConnectionError("no broker is known")
         addresses = self.discovery.addresses(listener.node_id)

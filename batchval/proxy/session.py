@@ -27,6 +27,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.request import Chunks
 from batchval.proxy import handlers
 from batchval.proxy.answering import Answering
+from batchval.proxy.awaited_brokers import UnknownBrokerError
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import TURN_S, Budget
 from batchval.proxy.client_connection import ClientConnection
@@ -39,10 +40,11 @@ from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
 from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions
+from batchval.proxy.parting import GRACEFUL, Parting
 from batchval.proxy.pending import Answer, Facts, Item, Lowering, facts_of
 from batchval.proxy.reasons import CLIENT
 from batchval.proxy.sasl import SaslExchange
-from batchval.proxy.session_clock import SessionClock
+from batchval.proxy.session_clock import AgeLimit, SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
 from batchval.proxy.sockets import address_of, keep_alive, unread
 from batchval.proxy.topics import KnownTopics
@@ -95,6 +97,7 @@ class Owner(Protocol):
     topics: KnownTopics
     clients: ClientTable
     connection_log: ConnectionLog
+    ages: AgeLimit
     cluster: Listeners
     loop: asyncio.AbstractEventLoop
     now: float
@@ -110,7 +113,7 @@ class Owner(Protocol):
     def closed(self, why: str) -> None: ...
     def log_error(self, text: str, error: BaseException | None) -> None: ...
     def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]: ...
-    def secure(self, transport: asyncio.Transport, client: ClientConnection) -> Awaitable[asyncio.Transport] | None: ...
+    def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None: ...
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None: ...
     def upstream_failed(self) -> None: ...
     def is_own_request(self, client_id: str) -> bool: ...
@@ -158,9 +161,13 @@ class Session:
         self.holds = 0
         self.ending: str | None = None  # why the session ends, once it does
         self.ends_after: tuple[str, str] | None = None  # why it ends once ``untaken`` is done
+        self.parting: Parting | None = None
+        self.is_aged = False  # and ends after the request that is being read
+        self.ages = proxy.ages
         self.deadline: float | None = None
         self.address, self.name = "unknown", "unknown:0"
-        self.sender = self.advertised = ""
+        self.sender = ""
+        self.own_host = ""  # of the gate, that the client has connected to
         self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
         self.seen = proxy.now
         self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now, self._named)
@@ -193,7 +200,7 @@ class Session:
             self.ending = "refused"
             self.state = State.CLOSED
             transport.abort()
-        elif (secured := self.proxy.secure(transport, self.client)) is None:
+        elif (secured := self.proxy.secure(self)) is None:
             self._client_ready()
         else:
             self._task = self.proxy.loop.create_task(self._secure(secured))
@@ -226,7 +233,7 @@ class Session:
         if principal is not None:
             self.authenticated_as(principal)
         own = transport.get_extra_info("sockname")
-        self.advertised = self.proxy.options.advertised_host or (own[0] if isinstance(own, tuple) else "localhost")
+        self.own_host = own[0] if isinstance(own, tuple) else "localhost"
 
     def _log_accepted(self, transport: asyncio.Transport) -> None:
         tls = transport.get_extra_info("ssl_object")
@@ -241,6 +248,10 @@ class Session:
     def client_frames(self, frames: list[memoryview]) -> None:
         """Take the requests that have come."""
         if self.ending is not None:
+            if self.parting is not None:
+                self.parting.take(frames)
+                if allocated() > self.budget.blocks_limit:
+                    self._look()
             return
         if self.is_unknown:
             self._look_for_authentication()
@@ -265,11 +276,20 @@ class Session:
                 self._put_off(frames)
             else:
                 self._take(frames)
+            if self.is_aged and self.is_between_requests():
+                self.end_when_taken("max_age")
         if allocated() > self.budget.blocks_limit:
             self._look()
 
+    def is_between_requests(self) -> bool:
+        """Return whether the client is neither in a request nor in a SASL exchange."""
+        return not self.client.splitter.buffered and not self.sasl.is_open
+
     def client_frame_error(self, error: FrameError) -> None:
         """End the session: nobody can find the next frame."""
+        if self.parting is not None:
+            self.client_may_end()
+            return
         if error.peer:
             why = f"frame_{error.peer.lower()}"
         elif error.stated > error.limit and not self.authenticated:
@@ -348,7 +368,7 @@ class Session:
                 began = time.perf_counter()
             self._take_one(frames[i], decision, inline, out)
             i += 1
-            if self.ending is not None and self.ending != CLIENT:
+            if self.ending is not None and self.ending != CLIENT and self.parting is None:
                 break
             if i < end and (self.holds & SASL or time.perf_counter() - began > SLICE_S):
                 self._put_off(frames[i:])
@@ -359,6 +379,13 @@ class Session:
             self._send(out)
         if len(self.answers) > self.limits.max_waiting:
             self.hold(JUDGING)
+
+    def take_late(self, frames: list[memoryview]) -> None:
+        """Take requests without an answer that come after the last answer is written."""
+        if self.untaken:
+            self.untaken += frames
+        else:
+            self._take(frames)
 
     def _put_off(self, frames: list[memoryview]) -> None:
         """Take the rest in a later turn of the loop, after others had theirs."""
@@ -555,6 +582,10 @@ class Session:
         broker = BrokerConnection(self, self.limits, self.budget.spare)
         try:
             await proxy.connect(self.listener, broker)
+        except UnknownBrokerError:
+            self._task = None
+            self.abort("broker_unknown")
+            return
         except (OSError, TimeoutError) as error:
             proxy.upstream_failed()
             self._task = None
@@ -613,7 +644,7 @@ class Session:
         to.
         """
         self.authenticated = True
-        self.is_unknown = False
+        self.is_unknown = self.sasl.is_open = False
         self.release(UNKNOWN)
         self.client.splitter.max_frame_bytes = self.limits.max_frame_bytes
         self.move(Event.AUTHENTICATED)
@@ -759,12 +790,13 @@ class Session:
         self.proxy.log_error(what.format(broker), error)
 
     def replace(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        """Return where clients find a broker: the listener of its own."""
-        return self.advertised, self.proxy.listener_of(node_id, host, port).port
+        """Return where clients find a broker: at its listener."""
+        host, port = self.proxy.listener_of(node_id, host, port).advertised
+        return host or self.own_host, port
 
     def written_brokers(self, version: int) -> dict[bytes, bytes]:
         """Return what was written for the brokers of Metadata answers of this version."""
-        return self.proxy.cluster.written_brokers(self.advertised, version)
+        return self.proxy.cluster.written_brokers(self.own_host, version)
 
     # ---- how fast it may go ----------------------------------------------------------------------
 
@@ -892,8 +924,23 @@ class Session:
     def _close_if_done(self) -> None:
         if self.ending is None or self._is_busy():
             return
-        if not self.answering or self.client.transport is None:
+        if (not self.answering or self.client.transport is None) and not self._parts():
             self._close(self.ending)
+
+    def _parts(self) -> bool:
+        """Return whether the client may still send: it has every answer, and an end of file."""
+        if self.client.transport is None or not self.spoke or self.state is State.CLOSED:
+            return False
+        if self.parting is None and self.ending in GRACEFUL:
+            self.parting = Parting(self, self.proxy.loop)
+            self.release(ENDING)
+        return self.parting is not None and not self.parting.is_over
+
+    def client_may_end(self) -> None:
+        """Close once what was taken is delivered: the client has had the time to end by itself."""
+        if self.parting is not None:
+            self.parting.finish()
+        self._close_if_done()
 
     def _close(self, why: str) -> None:
         """Close both sides once what is written to them is gone."""

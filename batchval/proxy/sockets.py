@@ -9,7 +9,17 @@ import struct
 import sys
 import termios
 
-__all__ = ["TCP_CLOSE", "TCP_CLOSE_WAIT", "address_of", "keep_alive", "silent_s", "tcp_state", "transferred", "unread"]
+__all__ = [
+    "TCP_CLOSE",
+    "TCP_CLOSE_WAIT",
+    "address_of",
+    "keep_alive",
+    "silent_s",
+    "tcp_state",
+    "transferred",
+    "unacknowledged",
+    "unread",
+]
 
 #: Of Linux' tcp_states.h: reset, and ended by the peer.
 TCP_CLOSE = 7
@@ -85,11 +95,20 @@ def transferred(transport: asyncio.Transport | None) -> tuple[int | None, int | 
 
 def unread(transport: asyncio.Transport | None) -> int:
     """Return the bytes that the kernel has and nobody has read; -1 where it cannot tell."""
+    return _queued(transport, termios.FIONREAD)
+
+
+def unacknowledged(transport: asyncio.Transport) -> int:
+    """Return the bytes that are written and that the peer has not acknowledged, about."""
+    return transport.get_write_buffer_size() + max(0, _queued(transport, termios.TIOCOUTQ))
+
+
+def _queued(transport: asyncio.Transport | None, queue: int) -> int:
     sock = None if transport is None else transport.get_extra_info("socket")
     if sock is None:
         return -1
     try:
-        found = fcntl.ioctl(sock.fileno(), termios.FIONREAD, b"\0\0\0\0")
+        found = fcntl.ioctl(sock.fileno(), queue, b"\0\0\0\0")
     except OSError:
         return -1
     return int.from_bytes(found, sys.byteorder)

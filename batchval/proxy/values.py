@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationInfo
 
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy
+from batchval.proxy.host_patterns import check_advertised_host, check_server_name
 from batchval.proxy.secret import Secret
 
 __all__ = [
@@ -26,7 +28,10 @@ __all__ = [
     "STRICT",
     "Address",
     "AddressField",
+    "AdvertisedHostField",
+    "BootstrapNameField",
     "BridgeField",
+    "BrokerNameField",
     "BrokersField",
     "ClaimsField",
     "PathField",
@@ -153,6 +158,12 @@ def _bridge(given: Any) -> Any:
     return tuple(word for word in BRIDGES if word in words)
 
 
+def _server_name(given: Any, *, has_node: bool) -> Any:
+    if not isinstance(given, str) or given is STAND_IN_WORD:
+        return given
+    return check_server_name(given, has_node=has_node)
+
+
 def _path(given: Any, info: ValidationInfo) -> Any:
     if isinstance(given, Path):
         return given
@@ -165,6 +176,9 @@ def _secret(given: Any, info: ValidationInfo) -> Any:
     return Secret.parse(given, _folder(info))
 
 
+AdvertisedHostField = Annotated[str, AfterValidator(check_advertised_host)]
+BootstrapNameField = Annotated[str, BeforeValidator(partial(_server_name, has_node=False))]
+BrokerNameField = Annotated[str, BeforeValidator(partial(_server_name, has_node=True))]
 AddressField = Annotated[InstanceOf[Address], BeforeValidator(_address)]
 BridgeField = Annotated[tuple[str, ...], BeforeValidator(_bridge)]
 BrokerField = Annotated[InstanceOf[Address], BeforeValidator(_broker)]
