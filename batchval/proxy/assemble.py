@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from batchval.policy import TopicPolicy
+from batchval.proxy.audit_file import AuditFile
 from batchval.proxy.audit_log import RefusalLog
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.config import Listener, Settings
@@ -66,6 +67,7 @@ class RunningGate:
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
         self.connection_log = ConnectionLog(settings.log.connections_per_second)
+        self.audit_file = None if settings.log.audit_file is None else AuditFile(settings.log.audit_file)
         self._named_topics = {rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")}
         self.metrics = GateMetrics(
             self.counters,
@@ -218,6 +220,8 @@ class RunningGate:
         self.metrics.topics(refusal)
         self.observed(refusal)
         self.refusals(refusal)
+        if self.audit_file is not None:
+            self.audit_file(refusal)
 
     def _is_known_topic(self, topic: str) -> bool:
         """Return whether the settings or the cluster have this topic."""
@@ -235,6 +239,8 @@ class RunningGate:
         metrics.add(self.record_parts.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         metrics.add(self.connection_log.families)
+        if self.audit_file is not None:
+            metrics.add(self.audit_file.families)
         if (file := self.observed_file) is not None:
             metrics.count(
                 "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
@@ -275,6 +281,7 @@ class RunningGate:
             )
         started = []
         try:
+            self._open_audit_file()
             for listener in self.settings.listeners:
                 with _listening(listener.address):
                     await self.proxies[listener.name].start()
@@ -287,6 +294,8 @@ class RunningGate:
             await self.discovery.stop()
             for proxy in started:
                 await proxy.stop(0)
+            if self.audit_file is not None:
+                self.audit_file.stop()
             raise
         if self.predecessor is None:
             self.health.accept(self._metrics_sockets)
@@ -296,6 +305,14 @@ class RunningGate:
         self._tasks = [asyncio.create_task(self._look())]
         if self.cluster_topics is not None:
             self._tasks.append(asyncio.create_task(self.cluster_topics.run()))
+
+    def _open_audit_file(self) -> None:
+        if self.audit_file is not None:
+            try:
+                self.audit_file.start()
+            except OSError as error:
+                text = f"log.audit_file {self.audit_file.path} cannot be opened: {error.strerror}"
+                raise OSError(error.errno, text) from None
 
     async def _open_metrics(self, address: Address) -> None:
         socks = self.ports.open_metrics(*address) or await self.health.bound(*address)
@@ -390,6 +407,8 @@ class RunningGate:
         self.record_parts.close()
         self.refusals.flush()
         self.connection_log.flush()
+        if self.audit_file is not None:
+            await asyncio.to_thread(self.audit_file.stop)
         if self._following is not None:
             await asyncio.wait((self._following,), timeout=FOLLOW_S)
             if self._following.cancel():
@@ -400,6 +419,8 @@ class RunningGate:
     def reload(self) -> bool:
         """Reads certificates and keys again; whether all could be read. The others stay as they were."""
         whole = True
+        if self.audit_file is not None:
+            self.audit_file.reopen()
         contexts: dict[str, ListenerContext | UpstreamContext] = {
             f"listener {name}": context for name, context in self.listener_tls.items()
         }
