@@ -61,6 +61,7 @@ class Acceptor:
         self._handshake_s = handshake_s
         self._loop = asyncio.get_running_loop()
         self._paused: asyncio.TimerHandle | None = None
+        self._is_held = False
         sock.setblocking(False)
         self._loop.add_reader(sock.fileno(), self._accept)
 
@@ -74,6 +75,16 @@ class Acceptor:
         for task in self._tasks:
             task.cancel()
 
+    def hold(self, is_held: bool) -> None:
+        """Leave connections in the backlog, or accept them again."""
+        if is_held == self._is_held or self.sock.fileno() < 0:
+            return
+        self._is_held = is_held
+        if is_held:
+            self._loop.remove_reader(self.sock.fileno())
+        elif self._paused is None:
+            self._loop.add_reader(self.sock.fileno(), self._accept)
+
     def opened(self, protocol: asyncio.BaseProtocol) -> None:
         """Count a connection no longer, because its owner counts it from now on.
 
@@ -84,6 +95,8 @@ class Acceptor:
 
     def _accept(self) -> None:
         for _ in range(MOST_AT_ONCE):
+            if self._is_held:
+                return
             try:
                 connection, client = self._accepted()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -98,11 +111,14 @@ class Acceptor:
                 self._refused(client)
                 continue
             connection.setblocking(False)
-            protocol = self._factory()
-            self.opening.add(protocol)
-            task = self._loop.create_task(self._open(connection, protocol))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._take(connection)
+
+    def _take(self, connection: socket.socket) -> None:
+        protocol = self._factory()
+        self.opening.add(protocol)
+        task = self._loop.create_task(self._open(connection, protocol))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _accepted(self) -> tuple[socket.socket, Any]:
         try:
@@ -133,4 +149,6 @@ class Acceptor:
         self._paused = self._loop.call_later(PAUSE_S, self._go_on)
 
     def _go_on(self) -> None:
-        self._loop.add_reader(self.sock.fileno(), self._accept)
+        self._paused = None
+        if not self._is_held:
+            self._loop.add_reader(self.sock.fileno(), self._accept)

@@ -79,7 +79,7 @@ class RunningGate:
         self.observed = ObservedCounts(
             settings.mode,
             is_known=self._is_known_topic,
-            judged=lambda: self.counters.produce_partitions_total,
+            judged=self._judged,
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
@@ -100,14 +100,8 @@ class RunningGate:
             self.discovery.inherit(predecessor.state)
         self.ports = ListeningSockets(None if predecessor is None else predecessor.sockets)
         options = {one.name: self._options(one, topics) for one in settings.listeners}
-        self.shared = Shared.made(
-            next(iter(options.values())),
-            self.counters,
-            self.discovery,
-            self.ports,
-            connection_log=self.connection_log,
-        )
-        self.proxies = {name: Proxy(each, shared=self.shared) for name, each in options.items()}
+        self.shared = self._shared(next(iter(options.values())))
+        self.proxies = {name: self._proxy(each) for name, each in options.items()}
         for proxy in self.proxies.values():
             proxy.accepts = predecessor is None
             if proxy.gate.ledger is not None:
@@ -205,6 +199,18 @@ class RunningGate:
             )
         )
 
+    def _shared(self, options: ProxyOptions) -> Shared:
+        """Return what all listeners share."""
+        return Shared.made(options, self.counters, self.discovery, self.ports, self.connection_log)
+
+    def _proxy(self, options: ProxyOptions) -> Proxy:
+        """Return what serves one listener."""
+        return Proxy(options, shared=self.shared)
+
+    def _judged(self) -> int:
+        """Return how many batches have been judged."""
+        return self.counters.produce_partitions_total
+
     def _upstream_context(self) -> Any:
         assert self.upstream_tls is not None
         return self.upstream_tls.context
@@ -250,19 +256,22 @@ class RunningGate:
             metrics.watch("topic_configs_age_seconds", "Since all were read; -1: never.", lambda: topics.age_s, "max")
             metrics.count("topic_config_failures", "Attempts that failed.", lambda: topics.failures_total)
 
-    def _metrics_page(self) -> Callable[[], bytes]:
+    async def _metrics_page(self) -> Callable[[], bytes]:
         self.shared.budget.measure()
         return self.metrics.page()
 
     async def _clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
-        """Take the clients, after those whose requests have not been collected yet."""
+        await self.collect_clients()
+        raised = next(iter(self.proxies.values())).raised
+        return page_of(self.shared.clients, raised, asked)
+
+    async def collect_clients(self) -> None:
+        """Enter the clients' requests that have not been collected yet into the table."""
         for proxy in self.proxies.values():
             for n, session in enumerate(list(proxy.connections)):
                 session.seen_client.collect()
                 if n % COLLECTED_A_TURN == COLLECTED_A_TURN - 1:
                     await asyncio.sleep(0)
-        raised = next(iter(self.proxies.values())).raised
-        return page_of(self.shared.clients, raised, asked)
 
     def _in_flight(self) -> int:
         return sum(len(one.answers) for proxy in self.proxies.values() for one in proxy.connections)
@@ -274,11 +283,7 @@ class RunningGate:
         if self.observed_file is not None and self.predecessor is None:
             self.observed_file.load()
         self._bound_connections()
-        if self.cluster_topics is None and not self.settings.topics.policies:
-            log.info(
-                "topic limits: none known: every topic is unbounded here. "
-                "Set topics.policies, or upstream.admin to read them from the cluster"
-            )
+        self._log_unbounded()
         started = []
         try:
             self._open_audit_file()
@@ -301,8 +306,19 @@ class RunningGate:
             self.health.accept(self._metrics_sockets)
             if self.observed_file is not None:
                 self.observed_file.start()
-        self.record_parts.start()
         self._tasks = [asyncio.create_task(self._look())]
+        self._start_judging()
+
+    def _log_unbounded(self) -> None:
+        if self.cluster_topics is None and not self.settings.topics.policies:
+            log.info(
+                "topic limits: none known: every topic is unbounded here. "
+                "Set topics.policies, or upstream.admin to read them from the cluster"
+            )
+
+    def _start_judging(self) -> None:
+        """Start what only a process that judges batches needs."""
+        self.record_parts.start()
         if self.cluster_topics is not None:
             self._tasks.append(asyncio.create_task(self.cluster_topics.run()))
 
@@ -406,13 +422,13 @@ class RunningGate:
             sock.close()
         self.record_parts.close()
         self.refusals.flush()
-        self.connection_log.flush()
         if self.audit_file is not None:
             await asyncio.to_thread(self.audit_file.stop)
         if self._following is not None:
             await asyncio.wait((self._following,), timeout=FOLLOW_S)
             if self._following.cancel():
                 log.warning("the newest counts of refusals are not written: the gate before this one still drains")
+        self.connection_log.flush()
         if self.observed_file is not None:
             await self.observed_file.stop()
 

@@ -16,6 +16,7 @@ from batchval.proxy.globs import name_for
 from batchval.proxy.ports import port_faults
 from batchval.proxy.record_checks import record_faults
 from batchval.proxy.values import STAND_IN
+from batchval.proxy.workers.shares import workers_of
 from batchval.rules import EXTRAS
 
 __all__ = ["faults_of"]
@@ -40,6 +41,7 @@ def faults_of(settings: Settings) -> Iterator[Fault]:
     yield from record_faults(settings)
     yield from _observe(settings)
     yield from _limits(settings.limits)
+    yield from _workers(settings)
     yield from _metrics(settings.metrics)
     yield from _log(settings)
 
@@ -263,6 +265,20 @@ def _limits(limits: Limits) -> Iterator[Fault]:
         if value is not None and value > bound and value != Limits.model_fields[key].default:
             other = next((word for word in why.split() if word.startswith("max_")), "")
             yield _fault(("limits", key), f"{value} has no effect: {why.format(bound)}", ("limits", other))
+
+
+def _workers(settings: Settings) -> Iterator[Fault]:
+    """Find a number of workers for which one limit is too small to be divided."""
+    limits, workers = settings.limits, workers_of(settings)
+    share = limits.max_bytes_held // workers
+    if workers > 1 and share < limits.max_frame_bytes:
+        least = workers * limits.max_frame_bytes
+        text = (
+            f"each of {workers} has {share} bytes of limits.max_bytes_held, which is below "
+            f"limits.max_frame_bytes ({limits.max_frame_bytes}): set fewer workers, or "
+            f"max_bytes_held to {least} or more"
+        )
+        yield _fault(("workers",), text, ("limits", "max_bytes_held"), ("limits", "max_frame_bytes"))
 
 
 def _metrics(metrics: Metrics) -> Iterator[Fault]:

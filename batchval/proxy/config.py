@@ -19,6 +19,7 @@ from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, Kafka
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
 from batchval.proxy.values import (
+    MOST_WORKERS,
     STRICT,
     Address,
     AddressField,
@@ -30,11 +31,13 @@ from batchval.proxy.values import (
     ClaimsField,
     PathField,
     SecretField,
+    WorkersField,
 )
 from batchval.rules import EXTRAS
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = [
+    "MOST_WORKERS",
     "Admin",
     "Limits",
     "Listener",
@@ -364,6 +367,7 @@ class Settings(_Model):
                          was observed; None: $STATE_DIRECTORY
     ``control``          socket by which a new process takes over (--take-over); None: gate.sock in
                          the state directory, if there is one
+    ``workers``          processes that serve the listeners; "auto": one for each usable core
     """
 
     mode: Literal["enforce", "observe"] = "enforce"
@@ -383,6 +387,7 @@ class Settings(_Model):
     log: Log = Log()
     state_directory: PathField | None = None
     control: PathField | None = None
+    workers: WorkersField = 1
 
     @property
     def state_folder(self) -> Path | None:

@@ -36,7 +36,7 @@ from batchval.proxy.metadata_client import (
 )
 from batchval.proxy.state_file import MAX_HOST, MAX_NODE_ID, State, StateFile
 
-__all__ = ["Discovery", "DiscoveryOptions", "problem_of"]
+__all__ = ["LOCAL_ERRORS", "Discovery", "DiscoveryOptions", "problem_of"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -130,6 +130,16 @@ class Discovery:
         return f"no broker can be reached: {listed(self._endpoints.values())}"
 
     @property
+    def instance(self) -> str:
+        """Return what the client ids of its own requests begin with."""
+        return self._instance
+
+    @property
+    def endpoints(self) -> dict[BrokerAddress, tuple[EndpointState, str]]:
+        """Return the state of each address, and why it does not serve."""
+        return {address: (one.state, one.problem) for address, one in self._endpoints.items()}
+
+    @property
     def requires_authentication(self) -> bool | None:
         """Whether brokers answer only authenticated clients; None while that is not known."""
         return self._requires
@@ -189,7 +199,7 @@ class Discovery:
         self.brokers[node_id] = address
         self._named.add(node_id)
         if before is not None:
-            log.info("broker %d is at %s now, not at %s", node_id, address_text(address), address_text(before))
+            self._note_move(node_id, before, address)
         for callback in list(self._subscribers):
             callback(node_id, host, port)
         if self._endpoint(address).state is _UNTRIED:
@@ -510,6 +520,9 @@ class Discovery:
             endpoint.is_logged = False
             log.info("%s serves again", self._name(endpoint))
 
+    def _note_move(self, node_id: int, before: BrokerAddress, address: BrokerAddress) -> None:
+        log.info("broker %d is at %s now, not at %s", node_id, address_text(address), address_text(before))
+
     def _name(self, endpoint: Endpoint) -> str:
         text = address_text(endpoint.address)
         if endpoint.address in self.options.bootstrap:
@@ -535,7 +548,7 @@ def _is_local(error: BaseException) -> bool:
 
 
 def problem_of(error: BaseException) -> str:
-    """Return why an address could not be reached, in few words."""
+    """Return why an address could not be reached or did not answer, in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     text = str(error)

@@ -235,7 +235,9 @@ class Gate:
         arguments["max_decompressed_bytes"] = min(limit, INLINE_DECOMPRESSED)
         self.quick = LogValidator(self.topics.default, **arguments)
         self._by_policy: dict[TopicPolicy, tuple[LogValidator, LogValidator]] = {}
-        self.ledger = None if options.claims_in.word == "ignore" else ClaimsLedger(options.claims_in)
+        self.ledger: ClaimsLedger | None = None
+        if options.claims_in.word != "ignore":
+            self.ledger = ClaimsLedger(options.claims_in, secret=options.claims_secret)
         self.claims_out = options.claims_out
         self.inline_compressed = INLINE_COMPRESSED
         self.inline_uncompressed = INLINE_UNCOMPRESSED

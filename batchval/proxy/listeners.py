@@ -136,6 +136,8 @@ class Listeners:
         except OSError as error:
             log.warning("no port for broker %d (%s:%d): %s", node_id, host, port, error.strerror)
         else:
+            if self.bootstrap is not None and self.bootstrap.sock is None:
+                return  # the process that accepts writes the line
             where = listener.advertised[0] if self.options.sni else f"port {listener.port}"
             log.info("broker %d (%s:%d) is at %s", node_id, host, port, where)
 

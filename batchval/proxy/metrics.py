@@ -223,14 +223,20 @@ class GateMetrics:
 
     def page(self) -> Callable[[], bytes]:
         """Take the values, on the event loop. What is returned makes the text, in any thread."""
-        return partial(self._format, list(self._families()))
+        return partial(self.format, self.families())
+
+    def families(self) -> list[Family]:
+        """Take the values, on the event loop."""
+        return list(self._families())
 
     def text(self) -> bytes:
         """Return the text of /metrics."""
         return self.page()()
 
-    def _format(self, families: Sequence[Family]) -> bytes:
-        return generate_latest(_Page([self._info, *map(_metric, families), *self._process.collect()]))
+    def format(self, families: Iterable[Family], process: Iterable[Metric] | None = None) -> bytes:
+        """Return the text of families, and of ``process``: by default this process' own values."""
+        process = self._process.collect() if process is None else process
+        return generate_latest(_Page([self._info, *map(_metric, families), *process]))
 
     def _families(self) -> Iterator[Family]:
         for name in self._names:

@@ -253,6 +253,7 @@ class ProxyOptions:
     ``topics``             policies; ``validator`` what LogValidator is made with besides (mode, extras, limits)
     ``claims_in``          what to make of claims that come in
     ``claims_out``         where the claims go that are computed here
+    ``claims_secret``      decides which claims are sampled, the same in all processes; None: any
     ``bridge``             old clients that are served: "producers", "consumers"
     ``bridge_isolation_level``  of old consumers' Fetch requests
     ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
@@ -278,6 +279,7 @@ class ProxyOptions:
     validator: Mapping[str, object] = field(default_factory=dict)
     claims_in: ClaimsPolicy = field(default_factory=ClaimsPolicy)
     claims_out: ClaimsOut = "none"
+    claims_secret: bytes | None = None
     bridge: frozenset[str] = frozenset()
     bridge_isolation_level: IsolationLevel = "read_uncommitted"
     listener_name: str = "default"

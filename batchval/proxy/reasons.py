@@ -48,7 +48,7 @@ REASONS: Final[dict[str, Reason]] = {
     ),
     "drain": _fine("The gate is shutting down.", "Nothing: clients connect again."),
     "max_age": _fine(
-        "The connection is as old as limits.max_connection_age_ms allows.",
+        "The connection reached limits.max_connection_age_ms.",
         "Nothing: clients connect again.",
     ),
     "upstream_closed": _fine(
@@ -98,17 +98,17 @@ REASONS: Final[dict[str, Reason]] = {
         "The TLS handshake failed.",
         "See detail, the TLS library's reason: versions, ciphers, or the trust of the client.",
     ),
-    "handshake_sni_missing": _wrong(
-        "The client sent no server name (SNI), by which the listener chooses the broker.",
-        "Let the client connect to a host name, not to an address.",
-    ),
-    "handshake_sni_unknown": _wrong(
-        "The client asked for a server name that the listener does not have.",
-        "See detail; compare bootstrap.servers of the client with listeners[].sni.",
-    ),
     "handshake_crowded": _wrong(
         "The gate needed this place for another TLS handshake; the oldest one ends.",
         "Look for clients that begin handshakes and do not finish them.",
+    ),
+    "handshake_sni_missing": _wrong(
+        "The client sent no server name, and the listener's sni needs one.",
+        "Connect by the bootstrap name of the listener's sni, not by an IP address.",
+    ),
+    "handshake_sni_unknown": _wrong(
+        "The client asked for a server name that the listener's sni does not have.",
+        "See detail; compare bootstrap.servers of the client with the listener's sni.",
     ),
     "handshake_ended": _fine("The gate ended the connection during the TLS handshake."),
     # ---- what is not Kafka's protocol ----
@@ -184,13 +184,13 @@ REASONS: Final[dict[str, Reason]] = {
         _SLOW.format("drain_timeout_ms"),
     ),
     # ---- brokers ----
+    "broker_unknown": _wrong(
+        "The client connected by the name of a broker that no Metadata answer has named.",
+        "Check that this broker is in the cluster; set upstream.admin where it requires SASL.",
+    ),
     "upstream_unreachable": _wrong(
         "The gate could not connect to the broker.",
         "See detail; check the broker, and the network to it.",
-    ),
-    "broker_unknown": _wrong(
-        "The client asked for a broker that the cluster has not named.",
-        "Look for clients that kept old addresses; check that upstream.bootstrap can be reached.",
     ),
     "upstream_lost": _wrong(
         "The broker closed the connection before it answered.",

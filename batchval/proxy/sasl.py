@@ -28,8 +28,8 @@ class SaslExchange:
 
     ``tokens_left``  frames without a header that the client still sends
     ``mechanism``    that the client has asked for last
-    ``failure``      what the broker has answered to an exchange that failed; "" where none has
     ``is_open``      an exchange has begun, and the broker has not accepted its last token
+    ``failure``      what the broker has answered to an exchange that failed; "" where none has
     """
 
     __slots__ = ("_answers_left", "_principal", "failure", "is_open", "mechanism", "tokens_left")

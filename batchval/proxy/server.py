@@ -149,8 +149,8 @@ class Proxy:
         self.judging = self.shared.judging
         self.topics = self.shared.topics
         self.clients = self.shared.clients
-        self.connection_log = self.shared.connection_log
         self.ages = self.shared.ages
+        self.connection_log = self.shared.connection_log
         self.gate = Gate(options, self.counters)
         self.gate.topic_names = self.topics.name_of
         self._has_own_discovery = shared is None
@@ -376,8 +376,8 @@ class Proxy:
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
-        """Connect it to the listener's broker. Raises OSError, which names the last address, or is
-        UnknownBrokerError.
+        """Connect it to the broker of the listener. Raises OSError: UnknownBrokerError, or one that
+        names the last address.
         """
         if listener.node_id is not None:
             await self.cluster.known(listener.node_id)

@@ -96,8 +96,8 @@ class Owner(Protocol):
     gate: Gate
     topics: KnownTopics
     clients: ClientTable
-    connection_log: ConnectionLog
     ages: AgeLimit
+    connection_log: ConnectionLog
     cluster: Listeners
     loop: asyncio.AbstractEventLoop
     now: float

@@ -3,6 +3,7 @@
 Address    127.0.0.1:9092   gate.example.com:9092   [::1]:9092   :9092 (every interface)
 brokers    a:9092,b:9092    or a list of addresses
 claims     ignore | verify | audit:0.01 | trust
+workers    1 to 64 | auto
 bridge     none | producers | consumers | [producers, consumers]
 """
 
@@ -12,7 +13,7 @@ import ipaddress
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationInfo
 
@@ -23,6 +24,7 @@ from batchval.proxy.secret import Secret
 
 __all__ = [
     "BRIDGES",
+    "MOST_WORKERS",
     "STAND_IN",
     "STAND_IN_WORD",
     "STRICT",
@@ -36,7 +38,11 @@ __all__ = [
     "ClaimsField",
     "PathField",
     "SecretField",
+    "WorkersField",
 ]
+
+#: Processes that ``workers`` may ask for.
+MOST_WORKERS: Final = 64
 
 _HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 
@@ -158,6 +164,13 @@ def _bridge(given: Any) -> Any:
     return tuple(word for word in BRIDGES if word in words)
 
 
+def _workers(value: Any) -> Any:
+    is_number = type(value) is int and 1 <= value <= MOST_WORKERS
+    if not is_number and value != "auto":
+        raise ValueError(f"must be a number from 1 to {MOST_WORKERS}, or auto")
+    return value
+
+
 def _server_name(given: Any, *, has_node: bool) -> Any:
     if not isinstance(given, str) or given is STAND_IN_WORD:
         return given
@@ -186,3 +199,4 @@ BrokersField = Annotated[tuple[BrokerField, ...], Field(min_length=1), BeforeVal
 ClaimsField = Annotated[InstanceOf[ClaimsPolicy], BeforeValidator(_claims)]
 PathField = Annotated[InstanceOf[Path], BeforeValidator(_path)]
 SecretField = Annotated[InstanceOf[Secret], BeforeValidator(_secret)]
+WorkersField = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
