@@ -29,8 +29,8 @@ from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.connection_log import ConnectionLog
-from batchval.proxy.discovery import Discovery, DiscoveryOptions, problem_of
-from batchval.proxy.endpoints import address_text
+from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.endpoints import address_text, problem_of
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Gate
 from batchval.proxy.handshakes import Handshakes
