@@ -136,7 +136,12 @@ async def _serve(settings: Settings, file: SettingsFile | None, predecessor: Tak
     stop_control = control.stop if control is not None else lambda: None
     reloader = Reloader(gate, file)
     gate.metrics.add(reloader.families)
-    life = Life(gate, settings.limits.stop_delay_ms / 1000, reloader.ask, stop_control)
+
+    def reload() -> None:
+        gate.reopen_files()
+        reloader.ask()
+
+    life = Life(gate, settings.limits.stop_delay_ms / 1000, reload, stop_control)
     reloading: asyncio.Task[None] | None = None
     try:
         if predecessor is None:

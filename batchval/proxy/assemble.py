@@ -19,6 +19,7 @@ from typing import Any, Final
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
 from batchval.proxy.ages import Ages
+from batchval.proxy.audit_file import AuditFile
 from batchval.proxy.audit_log import RefusalLog
 from batchval.proxy.background import in_background
 from batchval.proxy.clients_page import Asked, page_of
@@ -73,6 +74,7 @@ class RunningGate:
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
         self.connection_log = ConnectionLog(settings.log.connections_per_second)
+        self.audit_file = None if settings.log.audit_file is None else AuditFile(settings.log.audit_file)
         self.metrics = GateMetrics(
             self.counters,
             mode=settings.mode,
@@ -227,6 +229,8 @@ class RunningGate:
         self.metrics.topics(refusal)
         self.observed(refusal)
         self.refusals(refusal)
+        if self.audit_file is not None:
+            self.audit_file(refusal)
 
     def _is_known_topic(self, topic: str) -> bool:
         """Return whether the settings or the cluster have this topic."""
@@ -244,6 +248,8 @@ class RunningGate:
         metrics.add(self._families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         metrics.add(self.connection_log.families)
+        if self.audit_file is not None:
+            metrics.add(self.audit_file.families)
         if (file := self.observed_file) is not None:
             metrics.count(
                 "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
@@ -290,6 +296,7 @@ class RunningGate:
         self._log_unbounded()
         started = []
         try:
+            self._open_audit_file()
             for listener in self.settings.listeners:
                 with _listening(listener.address):
                     await self.proxies[listener.name].start()
@@ -302,6 +309,8 @@ class RunningGate:
             await self.discovery.stop()
             for proxy in started:
                 await proxy.stop(0)
+            if self.audit_file is not None:
+                self.audit_file.stop()
             raise
         if self.predecessor is None:
             self.health.accept(self._metrics_sockets)
@@ -321,6 +330,19 @@ class RunningGate:
                 "topic limits: none known: every topic is unbounded here. "
                 "Set topics.policies, or upstream.admin to read them from the cluster"
             )
+
+    def _open_audit_file(self) -> None:
+        if self.audit_file is not None:
+            try:
+                self.audit_file.start()
+            except OSError as error:
+                text = f"log.audit_file {self.audit_file.path} cannot be opened: {error.strerror}"
+                raise OSError(error.errno, text) from None
+
+    def reopen_files(self) -> None:
+        """Open the audit file anew: its name may stand for another file now."""
+        if self.audit_file is not None:
+            self.audit_file.reopen()
 
     async def _open_metrics(self, address: Address) -> None:
         socks = self.ports.open_metrics(*address) or await self.health.bound(*address)
@@ -419,6 +441,8 @@ class RunningGate:
         self._close_retired()
         self.record_parts.close()
         self.refusals.flush()
+        if self.audit_file is not None:
+            await asyncio.to_thread(self.audit_file.stop)
         if self._following is not None:
             await asyncio.wait((self._following,), timeout=FOLLOW_S)
             if self._following.cancel():

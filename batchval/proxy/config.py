@@ -345,12 +345,14 @@ class Log(_Model):
 
     ``refusals_per_second``     bounds those about refused batches
     ``connections_per_second``  bounds those about connections that the gate ended
+    ``audit_file``  gets every refused batch as a JSON line; opened anew with SIGHUP
     """
 
     format: Literal["text", "json"] = "text"
     level: Literal["debug", "info", "warning", "error"] = "info"
     refusals_per_second: Positive = 100
     connections_per_second: Positive = 100
+    audit_file: PathField | None = None
 
 
 class Reload(_Model):

@@ -114,7 +114,8 @@ class ConnectionLog:
     def debug(self, session: Connection, event: str, **facts: object) -> None:
         """Write what happened to a connection. Ask ``is_debug`` first: a call costs more."""
         if self._debug_tokens.take():
-            _write(logging.DEBUG, event, {"listener": session.facts.listener, "client": session.name} | facts)
+            found = {key: short(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
+            _write(logging.DEBUG, event, {"listener": session.facts.listener, "client": session.name} | found)
         else:
             self._leave_out("debug")
 

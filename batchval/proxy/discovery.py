@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import secrets
 import ssl
 import time
@@ -22,7 +21,7 @@ from typing import Final
 from batchval.errors import BatchvalError
 from batchval.network.errors import AuthenticationError
 from batchval.protocol.errors import ProtocolError
-from batchval.proxy.endpoints import Endpoint, EndpointState, address_text, listed
+from batchval.proxy.endpoints import Endpoint, EndpointState, address_text, listed, problem_of
 from batchval.proxy.metadata_client import (
     CLIENT_ID,
     BrokerAddress,
@@ -555,13 +554,3 @@ class Discovery:
 
 def _is_local(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in LOCAL_ERRORS
-
-
-def problem_of(error: BaseException) -> str:
-    """Return why an address could not be reached or did not answer, in a few words."""
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    text = str(error)
-    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
-        text = os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
-    return text or type(error).__name__

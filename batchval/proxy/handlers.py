@@ -220,7 +220,7 @@ def _handshake(session: Queue, frame: memoryview, key: int, version: int, correl
         response = SaslHandshakeResponse(UNSUPPORTED_SASL_MECHANISM, sorted(TOKENS))
         session.answers.append(answer)
         session.answer_here(answer, response.encode(correlation_id, version))
-        session.end("sasl_mechanism", f"mechanism {request.mechanism}, expected {', '.join(sorted(TOKENS))}")
+        session.end("sasl_mechanism", f"mechanism {request.mechanism[:100]}, expected {', '.join(sorted(TOKENS))}")
         return
     session.sasl.begin(request.mechanism)
     session.forward(frame, Answer(correlation_id, key, version, _shaken), out)

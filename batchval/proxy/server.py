@@ -32,8 +32,8 @@ from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.connection_log import ConnectionLog
-from batchval.proxy.discovery import Discovery, DiscoveryOptions, problem_of
-from batchval.proxy.endpoints import address_text
+from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.endpoints import address_text, problem_of
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Gate
 from batchval.proxy.handshakes import Handshakes
@@ -422,8 +422,8 @@ class Proxy:
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
-        """Connect it to the listener's broker. Raises OSError (UnknownBrokerError, or one that names
-        the last address).
+        """Connect it to the broker of the listener. Raises OSError: UnknownBrokerError, or one that
+        names the last address.
         """
         if listener.node_id is not None:
             await self.cluster.known(listener.node_id)

@@ -748,17 +748,18 @@ class Session:
         """Return why the broker has ended the connection, with a detail, and the request that is
         the cause.
         """
+        problem = "" if self.broker is None else self.broker.problem
         self.sasl.broker_left()
         if self.sasl.failure:
             return "authentication_failed", self.sasl.failure, None
         if not self.answering and not self._is_busy():
-            return "upstream_closed", "", None
+            return "upstream_closed", problem, None
         if self.answers:
             _, key, version = facts_of(self.answers[0])
             rejected = self.seen_client.rejected((key, version), len(self.answers), self.raised)
             if rejected is not None:
                 return "version_too_old", upgrade_advice(rejected[0]), rejected
-        return "upstream_lost", "", None
+        return "upstream_lost", problem, None
 
     def broker_frames(self, frames: list[memoryview]) -> None:
         """Pass on the broker's answers; the first may be pieces, see ``Answering.take``."""
