@@ -112,6 +112,7 @@ class RunningGate:
             state_directory=settings.state_folder,
             mode=settings.mode,
             observe=tuple(ObserveGlobs(rule.topics, rule.principals) for rule in settings.observe),
+            deny=tuple(one.rule for one in settings.deny),
             topics=topics,
             validator={
                 "mode": settings.validation.rules,
@@ -148,6 +149,7 @@ class RunningGate:
             threads=limits.threads,
             on_refusal=self._refused,
             on_too_old=self.refusals.too_old,
+            on_denied=self.refusals.denied,
         )
 
     def _topics(self) -> TopicPolicies:

@@ -79,6 +79,15 @@ class AnyTooOld(AnySent, Protocol):
     def version(self) -> int: ...
 
 
+class AnyDenied(AnySent, Protocol):
+    """A request that the settings deny; ``options.Denied`` is one."""
+
+    @property
+    def key(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+
+
 class RefusalLog:
     """Writes a line for each refusal: at most ``per_second`` a second, and counts the others.
 
@@ -127,6 +136,20 @@ class RefusalLog:
             "reason": reason if bridge is None else f"{reason}, or set bridge: {bridge}",
         }
         self._write("version_too_old", facts)
+
+    def denied(self, request: AnyDenied) -> None:
+        """Write the line of a request whose API the settings deny."""
+        if not self._may_write(1):
+            return
+        facts: dict[str, object] = {
+            "listener": request.listener,
+            "client": request.client,
+            "client_id": None if request.client_id is None else _short(request.client_id),
+            "principal": _short(request.principal) or None,
+            "api": APIS[request.key].name,
+            "version": request.version,
+        }
+        self._write("denied", facts)
 
     def _may_write(self, batches: int) -> bool:
         """Return whether a line may be written now; else count what it stands for."""

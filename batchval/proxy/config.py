@@ -18,6 +18,7 @@ from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
+from batchval.proxy.refusal_settings import DenySettings
 from batchval.proxy.values import (
     STRICT,
     Address,
@@ -314,6 +315,7 @@ class Settings(_Model):
 
     ``mode``             observe forwards what enforce would refuse, counts it and logs it
     ``observe``          topics and principals for which mode enforce does the same
+    ``deny``             APIs that clients may not use
     ``schema_registries``  registries that record rules ask for schema ids
     ``custom_rules``     what all custom rules may cost
     ``bridge``           old clients whose requests are raised to versions that Kafka 4 knows
@@ -324,6 +326,7 @@ class Settings(_Model):
 
     mode: Literal["enforce", "observe"] = "enforce"
     observe: list[ObserveRule] = []
+    deny: list[DenySettings] = []
     listeners: Annotated[list[Listener], Field(min_length=1)]
     upstream: Upstream
     validation: Validation = Validation()

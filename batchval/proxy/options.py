@@ -17,7 +17,18 @@ from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.topic_rules import TopicRules
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TooOld", "TopicPolicies"]
+__all__ = [
+    "ANONYMOUS",
+    "Counters",
+    "Denied",
+    "DenyRule",
+    "Limits",
+    "ObserveGlobs",
+    "ProxyOptions",
+    "Refusal",
+    "TooOld",
+    "TopicPolicies",
+]
 
 Mode = Literal["enforce", "observe"]
 ClaimsOut = Literal["none", "tag", "payload"]
@@ -152,6 +163,23 @@ class ObserveGlobs(NamedTuple):
     principals: str
 
 
+class DenyRule(NamedTuple):
+    """APIs that are denied: ``keys`` to the principals and on the listeners whose globs match
+    (fnmatchcase), but not to those of ``exceptions``.
+    """
+
+    keys: frozenset[int]
+    principals: str = "*"
+    exceptions: tuple[str, ...] = ()
+    listeners: str = "*"
+
+    def matches(self, principal: str) -> bool:
+        """Return whether the rule is about a principal."""
+        if any(fnmatchcase(principal, glob) for glob in self.exceptions):
+            return False
+        return fnmatchcase(principal, self.principals)
+
+
 class Refusal(NamedTuple):
     """One partition of a request that was refused, or would have been: for a log line; never a byte of payload."""
 
@@ -171,6 +199,17 @@ class Refusal(NamedTuple):
 
 class TooOld(NamedTuple):
     """A request of a version that Kafka 4 does not serve, which ended its connection."""
+
+    listener: str
+    client: str
+    client_id: str | None
+    principal: str
+    key: int
+    version: int
+
+
+class Denied(NamedTuple):
+    """A request of an API that the settings deny."""
 
     listener: str
     client: str
@@ -207,6 +246,7 @@ class Counters:
     batches_converted_total: int = 0  # of Produce 0 to 2
     batches_by_path: dict[str, int] = field(default_factory=dict)  # of accepted ones: claims, shallow, full, rebuilt
     requests_answered_here_total: int = 0
+    requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
     requests_rewritten_total: int = 0
     judged_in_threads_total: int = 0
     requests_queued: int = 0  # that wait for a thread to judge them
@@ -253,6 +293,7 @@ class ProxyOptions:
     ``state_directory``    where the cluster's brokers are kept for the next start; None: nowhere
     ``mode``               enforce refuses; observe forwards, counts and logs
     ``observe``            topics and principals that are observed in mode enforce too
+    ``deny``               APIs that are answered with an authorization error
     ``topics``             policies; ``validator`` what LogValidator is made with besides (mode, extras, limits)
     ``claims_in``          what to make of claims that come in
     ``claims_out``         where the claims go that are computed here
@@ -274,6 +315,7 @@ class ProxyOptions:
     state_directory: Path | None = None
     mode: Mode = "enforce"
     observe: tuple[ObserveGlobs, ...] = ()
+    deny: tuple[DenyRule, ...] = ()
     topics: TopicPolicies = field(default_factory=TopicPolicies)
     validator: Mapping[str, object] = field(default_factory=dict)
     claims_in: ClaimsPolicy = field(default_factory=ClaimsPolicy)
@@ -291,3 +333,4 @@ class ProxyOptions:
     threads: int = 2
     on_refusal: Callable[[Refusal], None] = _nothing
     on_too_old: Callable[[TooOld], None] = _nothing
+    on_denied: Callable[[Denied], None] = _nothing

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -29,6 +29,7 @@ from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
 from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable
+from batchval.proxy.denying import DenyList
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Gate
@@ -37,7 +38,7 @@ from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.metadata_client import resolved
-from batchval.proxy.options import Counters, ProxyOptions
+from batchval.proxy.options import Counters, DenyRule, ProxyOptions
 from batchval.proxy.session import Session
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
@@ -151,11 +152,8 @@ class Proxy:
             key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()
         }
         self.raised: Mapping[int, Raised] = raised_by(options.bridge)
-        self.fast_routes = Routes(
-            {**self.routes}
-            | {key: (*self.carried[key], 0) for key in _FOLLOWED}
-            | {key: (raised.first_kept, *self.routes[key][1:]) for key, raised in self.raised.items()}
-        )
+        self.fast_routes = self._routes_without(frozenset())
+        self.deny_list = self._deny_list(options.deny)
         self.now = 0.0
         self.connections: dict[Session, None] = {}
         self.loop: asyncio.AbstractEventLoop
@@ -165,6 +163,33 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._last_error: tuple[str, float] = ("", 0.0)
+
+    def _routes_without(self, denied: frozenset[int]) -> Routes:
+        """Return what the fast path takes where these APIs are denied."""
+        routes = (
+            {**self.routes}
+            | {key: (*self.carried[key], 0) for key in _FOLLOWED}
+            | {key: (raised.first_kept, *self.routes[key][1:]) for key, raised in self.raised.items()}
+        )
+        return Routes({key: route for key, route in routes.items() if key not in denied})
+
+    def _deny_list(self, rules: Iterable[DenyRule]) -> DenyList | None:
+        """Return what these rules deny on this listener; None: nothing."""
+        found = DenyList(rules, self.options.listener_name, self.fast_routes, self._routes_without)
+        return found if found.guarded else None
+
+    def deny(self, rules: Iterable[DenyRule]) -> None:
+        """Follow these rules from now on, for clients that are connected in later turns of the
+        loop.
+        """
+        self.deny_list = self._deny_list(rules)
+        self._follow(list(self.connections))
+
+    def _follow(self, sessions: list[Session]) -> None:
+        for session in sessions[:_CHECKED_A_TURN]:
+            session.follow_deny_list()
+        if len(sessions) > _CHECKED_A_TURN:
+            self.loop.call_soon(self._follow, sessions[_CHECKED_A_TURN:])
 
     @property
     def ready(self) -> bool:

@@ -31,13 +31,14 @@ from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import TURN_S, Budget
 from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away, software_of
+from batchval.proxy.denying import DenyList, refuse_denied
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
 from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
-from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions, TooOld
+from batchval.proxy.options import ANONYMOUS, Counters, Denied, ProxyOptions, TooOld
 from batchval.proxy.pending import Answer, Facts, Item, Lowering, facts_of
 from batchval.proxy.sasl import SaslExchange
 from batchval.proxy.session_clock import SessionClock
@@ -87,6 +88,7 @@ class Owner(Protocol):
     routes: Mapping[int, tuple[int, int, int]]
     fast_routes: Routes
     raised: Mapping[int, Raised]
+    deny_list: DenyList | None
 
     @property
     def requires_authentication(self) -> bool | None: ...
@@ -145,6 +147,9 @@ class Session:
         self.address, self.name = "unknown", "unknown:0"
         self.sender = self.advertised = ""
         self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
+        self.is_named = True  # its principal is that of ``facts``, and not about to change
+        self.guarded: frozenset[int] = frozenset()  # APIs that some clients may not use
+        self.follow_deny_list()
         self.seen = proxy.now
         self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now)
         self.spoke = False
@@ -380,6 +385,8 @@ class Session:
             self.end("version_too_old")  # nobody can judge it
             return
         try:
+            if self.guarded and key in self.guarded and refuse_denied(self, frame, key, version, correlation_id):
+                return
             if key == ApiKey.PRODUCE:
                 handlers.produce(self, frame, version, correlation_id, decision, inline, out)
             else:
@@ -397,6 +404,32 @@ class Session:
         client_id, facts = self.seen_client.client_id, self.facts
         too_old = TooOld(facts.listener, facts.client, client_id, facts.principal, key, version)
         self.proxy.options.on_too_old(too_old)
+
+    @property
+    def deny_list(self) -> DenyList | None:
+        """Return what is denied on this listener; None: nothing."""
+        return self.proxy.deny_list
+
+    def follow_deny_list(self) -> None:
+        """Choose the routes of the fast path by the client's principal: without the APIs that are
+        denied to it; while its principal may change, without all that are denied to anybody.
+        """
+        deny_list = self.proxy.deny_list
+        if deny_list is None:
+            if self.guarded:
+                self.guarded = frozenset()
+                self.fast_path.route(self.proxy.fast_routes)
+            return
+        self.guarded = deny_list.guarded
+        denied = deny_list.denied_to(self.facts.principal) if self.is_named else self.guarded
+        self.fast_path.route(deny_list.routes(denied))
+
+    def note_denied(self, key: int, version: int) -> None:
+        """Count and report a denied request."""
+        denied = self.counters.requests_denied
+        denied[key] = denied.get(key, 0) + 1
+        client_id, facts = self.seen_client.client_id, self.facts
+        self.proxy.options.on_denied(Denied(facts.listener, facts.client, client_id, facts.principal, key, version))
 
     def next_id(self) -> int:
         """Return the correlation id of the next request to the broker."""
@@ -460,6 +493,8 @@ class Session:
                 handlers.forward_judged(self, item.frame, item.answer, item.request, item.judgement, out)
                 if self.ending == "acks_0_refused":
                     self._drop_outbox()
+            elif item.answer is not None and item.answer.ready is not None:
+                continue  # it was answered here
             elif item.answer is not None and not item.answer.has_id:
                 out.append(item.frame)
             else:
@@ -585,13 +620,22 @@ class Session:
         self.is_unknown = False
         self.release(UNKNOWN)
         self.client.splitter.max_frame_bytes = self.limits.max_frame_bytes
+        if self.guarded:
+            self.follow_deny_list()
         self.move(Event.AUTHENTICATED)
 
     def authenticated_as(self, principal: str) -> None:
         """Note whom the broker has authenticated; "" where only the broker knows."""
         if principal:
             self.facts = self.facts._replace(principal=principal)
+        self.is_named = True
         self.authenticate()
+
+    def authentication_begins(self) -> None:
+        """Note that the client's principal may change."""
+        self.is_named = False
+        if self.guarded:
+            self.follow_deny_list()
 
     def wait_for_handshake(self) -> None:
         """Take no more requests until the broker has answered SaslHandshake 0: tokens may come
