@@ -28,6 +28,7 @@ from batchval.proxy.observed_file import ObservedFile
 from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
 from batchval.proxy.options import Counters, Limits, ObserveGlobs, ProxyOptions, Refusal, TopicPolicies
 from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_brokers, read_topic_configs
+from batchval.proxy.quarantine import Quarantine
 from batchval.proxy.record_parts import RecordParts
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
@@ -70,6 +71,7 @@ class RunningGate:
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
+        self.quarantine = Quarantine.made(settings.quarantine, version)
         self.upstream_tls = None if settings.upstream.tls is None else UpstreamContext(settings.upstream.tls)
         self.listener_tls = {one.name: ListenerContext(one.tls) for one in settings.listeners if one.tls is not None}
         self.cluster_topics: ClusterTopics | None = None
@@ -150,6 +152,7 @@ class RunningGate:
             on_refusal=self._refused,
             on_too_old=self.refusals.too_old,
             on_denied=self.refusals.denied,
+            quarantine=self.quarantine,
         )
 
     def _topics(self) -> TopicPolicies:
@@ -207,6 +210,8 @@ class RunningGate:
         metrics.watch("oldest_request_age_seconds", "How long the oldest has waited.", lambda: self._ages.oldest_s)
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None))
         metrics.add(self.record_parts.families)
+        if self.quarantine is not None:
+            metrics.add(self.quarantine.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         if (file := self.observed_file) is not None:
             metrics.count(
@@ -264,6 +269,8 @@ class RunningGate:
         if self.observed_file is not None:
             self.observed_file.start()
         self.record_parts.start()
+        if self.quarantine is not None:
+            self.quarantine.start()
         self._tasks = [asyncio.create_task(self._look())]
         if self.cluster_topics is not None:
             self._tasks.append(asyncio.create_task(self.cluster_topics.run()))
@@ -307,6 +314,8 @@ class RunningGate:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.health.stop()
         self.record_parts.close()
+        if self.quarantine is not None:
+            await asyncio.to_thread(self.quarantine.stop)
         self.refusals.flush()
         if self.observed_file is not None:
             await self.observed_file.stop()

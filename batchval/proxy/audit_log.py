@@ -23,7 +23,7 @@ from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
 from batchval.proxy.config import Log
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["JsonFormatter", "RefusalLog", "TextFormatter", "set_up"]
+__all__ = ["JsonFormatter", "RefusalLog", "TextFormatter", "set_up", "shortened"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -107,13 +107,13 @@ class RefusalLog:
         facts: dict[str, object] = {
             "listener": refusal.listener,
             "client": refusal.client,
-            "client_id": None if refusal.client_id is None else _short(refusal.client_id),
-            "principal": _short(refusal.principal) or None,
-            "topic": None if refusal.topic is None else _short(refusal.topic),
+            "client_id": None if refusal.client_id is None else shortened(refusal.client_id),
+            "principal": shortened(refusal.principal) or None,
+            "topic": None if refusal.topic is None else shortened(refusal.topic),
             "partition": refusal.partition,
             "rule": refusal.rule or None,
             "error": refusal.error or None,
-            "reason": _short(refusal.reason, _LONGEST_REASON) or None,
+            "reason": shortened(refusal.reason, _LONGEST_REASON) or None,
             "reported": ",".join(refusal.reported) or None,
             "batches": refusal.batches if refusal.batches > 1 else None,
         }
@@ -129,8 +129,8 @@ class RefusalLog:
         facts: dict[str, object] = {
             "listener": request.listener,
             "client": request.client,
-            "client_id": None if request.client_id is None else _short(request.client_id),
-            "principal": _short(request.principal) or None,
+            "client_id": None if request.client_id is None else shortened(request.client_id),
+            "principal": shortened(request.principal) or None,
             "api": api.name,
             "version": request.version,
             "reason": reason if bridge is None else f"{reason}, or set bridge: {bridge}",
@@ -144,8 +144,8 @@ class RefusalLog:
         facts: dict[str, object] = {
             "listener": request.listener,
             "client": request.client,
-            "client_id": None if request.client_id is None else _short(request.client_id),
-            "principal": _short(request.principal) or None,
+            "client_id": None if request.client_id is None else shortened(request.client_id),
+            "principal": shortened(request.principal) or None,
             "api": APIS[request.key].name,
             "version": request.version,
         }
@@ -174,7 +174,8 @@ class RefusalLog:
         self._left_out = 0
 
 
-def _short(text: str, longest: int = _LONGEST) -> str:
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """Return a text that a client chose, cut after so many characters."""
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 

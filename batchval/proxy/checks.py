@@ -14,7 +14,7 @@ from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.globs import name_for
 from batchval.proxy.ports import port_faults
 from batchval.proxy.record_checks import record_faults
-from batchval.proxy.refusal_checks import deny_faults
+from batchval.proxy.refusal_checks import deny_faults, quarantine_faults
 from batchval.proxy.values import STAND_IN
 from batchval.rules import EXTRAS
 
@@ -40,6 +40,7 @@ def faults_of(settings: Settings) -> Iterator[Fault]:
     yield from record_faults(settings)
     yield from _observe(settings)
     yield from deny_faults(settings)
+    yield from quarantine_faults(settings)
     yield from _limits(settings.limits)
     yield from _metrics(settings.metrics)
     yield from _log(settings)

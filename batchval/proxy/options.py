@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
@@ -26,6 +26,7 @@ __all__ = [
     "ObserveGlobs",
     "ProxyOptions",
     "Refusal",
+    "RefusedBatches",
     "TooOld",
     "TopicPolicies",
 ]
@@ -197,6 +198,18 @@ class Refusal(NamedTuple):
     batches: int = 1  # batches of the request that this one stands for: the same rule and outcome
 
 
+class RefusedBatches(Protocol):
+    """Takes copies of refused batches; ``quarantine.Quarantine`` does. Called on the loop.
+
+    ``observed``  whether it takes those that go on although they break a rule, too
+    """
+
+    @property
+    def observed(self) -> bool: ...
+    def take(self, refusal: Refusal, batch: memoryview | None, facts: Mapping[str, Any]) -> None: ...
+    def leave_out(self, batches: int) -> None: ...
+
+
 class TooOld(NamedTuple):
     """A request of a version that Kafka 4 does not serve, which ended its connection."""
 
@@ -302,6 +315,7 @@ class ProxyOptions:
     ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
     ``find_brokers``       for a Proxy that makes its own Discovery, as are ``find_authenticates``
                            and ``state_directory``: see ``DiscoveryOptions``
+    ``quarantine``         gets copies of refused batches; None: nothing is copied
     ``principal``          returns a client's principal, as Kafka writes it, from its verified
                            certificate
     ``sender``             gives the name that a connection's claims go by (from its certificate); None: the listener
@@ -334,3 +348,4 @@ class ProxyOptions:
     on_refusal: Callable[[Refusal], None] = _nothing
     on_too_old: Callable[[TooOld], None] = _nothing
     on_denied: Callable[[Denied], None] = _nothing
+    quarantine: RefusedBatches | None = None

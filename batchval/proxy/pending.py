@@ -37,12 +37,14 @@ class Facts(NamedTuple):
     ``client``     host and port
     ``principal``  in Kafka's form
     ``listener``   the name of the listener where it came in
+    ``software``   name and version, as the client says; "" where it says nothing
     """
 
     sender: str
     client: str
     principal: str
     listener: str
+    software: str = ""
 
 
 class Surroundings(Protocol):

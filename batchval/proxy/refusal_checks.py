@@ -9,7 +9,7 @@ from batchval.proxy.config import Settings
 from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.globs import name_for
 
-__all__ = ["deny_faults"]
+__all__ = ["deny_faults", "quarantine_faults"]
 
 _PRINCIPALS = "they look like User:alice or User:CN=edge,O=Example"
 
@@ -38,3 +38,18 @@ def _principals(at: Loc, principals: str, exceptions: tuple[str, ...]) -> Iterat
     if exceptions and name_for(principals, exceptions, principals=True) is None:
         text = f"leaves no principal of '{principals}': the rule denies nothing"
         yield Fault(other, text, (other, loc))
+
+
+def quarantine_faults(settings: Settings) -> Iterator[Fault]:
+    """Find a quarantine that never gets a batch, or less than it was set up for."""
+    found = settings.quarantine
+    if found is None:
+        return
+    loc: Loc = ("quarantine", "observed")
+    observes: tuple[Loc, ...] = (("mode",), ("observe",))
+    if settings.mode == "observe" and not found.observed:
+        text = "is false, and mode observe refuses nothing: set quarantine.observed: true"
+        yield Fault(loc, text, (loc, *observes))
+    elif found.observed and settings.mode == "enforce" and not settings.observe:
+        text = "has no effect: no batch is observed in mode enforce without observe"
+        yield Fault(loc, text, (loc, *observes))

@@ -14,9 +14,9 @@ from pydantic import BaseModel, BeforeValidator, Field
 from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.proxy.options import DenyRule
-from batchval.proxy.values import STRICT
+from batchval.proxy.values import STRICT, PathField
 
-__all__ = ["DENIABLE", "NEVER_DENIED", "DenySettings"]
+__all__ = ["DENIABLE", "NEVER_DENIED", "DenySettings", "Quarantine", "QuarantineField"]
 
 #: APIs without which no client can work.
 NEVER_DENIED: Final[Mapping[int, str]] = {
@@ -74,3 +74,25 @@ class DenySettings(BaseModel):
         """Return the rule for the data path."""
         keys = frozenset(DENIABLE[name] for name in self.apis)
         return DenyRule(keys, self.principals, self.except_principals, self.listeners)
+
+
+class Quarantine(BaseModel):
+    """Copies of refused batches, with their verdicts. They hold the records of clients.
+
+    ``max_bytes``  of all files: the oldest go first
+    ``observed``   copies of batches that are forwarded although they break a rule, too
+    """
+
+    model_config = STRICT
+
+    directory: PathField
+    max_bytes: Annotated[int, Field(ge=1 << 20)] = 1 << 30
+    observed: bool = False
+
+
+def _quarantine(value: Any) -> Any:
+    """Return the long form of ``quarantine: DIR``."""
+    return {"directory": value} if isinstance(value, str) else value
+
+
+QuarantineField = Annotated[Quarantine, BeforeValidator(_quarantine)]

@@ -398,6 +398,7 @@ class Session:
     def introduce(self, frame: memoryview, version: int) -> None:
         """Note what an ApiVersions request says of the client's software."""
         self.seen_client.software = software_of(frame, version) or self.seen_client.software
+        self.facts = self.facts._replace(software=" ".join(self.seen_client.software).strip())
 
     def _report_too_old(self, key: int, version: int) -> None:
         """Report a request that ends the session because Kafka 4 does not serve its version."""
