@@ -22,7 +22,7 @@ from batchval.protocol.produce_answer import refuse
 from batchval.protocol.request import Chunks
 from batchval.protocol.schema import read, shape_of, write
 
-__all__ = ["error_answer", "unauthorized"]
+__all__ = ["SENTENCES", "error_answer", "reads_request", "unauthorized"]
 
 Values = dict[str, Any]
 #: (array of the response, array of the request, field of the response for elements that are not
@@ -119,14 +119,18 @@ _CONSTANTS: Final[dict[int, Values]] = {
 }
 
 
-def error_answer(frame: memoryview, key: int, version: int, code: int, message: str) -> Chunks:
-    """Return the whole frame of the answer to a request: its header first, without the length.
+def error_answer(
+    frame: memoryview, key: int, version: int, code: int, message: str | None, *, max_partitions: int = 0
+) -> Chunks:
+    """Return the answer, a whole frame, to the request in a frame (its header first, without the
+    length).
 
-    ``message`` stands where the answer has a field for it. Of a Produce request without an answer
-    (acks=0) nothing must be asked here. ProtocolError.
+    ``message`` stands where the answer has a field for it. Of a Produce request ``max_partitions``
+    are read (0: any number); one without an answer (acks=0) has to be ended otherwise.
+    ProtocolError.
     """
     if key == ApiKey.PRODUCE:
-        request = ProduceRequestView(frame, oldest=0)
+        request = ProduceRequestView(frame, max_partitions=max_partitions, oldest=0)
         return refuse(request, [(code, (), message)] * len(request))
     api = APIS[key]
     r = Reader(frame)
@@ -206,7 +210,22 @@ def _named(element: Values) -> Values:
 _READ: Final = frozenset({*_LISTS, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
 
 
+def reads_request(key: int) -> bool:
+    """Return whether an answer needs what its request holds: its cost grows with the request's
+    size.
+    """
+    return key in _READ or key in (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
+
+
 # ---- which error ---------------------------------------------------------------------------------
+
+#: Kafka's own words for the errors of ``unauthorized``.
+SENTENCES: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
 
 _TOPIC: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
 _GROUP: Final = frozenset(

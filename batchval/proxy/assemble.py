@@ -14,7 +14,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
@@ -41,6 +41,7 @@ from batchval.proxy.options import Counters, Limits, ObserveGlobs, ProxyOptions,
 from batchval.proxy.parts import Parts
 from batchval.proxy.policies import read_brokers, read_topic_configs
 from batchval.proxy.prepared import Prepared, Step
+from batchval.proxy.quarantine import Quarantine
 from batchval.proxy.record_parts import RecordParts
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
@@ -69,6 +70,9 @@ class RunningGate:
     ``predecessor``     the gate that this one takes over: it accepts nothing until ``accept``
     """
 
+    #: Whether this process judges batches; the parent of several workers does not.
+    judges: ClassVar[bool] = True
+
     def __init__(self, settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> None:
         self.settings = settings
         self.counters = Counters()
@@ -90,6 +94,7 @@ class RunningGate:
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
         self.hold(Parts(settings, self.read_topics))
+        self.quarantine = Quarantine.made(settings.quarantine, version) if self.judges else None
         self.discovery = self._discovery()
         self.predecessor = predecessor
         if predecessor is not None:
@@ -147,6 +152,7 @@ class RunningGate:
             state_directory=settings.state_folder,
             mode=settings.mode,
             observe=tuple(ObserveGlobs(rule.topics, rule.principals) for rule in settings.observe),
+            deny=tuple(one.rule for one in settings.deny),
             topics=parts.topics,
             validator={
                 "mode": settings.validation.rules,
@@ -183,6 +189,8 @@ class RunningGate:
             ),
             threads=limits.threads,
             on_refusal=self._refused,
+            on_denied=self.refusals.denied,
+            quarantine=self.quarantine,
         )
 
     def discovery_options(self, parts: Parts) -> DiscoveryOptions:
@@ -246,6 +254,8 @@ class RunningGate:
         metrics.watch("oldest_request_age_seconds", text, lambda: self._ages.oldest_s, "max")
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
         metrics.add(self._families)
+        if self.quarantine is not None:
+            metrics.add(self.quarantine.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         metrics.add(self.connection_log.families)
         if self.audit_file is not None:
@@ -316,6 +326,8 @@ class RunningGate:
             self.health.accept(self._metrics_sockets)
             if self.observed_file is not None:
                 self.observed_file.start()
+        if self.quarantine is not None:
+            self.quarantine.start()
         self._tasks = [asyncio.create_task(self._look())]
         self.start_judging()
         self.read_topics_anew()
@@ -440,6 +452,8 @@ class RunningGate:
             sock.close()
         self._close_retired()
         self.record_parts.close()
+        if self.quarantine is not None:
+            await asyncio.to_thread(self.quarantine.stop)
         self.refusals.flush()
         if self.audit_file is not None:
             await asyncio.to_thread(self.audit_file.stop)

@@ -5,7 +5,7 @@
     json   {"time": "…", "level": "WARNING", "event": "refused", "listener": "edge", …}
 
 Who, where, which rule and why; never a byte of a record, of a password, or of what SASL carried.
-What a client chose (its id, its principal, a topic's name) is shortened and escaped: it cannot
+What a client chose (its id, its principal, a topic's name) is short and escaped: it cannot
 begin a line of its own.
 """
 
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
+from batchval.protocol.apis import APIS
 from batchval.proxy.config import Log
 from batchval.token_bucket import TokenBucket
 
@@ -42,8 +43,8 @@ MOST_AT_ONCE = 20
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/+,[]=*")
 
 
-class AnyRefusal(Protocol):
-    """A refused partition, as the log describes it; ``options.Refusal`` is one."""
+class AnySent(Protocol):
+    """Who has sent what a line is about."""
 
     @property
     def listener(self) -> str: ...
@@ -53,6 +54,10 @@ class AnyRefusal(Protocol):
     def client_id(self) -> str | None: ...
     @property
     def principal(self) -> str: ...
+
+
+class AnyRefusal(AnySent, Protocol):
+    """A refused partition, as the log describes it; ``options.Refusal`` is one."""
 
     @property
     def topic(self) -> str | None: ...
@@ -70,6 +75,15 @@ class AnyRefusal(Protocol):
     def reported(self) -> tuple[str, ...]: ...
     @property
     def batches(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+
+
+class AnyDenied(AnySent, Protocol):
+    """A request that the settings deny; ``options.Denied`` is one."""
+
+    @property
+    def key(self) -> int: ...
     @property
     def version(self) -> int: ...
 
@@ -95,6 +109,20 @@ class RefusalLog:
         if not self._may_write(refusal.batches):
             return
         log.warning(event_of(refusal), extra={"facts": facts_of(refusal)})
+
+    def denied(self, request: AnyDenied) -> None:
+        """Write the line of a request whose API the settings deny."""
+        if not self._may_write(1):
+            return
+        facts: dict[str, object] = {
+            "listener": request.listener,
+            "client": request.client,
+            "client_id": None if request.client_id is None else short(request.client_id),
+            "principal": short(request.principal) or None,
+            "api": APIS[request.key].name,
+            "version": request.version,
+        }
+        log.warning("denied", extra={"facts": {key: fact for key, fact in facts.items() if fact is not None}})
 
     def _may_write(self, batches: int) -> bool:
         """Return whether a line may be written now; else count what it stands for."""
@@ -140,7 +168,7 @@ def facts_of(refusal: AnyRefusal) -> dict[str, object]:
 
 
 def short(text: str, longest: int = _LONGEST) -> str:
-    """Return a text, shortened if it is longer than ``longest``."""
+    """Return a text, short if it is longer than ``longest``."""
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 

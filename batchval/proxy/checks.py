@@ -15,6 +15,7 @@ from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.globs import name_for
 from batchval.proxy.ports import port_faults
 from batchval.proxy.record_checks import record_faults
+from batchval.proxy.refusal_checks import deny_faults, quarantine_faults
 from batchval.proxy.values import STAND_IN
 from batchval.proxy.workers.shares import workers_of
 from batchval.rules import EXTRAS
@@ -40,6 +41,8 @@ def faults_of(settings: Settings) -> Iterator[Fault]:
     yield from _policies(settings)
     yield from record_faults(settings)
     yield from _observe(settings)
+    yield from deny_faults(settings)
+    yield from quarantine_faults(settings)
     yield from _limits(settings.limits)
     yield from _workers(settings)
     yield from _metrics(settings.metrics)

@@ -18,6 +18,7 @@ from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
+from batchval.proxy.refusal_settings import DenySettings, QuarantineField
 from batchval.proxy.values import (
     MOST_WORKERS,
     STRICT,
@@ -370,6 +371,8 @@ class Settings(_Model):
     ``custom_rules``     what all custom rules may cost
     ``bridge``           old clients whose requests are raised to versions that Kafka 4 knows
     ``bridge_isolation_level``  of old consumers, whose requests have none
+    ``deny``             APIs that clients may not use
+    ``quarantine``       where refused batches are copied; None: nowhere
     ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
                          was observed; None: $STATE_DIRECTORY
     ``control``          socket by which a new process takes over (--take-over); None: gate.sock in
@@ -389,6 +392,8 @@ class Settings(_Model):
     claims_out: Literal["none", "tag", "payload"] = "none"
     bridge: BridgeField = ()
     bridge_isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    deny: list[DenySettings] = []
+    quarantine: QuarantineField | None = None
     limits: Limits = Limits()
     metrics: Metrics = Metrics()
     log: Log = Log()

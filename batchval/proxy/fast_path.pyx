@@ -172,6 +172,10 @@ cdef class FastPath:
         """
         self.client_changed = client_changed
 
+    def route(self, Routes routes not None):
+        """Take these from the next request on."""
+        self.routes = routes
+
     def name(self, str sender):
         """By what name the connection's claims go."""
         self.sender = sender

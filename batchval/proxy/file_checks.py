@@ -51,6 +51,8 @@ def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
         yield from _folder(("control",), settings.control.parent)
     if settings.log.audit_file is not None:
         yield from _appended(("log", "audit_file"), settings.log.audit_file)
+    if settings.quarantine is not None:
+        yield from _new_folder(("quarantine", "directory"), settings.quarantine.directory)
     for i, registry in enumerate(settings.schema_registries):
         if registry.ca is not None:
             yield from _authorities(("schema_registries", i, "ca"), registry.ca)
@@ -199,3 +201,16 @@ def _folder(loc: Loc, path: Path) -> Iterator[Fault]:
         yield Fault(loc, f"{path}: is not a directory", (loc,))
     elif not os.access(path, os.W_OK | os.X_OK):
         yield Fault(loc, f"{path}: this user may not write there", (loc,))
+
+
+def _new_folder(loc: Loc, path: Path) -> Iterator[Fault]:
+    """Check a folder that the gate makes where it does not exist."""
+    exists = path.exists()
+    folder = path if exists else path.parent
+    if not folder.is_dir():
+        yield Fault(loc, f"{folder}: is not a directory", (loc,))
+    elif not os.access(folder, os.W_OK | os.X_OK | os.R_OK * exists):
+        yield Fault(loc, f"{folder}: this user may not {'read and ' * exists}write there", (loc,))
+    elif exists and (mode := stat.S_IMODE(path.stat().st_mode)) & stat.S_IWOTH:
+        text = f"{path}: mode {mode:04o} lets every user write there: chmod o-w {shlex.quote(str(path))}"
+        yield Fault(loc, text, (loc,))

@@ -67,6 +67,9 @@ SLICE_WORK: Final = 512 << 10
 #: Partitions of one request that get a log line each. The rest has a line for each rule and
 #: outcome, with a count.
 MOST_LINES: Final = 100
+#: Record errors, and bytes of claims, that a copy of a refused batch repeats.
+MOST_COPIED_ERRORS: Final = 20
+MOST_COPIED_CLAIMS: Final = 1 << 10
 #: Policies that are remembered with their validators.
 MOST_POLICIES: Final = 10_000
 
@@ -100,6 +103,10 @@ class Facts(Protocol):
     @property
     def listener(self) -> str:
         """The listener's name."""
+
+    @property
+    def software(self) -> str:
+        """Name and version of the client's software, as it says; "" where it says nothing."""
 
 
 class Judgement:
@@ -247,6 +254,7 @@ class Gate:
         self.inline_work = INLINE_WORK
         self.observe = ObserveRules(options.mode, options.observe)
         self.on_refusal = options.on_refusal
+        self.quarantine = options.quarantine
         self.topic_names: Callable[[bytes], str | None] = _no_name
         self.counters = counters
 
@@ -467,28 +475,30 @@ class Gate:
         keep = judgement.keep
         for i in listed:
             rule, enforced = verdicts.rule(i), keep is not None and not keep[i]
+            refusal = Refusal(
+                facts.listener,
+                facts.client,
+                client_id,
+                self.topic_of(request, i),
+                request.partition(i),
+                rule,
+                verdicts.error(i),
+                verdicts.reason(i),
+                enforced,
+                verdicts.reports(i),
+                facts.principal,
+            )
+            self.on_refusal(refusal)
             if rule:
                 more[rule, enforced] -= 1
-            self.on_refusal(
-                Refusal(
-                    facts.listener,
-                    facts.client,
-                    client_id,
-                    self.topic_of(request, i),
-                    request.partition(i),
-                    rule,
-                    verdicts.error(i),
-                    verdicts.reason(i),
-                    enforced,
-                    verdicts.reports(i),
-                    facts.principal,
-                    version=request.api_version,
-                )
-            )
+                if self.quarantine is not None and (enforced or self.quarantine.observed):
+                    self.quarantine.take(refusal, request.records(i), _further(request, verdicts, i, facts))
         if count == len(listed):
             return
         for (rule, enforced), number in more.items():
             if number:
+                if self.quarantine is not None and rule and (enforced or self.quarantine.observed):
+                    self.quarantine.leave_out(number)
                 what = "more partitions of this request"
                 one = Refusal(facts.listener, facts.client, client_id, None, -1, rule, "", what, enforced)
                 version = request.api_version
@@ -500,6 +510,18 @@ class Gate:
         """
         topic_id = request.topic_id(i)
         return request.topic(i, MOST_OF_NAME) if topic_id is None else self.topic_names(topic_id)
+
+
+def _further(request: ProduceRequestView, verdicts: Verdicts, i: int, facts: Facts) -> dict[str, Any]:
+    """Return what a copy of a refused batch says besides its Refusal."""
+    tag = request.claims(i)
+    return {
+        "software": facts.software,
+        "api_version": request.api_version,
+        "acks": request.acks,
+        "record_errors": [list(one) for one in verdicts.record_errors(i)[:MOST_COPIED_ERRORS]],
+        "claims_tag": None if tag is None else tag[:MOST_COPIED_CLAIMS].hex(),
+    }
 
 
 def _is_long(request: ProduceRequestView) -> bool:

@@ -223,6 +223,7 @@ def _handshake(session: Queue, frame: memoryview, key: int, version: int, correl
         session.end("sasl_mechanism", f"mechanism {request.mechanism[:100]}, expected {', '.join(sorted(TOKENS))}")
         return
     session.sasl.begin(request.mechanism)
+    session.authentication_begins()
     session.forward(frame, Answer(correlation_id, key, version, _shaken), out)
     if version == 0:
         session.wait_for_handshake()

@@ -54,6 +54,7 @@ _LABELS = {
     "partitions_observed": "rule",
     "partitions_reported": "extra",
     "answers_throttled": "api",
+    "requests_denied": "api",
     "throttle_time_ms": "api",
     "batches_by_path": "path",
 }
@@ -85,6 +86,7 @@ _HELP = {
     "batches_by_path": "Batches accepted, by the path that the verdict took.",
     "batches_converted_total": "Message sets of old clients that became batches of magic 2.",
     "requests_answered_here_total": "Produce requests of which no broker saw anything.",
+    "requests_denied": "Requests that the settings deny (deny), by API: no broker saw them.",
     "requests_rewritten_total": "Produce requests written anew: without refused partitions, with or without claims.",
     "judged_in_threads_total": "Produce requests judged off the loop: much to decompress.",
     "requests_queued": "Produce requests that wait for a thread to judge them.",

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.host_patterns import ServerNames
@@ -18,7 +18,18 @@ from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.topic_rules import TopicRules
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TopicPolicies"]
+__all__ = [
+    "ANONYMOUS",
+    "Counters",
+    "Denied",
+    "DenyRule",
+    "Limits",
+    "ObserveGlobs",
+    "ProxyOptions",
+    "Refusal",
+    "RefusedBatches",
+    "TopicPolicies",
+]
 
 Mode = Literal["enforce", "observe"]
 ClaimsOut = Literal["none", "tag", "payload"]
@@ -159,6 +170,23 @@ class ObserveGlobs(NamedTuple):
     principals: str
 
 
+class DenyRule(NamedTuple):
+    """APIs that are denied: ``keys`` to the principals and on the listeners whose globs match
+    (fnmatchcase), but not to those of ``exceptions``.
+    """
+
+    keys: frozenset[int]
+    principals: str = "*"
+    exceptions: tuple[str, ...] = ()
+    listeners: str = "*"
+
+    def matches(self, principal: str) -> bool:
+        """Return whether the rule is about a principal."""
+        if any(fnmatchcase(principal, glob) for glob in self.exceptions):
+            return False
+        return fnmatchcase(principal, self.principals)
+
+
 class Refusal(NamedTuple):
     """One partition of a request that was refused, or would have been: for a log line; never a byte of payload."""
 
@@ -175,6 +203,29 @@ class Refusal(NamedTuple):
     principal: str = ANONYMOUS  # in Kafka's form
     batches: int = 1  # batches of the request that this one stands for: the same rule and outcome
     version: int = -1  # of the Produce request
+
+
+class RefusedBatches(Protocol):
+    """Takes copies of refused batches; ``quarantine.Quarantine`` does. Called on the loop.
+
+    ``observed``  whether it takes those that go on although they break a rule, too
+    """
+
+    @property
+    def observed(self) -> bool: ...
+    def take(self, refusal: Refusal, batch: memoryview | None, facts: Mapping[str, Any]) -> None: ...
+    def leave_out(self, batches: int) -> None: ...
+
+
+class Denied(NamedTuple):
+    """A request of an API that the settings deny."""
+
+    listener: str
+    client: str
+    client_id: str | None
+    principal: str
+    key: int
+    version: int
 
 
 @dataclass(slots=True)
@@ -204,6 +255,7 @@ class Counters:
     batches_converted_total: int = 0  # of Produce 0 to 2
     batches_by_path: dict[str, int] = field(default_factory=dict)  # of accepted ones: claims, shallow, full, rebuilt
     requests_answered_here_total: int = 0
+    requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
     requests_rewritten_total: int = 0
     judged_in_threads_total: int = 0
     requests_queued: int = 0  # that wait for a thread to judge them
@@ -254,6 +306,7 @@ class ProxyOptions:
     ``state_directory``    where the cluster's brokers are kept for the next start; None: nowhere
     ``mode``               enforce refuses; observe forwards, counts and logs
     ``observe``            topics and principals that are observed in mode enforce too
+    ``deny``               APIs that are answered with an authorization error
     ``topics``             policies; ``validator`` what LogValidator is made with besides (mode, extras, limits)
     ``claims_in``          what to make of claims that come in
     ``claims_out``         where the claims go that are computed here
@@ -263,6 +316,7 @@ class ProxyOptions:
     ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
     ``find_brokers``       for a Proxy that makes its own Discovery, as are ``find_authenticates``
                            and ``state_directory``: see ``DiscoveryOptions``
+    ``quarantine``         gets copies of refused batches; None: nothing is copied
     ``principal``          returns a client's principal, as Kafka writes it, from its verified
                            certificate
     ``sender``             gives the name that a connection's claims go by (from its certificate); None: the listener
@@ -279,6 +333,7 @@ class ProxyOptions:
     state_directory: Path | None = None
     mode: Mode = "enforce"
     observe: tuple[ObserveGlobs, ...] = ()
+    deny: tuple[DenyRule, ...] = ()
     topics: TopicPolicies = field(default_factory=TopicPolicies)
     validator: Mapping[str, object] = field(default_factory=dict)
     claims_in: ClaimsPolicy = field(default_factory=ClaimsPolicy)
@@ -296,3 +351,5 @@ class ProxyOptions:
     limits: Limits = field(default_factory=Limits)
     threads: int = 2
     on_refusal: Callable[[Refusal], None] = _nothing
+    on_denied: Callable[[Denied], None] = _nothing
+    quarantine: RefusedBatches | None = None

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -32,6 +32,7 @@ from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.connection_log import ConnectionLog
+from batchval.proxy.denying import DenyList
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.endpoints import address_text, problem_of
 from batchval.proxy.fast_path import Routes
@@ -41,7 +42,7 @@ from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.metadata_client import resolved
-from batchval.proxy.options import Counters, ProxyOptions
+from batchval.proxy.options import Counters, DenyRule, ProxyOptions
 from batchval.proxy.session import Session
 from batchval.proxy.session_clock import AgeLimit
 from batchval.proxy.sni import node_asked_for
@@ -167,6 +168,7 @@ class Proxy:
             key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()
         }
         self._bridge(options.bridge)
+        self.deny_list = self._deny_list(options.deny)
         self.now = 0.0
         self.connections: dict[Session, None] = {}
         self.loop: asyncio.AbstractEventLoop
@@ -177,6 +179,20 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._last_error: tuple[str, float] = ("", 0.0)
+
+    def _routes_without(self, denied: frozenset[int]) -> Routes:
+        """Return what the fast path takes where these APIs are denied."""
+        routes = (
+            {**self.routes}
+            | {key: (*self.carried[key], 0) for key in _FOLLOWED}
+            | {key: (raised.first_kept, *self.routes[key][1:]) for key, raised in self.raised.items()}
+        )
+        return Routes({key: route for key, route in routes.items() if key not in denied})
+
+    def _deny_list(self, rules: Iterable[DenyRule]) -> DenyList | None:
+        """Return what these rules deny on this listener; None: nothing."""
+        found = DenyList(rules, self.options.listener_name, self.fast_routes, self._routes_without)
+        return found if found.guarded else None
 
     @property
     def ready(self) -> bool:
@@ -300,18 +316,15 @@ class Proxy:
     def _bridge(self, bridge: frozenset[str]) -> None:
         """Raise old versions for these clients, of sessions that begin from now on."""
         self.raised: Mapping[int, Raised] = raised_by(bridge)
-        self.fast_routes = Routes(
-            {**self.routes}
-            | {key: (*self.carried[key], 0) for key in _FOLLOWED}
-            | {key: (raised.first_kept, *self.routes[key][1:]) for key, raised in self.raised.items()}
-        )
+        self.fast_routes = self._routes_without(frozenset())
 
     def use(self, options: ProxyOptions, gate: Gate) -> None:
         """Serve by these options from now on: sessions that are open in the next turns of the
         loop.
         """
-        if options.bridge != self.options.bridge:
+        if (options.bridge, options.deny) != (self.options.bridge, self.options.deny):
             self._bridge(options.bridge)
+            self.deny_list = self._deny_list(options.deny)
         self.options = self.cluster.options = options
         self.gate = gate
         self._renew(iter(list(self.connections)))

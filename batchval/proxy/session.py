@@ -33,13 +33,14 @@ from batchval.proxy.budget import TURN_S, Budget
 from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away, software_of
 from batchval.proxy.connection_log import ConnectionLog, Request, upgrade_advice
+from batchval.proxy.denying import DenyList, refuse_denied
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
 from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
-from batchval.proxy.options import ANONYMOUS, Counters, Limits, ProxyOptions
+from batchval.proxy.options import ANONYMOUS, Counters, Denied, Limits, ProxyOptions
 from batchval.proxy.parting import GRACEFUL, Parting
 from batchval.proxy.pending import Answer, Facts, Item, Lowering, facts_of
 from batchval.proxy.reasons import CLIENT
@@ -105,6 +106,7 @@ class Owner(Protocol):
     routes: Mapping[int, tuple[int, int, int]]
     fast_routes: Routes
     raised: Mapping[int, Raised]
+    deny_list: DenyList | None
 
     @property
     def requires_authentication(self) -> bool | None: ...
@@ -170,6 +172,9 @@ class Session:
         self.sender = ""
         self.own_host = ""  # of the gate, that the client has connected to
         self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
+        self.is_named = True  # its principal is that of ``facts``, and not about to change
+        self.guarded: frozenset[int] = frozenset()  # APIs that some clients may not use
+        self.follow_deny_list()
         self.seen = proxy.now
         self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now, self._named)
         self.spoke = False
@@ -185,6 +190,7 @@ class Session:
         if self.gate is not self.proxy.gate:
             self.gate = self.proxy.gate
             self.fast_path.follow(self.gate)
+        self.follow_deny_list()
         if self.limits != self.proxy.options.limits:
             self._bound(self.proxy.options.limits)
 
@@ -471,6 +477,8 @@ class Session:
             self.end("version_too_old", upgrade_advice(key), (key, version))  # nobody can judge it
             return
         try:
+            if self.guarded and key in self.guarded and refuse_denied(self, frame, key, version, correlation_id):
+                return
             if key == ApiKey.PRODUCE:
                 handlers.produce(self, frame, version, correlation_id, decision, inline, out)
             else:
@@ -483,6 +491,33 @@ class Session:
     def introduce(self, frame: memoryview, version: int) -> None:
         """Note what an ApiVersions request says of the client's software."""
         self.seen_client.software = software_of(frame, version) or self.seen_client.software
+        self.facts = self.facts._replace(software=" ".join(self.seen_client.software).strip())
+
+    @property
+    def deny_list(self) -> DenyList | None:
+        """Return what is denied on this listener; None: nothing."""
+        return self.proxy.deny_list
+
+    def follow_deny_list(self) -> None:
+        """Choose the routes of the fast path by the client's principal: without the APIs that are
+        denied to it; while its principal may change, without all that are denied to anybody.
+        """
+        deny_list = self.proxy.deny_list
+        if deny_list is None:
+            if self.guarded:
+                self.guarded = frozenset()
+                self.fast_path.route(self.proxy.fast_routes)
+            return
+        self.guarded = deny_list.guarded
+        denied = deny_list.denied_to(self.facts.principal) if self.is_named else self.guarded
+        self.fast_path.route(deny_list.routes(denied))
+
+    def note_denied(self, key: int, version: int) -> None:
+        """Count and report a denied request."""
+        denied = self.counters.requests_denied
+        denied[key] = denied.get(key, 0) + 1
+        client_id, facts = self.seen_client.client_id, self.facts
+        self.proxy.options.on_denied(Denied(facts.listener, facts.client, client_id, facts.principal, key, version))
 
     def next_id(self) -> int:
         """Return the correlation id of the next request to the broker."""
@@ -546,6 +581,8 @@ class Session:
                 handlers.forward_judged(self, item.frame, item.answer, item.request, item.judgement, out)
                 if self.ending == "acks_0_refused":
                     self._drop_outbox()
+            elif item.answer is not None and item.answer.ready is not None:
+                continue  # it was answered here
             elif item.answer is not None and not item.answer.has_id:
                 out.append(item.frame)
             else:
@@ -680,16 +717,25 @@ class Session:
         self.is_unknown = self.sasl.is_open = False
         self.release(UNKNOWN)
         self.client.splitter.max_frame_bytes = self._most_of_frame()
+        if self.guarded:
+            self.follow_deny_list()
         self.move(Event.AUTHENTICATED)
 
     def authenticated_as(self, principal: str) -> None:
         """Note whom the broker has authenticated; "" where only the broker knows."""
         if principal:
             self.facts = self.facts._replace(principal=principal)
+        self.is_named = True
         if self.log.is_debug:
             mechanism = self.sasl.mechanism or "client certificate"
             self.log.debug(self, "client authenticated", mechanism=mechanism, principal=principal or None)
         self.authenticate()
+
+    def authentication_begins(self) -> None:
+        """Note that the client's principal may change."""
+        self.is_named = False
+        if self.guarded:
+            self.follow_deny_list()
 
     def wait_for_handshake(self) -> None:
         """Take no more requests until the broker has answered SaslHandshake 0: tokens may come

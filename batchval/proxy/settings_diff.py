@@ -38,6 +38,7 @@ class Effect(enum.Enum):
 EFFECTS: Final[Mapping[str, Effect]] = {
     "mode": Effect.AT_ONCE,
     "observe": Effect.AT_ONCE,
+    "deny": Effect.AT_ONCE,
     "listeners": Effect.RESTART,
     "listeners.advertised_host": Effect.NEW,
     "listeners.max_connections": Effect.NEW,

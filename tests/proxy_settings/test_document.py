@@ -19,6 +19,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "proxy-configuration.md").read_text
 EXAMPLE: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
 
 
+#: Keys of other paths than those below tls/.
+PATHS = {"state_directory", "quarantine|directory"}
+
+
 def models(annotation: Any) -> Iterator[type[BaseModel]]:
     """Those that a field may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -63,7 +67,7 @@ def test_what_is_printed_is_what_was_given_and_can_be_given_again(tmp_path: Path
     first = shown(load(path))
     printed = list(values(yaml.safe_load(first)))
     for key, value in values(EXAMPLE):
-        is_path = str(value).startswith("tls/") or key == "state_directory"
+        is_path = str(value).startswith("tls/") or key in PATHS
         given = str(tmp_path / value) if is_path else value
         if not isinstance(value, dict | list):
             assert (key, given) in printed
@@ -96,6 +100,7 @@ def test_the_metrics_that_it_names_exist() -> None:
     record_rules = {"schema_id": {"registry": "default"}}
     given |= {"topics": {"policies": [{"match": "*", "record_rules": record_rules, "custom_rules": ["builtins:len"]}]}}
     given |= {"schema_registries": [{"url": "http://127.0.0.1:1"}], "log": {"audit_file": "/dev/null"}}
+    given |= {"quarantine": "quarantine"}
     text = RunningGate(settings_from(given)).metrics.text().decode()
     table = PAGE.split("## Metrics and health")[1].split("## The log")[0]
     named = re.findall(r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))

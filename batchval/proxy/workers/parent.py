@@ -67,6 +67,8 @@ def gate_of(settings: Settings, *, version: str = "", predecessor: TakeOver | No
 class ParentGate(RunningGate):
     """A gate whose clients are served by ``workers`` processes."""
 
+    judges = False
+
     def __init__(
         self, settings: Settings, workers: int, *, version: str = "", predecessor: TakeOver | None = None
     ) -> None:

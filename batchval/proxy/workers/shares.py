@@ -50,7 +50,6 @@ def share_of(settings: Settings, workers: int) -> Settings:
     lines = {key: max(1, getattr(log, key) // workers) for key in rates}
     divided = {"max_bytes_held": limits.max_bytes_held // workers, "threads": max(1, limits.threads // workers)}
     whole = {"max_connections_per_address": limits.max_connections}  # the parent counts
-    lines = {key: max(1, getattr(log, key) // workers) for key in ("refusals_per_second", "connections_per_second")}
     return settings.model_copy(
         update={
             "workers": 1,

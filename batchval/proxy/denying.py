@@ -1,0 +1,184 @@
+"""Requests that the settings deny: answered here with an authorization error, in their place.
+
+    DenyRule   API names, globs of principals and listeners
+    DenyList   principal -> the APIs that it may not use on one listener, and the routes without
+               them
+
+No broker sees a denied request. Its API stays in the answer to ApiVersions: clients report an API
+that is missing there as an old broker. A large request is answered in a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import Final, Protocol
+
+from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.error_answers import SENTENCES, error_answer, reads_request, unauthorized
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.request import Chunks
+from batchval.proxy.fast_path import Routes
+from batchval.proxy.options import DenyRule
+from batchval.proxy.pending import Answer, Item, Queue
+
+__all__ = ["DenyList", "refuse_denied"]
+
+#: Bytes of a request that is read on the loop to answer it: up to 1 us for each of them.
+INLINE: Final = 512
+#: A larger one ends its connection, except Produce: its values take 200 times its size in memory.
+MOST_READ: Final = 128 << 10
+
+_AUTHENTICATION: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, -1})
+_NOTHING: Final[frozenset[int]] = frozenset()
+
+
+class DenyList:
+    """What one listener denies. ``plain`` are its routes where nothing is denied.
+
+    ``guarded``  the APIs that are denied to some principal
+    """
+
+    MOST_KNOWN = 1_000
+    #: Characters of a principal that globs are compared with; a longer one is matched as "".
+    LONGEST_MATCHED = 2_000
+
+    def __init__(
+        self, rules: Iterable[DenyRule], listener: str, plain: Routes, without: Callable[[frozenset[int]], Routes]
+    ) -> None:
+        self._rules = [rule for rule in rules if fnmatchcase(listener, rule.listeners)]
+        self.guarded = frozenset(key for rule in self._rules for key in rule.keys)
+        self._plain = plain
+        self._without = without
+        self._known: dict[str, frozenset[int]] = {}
+        self._routes: dict[frozenset[int], Routes] = {_NOTHING: plain}
+
+    def denied_to(self, principal: str) -> frozenset[int]:
+        """Return the keys of the APIs that a principal may not use."""
+        if not self._rules:
+            return _NOTHING
+        whose = principal if len(principal) <= self.LONGEST_MATCHED else ""
+        known = self._known.get(whose)
+        if known is None:
+            known = frozenset(key for rule in self._rules if rule.matches(whose) for key in rule.keys)
+            if len(self._known) >= self.MOST_KNOWN:
+                self._known.clear()
+            self._known[whose] = known
+        return known
+
+    def routes(self, denied: frozenset[int]) -> Routes:
+        """Return the routes of the fast path without these APIs: there are as many as sets of
+        rules.
+        """
+        found = self._routes.get(denied)
+        if found is None:
+            found = self._routes[denied] = self._without(denied)
+        return found
+
+
+class Denier(Queue, Protocol):
+    """What denying needs of a session."""
+
+    @property
+    def deny_list(self) -> DenyList | None: ...
+    def note_denied(self, key: int, version: int) -> None: ...
+
+
+def refuse_denied(session: Denier, frame: memoryview, key: int, version: int, correlation_id: int) -> bool:
+    """Answer a request whose API is denied to its client; return whether it was. ProtocolError.
+
+    A request that comes while the broker has yet to say who the client is ends the connection:
+    clients wait for that.
+    """
+    assert session.deny_list is not None
+    if any(isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.answers):
+        session.end("denied_early")
+        return True
+    if key not in session.deny_list.denied_to(session.facts.principal):
+        return False
+    session.note_denied(key, version)
+    if _is_unanswerable(session, frame, key):
+        return True
+    answer = Answer(correlation_id, key, version, None)
+    work = _Denying(session, frame, answer)
+    if len(frame) <= INLINE or not reads_request(key):
+        ready = work.made()
+        session.answers.append(answer)
+        session.answer_here(answer, ready)
+    else:
+        session.answers.append(answer)
+        work.item.work = work
+        session.put(work.item)
+        session.proxy.judging.put(work)
+    return True
+
+
+def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
+    """End the session where a request gets no answer; return whether it has been ended."""
+    if key == ApiKey.PRODUCE:
+        most = session.limits.max_partitions
+        if ProduceRequestView(frame[4:], max_partitions=most, oldest=0).expects_response:
+            return False
+        session.end("denied")  # as a broker does: nobody waits for the error
+    elif reads_request(key) and len(frame) > MOST_READ:
+        session.end("denied_size")
+    else:
+        return False
+    return True
+
+
+class _Denying:
+    """Makes the answer to one denied request; a job for ``JudgingQueue`` where that takes long."""
+
+    heavy = False
+
+    def __init__(self, session: Denier, frame: memoryview, answer: Answer) -> None:
+        self.session = session
+        self.answer = answer
+        self.item = Item(frame, answer, waits=True)
+        self.cancelled = False
+        self._frame = frame
+        self._most = session.limits.max_partitions
+        self._ready: Chunks = []
+
+    @property
+    def size(self) -> int:
+        """Return the size of the request."""
+        return len(self._frame)
+
+    def made(self) -> Chunks:
+        """Return the answer. ProtocolError."""
+        frame, key, version = self._frame[4:], self.answer.key, self.answer.version
+        code = unauthorized(frame, key, version)
+        text = f"{SENTENCES[code]} The gate denies {APIS[key].name}."
+        return error_answer(frame, key, version, int(code), text, max_partitions=self._most)
+
+    def work(self) -> tuple[str, float]:
+        """Make the answer, in a thread."""
+        began = time.thread_time()
+        if not self.cancelled:
+            self._ready = self.made()
+        return "done", time.thread_time() - began
+
+    def paused(self) -> None:
+        """Do nothing: there is one slice."""
+
+    def done(self, error: BaseException | None) -> None:
+        """Answer, and send on what waits for this request."""
+        session = self.session
+        self.item.work = None  # or the cycle collector alone would free the frame
+        if self.cancelled:
+            return
+        if error is None:
+            self.item.waits = False
+            session.answer_here(self.answer, self._ready)
+            session.send_waiting()
+            return
+        session.drop_from(self.item)
+        if isinstance(error, ProtocolError):
+            session.end("request_malformed")
+        else:
+            session.proxy.log_error("a denied request could not be answered", error)
+            session.abort("fault")
