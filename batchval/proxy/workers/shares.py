@@ -46,12 +46,16 @@ def share_of(settings: Settings, workers: int) -> Settings:
     no files.
     """
     limits, log = settings.limits, settings.log
+    rates = ("refusals_per_second", "connections_per_second")
+    lines = {key: max(1, getattr(log, key) // workers) for key in rates}
     divided = {"max_bytes_held": limits.max_bytes_held // workers, "threads": max(1, limits.threads // workers)}
+    whole = {"max_connections_per_address": limits.max_connections}  # the parent counts
+    lines = {key: max(1, getattr(log, key) // workers) for key in ("refusals_per_second", "connections_per_second")}
     return settings.model_copy(
         update={
             "workers": 1,
-            "limits": limits.model_copy(update=divided),
-            "log": log.model_copy(update={"refusals_per_second": max(1, log.refusals_per_second // workers)}),
+            "limits": limits.model_copy(update=divided | whole),
+            "log": log.model_copy(update=lines),
             "metrics": settings.metrics.model_copy(update={"address": None}),
             "state_directory": None,
             "control": None,
