@@ -18,22 +18,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "requirements"
 PYTHON = "3.11"
-#: {file: the extras it holds}; each has the build system's requirements too. The first comes first:
-#: the others take its versions.
+#: {file: the extras it holds}. The first comes first: the others take its versions.
 FILES = {
     "dev": ("test", "check", "bench", "arrow", "audit", "spark", "demo", "proxy", "perf"),
     "build": (),
     "demo": ("demo", "proxy"),
+    "gate": ("proxy",),
     "release": ("release",),
 }
+#: Files for those who use the package: all others have the build system's requirements, too.
+USED = frozenset(("gate",))
 HEADER = "# Written by make lock. {what}\n"
 
 
-def requirements(extras: tuple[str, ...]) -> list[str]:
-    """Return the requirements of extras and of the build system, as pyproject.toml has them."""
+def requirements(name: str) -> list[str]:
+    """Return the requirements of a file as pyproject.toml has them."""
+    extras = FILES[name]
     config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     named = config["project"]["optional-dependencies"]
-    wanted = [*config["build-system"]["requires"], *(one for extra in extras for one in named[extra])]
+    wanted = [] if name in USED else list(config["build-system"]["requires"])
+    wanted += [one for extra in extras for one in named[extra]]
     if set(extras) - {"release"}:
         wanted += config["project"]["dependencies"]
     return wanted
@@ -47,8 +51,11 @@ def lock(name: str, upgrade: bool) -> None:
     command += ["--upgrade"] * upgrade
     if name != "dev":
         command += ["--constraint", str(FOLDER / "dev.txt")]
-    subprocess.run(command, input="\n".join(requirements(FILES[name])), text=True, check=True, cwd=ROOT)
-    what = f"The extras {', '.join(FILES[name])}, and what builds." if FILES[name] else "What builds the package."
+    subprocess.run(command, input="\n".join(requirements(name)), text=True, check=True, cwd=ROOT)
+    extras = f"The extras {', '.join(FILES[name])}"
+    what = f"{extras}, and what builds." if FILES[name] else "What builds the package."
+    if name in USED:
+        what = f"{extras}, without what builds."
     path.write_text(HEADER.format(what=what) + path.read_text("utf-8"), "utf-8")
 
 

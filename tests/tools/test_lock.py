@@ -25,7 +25,7 @@ def pins(name: str) -> dict[str, set[str]]:
 def test_a_lock_has_what_pyproject_asks_for(name: str) -> None:
     """If this fails: make lock."""
     locked = pins(name)
-    for one in map(Requirement, lock.requirements(lock.FILES[name])):
+    for one in map(Requirement, lock.requirements(name)):
         versions = locked.get(canonicalize_name(one.name), set())
         assert versions, one
         assert all(one.specifier.contains(version) for version in versions), one
