@@ -205,6 +205,8 @@ class RunningGate:
         text = "How long the oldest has waited."
         metrics.watch("oldest_request_age_seconds", text, lambda: self._ages.oldest_s, "max")
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
+        self.shared.traffic.nodes = self.settings.metrics.nodes
+        metrics.add(self.shared.traffic.families)
         metrics.add(self.record_parts.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         if (file := self.observed_file) is not None:

@@ -41,6 +41,7 @@ from batchval.proxy.options import Counters, ProxyOptions
 from batchval.proxy.session import Session
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
+from batchval.proxy.traffic import TrafficTable
 
 __all__ = ["Proxy", "Shared"]
 
@@ -76,6 +77,7 @@ class Shared:
     handshakes: Handshakes
     clients: ClientTable
     ports: Ports
+    traffic: TrafficTable
     users: int = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,6 +112,7 @@ class Shared:
             Handshakes(counters),
             ClientTable(),
             ListeningSockets() if ports is None else ports,
+            TrafficTable(),
         )
 
 
@@ -141,6 +144,7 @@ class Proxy:
         self.judging = self.shared.judging
         self.topics = self.shared.topics
         self.clients = self.shared.clients
+        self.traffic = self.shared.traffic
         self.gate = Gate(options, self.counters)
         self.gate.topic_names = self.topics.name_of
         self._has_own_discovery = shared is None
