@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from batchval.cli.options import json_option
     examples=(
         "batchval proxy --listen :9092 --upstream kafka-1:9092",
         "batchval proxy --config gate.yaml --check-config",
+        "batchval proxy --config gate.yaml --take-over",
         "batchval proxy --config gate.yaml --report",
         "batchval proxy --clients http://127.0.0.1:9464",
         "batchval proxy --clients http://127.0.0.1:9464 --slowest",
@@ -28,6 +30,7 @@ from batchval.cli.options import json_option
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML). Options here win.")
 @click.option("--check-config", is_flag=True, help="Only check settings, files and upstreams.")
 @click.option("--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden.")
+@click.option("--take-over", is_flag=True, help="Take over the ports of the gate that runs; it drains and ends.")
 @click.option("--report", "as_report", is_flag=True, help="Only print what was refused or observed, and for whom.")
 @click.option("--clients", metavar="URL", help="Only print who uses the gate whose metrics are at http://HOST:PORT.")
 @click.option("--slowest", is_flag=True, help="With --clients: those whose requests take longest come first.")
@@ -41,6 +44,7 @@ from batchval.cli.options import json_option
 @click.option("--claims-in", metavar="POLICY", help="ignore (default), verify, audit:RATE or trust.")
 @click.option("--claims-out", metavar="WHAT", help="none (default), or tag: add claims to compressed batches.")
 @click.option("--log-format", metavar="FORMAT", help="text (default) or json.")
+@click.option("--workers", metavar="N", help="Processes that serve clients: 1 (default) to 64, or auto.")
 @click.option("--metrics", metavar="HOST:PORT", help="Where /metrics, /clients, /readyz are. Default: 127.0.0.1:9464.")
 @json_option
 def command(
@@ -49,6 +53,7 @@ def command(
     config: Path | None,
     check_config: bool,
     print_config: bool,
+    take_over: bool,
     as_report: bool,
     clients: str | None,
     slowest: bool,
@@ -57,12 +62,14 @@ def command(
     claims_in: str | None,
     claims_out: str | None,
     log_format: str | None,
+    workers: str | None,
     metrics: str | None,
     as_json: bool,
 ) -> int:
     """Stands between clients and brokers, which change nothing, and refuses bad batches as a broker would.
 
     Runs until SIGTERM or SIGINT, then delivers what is under way. SIGHUP reads certificates again.
+    With --take-over a new gate replaces one that runs, on the same ports.
     """
     if as_json and not as_report and clients is None:
         raise click.UsageError("--json needs --report or --clients (the log is JSON with --log-format json)")
@@ -75,6 +82,7 @@ def command(
         "claims_in": claims_in,
         "claims_out": claims_out,
         "log.format": log_format,
+        "workers": int(workers) if workers is not None and re.fullmatch("[0-9]{1,9}", workers) else workers,
         "metrics.address": metrics,
         "upstream.bootstrap": upstream,
         "state_directory": state_directory,
@@ -116,7 +124,7 @@ def command(
         settings = draft.finished()
         if check_config:
             click.echo("the settings are sound", err=print_config)
-        return 0 if check_config else run(settings)
+        return 0 if check_config else run(settings, take_over=take_over)
     except loading.ConfigError as error:
         for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -18,8 +19,14 @@ from batchval.policy import TopicPolicy
 from batchval.proxy.audit_log import RefusalLog
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.config import Listener, Settings
+from batchval.proxy.connection_log import ConnectionLog
+from batchval.proxy.control import Offer
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.handover import TakeOver
+from batchval.proxy.handover_messages import HandOverError
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
+from batchval.proxy.host_patterns import ServerNames
+from batchval.proxy.listening_sockets import ListeningSockets
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.metrics import GateMetrics
@@ -38,6 +45,8 @@ __all__ = ["RunningGate"]
 
 #: Between looks at how long requests have waited, and whether the cluster can be reached.
 LOOK_S: Final = 1.0
+#: At the end of a gate, for the end of the one that it has taken over.
+FOLLOW_S: Final = 10.0
 #: Sessions whose requests are collected in one turn of the loop, before /clients is answered.
 COLLECTED_A_TURN: Final = 100
 
@@ -49,12 +58,14 @@ class RunningGate:
 
     ``addresses``       where each listener is, by its name;  ``metrics_at`` where /metrics is, None where it is off
     ``max_connections`` of clients: fewer than in the settings where open files do not suffice
+    ``predecessor``     the gate that this one takes over: it accepts nothing until ``accept``
     """
 
-    def __init__(self, settings: Settings, *, version: str = "") -> None:
+    def __init__(self, settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> None:
         self.settings = settings
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
+        self.connection_log = ConnectionLog(settings.log.connections_per_second)
         self._named_topics = {rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")}
         self.metrics = GateMetrics(
             self.counters,
@@ -66,7 +77,7 @@ class RunningGate:
         self.observed = ObservedCounts(
             settings.mode,
             is_known=self._is_known_topic,
-            judged=lambda: self.counters.produce_partitions_total,
+            judged=self._judged,
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
@@ -82,10 +93,15 @@ class RunningGate:
         self.record_parts = RecordParts(settings)
         topics = self._topics()
         self.discovery = self._discovery()
+        self.predecessor = predecessor
+        if predecessor is not None:
+            self.discovery.inherit(predecessor.state)
+        self.ports = ListeningSockets(None if predecessor is None else predecessor.sockets)
         options = {one.name: self._options(one, topics) for one in settings.listeners}
-        self.shared = Shared.made(next(iter(options.values())), self.counters, self.discovery)
-        self.proxies = {name: Proxy(each, shared=self.shared) for name, each in options.items()}
+        self.shared = self._shared(next(iter(options.values())))
+        self.proxies = {name: self._proxy(each) for name, each in options.items()}
         for proxy in self.proxies.values():
+            proxy.accepts = predecessor is None
             if proxy.gate.ledger is not None:
                 # a lie that came by one door is known at the others
                 proxy.gate.ledger = next(p.gate.ledger for p in self.proxies.values() if p.gate.ledger is not None)
@@ -94,6 +110,8 @@ class RunningGate:
         self.metrics_at: Address | None = None
         self.max_connections = settings.limits.max_connections
         self._ages = _Ages()
+        self._metrics_sockets: list[socket.socket] = []
+        self._following: asyncio.Task[None] | None = None
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._watch()
@@ -107,6 +125,9 @@ class RunningGate:
             listen=(listener.address.host or "0.0.0.0", listener.address.port),
             upstream=self.discovery.options.bootstrap,
             advertised_host=listener.advertised_host,
+            advertised_port=listener.advertised_port,
+            advertised_first_port=listener.advertised_first_port,
+            sni=None if listener.sni is None else ServerNames(*listener.sni.names),
             first_broker_port=listener.first_broker_port,
             broker_ports=listener.broker_ports,
             state_directory=settings.state_folder,
@@ -144,10 +165,10 @@ class RunningGate:
                 max_address_connections=limits.max_connections_per_address,
                 max_unauthenticated_frame_bytes=limits.max_unauthenticated_frame_bytes,
                 frame_s=limits.frame_timeout_ms / 1000,
+                max_age_s=None if limits.max_connection_age_ms is None else limits.max_connection_age_ms / 1000,
             ),
             threads=limits.threads,
             on_refusal=self._refused,
-            on_too_old=self.refusals.too_old,
         )
 
     def _topics(self) -> TopicPolicies:
@@ -175,6 +196,18 @@ class RunningGate:
                 state=None if directory is None else StateFile(directory),
             )
         )
+
+    def _shared(self, options: ProxyOptions) -> Shared:
+        """Return what all listeners share."""
+        return Shared.made(options, self.counters, self.discovery, self.ports, self.connection_log)
+
+    def _proxy(self, options: ProxyOptions) -> Proxy:
+        """Return what serves one listener."""
+        return Proxy(options, shared=self.shared)
+
+    def _judged(self) -> int:
+        """Return how many batches have been judged."""
+        return self.counters.produce_partitions_total
 
     def _upstream_context(self) -> Any:
         assert self.upstream_tls is not None
@@ -209,6 +242,7 @@ class RunningGate:
         metrics.add(self.shared.traffic.families)
         metrics.add(self.record_parts.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
+        metrics.add(self.connection_log.families)
         if (file := self.observed_file) is not None:
             metrics.count(
                 "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
@@ -218,19 +252,22 @@ class RunningGate:
             metrics.watch("topic_configs_age_seconds", "Since all were read; -1: never.", lambda: topics.age_s, "max")
             metrics.count("topic_config_failures", "Attempts that failed.", lambda: topics.failures_total)
 
-    def _metrics_page(self) -> Callable[[], bytes]:
+    async def _metrics_page(self) -> Callable[[], bytes]:
         self.shared.budget.measure()
         return self.metrics.page()
 
     async def _clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
-        """Take the clients, after those whose requests have not been collected yet."""
+        await self.collect_clients()
+        raised = next(iter(self.proxies.values())).raised
+        return page_of(self.shared.clients, raised, asked)
+
+    async def collect_clients(self) -> None:
+        """Enter the clients' requests that have not been collected yet into the table."""
         for proxy in self.proxies.values():
             for n, session in enumerate(list(proxy.connections)):
                 session.seen_client.collect()
                 if n % COLLECTED_A_TURN == COLLECTED_A_TURN - 1:
                     await asyncio.sleep(0)
-        raised = next(iter(self.proxies.values())).raised
-        return page_of(self.shared.clients, raised, asked)
 
     def _in_flight(self) -> int:
         return sum(len(one.answers) for proxy in self.proxies.values() for one in proxy.connections)
@@ -239,14 +276,10 @@ class RunningGate:
 
     async def start(self) -> None:
         """Listens everywhere. Raises OSError where a port cannot be had; what was opened is closed again."""
-        if self.observed_file is not None:
+        if self.observed_file is not None and self.predecessor is None:
             self.observed_file.load()
         self._bound_connections()
-        if self.cluster_topics is None and not self.settings.topics.policies:
-            log.info(
-                "topic limits: none known: every topic is unbounded here. "
-                "Set topics.policies, or upstream.admin to read them from the cluster"
-            )
+        self._log_unbounded()
         started = []
         try:
             for listener in self.settings.listeners:
@@ -256,18 +289,37 @@ class RunningGate:
             await self.discovery.start()
             if (address := self.settings.metrics.address) is not None:
                 with _listening(address):
-                    self.metrics_at = Address(*await self.health.start(*address))
+                    await self._open_metrics(address)
         except BaseException:
             await self.discovery.stop()
             for proxy in started:
                 await proxy.stop(0)
             raise
-        if self.observed_file is not None:
-            self.observed_file.start()
-        self.record_parts.start()
+        if self.predecessor is None:
+            self.health.accept(self._metrics_sockets)
+            if self.observed_file is not None:
+                self.observed_file.start()
         self._tasks = [asyncio.create_task(self._look())]
+        self._start_judging()
+
+    def _log_unbounded(self) -> None:
+        if self.cluster_topics is None and not self.settings.topics.policies:
+            log.info(
+                "topic limits: none known: every topic is unbounded here. "
+                "Set topics.policies, or upstream.admin to read them from the cluster"
+            )
+
+    def _start_judging(self) -> None:
+        """Start what only a process that judges batches needs."""
+        self.record_parts.start()
         if self.cluster_topics is not None:
             self._tasks.append(asyncio.create_task(self.cluster_topics.run()))
+
+    async def _open_metrics(self, address: Address) -> None:
+        socks = self.ports.open_metrics(*address) or await self.health.bound(*address)
+        self.ports.keep_metrics(socks)
+        self._metrics_sockets = socks
+        self.metrics_at = Address(*socks[0].getsockname()[:2])
 
     def _bound_connections(self) -> None:
         """Raise the limit of open files, and allow as many clients as it suffices for. Raises
@@ -275,7 +327,7 @@ class RunningGate:
         """
         settings = self.settings
         limit, wanted = raise_limit(), settings.limits.max_connections
-        listening = sum(1 + listener.broker_ports for listener in settings.listeners)
+        listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
         health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
         reserve = reserve_for(listening, settings.limits.threads, health)
         allowed = connections_allowed(limit, wanted, reserve)
@@ -297,6 +349,50 @@ class RunningGate:
         )
         self.shared.budget.bound_connections(allowed)
 
+    # ---- the hand-over -----------------------------------------------------------------------------------------------
+
+    def preparing(self) -> str | None:
+        """Return what this gate still lacks before it may take over; None: nothing."""
+        topics = self.cluster_topics
+        if topics is not None and topics.age_s < 0 and not topics.failures_total:
+            return "the configurations of topics are being read"
+        return self.unready()
+
+    def accept(self) -> None:
+        """Accept connections at the sockets of the gate that is taken over, and close those that are not used."""
+        for proxy in self.proxies.values():
+            proxy.accept()
+        self.health.accept(self._metrics_sockets)
+        self.ports.close_unused()
+        self.discovery.own_file()
+        if self.predecessor is not None:
+            self._following = asyncio.create_task(self._follow(self.predecessor))
+
+    async def _follow(self, predecessor: TakeOver) -> None:
+        """Wait for the end of the other gate; the files are this one's then."""
+        await predecessor.ended()
+        self.predecessor = None
+        if self.observed_file is not None:
+            await self.observed_file.follow()
+
+    def offer(self) -> Offer:
+        """Return what a new gate gets. Raises HandOverError."""
+        if self.predecessor is not None:
+            raise HandOverError(f"the gate that it has taken over (process {self.predecessor.pid}) still drains")
+        if self._draining:
+            raise HandOverError("it ends")
+        return Offer(dict(self.ports.sockets), self.discovery.state().encode().decode(), self.unready())
+
+    def hand_over(self) -> None:
+        """Leave the file of the brokers to the gate that has taken over."""
+        self.discovery.hand_over()
+
+    # ---- its end -----------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Let /readyz say that this gate ends, and serve on."""
+        self._draining = True
+
     async def stop(self, drain_s: float | None = None) -> None:
         """Takes nothing new, delivers what is under way for at most ``drain_s`` (default: the settings'), and ends."""
         self._draining = True  # /readyz says so first, for as long as it lasts
@@ -307,8 +403,15 @@ class RunningGate:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.health.stop()
+        for sock in self._metrics_sockets:  # where nothing has been accepted yet
+            sock.close()
         self.record_parts.close()
         self.refusals.flush()
+        if self._following is not None:
+            await asyncio.wait((self._following,), timeout=FOLLOW_S)
+            if self._following.cancel():
+                log.warning("the newest counts of refusals are not written: the gate before this one still drains")
+        self.connection_log.flush()
         if self.observed_file is not None:
             await self.observed_file.stop()
 
@@ -350,6 +453,7 @@ class RunningGate:
         while True:
             self._ages.look(one for proxy in self.proxies.values() for one in proxy.connections)
             self.refusals.flush()
+            self.connection_log.flush()
             await asyncio.sleep(LOOK_S)
 
 

@@ -46,7 +46,9 @@ def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
         tls = settings.upstream.tls
         yield from _tls(("upstream", "tls"), tls, partial(UpstreamContext, tls))
     if settings.state_folder is not None:
-        yield from _folder(settings.state_folder)
+        yield from _folder(("state_directory",), settings.state_folder)
+    if settings.control is not None:
+        yield from _folder(("control",), settings.control.parent)
     for i, registry in enumerate(settings.schema_registries):
         if registry.ca is not None:
             yield from _authorities(("schema_registries", i, "ca"), registry.ca)
@@ -174,8 +176,7 @@ def _custom_rules(settings: Settings) -> Iterator[Fault]:
                 yield Fault(loc, wrong[name], (loc,))
 
 
-def _folder(path: Path) -> Iterator[Fault]:
-    loc: Loc = ("state_directory",)
+def _folder(loc: Loc, path: Path) -> Iterator[Fault]:
     if not path.is_dir():
         yield Fault(loc, f"{path}: is not a directory", (loc,))
     elif not os.access(path, os.W_OK | os.X_OK):

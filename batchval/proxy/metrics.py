@@ -36,6 +36,7 @@ from batchval.proxy.audit_log import AnyRefusal
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.durations import BOUNDS_S
 from batchval.proxy.observed import OTHER
+from batchval.proxy.reasons import explained
 from batchval.proxy.topics import is_topic_name
 
 __all__ = ["BOUNDS_S", "CONTENT_TYPE", "OTHER", "Family", "GateMetrics", "TopicCounts"]
@@ -64,7 +65,7 @@ _HELP = {
     "connections_refused_by": "Of these, by reason.",
     "frames_evicted_total": "Connections closed over budget because their unfinished frame grew slowest.",
     "answers_evicted_total": "Connections closed over budget because their client took nothing of its answers.",
-    "connections_closed": "Connections that the gate ended, by reason.",
+    "connections_closed": f"Connections that the gate ended, by reason. {explained()}",
     "handshakes_total": "TLS handshakes with clients that succeeded.",
     "handshakes_failed": "TLS handshakes with clients that failed, by reason.",
     "upstream_failures_total": "Connections to brokers that could not be made.",
@@ -218,14 +219,20 @@ class GateMetrics:
 
     def page(self) -> Callable[[], bytes]:
         """Take the values, on the event loop. What is returned makes the text, in any thread."""
-        return partial(self._format, list(self._families()))
+        return partial(self.format, self.families())
+
+    def families(self) -> list[Family]:
+        """Take the values, on the event loop."""
+        return list(self._families())
 
     def text(self) -> bytes:
         """Return the text of /metrics."""
         return self.page()()
 
-    def _format(self, families: Sequence[Family]) -> bytes:
-        return generate_latest(_Page([self._info, *map(_metric, families), *self._process.collect()]))
+    def format(self, families: Iterable[Family], process: Iterable[Metric] | None = None) -> bytes:
+        """Return the text of families, and of ``process``: by default this process' own values."""
+        process = self._process.collect() if process is None else process
+        return generate_latest(_Page([self._info, *map(_metric, families), *process]))
 
     def _families(self) -> Iterator[Family]:
         for name in self._names:
