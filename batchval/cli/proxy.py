@@ -22,6 +22,7 @@ from batchval.cli.options import json_option
         "batchval proxy --config gate.yaml --take-over",
         "batchval proxy --config gate.yaml --report",
         "batchval proxy --clients http://127.0.0.1:9464",
+        "batchval proxy --clients http://127.0.0.1:9464 --slowest",
     ),
 )
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it.")
@@ -32,6 +33,7 @@ from batchval.cli.options import json_option
 @click.option("--take-over", is_flag=True, help="Take over the ports of the gate that runs; it drains and ends.")
 @click.option("--report", "as_report", is_flag=True, help="Only print what was refused or observed, and for whom.")
 @click.option("--clients", metavar="URL", help="Only print who uses the gate whose metrics are at http://HOST:PORT.")
+@click.option("--slowest", is_flag=True, help="With --clients: those whose requests take longest come first.")
 @click.option(
     "--state-directory",
     type=click.Path(path_type=Path),
@@ -54,6 +56,7 @@ def command(
     take_over: bool,
     as_report: bool,
     clients: str | None,
+    slowest: bool,
     state_directory: Path | None,
     mode: str | None,
     claims_in: str | None,
@@ -71,6 +74,8 @@ def command(
     """
     if as_json and not as_report and clients is None:
         raise click.UsageError("--json needs --report or --clients (the log is JSON with --log-format json)")
+    if slowest and clients is None:
+        raise click.UsageError("--slowest needs --clients")
     if as_report and clients is not None:
         raise click.UsageError("--report cannot be combined with --clients")
     given = {
@@ -100,7 +105,7 @@ def command(
 
     try:
         if clients is not None:
-            return show_clients(clients, as_json)
+            return show_clients(clients, as_json, slowest)
         if as_report:
             if state_directory is None and config is not None:
                 state_directory = draft_of(config, listen, overrides).finished().state_folder

@@ -28,15 +28,17 @@ _LARGEST = 64 << 20  # bytes of an answer: 10,000 rows have less
 _OK = 200
 
 
-def show_clients(url: str, as_json: bool) -> int:
-    """Print the clients of the gate whose metrics are at this address; return the exit code."""
+def show_clients(url: str, as_json: bool, slowest: bool = False) -> int:
+    """Print the clients of the gate whose metrics are at this address, those with the longest mean
+    latency first where ``slowest`` is set; return the exit code.
+    """
     from batchval.proxy.clients import MOST_CLIENTS
     from batchval.proxy.clients_page import lines_of
 
     host, port = _address(url)
     place = f"http://{host}:{port}/clients"
     try:
-        body = _answer(host, port, f"/clients?limit={MOST_CLIENTS}")
+        body = _answer(host, port, f"/clients?limit={MOST_CLIENTS}{'&order=slowest' * slowest}")
         summary = json.loads(body)
         clients = summary.pop("clients")
         lines = list(lines_of(summary, clients))

@@ -125,7 +125,7 @@ class Answering:
         counters = self.session.counters
         counters.answers_total += 1
         counters.answer_bytes_total += len(frame)
-        if not self._is_next(frame, out):
+        if not self._is_next(frame, out, len(frame)):
             return False
         try:
             ready = handlers.respond(self.session, self.answers.popleft(), frame)
@@ -134,6 +134,7 @@ class Answering:
             return False
         if ready is not None:
             out.extend(ready)
+        self.session.fast_path.finish(ready is not None)
         return True
 
     def _end(self, out: Out, why: str, what: str, error: BaseException | None = None) -> None:
@@ -142,7 +143,7 @@ class Answering:
         self.session.fault(what, error)
         self.session.abort(why, "" if error is None else str(error))
 
-    def _is_next(self, frame: memoryview, out: Out) -> bool:
+    def _is_next(self, frame: memoryview, out: Out, size: int) -> bool:
         """Check that a frame answers the oldest request. False: the session has ended."""
         path = self.session.fast_path
         first = self.answers[0] if self.answers else None
@@ -152,7 +153,7 @@ class Answering:
         if first is None or path.received == path.sent or wire_id != path.received + 1 & 0x7FFFFFFF:
             self._end(out, "answer_out_of_turn", "{} answered out of turn: the connection ends")
             return False
-        path.received = wire_id
+        path.receive(wire_id, size)
         return True
 
     # ---- those that are converted ----------------------------------------------------------------
@@ -185,8 +186,9 @@ class Answering:
             return
         stream = stream_of(self.answers[0], broker.splitter.partial_size)
         out: Out = []
-        if stream is None or not self._is_next(head, out):
+        if stream is None or not self._is_next(head, out, broker.splitter.partial_size):
             return
+        self.session.fast_path.finish(True)  # what comes later waits for the client
         self.stream = stream
         self.answers.popleft()
         self.session.counters.answers_total += 1
@@ -248,5 +250,6 @@ class Answering:
             out.extend(first.ready)
             self.made -= first.held
             answers.popleft()
+            self.session.fast_path.answered(first.key, first.taken_ns)
             found = True
         return found

@@ -253,6 +253,8 @@ class RunningGate:
         text = "How long the oldest has waited."
         metrics.watch("oldest_request_age_seconds", text, lambda: self._ages.oldest_s, "max")
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
+        self.shared.traffic.nodes = self.settings.metrics.nodes
+        metrics.add(self.shared.traffic.families)
         metrics.add(self._families)
         if self.quarantine is not None:
             metrics.add(self.quarantine.families)

@@ -57,11 +57,11 @@ def take(session: Queue, frame: memoryview, key: int, version: int, correlation_
     if len(frame) <= INLINE:
         raised = work.raised()
         for question, asked in work.questions:
-            session.forward(question, asked, out)
+            session.forward(question, asked, out, is_own=True)
         session.forward(raised, answer, out)
         work.keep()
         return
-    session.answers.append(answer)
+    session.place(answer)
     work.item = Item(frame, answer, waits=True)
     work.item.work = work
     session.put(work.item)

@@ -24,10 +24,13 @@ from batchval.proxy.pending import Facts
 
 __all__ = [
     "MOST_CLIENTS",
+    "WINDOW_MS",
     "Client",
     "ClientKey",
     "ClientTable",
+    "Latency",
     "SeenClient",
+    "Served",
     "Software",
     "is_raised",
     "is_turned_away",
@@ -44,6 +47,8 @@ MOST_USES: Final = 32
 COLLECT_S: Final = 5.0
 #: A client counts as one of today for so long after its last request.
 RECENT_MS: Final = 24 * 3_600_000
+#: Latencies of a row are those of the last one or two windows.
+WINDOW_MS: Final = 300_000
 #: Label values of the metric by software name.
 MOST_SOFTWARE: Final = 20
 UNKNOWN: Final = "(unknown)"
@@ -73,12 +78,46 @@ class ClientKey(NamedTuple):
     listener: str
 
 
+class Served(NamedTuple):
+    """What a client has sent and got since the last look.
+
+    ``answers``  that were measured: ``total_ns`` is their duration, ``most_ns`` the longest
+    ``stalls``   how often the client did not take its answers
+    """
+
+    request_bytes: int = 0
+    answer_bytes: int = 0
+    answers: int = 0
+    total_ns: int = 0
+    most_ns: int = 0
+    stalls: int = 0
+
+
+_NOTHING: Final = Served()
+
+
+class Latency(NamedTuple):
+    """How long requests took in the window that began at ``since_ms``."""
+
+    since_ms: int = 0
+    answers: int = 0
+    total_ns: int = 0
+    most_ns: int = 0
+
+    def plus(self, other: Latency | Served) -> Latency:
+        """Return both together."""
+        total_ns = self.total_ns + other.total_ns
+        return Latency(self.since_ms, self.answers + other.answers, total_ns, max(self.most_ns, other.most_ns))
+
+
 class Client(NamedTuple):
     """What a client has sent. Times are milliseconds since 1970, UTC.
 
     ``uses``     API key << 16 | version -> requests, which another Client replaces: never changed
     ``others``   requests in versions for which ``uses`` has no place
     ``is_old``   whether Kafka 4 turns any of them away
+    ``stalls``   how often it did not take its answers, so that it was not read
+    ``window``   latencies of the last window, and ``earlier`` of the one before it
     """
 
     first_ms: int
@@ -86,11 +125,28 @@ class Client(NamedTuple):
     uses: Mapping[int, int]
     others: int
     is_old: bool
+    request_bytes: int = 0
+    answer_bytes: int = 0
+    stalls: int = 0
+    window: Latency = Latency()
+    earlier: Latency = Latency()
 
     @property
     def requests(self) -> int:
         """The number of all requests."""
         return sum(self.uses.values()) + self.others
+
+    def latency(self, now_ms: int) -> Latency:
+        """Return the latencies of the last one or two windows."""
+        return self.window.plus(self.earlier) if now_ms - self.window.since_ms < 2 * WINDOW_MS else Latency()
+
+    def windows(self, now_ms: int, served: Served) -> tuple[Latency, Latency]:
+        """Return the last two windows with what was measured just now."""
+        age_ms = now_ms - self.window.since_ms
+        if age_ms < WINDOW_MS:
+            return self.window.plus(served), self.earlier
+        earlier = self.window if age_ms < 2 * WINDOW_MS else Latency()
+        return Latency(now_ms).plus(served), earlier
 
 
 def pair_of(pair: int) -> tuple[int, int]:
@@ -130,11 +186,13 @@ class ClientTable:
         """Return the time as the rows have it."""
         return self._clock_ns() // 1_000_000
 
-    def add(self, key: ClientKey, uses: Mapping[int, int]) -> None:
-        """Add requests of a client, by API key << 16 | version."""
+    def add(self, key: ClientKey, uses: Mapping[int, int], served: Served = _NOTHING) -> None:
+        """Add requests of a client, by API key << 16 | version, and what it got."""
         now_ms = self.now_ms()
         before = self._rows.pop(key, None)
         if before is None:
+            if not uses:
+                return  # others have displaced it
             if len(self._rows) >= self.most:
                 del self._rows[next(iter(self._rows))]
                 self.evicted_total += 1
@@ -149,7 +207,13 @@ class ClientTable:
                 merged[pair] = requests
             else:
                 others += requests
-        self._rows[key] = Client(before.first_ms, now_ms, merged, others, is_old)
+        self._rows[key] = Client(
+            *(before.first_ms, now_ms, merged, others, is_old),
+            before.request_bytes + served.request_bytes,
+            before.answer_bytes + served.answer_bytes,
+            before.stalls + served.stalls,
+            *before.windows(now_ms, served),
+        )
 
     def rows(self) -> Collection[tuple[ClientKey, Client]]:
         """Return the rows as they are now; later requests do not change them.
@@ -206,6 +270,7 @@ class Uses(Protocol):
 
     def watch(self, client_changed: Callable[[bytes | None], None]) -> None: ...
     def take_uses(self) -> dict[int, int]: ...
+    def take_served(self) -> tuple[int, int, int, int, int]: ...
 
 
 class SeenClient:
@@ -213,6 +278,7 @@ class SeenClient:
 
     ``client_id``  of the last request, None for null
     ``software``   of its ApiVersions request
+    ``stalls``     how often it did not take its answers, since the last collection
     ``requests``   that were collected
     ``named``      called with each client id, before its first request is counted
     """
@@ -227,6 +293,7 @@ class SeenClient:
     ) -> None:
         self.client_id: str | None = None
         self.software = Software()
+        self.stalls = 0
         self.requests = 0
         self._named = named
         self._session = session
@@ -251,13 +318,15 @@ class SeenClient:
             self.collect()
 
     def collect(self) -> dict[int, int]:
-        """Enter the requests since the last collection into the table, and return them."""
+        """Enter what came and went since the last call into the table; return the requests."""
         uses = self._uses.take_uses()
-        if uses:
+        served = Served(*self._uses.take_served(), self.stalls)
+        self.stalls = 0
+        if uses or any(served):
             self.requests += sum(uses.values())
             facts = self._session.facts
             address, principal = self._session.address[:LONGEST_ADDRESS], facts.principal[:LONGEST_PRINCIPAL]
-            self._table.add(ClientKey(self.client_id, self.software, address, principal, facts.listener), uses)
+            self._table.add(ClientKey(self.client_id, self.software, address, principal, facts.listener), uses, served)
             self._old.update(pair for pair in uses if is_turned_away(*pair_of(pair)))
         return uses
 

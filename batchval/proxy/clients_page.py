@@ -1,6 +1,6 @@
 """What /clients answers: the clients of the gate as JSON, or as a table for people.
 
-    GET /clients?old=true&limit=100&format=text
+    GET /clients?old=true&order=slowest&limit=100&format=text
 
 Rows are immutable, so a thread makes the text. It lets others have the interpreter between rows:
 nothing here sorts or encodes all of them in one call.
@@ -12,6 +12,7 @@ import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -20,15 +21,17 @@ from batchval.protocol.old_versions import Raised
 from batchval.proxy.clients import MOST_CLIENTS, Client, ClientKey, ClientTable, is_raised, is_turned_away, pair_of
 from batchval.report.words import plural, printable
 
-__all__ = ["Asked", "asked_for", "lines_of", "page_of"]
+__all__ = ["ORDERS", "Asked", "asked_for", "lines_of", "page_of"]
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
+ORDERS: Final = ("name", "slowest")
 #: Rows of an answer, unless the request says otherwise.
 SHOWN: Final = 1_000
 _SORTED_AT_ONCE: Final = 250  # rows
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HEADER = ("kafka 4", "client id", "software", "address", "principal", "listener", "last seen (UTC)", "requests")
+_WORDS = ("kafka 4", "client id", "software", "address", "principal", "listener", "last seen (UTC)")
+_NUMBERS = ("requests", "bytes in", "bytes out", "mean ms", "max ms", "stalls")
 
 Row = tuple[ClientKey, Client]
 Document = dict[str, Any]
@@ -40,40 +43,47 @@ class Asked(NamedTuple):
     ``old``    only clients that Kafka 4 turns away
     ``text``   a table, else JSON
     ``limit``  of rows
+    ``order``  name: old clients first, then by name; slowest: by mean latency
     """
 
     old: bool = False
     text: bool = False
     limit: int = SHOWN
+    order: str = "name"
 
 
 def asked_for(query: str, accept: str = "") -> Asked:
     """Return what the query of a URL and an Accept header ask for. ValueError."""
     text = "text/plain" in accept and JSON not in accept
-    old, limit = False, SHOWN
+    old, limit, order = False, SHOWN, "name"
     for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=10):
         if name == "old" and value in ("true", "false"):
             old = value == "true"
         elif name == "format" and value in ("json", "text"):
             text = value == "text"
+        elif name == "order" and value in ORDERS:
+            order = value
         elif name == "limit" and value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MOST_CLIENTS:
             limit = int(value[:9])
         else:
-            allowed = f"old=true|false, format=json|text, limit=1..{MOST_CLIENTS}"
+            allowed = f"old=true|false, format=json|text, order={'|'.join(ORDERS)}, limit=1..{MOST_CLIENTS}"
             raise ValueError(f"{_word(name)[:40]}={_word(value)[:40]} is not known: expected {allowed}")
-    return Asked(old, text, limit)
+    return Asked(old, text, limit, order)
 
 
 def page_of(table: ClientTable, raised: Mapping[int, Raised], asked: Asked) -> Callable[[], tuple[str, bytes]]:
     """Take the rows. What is returned makes (content type, text), in any thread."""
     taken = table.rows()
-    summary = {"since_ms": table.since_ms, "now_ms": table.now_ms(), "evicted": table.evicted_total}
+    now_ms = table.now_ms()
+    summary = {"since_ms": table.since_ms, "now_ms": now_ms, "evicted": table.evicted_total}
 
     def made() -> tuple[str, bytes]:
         rows = list(taken)
         olds = [row for row in rows if row[1].is_old]
         found = {**summary, "known": len(rows), "old": len(olds)}
-        shown = (_document(row, raised) for row in _first(olds if asked.old else rows, asked.limit))
+        order = partial(_slowest, now_ms) if asked.order == "slowest" else _order
+        first = _first(olds if asked.old else rows, asked.limit, order)
+        shown = (_document(row, raised, now_ms) for row in first)
         if asked.text:
             return TEXT, b"".join(f"{line}\n".encode() for line in lines_of(found, shown))
         return JSON, b"".join(_json(found, shown))
@@ -88,10 +98,10 @@ def _json(summary: Document, rows: Iterable[Document]) -> Iterator[bytes]:
     yield b"\n]}\n"
 
 
-def _first(rows: list[Row], limit: int) -> Iterator[Row]:
-    """Yield the first rows in order: old clients, then by name."""
-    parts = (sorted(rows[at : at + _SORTED_AT_ONCE], key=_order) for at in range(0, len(rows), _SORTED_AT_ONCE))
-    for i, row in enumerate(heapq.merge(*parts, key=_order)):
+def _first(rows: list[Row], limit: int, order: Callable[[Row], tuple[Any, ...]]) -> Iterator[Row]:
+    """Yield the first rows in order."""
+    parts = (sorted(rows[at : at + _SORTED_AT_ONCE], key=order) for at in range(0, len(rows), _SORTED_AT_ONCE))
+    for i, row in enumerate(heapq.merge(*parts, key=order)):
         if i == limit:
             return
         yield row
@@ -102,8 +112,15 @@ def _order(row: Row) -> tuple[Any, ...]:
     return not client.is_old, key.client_id or "", key.client_id is not None, *key[1:]
 
 
-def _document(row: Row, raised: Mapping[int, Raised]) -> Document:
+def _slowest(now_ms: int, row: Row) -> tuple[Any, ...]:
+    latency = row[1].latency(now_ms)
+    return -(latency.total_ns / max(1, latency.answers)), *_order(row)
+
+
+def _document(row: Row, raised: Mapping[int, Raised], now_ms: int) -> Document:
     key, client = row
+    latency = client.latency(now_ms)
+    mean_ns = latency.total_ns / latency.answers if latency.answers else None
     return {
         "client_id": key.client_id,
         "software_name": key.software.name or None,
@@ -114,10 +131,19 @@ def _document(row: Row, raised: Mapping[int, Raised]) -> Document:
         "first_seen_ms": client.first_ms,
         "last_seen_ms": client.last_ms,
         "requests": client.requests,
+        "request_bytes": client.request_bytes,
+        "answer_bytes": client.answer_bytes,
+        "mean_ms": _ms(mean_ns),
+        "max_ms": _ms(latency.most_ns if latency.answers else None),
+        "stalls": client.stalls,
         "old": client.is_old,
         "uses": [_use(pair, client.uses[pair], raised) for pair in sorted(client.uses)],
         "other_requests": client.others,
     }
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else round(ns / 1e6, 3)
 
 
 def _use(pair: int, requests: int, raised: Mapping[int, Raised]) -> Document:
@@ -145,11 +171,13 @@ def lines_of(summary: Document, rows: Iterable[Document]) -> Iterator[str]:
     if not cells:
         return
     yield ""
-    widths = [max(map(len, column)) for column in zip(_HEADER, *(row[:-1] for row in cells), strict=True)]
-    for row in ((*_HEADER, "old versions"), *cells):
-        *words, requests, versions = row
-        padded = [word.ljust(width) for word, width in zip(words, widths, strict=False)]
-        yield "  ".join([*padded, requests.rjust(widths[-1]), versions]).rstrip()
+    header = *_WORDS, *_NUMBERS
+    widths = [max(map(len, column)) for column in zip(header, *(row[:-1] for row in cells), strict=True)]
+    for row in ((*header, "old versions"), *cells):
+        columns = list(zip(row, widths, strict=False))
+        words = [word.ljust(width) for word, width in columns[: len(_WORDS)]]
+        numbers = [number.rjust(width) for number, width in columns[len(_WORDS) :]]
+        yield "  ".join([*words, *numbers, row[-1]]).rstrip()
 
 
 def _cells(row: Document) -> tuple[str, ...]:
@@ -158,7 +186,16 @@ def _cells(row: Document) -> tuple[str, ...]:
     software = f"{row['software_name'] or '-'} {row['software_version'] or ''}"
     client_id = "-" if row["client_id"] is None else row["client_id"]
     names = (client_id, software, row["address"], row["principal"], row["listener"])
-    return word, *map(_word, names), _time(row["last_seen_ms"]), f"{row['requests']:,}", _versions(olds)
+    numbers = [_number(row.get(name)) for name in ("request_bytes", "answer_bytes", "mean_ms", "max_ms", "stalls")]
+    seen = _time(row["last_seen_ms"])
+    return word, *map(_word, names), seen, f"{row['requests']:,}", *numbers, _versions(olds)
+
+
+def _number(value: Any) -> str:
+    """Return a number; "-" where there was nothing to measure, or the gate is an older one."""
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,d}"
 
 
 def _versions(uses: Iterable[Document]) -> str:

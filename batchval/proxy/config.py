@@ -334,11 +334,13 @@ class Metrics(_Model):
     """Where /metrics, /livez and /readyz are answered. On this machine alone, unless ``remote`` asks for more.
 
     ``topics``: so many topics have their own label in the count of refusals; the others share one.
+    ``nodes``: so many brokers have their own label in what is counted by node.
     """
 
     address: AddressField | None = Address("127.0.0.1", 9464)
     remote: bool = False
     topics: Annotated[int, Field(ge=0, le=10_000)] = 100
+    nodes: Annotated[int, Field(ge=0, le=1_000)] = 50
 
 
 class Log(_Model):

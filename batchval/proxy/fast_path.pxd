@@ -7,9 +7,9 @@ from batchval.core.short cimport Accepted
 from batchval.core.validator cimport LogValidator
 from batchval.ledger.credit cimport Credit
 from batchval.protocol.tables cimport Tables
+from batchval.proxy.durations cimport API_KEYS, Place, Traffic, UnderWay
 
 cdef enum:
-    KEYS = 128   # API keys that may be known
     PATHS = 5    # of ValidationResult.path
     USES = 16    # pairs of API and version that are counted without Python's objects
 
@@ -21,13 +21,17 @@ cdef struct Route:
 
 @cython.final
 cdef class Routes:
-    cdef Route of[KEYS]
+    cdef Route of[API_KEYS]
 
 
 cdef struct Use:  # requests of one API in one version
     int32_t pair  # key << 16 | version
     int64_t requests  # since they were taken last
     int64_t counted  # of these, in the counters
+
+
+cdef struct Served:  # what a client got, since it was taken last
+    int64_t request_bytes, answer_bytes, answers, total_ns, most_ns
 
 
 cdef struct Run:  # frames that lie one behind the other and go on together
@@ -68,8 +72,14 @@ cdef class FastPath:
     cdef Use uses[USES]   # a place stays with its pair
     cdef list use_keys    # the pairs as objects
     cdef int used, use    # places; that of the request before
-    cdef dict by_version  # of the counters
+    cdef Traffic traffic  # of the listening port
     cdef dict more_uses
+    # how long its requests take
+    cdef UnderWay under_way
+    cdef Place received_place  # of the answer that ``receive`` has noted; taken_ns 0: none
+    cdef public int64_t since_ns
+    cdef readonly int64_t taken_ns
+    cdef Served served
     cdef int64_t by_path[PATHS]
 
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1
@@ -88,4 +98,7 @@ cdef class FastPath:
     cdef int change_client(self, const uint8_t *p, Py_ssize_t size) except -1
     cdef int find_use(self, int32_t pair) except -1
     cdef int count_uses(self) except -1
+    cdef int note_place(self, int key, int64_t taken_ns) except -1
+    cdef int note_answer(self, const Place *place, int64_t now) except -1
+    cdef int note_request(self, int key, int64_t ns) except -1
     cdef int count(self) except -1

@@ -38,6 +38,7 @@ from batchval.protocol.produce cimport CLAIMS_FIELD, claims_field, walk_bounded_
 from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.tags cimport TaggedField, find_tag
+from batchval.proxy.durations cimport Place, Traffic, UnderWay, now_ns
 from batchval.proxy.verdicts cimport LARGEST_NAME, announced_work, carrying, tag_of
 from batchval.protocol.walks cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_RECORDS,
@@ -108,11 +109,11 @@ cdef class Routes:
 
     def __init__(self, routes):
         cdef int key
-        for key in range(KEYS):
+        for key in range(API_KEYS):
             self.of[key].first = 0
             self.of[key].last = -1
         for key, (first, last, changed_from) in routes.items():
-            if 0 <= key < KEYS:
+            if 0 <= key < API_KEYS:
                 self.of[key].first = first
                 self.of[key].last = last
                 self.of[key].changed_from = changed_from
@@ -129,6 +130,8 @@ cdef class FastPath:
                             thread
     ``sent``, ``received``  correlation ids towards the broker: of the last request, of the last answer
     ``decision``            what the ledger decided for the claims of the request at which ``take`` stopped, or None
+    ``taken_ns``            when the requests came that are being taken
+    ``since_ns``            set it where they came before and had to wait for their turn; else 0
     """
 
     def __cinit__(self, *args):
@@ -137,7 +140,7 @@ cdef class FastPath:
     def __dealloc__(self):
         close_tables(&self.t)
 
-    def __init__(self, Routes routes, gate, counters, answers, topic_names):
+    def __init__(self, Routes routes, gate, counters, answers, topic_names, Traffic traffic=None):
         self.routes = routes
         self.follow(gate)
         self.counters = counters
@@ -149,7 +152,8 @@ cdef class FastPath:
         self.client_id_size = NO_CLIENT
         self.more_uses = {}
         self.use_keys = []
-        self.by_version = counters.requests_by_version
+        self.traffic = Traffic() if traffic is None else traffic
+        self.under_way = UnderWay()
 
     def follow(self, gate):
         """Judge by this gate from the next request on. Not within ``take``."""
@@ -180,6 +184,11 @@ cdef class FastPath:
         """By what name the connection's claims go."""
         self.sender = sender
 
+    def measure(self, Traffic traffic not None):
+        """Count requests and their durations in ``traffic`` from now on."""
+        self.count_uses()
+        self.traffic = traffic
+
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def take(self, list frames, Py_ssize_t i, int64_t now_ms, list out):
@@ -193,7 +202,9 @@ cdef class FastPath:
         cdef int32_t correlation_id
         cdef int yes
         cdef bint failed = True
+        cdef int32_t before = self.sent
         self.now_ms = now_ms
+        self.taken_ns = self.since_ns or now_ns()
         self.only_one = self.gate.topics.only_one
         self.decision = None
         self.credit = None
@@ -212,7 +223,7 @@ cdef class FastPath:
                 key = be16(p + 4)
                 version = be16(p + 6)
                 correlation_id = be32(p + 8)
-                if not 0 <= key < KEYS:
+                if not 0 <= key < API_KEYS:
                     break
                 if not self.routes.of[key].first <= version <= self.routes.of[key].last:
                     break
@@ -229,6 +240,7 @@ cdef class FastPath:
                 self.uses[self.use].requests += 1
                 self.taken += 1
                 self.taken_bytes += size
+                self.served.request_bytes += size
                 i += 1
             failed = False
         finally:
@@ -237,6 +249,8 @@ cdef class FastPath:
                 self.run_first = None
         self.flush(out)
         self.count()
+        if self.sent != before:
+            self.under_way.mark_sent(following(before), self.sent, now_ns())
         return i
 
     cdef int other(self, object frame, uint8_t *p, Py_ssize_t size, int key, int version, int32_t correlation_id,
@@ -248,6 +262,7 @@ cdef class FastPath:
         else:
             self.append(correlation_id)
         self.sent = following(self.sent)
+        self.note_place(key, self.taken_ns)
         put_int32(p + 8, self.sent)
         self.add(frame, p, p + size, out)
         return True
@@ -312,6 +327,7 @@ cdef class FastPath:
         else:
             self.append(<int64_t>version << 32 | <uint32_t>correlation_id)
             self.sent = following(self.sent)
+            self.note_place(PRODUCE, self.taken_ns)
             put_int32(p + 8, self.sent)
         if self.makes_claims and self.found.has_claims:
             chunks = self.with_claims(frame, size, row, version)
@@ -422,6 +438,8 @@ cdef class FastPath:
         cdef int64_t answer
         cdef Py_ssize_t at
         cdef int key, version
+        cdef int64_t now = 0
+        cdef Place place
         while i < len(frames):
             frame = a_view(frames[i])
             p = <uint8_t *>PyMemoryView_GET_BUFFER(frame).buf
@@ -447,6 +465,10 @@ cdef class FastPath:
                     self.counters.throttled(key, be32(p + at))
             self.popleft()
             self.received = wire_id
+            if self.under_way.pop(wire_id, &place):
+                if not now:
+                    now = now_ns()
+                self.note_answer(&place, now)
             put_int32(p + 4, <int32_t>answer)
             self.add(frame, p, p + size, out)
             i += 1
@@ -456,6 +478,7 @@ cdef class FastPath:
         if self.taken:
             self.counters.answers_total += self.taken
             self.counters.answer_bytes_total += self.taken_bytes
+            self.served.answer_bytes += self.taken_bytes
             self.taken = self.taken_bytes = 0
         return i
 
@@ -468,6 +491,78 @@ cdef class FastPath:
         skip_tags(&c)
         walk_produce_response(&c, version, &self.t)
         return not c.wrong and self.t.tables[NODES].count == 0
+
+    # ---- how long it took ------------------------------------------------------------------------
+
+    def begin(self):
+        """Note when the requests came that are taken now."""
+        self.taken_ns = self.since_ns or now_ns()
+
+    def send(self, int key, int64_t taken_ns):
+        """Return the correlation id of the next request to the broker, and measure its answer.
+
+        ``taken_ns`` is 0 for a request of the gate's own.
+        """
+        self.sent = following(self.sent)
+        if taken_ns and key >= 0:
+            self.note_place(key, taken_ns)
+            self.under_way.mark_sent(self.sent, self.sent, now_ns())
+        return self.sent
+
+    def receive(self, int32_t wire_id, Py_ssize_t size):
+        """Note an answer of the broker that ``give`` has not taken. ``finish`` comes next."""
+        cdef Place *place = &self.received_place
+        self.received = wire_id
+        self.served.answer_bytes += size
+        if not self.under_way.pop(wire_id, place):
+            place.taken_ns = 0
+        elif place.sent_ns:
+            self.traffic.note_broker(place.key, now_ns() - place.sent_ns)
+
+    def finish(self, bint answers):
+        """Count the request whose answer ``receive`` has noted; unless ``answers``, forget it."""
+        if answers and self.received_place.taken_ns:
+            self.note_request(self.received_place.key, now_ns() - self.received_place.taken_ns)
+        self.received_place.taken_ns = 0
+
+    def answered(self, int key, int64_t taken_ns):
+        """Count a request whose answer was made here, or took longer than a call."""
+        if taken_ns and key >= 0:
+            self.note_request(key, now_ns() - taken_ns)
+
+    def forget(self, bint whole):
+        """Do not measure what is under way: the broker was not read for a while.
+
+        ``whole``  because of the client, which did not take its answers
+        """
+        cdef int found = self.under_way.forget(whole)
+        if whole:
+            self.traffic.unmeasured_client += found
+
+    def take_served(self):
+        """Return request bytes, answer bytes, answers, their ns and the longest since the last
+        call.
+        """
+        cdef Served s = self.served
+        self.served = Served(0, 0, 0, 0, 0)
+        return s.request_bytes, s.answer_bytes, s.answers, s.total_ns, s.most_ns
+
+    cdef int note_place(self, int key, int64_t taken_ns) except -1:
+        if not self.under_way.put(self.sent, key, taken_ns):
+            self.traffic.unmeasured_waiting += 1
+        return 0
+
+    cdef int note_answer(self, const Place *place, int64_t now) except -1:
+        if place.sent_ns:
+            self.traffic.note_broker(place.key, now - place.sent_ns)
+        return self.note_request(place.key, now - place.taken_ns)
+
+    cdef int note_request(self, int key, int64_t ns) except -1:
+        self.traffic.note_request(key, ns)
+        self.served.answers += 1
+        self.served.total_ns += ns
+        self.served.most_ns = max(self.served.most_ns, ns)
+        return 0
 
     # ---- what goes on ----------------------------------------------------------------------------------------------
 
@@ -538,6 +633,7 @@ cdef class FastPath:
             self.change_client(p, size)
         self.find_use(key << 16 | version)
         self.uses[self.use].requests += 1
+        self.served.request_bytes += size
         self.count_uses()
 
     @property
@@ -577,14 +673,15 @@ cdef class FastPath:
         return 0
 
     cdef int count_uses(self) except -1:
-        """Add to the counters what was not counted yet."""
+        """Add to the traffic what was not counted yet."""
         cdef int i
         cdef int64_t total
+        cdef dict by_version = self.traffic.requests
         for i in range(self.used):
             if self.uses[i].requests != self.uses[i].counted:
                 key = self.use_keys[i]
-                total = self.by_version.get(key, 0)
-                self.by_version[key] = total + self.uses[i].requests - self.uses[i].counted
+                total = by_version.get(key, 0)
+                by_version[key] = total + self.uses[i].requests - self.uses[i].counted
                 self.uses[i].counted = self.uses[i].requests
         return 0
 

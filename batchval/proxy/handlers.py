@@ -205,7 +205,7 @@ def answer_versions(session: Queue, correlation_id: int) -> None:
     keys = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)]
     answer = Answer(correlation_id, ApiKey.API_VERSIONS, 0, None)
     response = ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=keys)
-    session.answers.append(answer)
+    session.place(answer)
     session.answer_here(answer, response.encode(correlation_id, 0))
 
 
@@ -218,7 +218,7 @@ def _handshake(session: Queue, frame: memoryview, key: int, version: int, correl
     if version == 0 and request.mechanism not in TOKENS:
         answer = Answer(correlation_id, key, version, None)
         response = SaslHandshakeResponse(UNSUPPORTED_SASL_MECHANISM, sorted(TOKENS))
-        session.answers.append(answer)
+        session.place(answer)
         session.answer_here(answer, response.encode(correlation_id, version))
         session.end("sasl_mechanism", f"mechanism {request.mechanism[:100]}, expected {', '.join(sorted(TOKENS))}")
         return
@@ -245,7 +245,7 @@ def token(session: Queue, frame: memoryview, out: Out) -> None:
     """Pass a token of SaslHandshake 0 on: no header, no correlation id."""
     answer = Answer(0, -1, 0, _token_answered)
     answer.facts = session.sasl.client_token(frame[4:])
-    session.answers.append(answer)
+    session.place(answer)
     if session.outbox:
         session.put(Item(frame, answer))
     else:
@@ -305,9 +305,9 @@ def produce(
         item = Item(frame, answer, request, waits=True)
         asked = Answer(0, ApiKey.METADATA, question.api_version, partial(_question_answered, item))
         pieces = question.encode(0, _CLIENT_ID)
-        session.forward(memoryview(bytearray(b"".join(pieces))), asked, out)
+        session.forward(memoryview(bytearray(b"".join(pieces))), asked, out, is_own=True)
     if answer is not None:
-        session.answers.append(answer)
+        session.place(answer)
     if question is not None:
         session.put(item)
         return
@@ -364,7 +364,7 @@ def forward_judged(
     if judgement.refusals is not None and request.size > MOST_MERGED and request.size_without_records > MOST_MERGED:
         session.abort("request_names")  # no topic has names that long
         return
-    wire_id = 0 if answer is None else session.next_id()
+    wire_id = 0 if answer is None else session.next_id(answer)
     if judgement.untouched:
         _pack_int(frame, _CORRELATION_ID, wire_id)
         out.append(frame)

@@ -11,7 +11,7 @@ of them; all others share ``(other)``.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from itertools import accumulate, islice
@@ -33,7 +33,8 @@ from prometheus_client.utils import floatToGoString
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.protocol.apis import APIS
 from batchval.proxy.audit_log import AnyRefusal
-from batchval.proxy.clients import ClientTable, pair_of
+from batchval.proxy.clients import ClientTable
+from batchval.proxy.durations import BOUNDS_S
 from batchval.proxy.observed import OTHER
 from batchval.proxy.reasons import explained
 from batchval.proxy.topics import is_topic_name
@@ -41,8 +42,6 @@ from batchval.proxy.topics import is_topic_name
 __all__ = ["BOUNDS_S", "CONTENT_TYPE", "OTHER", "Family", "GateMetrics", "TopicCounts"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-#: Upper bounds of a histogram's buckets, in seconds; the last bucket has none.
-BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _PREFIX = "batchval_gate"
 #: label of each dict of Counters
@@ -72,7 +71,6 @@ _HELP = {
     "handshakes_failed": "TLS handshakes with clients that failed, by reason.",
     "upstream_failures_total": "Connections to brokers that could not be made.",
     "requests_total": "Requests from clients.",
-    "requests_by_version": "Requests from clients, by API and version.",
     "request_bytes_total": "Bytes of requests from clients.",
     "answers_total": "Answers from brokers.",
     "answer_bytes_total": "Bytes of answers from brokers.",
@@ -151,16 +149,14 @@ class TopicCounts:
         return list(self._counts.items())
 
 
-#: A histogram's value: the number in each bucket of BOUNDS_S and in the one above, not cumulative,
-#: and the sum in seconds.
-Histogram = tuple[Sequence[int], float]
 Across = Literal["sum", "max", "min"]
 
 
 class Family(NamedTuple):
     """One metric and its values at one moment. ``name`` has no prefix and no ``_total``.
 
-    ``samples``  (label values, number), of a histogram (label values, Histogram)
+    ``samples``  (label values, number); of a histogram (label values, (counts, seconds)) with the
+                 number in each bucket of BOUNDS_S and in the one above, not cumulative
     ``across``   how the values of several workers become one
     """
 
@@ -246,9 +242,7 @@ class GateMetrics:
         for name in self._names:
             value = getattr(self.counters, name)
             text = _HELP.get(name, name.replace("_", " "))
-            if name == "requests_by_version":
-                yield from _by_version(name, text, value)
-            elif isinstance(value, dict):
+            if isinstance(value, dict):
                 yield _by_label(name, text, value)
             else:
                 kind: Literal["counter", "gauge"] = "counter" if name.endswith("_total") else "gauge"
@@ -301,18 +295,6 @@ def _histogram(family: Family) -> Metric:
     for labels, (counts, total) in family.samples:
         metric.add_metric(labels, list(zip(words, accumulate(counts), strict=True)), total)
     return metric
-
-
-def _by_version(name: str, text: str, values: Mapping[int, int]) -> Iterator[Family]:
-    """Yield the requests by API, and by API and version: as many as Kafka has, at most."""
-    by_api: dict[int, int] = {}
-    for pair, requests in values.items():
-        by_api[pair >> 16] = by_api.get(pair >> 16, 0) + requests
-    samples = [((_word("api", key),), requests) for key, requests in by_api.items()]
-    yield Family("counter", "requests_by_api", "Requests from clients, by API.", ("api",), samples)
-    versions = [(pair_of(pair), requests) for pair, requests in values.items()]
-    pairs = [((_word("api", key), str(version)), requests) for (key, version), requests in versions]
-    yield Family("counter", name, text, ("api", "version"), pairs)
 
 
 def _of_clients(clients: ClientTable) -> Iterator[Family]:

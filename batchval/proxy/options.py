@@ -251,7 +251,6 @@ class Counters:
     partitions_refused: dict[str, int] = field(default_factory=dict)  # by rule
     partitions_observed: dict[str, int] = field(default_factory=dict)  # by rule: forwarded
     partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
-    requests_by_version: dict[int, int] = field(default_factory=dict)  # by API key << 16 | version
     batches_converted_total: int = 0  # of Produce 0 to 2
     batches_by_path: dict[str, int] = field(default_factory=dict)  # of accepted ones: claims, shallow, full, rebuilt
     requests_answered_here_total: int = 0
@@ -271,14 +270,6 @@ class Counters:
     throttle_time_ms: dict[int, int] = field(default_factory=dict)  # that they told clients to wait
     bytes_held: int = 0
     reading_paused_total: int = 0
-
-    @property
-    def requests_by_api(self) -> dict[int, int]:
-        """Return the number of requests by API key."""
-        found: dict[int, int] = {}
-        for pair, requests in self.requests_by_version.items():
-            found[pair >> 16] = found.get(pair >> 16, 0) + requests
-        return found
 
     def throttled(self, key: int, wait_ms: int) -> None:
         """An answer tells a client to wait (throttle_time_ms)."""

@@ -105,8 +105,11 @@ class Queue(Protocol):
 
     @property
     def proxy(self) -> Surroundings: ...
-    def next_id(self) -> int: ...
-    def forward(self, frame: memoryview, answer: Answer | int, out: list[bytes | memoryview]) -> None: ...
+    def next_id(self, answer: Answer) -> int: ...
+    def place(self, answer: Answer) -> None: ...
+    def forward(
+        self, frame: memoryview, answer: Answer, out: list[bytes | memoryview], *, is_own: bool = False
+    ) -> None: ...
     def put(self, item: Item) -> None: ...
     def judge(self, item: Item, request: ProduceRequestView, judgement: Judgement) -> None: ...
     def send_waiting(self) -> None: ...
@@ -136,9 +139,10 @@ class Answer:
     ``respond``  what is done with the broker's answer; None for an answer that is made here
     ``ready``    an answer that is made here, once it is known
     ``held``     bytes that the session holds until this place is left
+    ``taken_ns`` when the client's request was taken; 0 for one of the gate's own
     """
 
-    __slots__ = ("correlation_id", "facts", "held", "key", "ready", "respond", "version")
+    __slots__ = ("correlation_id", "facts", "held", "key", "ready", "respond", "taken_ns", "version")
 
     def __init__(self, correlation_id: int, key: int, version: int, respond: Respond | None) -> None:
         self.correlation_id = correlation_id
@@ -147,6 +151,7 @@ class Answer:
         self.respond = respond
         self.ready: Chunks | None = None
         self.held = 0
+        self.taken_ns = 0
         self.facts: Any = None  # what respond needs besides
 
     @property

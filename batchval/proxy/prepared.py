@@ -87,6 +87,7 @@ class Prepared:
         gate.connection_log.bound(settings.log.connections_per_second)
         gate.metrics.name_mode(settings.mode)
         gate.metrics.topics.most = settings.metrics.topics
+        gate.shared.traffic.nodes = settings.metrics.nodes
         gate.observed.mode = settings.mode
         self._apply_ledger()
         limits = next(iter(self.options.values())).limits

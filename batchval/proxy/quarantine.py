@@ -131,7 +131,7 @@ class Quarantine:
         samples = [((reason,), number) for reason, number in self.dropped.items()]
         yield Family("counter", "quarantine_dropped", text, ("reason",), samples)
         text = "Bytes of the quarantine's files."
-        yield Family("gauge", "quarantine_bytes", text, (), [((), self.folder.bytes)])
+        yield Family("gauge", "quarantine_bytes", text, (), [((), self.folder.bytes)], "max")
 
     # ---- in the thread ---------------------------------------------------------------------------
 

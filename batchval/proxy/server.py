@@ -48,6 +48,7 @@ from batchval.proxy.session_clock import AgeLimit
 from batchval.proxy.sni import node_asked_for
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
+from batchval.proxy.traffic import TrafficTable
 
 __all__ = ["Proxy", "Shared"]
 
@@ -89,6 +90,7 @@ class Shared:
     connection_log: ConnectionLog
     ports: Ports
     ages: AgeLimit
+    traffic: TrafficTable
     users: int = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -126,6 +128,7 @@ class Shared:
             ConnectionLog() if connection_log is None else connection_log,
             ListeningSockets() if ports is None else ports,
             AgeLimit(counters),
+            TrafficTable(),
         )
 
 
@@ -157,6 +160,7 @@ class Proxy:
         self.judging = self.shared.judging
         self.topics = self.shared.topics
         self.clients = self.shared.clients
+        self.traffic = self.shared.traffic
         self.ages = self.shared.ages
         self.connection_log = self.shared.connection_log
         self.gate = self.gate_of(options)

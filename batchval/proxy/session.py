@@ -34,6 +34,7 @@ from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away, software_of
 from batchval.proxy.connection_log import ConnectionLog, Request, upgrade_advice
 from batchval.proxy.denying import DenyList, refuse_denied
+from batchval.proxy.durations import clock_ns
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
@@ -49,6 +50,7 @@ from batchval.proxy.session_clock import AgeLimit, SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
 from batchval.proxy.sockets import address_of, keep_alive, unread
 from batchval.proxy.topics import KnownTopics
+from batchval.proxy.traffic import TrafficTable
 
 __all__ = ["Owner", "Session"]
 
@@ -97,6 +99,7 @@ class Owner(Protocol):
     gate: Gate
     topics: KnownTopics
     clients: ClientTable
+    traffic: TrafficTable
     ages: AgeLimit
     connection_log: ConnectionLog
     cluster: Listeners
@@ -154,9 +157,12 @@ class Session:
         self.untaken: list[memoryview] = []  # requests that wait for their turn
         self.sasl = SaslExchange()
         self.old_fetches = OldFetches(self.limits.max_partitions)
-        self.fast_path = FastPath(proxy.fast_routes, self.gate, self.counters, self.answers, proxy.topics.by_id)
+        traffic = proxy.traffic.of(proxy.options.listener_name, listener.node_id)
+        names = proxy.topics.by_id
+        self.fast_path = FastPath(proxy.fast_routes, self.gate, self.counters, self.answers, names, traffic)
         self.answering = Answering(self, self.answers)
         self._answer = self.answering.take
+        self._put_off_ns = 0  # when the first of ``untaken`` came
         # bytes of requests in the outbox and unsent, and of requests whose answers are merged
         self.waiting = 0
         self.counted = 0  # what the budget has noted for this session
@@ -266,6 +272,7 @@ class Session:
         keep_alive(transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
         self.sender, principal = self.proxy.names_of(transport)
         self.fast_path.name(self.sender)
+        self.fast_path.measure(self.proxy.traffic.of(self.proxy.options.listener_name, self.listener.node_id))
         self.facts = Facts(self.sender, self.name, ANONYMOUS, self.proxy.options.listener_name)
         if principal is not None:
             self.authenticated_as(principal)
@@ -309,6 +316,7 @@ class Session:
             self.seen = self.proxy.now
             if self.untaken or self.holds & SASL:
                 self.untaken += frames
+                self._put_off_ns = self._put_off_ns or clock_ns()
             elif self.budget.spent_s > TURN_S:
                 self._put_off(frames)
             else:
@@ -337,6 +345,7 @@ class Session:
 
     def client_full(self) -> None:
         """Read neither side: the client does not take its answers."""
+        self.seen_client.stalls += 1
         self.budget.note_full(self, True)
         self.hold(ANSWERS)
         if self.broker is not None:
@@ -403,6 +412,7 @@ class Session:
                 inline = not fast_path.tried
             if not began:
                 began = time.perf_counter()
+                fast_path.begin()
             self._take_one(frames[i], decision, inline, out)
             i += 1
             if self.ending is not None and self.ending != CLIENT and self.parting is None:
@@ -427,6 +437,7 @@ class Session:
     def _put_off(self, frames: list[memoryview]) -> None:
         """Take the rest in a later turn of the loop, after others had theirs."""
         self.untaken = frames
+        self._put_off_ns = self.fast_path.since_ns or clock_ns()
         self.hold(TURN)
         if not self.holds & SASL:
             self.budget.take_turn(self._take_rest)
@@ -438,14 +449,17 @@ class Session:
 
     def _take_rest(self) -> None:
         frames, self.untaken = self.untaken, []
+        since_ns, self._put_off_ns = self._put_off_ns, 0
         if not frames or (self.state is State.CLOSED and self.broker is None):
             return
+        self.fast_path.since_ns = since_ns
         try:
             self._take(frames)
         except Exception as error:  # outside of a transport's callback nobody would end the session
             self.proxy.log_error("a request could not be taken", error)
             self.abort("fault")
             return
+        self.fast_path.since_ns = 0
         if not self.untaken:
             self.release(TURN)
             if self.ends_after is not None:
@@ -519,18 +533,27 @@ class Session:
         client_id, facts = self.seen_client.client_id, self.facts
         self.proxy.options.on_denied(Denied(facts.listener, facts.client, client_id, facts.principal, key, version))
 
-    def next_id(self) -> int:
+    def next_id(self, answer: Answer) -> int:
         """Return the correlation id of the next request to the broker."""
-        wire_id = self.fast_path.sent = self.fast_path.sent + 1 & 0x7FFFFFFF
-        return wire_id
+        return self.fast_path.send(answer.key, answer.taken_ns)
 
-    def forward(self, frame: memoryview, answer: Answer | int, out: list[bytes | memoryview]) -> None:
-        """Send a request on in its order; ``answer`` is its place."""
+    def place(self, answer: Answer) -> None:
+        """Give the answer to a client's request its place in the queue."""
+        answer.taken_ns = self.fast_path.taken_ns
         self.answers.append(answer)
-        if self.outbox:
-            self.put(Item(frame, answer if isinstance(answer, Answer) else None))
+
+    def forward(
+        self, frame: memoryview, answer: Answer, out: list[bytes | memoryview], *, is_own: bool = False
+    ) -> None:
+        """Send a request on in its order; ``answer`` is its place. ``is_own``: the gate's own."""
+        if is_own:
+            self.answers.append(answer)
         else:
-            _pack_int(frame, 8, self.next_id())
+            self.place(answer)
+        if self.outbox:
+            self.put(Item(frame, answer))
+        else:
+            _pack_int(frame, 8, self.next_id(answer))
             out.append(frame)
 
     def put(self, item: Item) -> None:
@@ -583,10 +606,9 @@ class Session:
                     self._drop_outbox()
             elif item.answer is not None and item.answer.ready is not None:
                 continue  # it was answered here
-            elif item.answer is not None and not item.answer.has_id:
-                out.append(item.frame)
-            else:
-                _pack_int(item.frame, 8, self.next_id())
+            elif item.answer is not None:
+                if item.answer.has_id:
+                    _pack_int(item.frame, 8, self.next_id(item.answer))
                 out.append(item.frame)
         if out:
             self._send(out)
@@ -748,6 +770,13 @@ class Session:
         self.release(SASL)
         if self.untaken:
             self.budget.take_turn(self._take_rest)
+
+    def broker_read_again(self, why: int) -> None:
+        """Measure no answer that may have waited because the broker was not read."""
+        if why & ANSWERS:
+            self.fast_path.forget(True)
+        elif why & (BUDGET | CONVERTING):
+            self.fast_path.forget(False)
 
     def broker_full(self) -> None:
         """Do not read the client: the broker does not take its requests."""

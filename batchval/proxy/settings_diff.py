@@ -58,6 +58,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "metrics.address": Effect.RESTART,
     "metrics.remote": Effect.AT_ONCE,
     "metrics.topics": Effect.AT_ONCE,
+    "metrics.nodes": Effect.AT_ONCE,
     "log": Effect.AT_ONCE,
     "log.audit_file": Effect.RESTART,
     "reload": Effect.AT_ONCE,

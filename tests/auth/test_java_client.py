@@ -63,7 +63,7 @@ def test_the_run_was_what_it_was_meant_to_be(seen: tuple[list[str], list[str], R
 
 def test_the_gate_was_on_the_way(seen: tuple[list[str], list[str], RunningProxy]) -> None:
     *_, gate = seen
-    by_api = gate.counters.requests_by_api
+    by_api = gate.proxy.traffic.requests_by_api()
     for key in (29, 30, 31, 68, 76, 78, 79):  # ACLs; ConsumerGroupHeartbeat; ShareGroupHeartbeat, -Fetch, -Acknowledge
         assert by_api.get(key, 0) > 0, key
     assert {(refusal.topic, refusal.error) for refusal in gate.refusals if refusal.enforced} == {

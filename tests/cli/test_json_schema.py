@@ -268,12 +268,13 @@ def test_proxy_report(run: Run) -> None:
 
 def test_proxy_clients(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from batchval.cli import proxy_clients
-    from batchval.proxy.clients import ClientKey, ClientTable, Software
+    from batchval.proxy.clients import ClientKey, ClientTable, Served, Software
     from batchval.proxy.clients_page import Asked, page_of
 
     table = ClientTable()
     for client_id, software in (("c", Software("franz", "1")), (None, Software())):
-        table.add(ClientKey(client_id, software, "10.0.0.7", "User:alice", "default"), {1 << 16 | 2: 1})
+        served = Served(answers=1 if client_id else 0)
+        table.add(ClientKey(client_id, software, "10.0.0.7", "User:alice", "default"), {1 << 16 | 2: 1}, served)
     monkeypatch.setattr(proxy_clients, "_answer", lambda *_: page_of(table, {}, Asked())()[1])
     proxy_clients.show_clients("127.0.0.1:9464", as_json=True)
     compared("proxy --clients", lines(capsys.readouterr().out), "client", "summary")

@@ -63,6 +63,25 @@ def test_text(run: Run) -> None:
     assert all(request.startswith(b"GET /clients?limit=10000 HTTP/1.1\r\n") for request in asked)
 
 
+def test_the_slowest_come_first(run: Run) -> None:
+    with answering(http(page(NEW))) as (address, asked):
+        code, out, err = run("proxy", "--clients", address, "--slowest")
+    assert (code, err) == (0, "")
+    assert "mean ms" in out
+    assert asked[0].startswith(b"GET /clients?limit=10000&order=slowest HTTP/1.1\r\n")
+    code, _, err = run("proxy", "--slowest")
+    assert (code, "--slowest needs --clients" in err) == (2, True)
+
+
+def test_an_older_gate_has_no_latencies(run: Run) -> None:
+    document = json.loads(page(NEW))
+    for name in ("request_bytes", "answer_bytes", "mean_ms", "max_ms", "stalls"):
+        del document["clients"][0][name]
+    with answering(http(json.dumps(document).encode())) as (address, _):
+        code, out, _ = run("proxy", "--clients", address)
+    assert (code, out.splitlines()[-1].split()[-6:]) == (0, ["1", *"-----"])
+
+
 def test_json(run: Run) -> None:
     with answering(http(page(OLD))) as (address, _):
         code, out, err = run("proxy", "--clients", address, "--json")

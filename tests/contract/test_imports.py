@@ -28,6 +28,8 @@ STRANGERS = {("core", "protocol"), ("network", "policy"), ("network", "compressi
 #: what native code may ask of Python; a room below perf has no clock either (perf/histogram is the one that may)
 PYTHON = {"__future__", "collections", "enum", "functools", "numpy", "pyarrow", "re", "struct", "typing", "cython"}
 CLOCKS = {"time", "libc.time", "cpython.time", "datetime", "cpython.datetime", "posix.time"}
+#: They measure how long requests take.
+WITH_A_CLOCK = {"perf/histogram", "proxy/durations"}
 LIBC = {"libc.stddef", "libc.stdint", "libc.string", "libc.limits", "libc.stdlib"}
 LIBC_STDLIB = {"malloc", "calloc", "realloc", "free", "abs", "qsort", "bsearch"}
 HEADERS = {
@@ -84,7 +86,7 @@ def reaching_out(package: Path) -> Iterator[str]:
     """Whatever native code asks of the world outside its bytes."""
     for path in files(package, ".pyx", ".pxd"):
         where = path.relative_to(package)
-        allowed = PYTHON | (CLOCKS if where.parts[:1] == ("perf",) and path.stem == "histogram" else set())
+        allowed = PYTHON | (CLOCKS if where.with_suffix("").as_posix() in WITH_A_CLOCK else set())
         for found in imports(path, package):
             top = found.module.split(".")[0]
             if top == package.name or found.module in allowed or top in allowed:

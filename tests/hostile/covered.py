@@ -67,6 +67,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         "batchval.protocol.primitives",
         "batchval.protocol.produce",
     ),
+    "durations": ("batchval.proxy.durations",),
     "fast_path": ("batchval.proxy.fast_path", "batchval.ledger.credit", *_core("short")),
     "streams": tuple(f"batchval.protocol.{name}" for name in ("blocks", "fetch_tail", "frames")),
     "verdicts": ("batchval.proxy.verdicts", "batchval.protocol.produce_answer", "batchval.ledger.credit"),

@@ -38,6 +38,7 @@ from tests.hostile.built import builder_case
 from tests.hostile.claims import claims_case
 from tests.hostile.differential import RULES, Setup, compare, compare_strict, setups, strict_invariants
 from tests.hostile.down import down_case
+from tests.hostile.durations import durations_case
 from tests.hostile.fast_path import fast_path_case
 from tests.hostile.latencies import histogram_case
 from tests.hostile.lifetimes import lifetime_case
@@ -460,6 +461,7 @@ def _seeded(target: str) -> Callable[[Run], None]:
 
 SEEDED: dict[str, Callable[[int], list[str]]] = {
     "freed_or_resized": lifetime_case,
+    "durations": durations_case,
     "fast_path": fast_path_case,
     "verdicts": verdicts_case,
     "old_produce": old_produce_case,

@@ -213,8 +213,8 @@ async def test_both_paths_count_by_api_and_version(short: bool) -> None:
     side.read(side.session.client, b"".join(frames))
     uses = {pair(PRODUCE, 9): 3, pair(FETCH, 12): 2, pair(FETCH, 11): 2, pair(INIT_PRODUCER_ID, 0): 2}
     assert rows_of(side) == {"test": uses}
-    assert side.counters.requests_by_version == uses
-    assert side.counters.requests_by_api == {PRODUCE: 3, FETCH: 4, INIT_PRODUCER_ID: 2}
+    assert side.proxy.traffic.requests() == uses
+    assert side.proxy.traffic.requests_by_api() == {PRODUCE: 3, FETCH: 4, INIT_PRODUCER_ID: 2}
     side.read(side.session.client, asked(FETCH, 12))
     assert rows_of(side) == {"test": uses | {pair(FETCH, 12): 3}}
 
@@ -251,7 +251,7 @@ async def test_more_versions_than_are_counted_natively() -> None:
     taken = side.session.fast_path.take_uses()
     assert taken == {pair(*one): 6 for one in fetches}
     assert side.session.fast_path.take_uses() == {}
-    assert side.counters.requests_by_version == taken
+    assert side.proxy.traffic.requests() == taken
 
 
 async def test_the_software_and_the_principal_count_for_earlier_requests_too() -> None:
@@ -377,6 +377,9 @@ class Uses:
     def take_uses(self) -> dict[int, int]:
         taken, self.uses = self.uses, {}
         return taken
+
+    def take_served(self) -> tuple[int, int, int, int, int]:
+        return 0, 0, 0, 0, 0
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.client_connection import ClientConnection
+from batchval.proxy.durations import Traffic, histograms_of
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import INLINE_COMPRESSED
 from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
@@ -140,7 +141,15 @@ class Side:
             "refusals": self.refusals,
             "ledger": None if ledger is None else ledger.counts("listener x"),
             "left": len(self.session.answers),
+            "requests": self.proxy.traffic.requests(),
+            "measured": measured(self.session.fast_path.take_served(), self.proxy.traffic.of("default", 1)),
         }
+
+
+def measured(served: tuple[int, int, int, int, int], traffic: Traffic) -> dict[Any, Any]:
+    """What does not depend on how long it takes: bytes and answers, and the durations' numbers."""
+    of_api = {key: [sum(counts) for counts, _ in histograms_of(taken)] for key, taken in traffic.taken().items()}
+    return {"served": served[:3], "of_api": of_api}
 
 
 def claimed(frame: bytes, tags: list[bytes | None]) -> bytes:

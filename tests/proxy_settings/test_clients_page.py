@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.protocol.old_versions import PRODUCERS, Raised
 from batchval.proxy.assemble import RunningGate
-from batchval.proxy.clients import MOST_CLIENTS, ClientKey, ClientTable, Software
+from batchval.proxy.clients import MOST_CLIENTS, WINDOW_MS, ClientKey, ClientTable, Served, Software
 from batchval.proxy.clients_page import SHOWN, Asked, asked_for, lines_of, page_of
 from batchval.proxy.health import HealthServer
 from batchval.proxy.loading import settings_from
@@ -78,6 +78,11 @@ def test_json() -> None:
         "first_seen_ms": at,
         "last_seen_ms": at,
         "requests": 1_504,
+        "request_bytes": 0,
+        "answer_bytes": 0,
+        "mean_ms": None,
+        "max_ms": None,
+        "stalls": 0,
         "old": True,
         "uses": [
             {"api": "Produce", "version": 0, "requests": 1_500, "old": True, "bridged": True},
@@ -102,12 +107,13 @@ def test_only_old_clients_and_a_limit() -> None:
 def test_text() -> None:
     lines = text(table_of(*CLIENTS[1:]))
     assert lines[:2] == ["3 clients since 2025-11-25 10:00:00 UTC, of which Kafka 4 turns away 1", ""]
-    words = ("client id", "software", "address", "principal", "listener")
+    words = ("client id", "software", "address", "principal", "listener", "last seen (UTC)")
+    numbers = "requests bytes in bytes out mean ms max ms stalls"
     whose = "10.0.0.7 User:alice default 2025-11-25 10:00:00"
     assert [" ".join(line.split()) for line in lines[2:5]] == [
-        f"kafka 4 {' '.join(words)} last seen (UTC) requests old versions",
-        f"turned away agent - {whose} 1,504 Produce 0 2, Fetch 1",
-        f"served - - {whose} 1",
+        f"kafka 4 {' '.join(words)} {numbers} old versions",
+        f"turned away agent - {whose} 1,504 0 0 - - 0 Produce 0 2, Fetch 1",
+        f"served - - {whose} 1 0 0 - - 0",
     ]
     at = [line.index("10.0.0.7") for line in lines[3:]]
     assert at == [lines[2].index("address")] * 3
@@ -119,6 +125,32 @@ def test_clients_whose_old_versions_are_all_bridged() -> None:
     agent, both = ("a", Software(), {pair(PRODUCE, 0): 1}), ("b", Software(), {pair(PRODUCE, 0): 1, pair(FETCH, 0): 1})
     lines = text(table_of(agent, both), raised=raised)
     assert [line.split("  ")[0] for line in lines[3:]] == ["bridged", "turned away"]
+
+
+def test_the_slowest_come_first() -> None:
+    now_ms = [AT_NS // 10**6]
+    table = ClientTable(clock_ns=lambda: now_ms[0] * 10**6)
+    for name, ms in (("quick", 2), ("slow", 900), ("silent", 0)):
+        key = ClientKey(name, Software(), "10.0.0.7", "User:a", "default")
+        answers = 10 if ms else 0
+        served = Served(5_000, 70_000, answers, answers * ms * 10**6, 2 * ms * 10**6, stalls=ms // 100)
+        table.add(key, {pair(FETCH, 12): 10}, served)
+    slow, quick, silent = documents(table, Asked(order="slowest"))["clients"]
+    assert [slow["client_id"], quick["client_id"], silent["client_id"]] == ["slow", "quick", "silent"]
+    names = ("request_bytes", "answer_bytes", "mean_ms", "max_ms", "stalls")
+    assert [slow[name] for name in names] == [5_000, 70_000, 900.0, 1_800.0, 9]
+    assert (silent["mean_ms"], silent["max_ms"]) == (None, None)
+    line = text(table, Asked(text=True, order="slowest"))[3]
+    assert line.split()[-6:] == ["10", "5,000", "70,000", "900.0", "1,800.0", "9"]
+    # latencies are those of the last windows, the rest of all time
+    now_ms[0] += WINDOW_MS
+    table.add(ClientKey("slow", Software(), "10.0.0.7", "User:a", "default"), {}, Served(0, 0, 10, 10**9, 10**9))
+    slow = documents(table, Asked(order="slowest"))["clients"][0]
+    assert (slow["mean_ms"], slow["max_ms"], slow["request_bytes"]) == (500.0, 1_800.0, 5_000)
+    now_ms[0] += WINDOW_MS
+    table.add(ClientKey("slow", Software(), "10.0.0.7", "User:a", "default"), {}, Served(0, 0, 1, 10**6, 10**6))
+    found = {one["client_id"]: one["max_ms"] for one in documents(table)["clients"]}
+    assert found == {"slow": 1_000.0, "quick": None, "silent": None}
 
 
 def test_clients_that_were_displaced_are_counted() -> None:
@@ -228,7 +260,9 @@ async def test_the_port_answers() -> None:
     assert by_header[1:] == ("text/plain; charset=utf-8", "".join(f"{line}\n" for line in text(table)).encode())
     status, kind, body = await ask(address, "/clients?old=yes")
     assert (status, kind.partition(";")[0]) == (400, "text/plain")
-    assert body == b"old=yes is not known: expected old=true|false, format=json|text, limit=1..10000\n"
+    assert (
+        body == b"old=yes is not known: expected old=true|false, format=json|text, order=name|slowest, limit=1..10000\n"
+    )
     assert (await ask(address, "/metrics"))[2] == b"counts 1\n"
     await server.stop()
 
@@ -291,16 +325,14 @@ async def test_a_gate_knows_its_clients_at_once() -> None:
         assert (client["client_id"], client["address"], client["listener"]) == ("test", "127.0.0.1", "default")
         assert client["uses"] == [{"api": "Produce", "version": 9, "requests": 1, "old": False, "bridged": False}]
         page = (await ask(gate.metrics_at, "/metrics"))[2].decode()
-        assert 'batchval_gate_requests_by_version_total{api="Produce",version="9"} 1.0' in page
+        assert 'batchval_gate_requests_by_api_total{api="Produce"} 1.0' in page
         assert "batchval_gate_clients 1.0" in page
         writer.close()
         await gate.stop(0.5)
 
 
 def test_metrics_of_clients_can_be_read_whatever_they_say() -> None:
-    counters = Counters()
-    counters.requests_by_version = {pair(PRODUCE, 0): 2, pair(PRODUCE, 9): 3, pair(FETCH, 12): 1}
-    metrics = GateMetrics(counters, mode="enforce", version="1")
+    metrics = GateMetrics(Counters(), mode="enforce", version="1")
     metrics.add_clients(table_of(*CLIENTS, ('a"} 1\n', Software("sarama", "1"), {pair(FETCH, 0): 1})))
     found = {
         (sample.name.removeprefix("batchval_gate_"), *sample.labels.values()): sample.value
@@ -308,9 +340,6 @@ def test_metrics_of_clients_can_be_read_whatever_they_say() -> None:
         for sample in family.samples
         if sample.name.startswith("batchval_gate_")
     }
-    assert found["requests_by_api_total", "Produce"] == 5
-    assert found["requests_by_version_total", "Produce", "0"] == 2
-    assert found["requests_by_version_total", "Fetch", "12"] == 1
     assert found["clients",] == 5
     assert found["clients_evicted_total",] == 0
     assert found["clients_old", "sarama"] == found["clients_old", "(unknown)"] == 1

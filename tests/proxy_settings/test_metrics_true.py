@@ -77,7 +77,13 @@ class Account:
         self.add("requests_total")
         self.add("request_bytes_total", by=len(frame))
         self.add("requests_by_api_total", api)
-        self.add("requests_by_version_total", api, str(int.from_bytes(frame[6:8], "big")))
+        version = str(int.from_bytes(frame[6:8], "big"))
+        self.add("requests_by_version_total", api, "default", "bootstrap", version)
+
+    def answer(self, api: str, *, broker: bool) -> None:
+        """One that the client got; ``broker``: the broker had a part in it."""
+        self.add("request_duration_seconds_count", api, "default", "bootstrap")
+        self.add("broker_duration_seconds_count", api, "default", "bootstrap", by=broker)
 
     def produce(self, frame: bytes, kinds: list[tuple[str, bytes, str, str, str]], tags: bool = False) -> None:
         """One request; ``tags``: every partition has one, which is taken off."""
@@ -163,6 +169,7 @@ def test_every_number_is_what_was_sent(
             account.request(frame, "InitProducerId")
             sock.sendall(frame)
             assert read_frame(sock) == struct.pack(">i", n)
+            account.answer("InitProducerId", broker=True)
         else:
             one(sock, n, account, rng.choices(KINDS, k=1 if draw < 0.6 else rng.randint(2, 5)))
     # claims: true ones, and one that lies
@@ -176,6 +183,7 @@ def test_every_number_is_what_was_sent(
         account.produce(frame, [KINDS[1]], tags=True)
         socks[0].sendall(frame)
         assert codes(read_frame(socks[0])) == {("plain", 0): 0}
+        account.answer("Produce", broker=True)
     # acks=0: what passes has no answer, what does not ends the connection
     silent = produce_frame(1, ("plain", 0, GOOD), acks=0)
     bad = produce_frame(2, ("plain", 0, GOOD), ("plain", 1, BAD), acks=0)
@@ -231,6 +239,7 @@ def one(sock: socket.socket, n: int, account: Account, kinds: list[tuple[str, by
     # the request has its partitions by topic
     account.produce(frame, kinds)
     sock.sendall(frame)
+    account.answer("Produce", broker=any(not kind[2] for kind in kinds))
     said = codes(read_frame(sock))
     assert said == {(kind[0], i): CODES.get(kind[2], 0) for i, kind in enumerate(kinds)}
 
@@ -259,10 +268,12 @@ def compare(found: dict[tuple[str, ...], float], account: Account) -> None:
     expected["batchval_gate_claims_demotions_total",] = 1
     expected["batchval_gate_claims_senders",] = 1
     assert found["batchval_gate_ready",] == 1
+    durations = {name for name in found if name[0].endswith(("_duration_seconds_bucket", "_duration_seconds_sum"))}
+    assert all(found[name] <= 60 for name in durations if name[0].endswith("sum"))  # in seconds
     unlike = {
         name: (found.get(name, 0), expected.get(name, 0))
         for name in found.keys() | expected.keys()
-        if name[0] not in OTHERS and found.get(name, 0) != expected.get(name, 0)
+        if name[0] not in OTHERS and name not in durations and found.get(name, 0) != expected.get(name, 0)
     }
     assert unlike == {}
 
