@@ -132,7 +132,7 @@ def _text(value: Any) -> str:
         return "null" if value is None else str(value).lower()
     if isinstance(value, Secret):
         return str(value.shown())
-    if isinstance(value, BaseModel | dict | list | tuple):
+    if not _is_short(value):  # a part of the settings, or a list
         return "set" if value else "not set"
     return str(value)
 
