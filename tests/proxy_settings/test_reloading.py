@@ -233,7 +233,7 @@ REFUSED: dict[str, tuple[Callable[[ReloadedGate], None], str]] = {
     "vanished": (lambda one: one.path.unlink(), "gate.yaml: No such file or directory"),
     "10 MB": (_text("#" * 10_000_000), "longer than 1048576 bytes"),
     "FIFO": (_fifo, "gate.yaml: is not a regular file"),
-        _values(listeners=[{"address": ADDRESS, "tls": {**TLS, "key_password": {"env": UNSET}}}]),
+    "no certificate": (_values(listeners=[{"address": ADDRESS, "tls": TLS}]), "gate.pem: No such"),
     "no variable": (
         _values(listeners=[{"address": ADDRESS, "tls": TLS | {"key_password": {"env": UNSET}}}]),
         f"the environment has no {UNSET}",
