@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import ssl
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -23,6 +24,7 @@ from batchval.proxy.background import in_background
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.gate import Gate
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.metrics import Family, GateMetrics
@@ -33,7 +35,6 @@ from batchval.proxy.options import Counters, Limits, ObserveGlobs, ProxyOptions,
 from batchval.proxy.parts import Parts
 from batchval.proxy.policies import read_brokers, read_topic_configs
 from batchval.proxy.prepared import Prepared
-from batchval.proxy.record_parts import RecordParts
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.tls import identity_of, subject_of
@@ -94,7 +95,7 @@ class RunningGate:
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._topics_task: asyncio.Task[None] | None = None
-        self._retired: list[RecordParts] = []
+        self._retired: list[tuple[Parts, list[Gate]]] = []
         self._watch()
 
     # ---- what it is made of ------------------------------------------------------------------------------------------
@@ -331,15 +332,18 @@ class RunningGate:
             self.cluster_topics.refresh_s = self.parts.refresh_s
             self._topics_task = asyncio.create_task(self.cluster_topics.run())
 
-    def retire(self, parts: RecordParts) -> None:
-        """Close what judged records, once nobody waits for an answer of it any more."""
-        self._retired.append(parts)
+    def retire(self, parts: Parts, gates: list[Gate]) -> None:
+        """Close what was used before, once nobody waits for an answer of it any more."""
+        self._retired.append((parts, gates))
         asyncio.get_running_loop().call_later(RETIRE_S, self._close_retired)
 
     def _close_retired(self) -> None:
+        """Close all that was retired; a thread frees it, which takes long for many policies."""
         retired, self._retired = self._retired, []
-        for parts in retired:
-            parts.close(self.record_parts)
+        for parts, _ in retired:
+            parts.record_parts.close(self.record_parts)
+        if retired:
+            threading.Thread(target=retired.clear, daemon=True).start()
 
     def unready(self) -> str | None:
         """Why clients cannot be served; None if they can."""

@@ -147,7 +147,8 @@ class Reloader:
     async def _take(self) -> Result:
         running = self._target.settings
         checked = await self._checked(running)
-        found = changes(running, checked.settings) + _replaced(self._files or {}, checked.files)
+        found = await in_background(partial(changes, running, checked.settings))
+        found += _replaced(self._files or {}, checked.files)
         if not found:
             log.info("settings and files are unchanged")
             return "unchanged"
