@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from batchval.cli.options import json_option
     examples=(
         "batchval proxy --listen :9092 --upstream kafka-1:9092",
         "batchval proxy --config gate.yaml --check-config",
+        "batchval proxy --config gate.yaml --take-over",
         "batchval proxy --config gate.yaml --report",
         "batchval proxy --clients http://127.0.0.1:9464",
     ),
@@ -25,8 +27,9 @@ from batchval.cli.options import json_option
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it.")
 @click.option("--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="Brokers of the cluster.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML). Options here win.")
-@click.option("--check-config", is_flag=True, help="Only check settings, files and upstreams.")
+@click.option("--check-config", is_flag=True, help="Only check settings, files, upstreams and certificates.")
 @click.option("--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden.")
+@click.option("--take-over", is_flag=True, help="Take over the ports of the gate that runs; it drains and ends.")
 @click.option("--report", "as_report", is_flag=True, help="Only print what was refused or observed, and for whom.")
 @click.option("--clients", metavar="URL", help="Only print who uses the gate whose metrics are at http://HOST:PORT.")
 @click.option(
@@ -39,6 +42,7 @@ from batchval.cli.options import json_option
 @click.option("--claims-in", metavar="POLICY", help="ignore (default), verify, audit:RATE or trust.")
 @click.option("--claims-out", metavar="WHAT", help="none (default), or tag: add claims to compressed batches.")
 @click.option("--log-format", metavar="FORMAT", help="text (default) or json.")
+@click.option("--workers", metavar="N", help="Processes that serve clients: 1 (default) to 64, or auto.")
 @click.option("--metrics", metavar="HOST:PORT", help="Where /metrics, /clients, /readyz are. Default: 127.0.0.1:9464.")
 @json_option
 def command(
@@ -47,6 +51,7 @@ def command(
     config: Path | None,
     check_config: bool,
     print_config: bool,
+    take_over: bool,
     as_report: bool,
     clients: str | None,
     state_directory: Path | None,
@@ -54,13 +59,15 @@ def command(
     claims_in: str | None,
     claims_out: str | None,
     log_format: str | None,
+    workers: str | None,
     metrics: str | None,
     as_json: bool,
 ) -> int:
     """Stands between clients and brokers, which change nothing, and refuses bad batches as a broker would.
 
     Runs until SIGTERM or SIGINT, then delivers what is under way. Settings and certificates are
-    read again on SIGHUP, settings also when their file has changed (reload.watch).
+    read again on SIGHUP, settings also when their file has changed (reload.watch). With --take-over
+    a new gate replaces one that runs, on the same ports.
     """
     if as_json and not as_report and clients is None:
         raise click.UsageError("--json needs --report or --clients (the log is JSON with --log-format json)")
@@ -71,6 +78,7 @@ def command(
         "claims_in": claims_in,
         "claims_out": claims_out,
         "log.format": log_format,
+        "workers": int(workers) if workers is not None and re.fullmatch("[0-9]{1,9}", workers) else workers,
         "metrics.address": metrics,
         "upstream.bootstrap": upstream,
         "state_directory": state_directory,
@@ -88,7 +96,7 @@ def command(
         return USAGE
     from batchval.cli.proxy_clients import show_clients
     from batchval.cli.proxy_report import report
-    from batchval.cli.proxying import check_files, check_upstreams, draft_of, file_of, run
+    from batchval.cli.proxying import check_certificates, check_files, check_upstreams, draft_of, file_of, run
 
     try:
         if clients is not None:
@@ -107,12 +115,12 @@ def command(
                 return 0
         check_files(draft, config)
         if check_config:
-            for line in check_upstreams(draft):
+            for line in check_upstreams(draft) + check_certificates(draft):
                 click.echo(f"batchval proxy: warning: {line}", err=True)
         settings = draft.finished()
         if check_config:
             click.echo("the settings are sound", err=print_config)
-        return 0 if check_config else run(settings, file_of(config, overrides, draft))
+        return 0 if check_config else run(settings, file_of(config, overrides, draft), take_over=take_over)
     except loading.ConfigError as error:
         for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)

@@ -5,9 +5,7 @@ on.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,18 +18,13 @@ from batchval.proxy import loading
 
 if TYPE_CHECKING:
     from batchval.proxy.config import Settings
+    from batchval.proxy.handover import TakeOver
+    from batchval.proxy.lifecycle import Life
     from batchval.proxy.settings_file import SettingsFile
 
-__all__ = ["check_files", "check_upstreams", "draft_of", "file_of", "run"]
+__all__ = ["check_certificates", "check_files", "check_upstreams", "draft_of", "file_of", "run"]
 
 log = logging.getLogger("batchval.proxy")
-
-#: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
-#: collected before the next one is.
-COLLECT = (500, 10, 1_000)
-#: Seconds that a judging thread may keep the interpreter's lock while the event loop waits for it.
-#: Python's 5 ms, several times in one exchange, would be what other clients feel.
-SWITCH_S = 0.0005
 
 
 def draft_of(config: Path | None, listen: str | None, overrides: dict[str, Any]) -> loading.Draft:
@@ -77,61 +70,110 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
     return lines_of(warnings, draft.source)
 
 
-def run(settings: Settings, file: SettingsFile | None = None) -> int:
-    """Serve until a signal ends it. ``file``: where settings are read again."""
+def check_certificates(draft: loading.Draft) -> list[str]:
+    """Return a line for each host that clients could not verify."""
+    from batchval.proxy.certificate_names import certificate_warnings
+    from batchval.proxy.faults import lines_of
+
+    if draft.settings is None:
+        return []
+    found = certificate_warnings(draft.settings)
+    return lines_of((one for one in found if not any(map(draft.is_wrong, one.reads))), draft.source)
+
+
+def run(settings: Settings, file: SettingsFile | None = None, *, take_over: bool = False) -> int:
+    """Run a gate until its end, and return the exit code.
+
+    ``file``       where settings are read again
+    ``take_over``  in place of a gate that runs
+    """
     from batchval.network.loops import loop_factory
     from batchval.proxy.audit_log import set_up
+    from batchval.proxy.interpreter import switch_soon
 
     set_up(settings.log)
-    sys.setswitchinterval(SWITCH_S)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(settings, file))
+    predecessor = _predecessor(settings) if take_over else None
+    switch_soon()
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_serve(settings, file, predecessor))
+    except BaseException as error:
+        if predecessor is not None:
+            predecessor.fail(str(error) or type(error).__name__)
+        raise
 
 
-async def _serve(settings: Settings, file: SettingsFile | None) -> int:
+def _predecessor(settings: Settings) -> TakeOver | None:
+    """Return the gate that is to be taken over; None: none runs."""
+    from batchval.proxy.handover import TakeOver
+
+    if settings.control_path is None:
+        raise click.UsageError("--take-over needs control or state_directory in the settings")
+    predecessor = TakeOver.begin(settings.control_path)
+    if predecessor is None:
+        log.info("no gate runs at %s: there is nothing to take over", settings.control_path)
+    return predecessor
+
+
+async def _serve(settings: Settings, file: SettingsFile | None, predecessor: TakeOver | None) -> int:
     from batchval import __version__
-    from batchval.proxy.assemble import RunningGate
+    from batchval.proxy.control import Control
+    from batchval.proxy.handover import taken_over
+    from batchval.proxy.interpreter import calm_collector
+    from batchval.proxy.lifecycle import Event, Life
     from batchval.proxy.reloading import Reloader
+    from batchval.proxy.service_manager import notify
+    from batchval.proxy.workers.parent import gate_of
 
-    loop = asyncio.get_running_loop()
-    gate = RunningGate(settings, version=__version__)
-    received: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, received.put_nowait, number)
-    await gate.start()
-    _calm_collector()
+    def handed(pid: int) -> None:
+        gate.hand_over()
+        notify(f"MAINPID={pid}")
+        life.events.put_nowait(Event.HANDED)
+
+    gate = gate_of(settings, version=__version__, predecessor=predecessor)
+    path = settings.control_path
+    control = None if path is None else Control(path, gate.offer, handed)
+    stop_control = control.stop if control is not None else lambda: None
     reloader = Reloader(gate, file)
     gate.metrics.add(reloader.families)
-    reloading = asyncio.create_task(reloader.run())
-    _announce(gate, settings)
-    while (number := await received.get()) is signal.SIGHUP:
+
+    def reload() -> None:
+        gate.reopen_files()
         reloader.ask()
-    reloading.cancel()
-    code = INTERRUPTED if number is signal.SIGINT else 0
-    draining = asyncio.ensure_future(gate.stop())
-    while not draining.done():
-        again = asyncio.ensure_future(received.get())
-        await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
-        if again.done() and again.result() is not signal.SIGHUP:
-            draining.cancel()  # asked twice: at once, then
-            await asyncio.wait((draining,))
-            await gate.stop(0)
-            return INTERRUPTED
-        if again.done():
-            log.warning("settings are not read again: the gate is draining")
-        again.cancel()
-    draining.result()
-    return code
+
+    life = Life(gate, settings.limits.stop_delay_ms / 1000, reload, stop_control)
+    reloading: asyncio.Task[None] | None = None
+    try:
+        if predecessor is None:
+            _take_signals(life)
+            if control is not None:
+                control.open()
+            await gate.start()
+        else:
+            await taken_over(predecessor, gate)
+            _take_signals(life)
+            if control is not None:
+                control.open(predecessor.control)
+        calm_collector()
+        _announce(gate, settings)
+        if control is not None:
+            control.start()
+        notify("READY=1")
+        reloading = asyncio.create_task(reloader.run())
+        return INTERRUPTED if await life.run() else 0
+    finally:
+        if reloading is not None:
+            reloading.cancel()
+        if control is not None:
+            control.stop()
+            control.ended()
 
 
-def _calm_collector() -> None:
-    """Keep the cycle collector from stopping the event loop for tens of milliseconds.
+def _take_signals(life: Life) -> None:
+    from batchval.proxy.lifecycle import SIGNALS
 
-    What exists at the start is never looked at again; of the rest, a full collection is rare.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
+    for number, event in SIGNALS.items():
+        asyncio.get_running_loop().add_signal_handler(number, life.events.put_nowait, event)
 
 
 def _announce(gate: Any, settings: Settings) -> None:

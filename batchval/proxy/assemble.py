@@ -10,6 +10,7 @@ import contextlib
 import errno
 import logging
 import os
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,13 +20,20 @@ from typing import Any, Final
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
 from batchval.proxy.ages import Ages
+from batchval.proxy.audit_file import AuditFile
 from batchval.proxy.audit_log import RefusalLog
 from batchval.proxy.background import in_background
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.config import Listener, Settings
+from batchval.proxy.connection_log import ConnectionLog
+from batchval.proxy.control import Offer
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.gate import Gate
+from batchval.proxy.handover import TakeOver
+from batchval.proxy.handover_messages import HandOverError
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
+from batchval.proxy.host_patterns import ServerNames
+from batchval.proxy.listening_sockets import ListeningSockets
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.metrics import Family, GateMetrics
 from batchval.proxy.observed import ObservedCounts
@@ -34,7 +42,7 @@ from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_
 from batchval.proxy.options import Counters, Limits, ObserveGlobs, ProxyOptions, Refusal
 from batchval.proxy.parts import Parts
 from batchval.proxy.policies import read_brokers, read_topic_configs
-from batchval.proxy.prepared import Prepared
+from batchval.proxy.prepared import Prepared, Step
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.tls import identity_of, subject_of
@@ -44,6 +52,8 @@ __all__ = ["RunningGate"]
 
 #: Between looks at how long requests have waited, and whether the cluster can be reached.
 LOOK_S: Final = 1.0
+#: At the end of a gate, for the end of the one that it has taken over.
+FOLLOW_S: Final = 10.0
 #: Until the registries of settings before are closed: batches may wait for their answers.
 RETIRE_S: Final = 60.0
 #: Sessions whose requests are collected in one turn of the loop, before /clients is answered.
@@ -57,12 +67,15 @@ class RunningGate:
 
     ``addresses``       where each listener is, by its name;  ``metrics_at`` where /metrics is, None where it is off
     ``max_connections`` of clients: fewer than in the settings where open files do not suffice
+    ``predecessor``     the gate that this one takes over: it accepts nothing until ``accept``
     """
 
-    def __init__(self, settings: Settings, *, version: str = "") -> None:
+    def __init__(self, settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> None:
         self.settings = settings
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
+        self.connection_log = ConnectionLog(settings.log.connections_per_second)
+        self.audit_file = None if settings.log.audit_file is None else AuditFile(settings.log.audit_file)
         self.metrics = GateMetrics(
             self.counters,
             mode=settings.mode,
@@ -73,17 +86,22 @@ class RunningGate:
         self.observed = ObservedCounts(
             settings.mode,
             is_known=self._is_known_topic,
-            judged=lambda: self.counters.produce_partitions_total,
+            judged=self._judged,
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
         self.hold(Parts(settings, self.read_topics))
-        self.discovery = Discovery(self.discovery_options(self.parts))
+        self.discovery = self._discovery()
+        self.predecessor = predecessor
+        if predecessor is not None:
+            self.discovery.inherit(predecessor.state)
+        self.ports = ListeningSockets(None if predecessor is None else predecessor.sockets)
         options = self.options_of(self.parts)
-        self.shared = Shared.made(next(iter(options.values())), self.counters, self.discovery)
-        self.proxies = {name: Proxy(each, shared=self.shared) for name, each in options.items()}
+        self.shared = self._shared(next(iter(options.values())))
+        self.proxies = {name: self._proxy(each) for name, each in options.items()}
         self.ledger: ClaimsLedger | None = None
         for proxy in self.proxies.values():
+            proxy.accepts = predecessor is None
             if proxy.gate.ledger is not None:
                 # a lie that came by one listener is known at the others
                 self.ledger = proxy.gate.ledger = self.ledger or proxy.gate.ledger
@@ -92,6 +110,8 @@ class RunningGate:
         self.metrics_at: Address | None = None
         self.max_connections = settings.limits.max_connections
         self._ages = Ages()
+        self._metrics_sockets: list[socket.socket] = []
+        self._following: asyncio.Task[None] | None = None
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._topics_task: asyncio.Task[None] | None = None
@@ -120,6 +140,9 @@ class RunningGate:
             listen=(listener.address.host or "0.0.0.0", listener.address.port),
             upstream=tuple((one.host, one.port) for one in settings.upstream.bootstrap),
             advertised_host=listener.advertised_host,
+            advertised_port=listener.advertised_port,
+            advertised_first_port=listener.advertised_first_port,
+            sni=None if listener.sni is None else ServerNames(*listener.sni.names),
             first_broker_port=listener.first_broker_port,
             broker_ports=listener.broker_ports,
             state_directory=settings.state_folder,
@@ -157,10 +180,10 @@ class RunningGate:
                 max_address_connections=limits.max_connections_per_address,
                 max_unauthenticated_frame_bytes=limits.max_unauthenticated_frame_bytes,
                 frame_s=limits.frame_timeout_ms / 1000,
+                max_age_s=None if limits.max_connection_age_ms is None else limits.max_connection_age_ms / 1000,
             ),
             threads=limits.threads,
             on_refusal=self._refused,
-            on_too_old=self.refusals.too_old,
         )
 
     def discovery_options(self, parts: Parts) -> DiscoveryOptions:
@@ -175,6 +198,22 @@ class RunningGate:
             connect_s=settings.upstream.connect_timeout_ms / 1000,
             state=None if directory is None else StateFile(directory),
         )
+
+    def _discovery(self) -> Discovery:
+        """Return what finds the brokers."""
+        return Discovery(self.discovery_options(self.parts))
+
+    def _shared(self, options: ProxyOptions) -> Shared:
+        """Return what all listeners share."""
+        return Shared.made(options, self.counters, self.discovery, self.ports, self.connection_log)
+
+    def _proxy(self, options: ProxyOptions) -> Proxy:
+        """Return what serves one listener."""
+        return Proxy(options, shared=self.shared)
+
+    def _judged(self) -> int:
+        """Return how many batches have been judged."""
+        return self.counters.produce_partitions_total
 
     def _upstream_context(self) -> ssl.SSLContext:
         assert self.upstream_tls is not None
@@ -191,6 +230,8 @@ class RunningGate:
         self.metrics.topics(refusal)
         self.observed(refusal)
         self.refusals(refusal)
+        if self.audit_file is not None:
+            self.audit_file(refusal)
 
     def _is_known_topic(self, topic: str) -> bool:
         """Return whether the settings or the cluster have this topic."""
@@ -202,10 +243,14 @@ class RunningGate:
         metrics = self.metrics
         metrics.add_clients(self.shared.clients)
         metrics.watch("requests_in_flight", "Requests that await an answer.", self._in_flight)
-        metrics.watch("oldest_request_age_seconds", "How long the oldest has waited.", lambda: self._ages.oldest_s)
-        metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None))
+        text = "How long the oldest has waited."
+        metrics.watch("oldest_request_age_seconds", text, lambda: self._ages.oldest_s, "max")
+        metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
         metrics.add(self._families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
+        metrics.add(self.connection_log.families)
+        if self.audit_file is not None:
+            metrics.add(self.audit_file.families)
         if (file := self.observed_file) is not None:
             metrics.count(
                 "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
@@ -217,23 +262,27 @@ class RunningGate:
         if (topics := self.cluster_topics) is None:
             return
         text = "Topics whose configuration is known."
-        yield Family("gauge", "topic_configs", text, (), [((), len(topics))])
-        yield Family("gauge", "topic_configs_age_seconds", "Since all were read; -1: never.", (), [((), topics.age_s)])
+        yield Family("gauge", "topic_configs", text, (), [((), len(topics))], "max")
+        text = "Since all were read; -1: never."
+        yield Family("gauge", "topic_configs_age_seconds", text, (), [((), topics.age_s)], "max")
         yield Family("counter", "topic_config_failures", "Attempts that failed.", (), [((), topics.failures_total)])
 
-    def _metrics_page(self) -> Callable[[], bytes]:
+    async def _metrics_page(self) -> Callable[[], bytes]:
         self.shared.budget.measure()
         return self.metrics.page()
 
     async def _clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
-        """Take the clients, after those whose requests have not been collected yet."""
+        await self.collect_clients()
+        raised = next(iter(self.proxies.values())).raised
+        return page_of(self.shared.clients, raised, asked)
+
+    async def collect_clients(self) -> None:
+        """Enter the clients' requests that have not been collected yet into the table."""
         for proxy in self.proxies.values():
             for n, session in enumerate(list(proxy.connections)):
                 session.seen_client.collect()
                 if n % COLLECTED_A_TURN == COLLECTED_A_TURN - 1:
                     await asyncio.sleep(0)
-        raised = next(iter(self.proxies.values())).raised
-        return page_of(self.shared.clients, raised, asked)
 
     def _in_flight(self) -> int:
         return sum(len(one.answers) for proxy in self.proxies.values() for one in proxy.connections)
@@ -242,17 +291,13 @@ class RunningGate:
 
     async def start(self) -> None:
         """Listens everywhere. Raises OSError where a port cannot be had; what was opened is closed again."""
-        if self.observed_file is not None:
+        if self.observed_file is not None and self.predecessor is None:
             self.observed_file.load()
-        self.max_connections = self.connections_for(self.settings)
-        self.shared.budget.bound_connections(self.max_connections)
-        if self.cluster_topics is None and not self.settings.topics.policies:
-            log.info(
-                "topic limits: none known: every topic is unbounded here. "
-                "Set topics.policies, or upstream.admin to read them from the cluster"
-            )
+        self._bound_connections()
+        self._log_unbounded()
         started = []
         try:
+            self._open_audit_file()
             for listener in self.settings.listeners:
                 with _listening(listener.address):
                     await self.proxies[listener.name].start()
@@ -260,24 +305,63 @@ class RunningGate:
             await self.discovery.start()
             if (address := self.settings.metrics.address) is not None:
                 with _listening(address):
-                    self.metrics_at = Address(*await self.health.start(*address))
+                    await self._open_metrics(address)
         except BaseException:
             await self.discovery.stop()
             for proxy in started:
                 await proxy.stop(0)
+            if self.audit_file is not None:
+                self.audit_file.stop()
             raise
-        if self.observed_file is not None:
-            self.observed_file.start()
-        self.record_parts.start()
+        if self.predecessor is None:
+            self.health.accept(self._metrics_sockets)
+            if self.observed_file is not None:
+                self.observed_file.start()
         self._tasks = [asyncio.create_task(self._look())]
+        self.start_judging()
         self.read_topics_anew()
+
+    def start_judging(self) -> None:
+        """Start what judges records."""
+        self.record_parts.start()
+
+    def _log_unbounded(self) -> None:
+        if self.cluster_topics is None and not self.settings.topics.policies:
+            log.info(
+                "topic limits: none known: every topic is unbounded here. "
+                "Set topics.policies, or upstream.admin to read them from the cluster"
+            )
+
+    def _open_audit_file(self) -> None:
+        if self.audit_file is not None:
+            try:
+                self.audit_file.start()
+            except OSError as error:
+                text = f"log.audit_file {self.audit_file.path} cannot be opened: {error.strerror}"
+                raise OSError(error.errno, text) from None
+
+    def reopen_files(self) -> None:
+        """Open the audit file anew: its name may stand for another file now."""
+        if self.audit_file is not None:
+            self.audit_file.reopen()
+
+    async def _open_metrics(self, address: Address) -> None:
+        socks = self.ports.open_metrics(*address) or await self.health.bound(*address)
+        self.ports.keep_metrics(socks)
+        self._metrics_sockets = socks
+        self.metrics_at = Address(*socks[0].getsockname()[:2])
+
+    def _bound_connections(self) -> None:
+        """Allow as many clients as the open files suffice for. Raises OSError."""
+        self.max_connections = self.connections_for(self.settings)
+        self.shared.budget.bound_connections(self.max_connections)
 
     def connections_for(self, settings: Settings) -> int:
         """Raise the limit of open files, and return how many clients it suffices for. Raises
         OSError.
         """
         limit, wanted = raise_limit(), settings.limits.max_connections
-        listening = sum(1 + listener.broker_ports for listener in settings.listeners)
+        listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
         health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
         reserve = reserve_for(listening, settings.limits.threads, health)
         allowed = connections_allowed(limit, wanted, reserve)
@@ -298,6 +382,52 @@ class RunningGate:
         )
         return allowed
 
+    # ---- the hand-over ---------------------------------------------------------------------------
+
+    def preparing(self) -> str | None:
+        """Return what this gate still lacks before it may take over; None: nothing."""
+        topics = self.cluster_topics
+        if topics is not None and topics.age_s < 0 and not topics.failures_total:
+            return "the configurations of topics are being read"
+        return self.unready()
+
+    def accept(self) -> None:
+        """Accept connections at the sockets of the gate that is taken over, and close those that
+        are not used.
+        """
+        for proxy in self.proxies.values():
+            proxy.accept()
+        self.health.accept(self._metrics_sockets)
+        self.ports.close_unused()
+        self.discovery.own_file()
+        if self.predecessor is not None:
+            self._following = asyncio.create_task(self._follow(self.predecessor))
+
+    async def _follow(self, predecessor: TakeOver) -> None:
+        """Wait for the end of the other gate; the files are this one's then."""
+        await predecessor.ended()
+        self.predecessor = None
+        if self.observed_file is not None:
+            await self.observed_file.follow()
+
+    def offer(self) -> Offer:
+        """Return what a new gate gets. Raises HandOverError."""
+        if self.predecessor is not None:
+            raise HandOverError(f"the gate that it has taken over (process {self.predecessor.pid}) still drains")
+        if self._draining:
+            raise HandOverError("it ends")
+        return Offer(dict(self.ports.sockets), self.discovery.state().encode().decode(), self.unready())
+
+    def hand_over(self) -> None:
+        """Leave the file of the brokers to the gate that has taken over."""
+        self.discovery.hand_over()
+
+    # ---- its end ---------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Let /readyz say that this gate ends, and serve on."""
+        self._draining = True
+
     async def stop(self, drain_s: float | None = None) -> None:
         """Takes nothing new, delivers what is under way for at most ``drain_s`` (default: the settings'), and ends."""
         self._draining = True  # /readyz says so first, for as long as it lasts
@@ -309,15 +439,24 @@ class RunningGate:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.health.stop()
+        for sock in self._metrics_sockets:  # where nothing has been accepted yet
+            sock.close()
         self._close_retired()
         self.record_parts.close()
         self.refusals.flush()
+        if self.audit_file is not None:
+            await asyncio.to_thread(self.audit_file.stop)
+        if self._following is not None:
+            await asyncio.wait((self._following,), timeout=FOLLOW_S)
+            if self._following.cancel():
+                log.warning("the newest counts of refusals are not written: the gate before this one still drains")
+        self.connection_log.flush()
         if self.observed_file is not None:
             await self.observed_file.stop()
 
     # ---- other settings --------------------------------------------------------------------------
 
-    async def prepare(self, settings: Settings) -> Prepared:
+    async def prepare(self, settings: Settings) -> Step:
         """Build what other settings need, in a thread. Nothing changes before it is applied.
         ConfigError.
         """
@@ -360,6 +499,7 @@ class RunningGate:
         while True:
             self._ages.look(one for proxy in self.proxies.values() for one in proxy.connections)
             self.refusals.flush()
+            self.connection_log.flush()
             await asyncio.sleep(LOOK_S)
 
 

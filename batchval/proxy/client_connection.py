@@ -71,6 +71,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             transport.writelines(pieces)
 
+    def end_writing(self) -> None:
+        """Send an end of file once all is written, and still read. TLS has no such thing."""
+        transport = self.transport
+        if transport is not None and not transport.is_closing() and transport.can_write_eof():
+            transport.write_eof()
+
     def pause(self) -> None:
         """Stop reading."""
         if self.transport is not None and not self.transport.is_closing():

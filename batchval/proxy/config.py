@@ -19,19 +19,25 @@ from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, Kafka
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
 from batchval.proxy.values import (
+    MOST_WORKERS,
     STRICT,
     Address,
     AddressField,
+    AdvertisedHostField,
+    BootstrapNameField,
     BridgeField,
+    BrokerNameField,
     BrokersField,
     ClaimsField,
     PathField,
     SecretField,
+    WorkersField,
 )
 from batchval.rules import EXTRAS
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = [
+    "MOST_WORKERS",
     "Admin",
     "Limits",
     "Listener",
@@ -41,6 +47,7 @@ __all__ = [
     "ObserveRule",
     "Reload",
     "Settings",
+    "Sni",
     "TopicRule",
     "Topics",
     "Upstream",
@@ -77,11 +84,33 @@ class ListenerTls(_Model):
         return self.client_auth or ("required" if self.client_ca else "none")
 
 
+class Sni(_Model):
+    """Names of one port for all brokers: the server name in a client's TLS handshake chooses the
+    broker.
+
+    ``bootstrap``  the name that clients bootstrap from
+    ``broker``     the names of brokers, with {node} for the broker's id
+    """
+
+    bootstrap: BootstrapNameField
+    broker: BrokerNameField
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Both."""
+        return self.bootstrap, self.broker
+
+
 class Listener(_Model):
     """Where clients connect: one bootstrap port, and one port for each broker.
 
     ``address``            the port that clients are given as bootstrap server; port 0: any free one
-    ``advertised_host``    the host that clients are told; by default the one that the client itself has connected to
+    ``advertised_host``    the host in answers to clients, with {node} for the broker's id; by
+                           default the one that the client itself has connected to
+    ``advertised_port``    the port in answers, of all brokers; by default that of the broker's
+                           listener
+    ``advertised_first_port``  broker n is at this port + n in answers
+    ``sni``                one port for all brokers, which clients choose by TLS server name
     ``first_broker_port``  broker n is at this port + n; by default the port after that of ``address``; 0: any free ones
     ``broker_ports``       how many ports, from ``first_broker_port`` on, belong to brokers
     ``max_connections``    of its clients, beside ``limits.max_connections`` of all
@@ -90,7 +119,10 @@ class Listener(_Model):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "default"
     address: AddressField
-    advertised_host: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,255}$")] | None = None
+    advertised_host: AdvertisedHostField | None = None
+    advertised_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    advertised_first_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    sni: Sni | None = None
     first_broker_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     broker_ports: Annotated[int, Field(ge=1, le=65535)] = 100
     max_connections: Positive | None = None
@@ -104,7 +136,9 @@ class Listener(_Model):
 
     @property
     def broker_range(self) -> range:
-        """The ports of brokers; empty where they get any free ones."""
+        """The ports of brokers; empty where they get any free ones, or have none of their own."""
+        if self.sni is not None:
+            return range(0)
         first = self.first_broker_port
         if first is None:
             first = self.address.port + 1 if self.address.port else 0
@@ -271,6 +305,8 @@ class Limits(_Model):
     ``frame_timeout_ms``      for a request to come, and a second more for each MiB of it
     ``idle_timeout_ms``       without a request, and with nothing to be answered
     ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; one that is gone without a word is found so
+    ``max_connection_age_ms`` then a client has to connect again, 10 % more or less; None: any
+    ``stop_delay_ms``         after SIGTERM, for load balancers to notice /readyz before ports close
     ``drain_timeout_ms``      at the end, for what is in flight
     ``threads``               that judge what would hold the others up
     """
@@ -287,6 +323,8 @@ class Limits(_Model):
     frame_timeout_ms: Positive = 30_000
     idle_timeout_ms: Positive = 600_000
     peer_timeout_ms: Annotated[int, Field(ge=1_000, le=_INT_MAX)] = 120_000
+    max_connection_age_ms: Annotated[int, Field(ge=1_000)] | None = None
+    stop_delay_ms: Annotated[int, Field(ge=0)] = 0
     drain_timeout_ms: Annotated[int, Field(ge=0)] = 30_000
     threads: Annotated[int, Field(ge=1, le=64)] = 2
 
@@ -303,11 +341,18 @@ class Metrics(_Model):
 
 
 class Log(_Model):
-    """Lines on stderr. ``refusals_per_second`` bounds those about refused batches; what is left out is counted."""
+    """Lines on stderr. What the bounds on their number leave out is counted.
+
+    ``refusals_per_second``     bounds those about refused batches
+    ``connections_per_second``  bounds those about connections that the gate ended
+    ``audit_file``  gets every refused batch as a JSON line; opened anew with SIGHUP
+    """
 
     format: Literal["text", "json"] = "text"
     level: Literal["debug", "info", "warning", "error"] = "info"
     refusals_per_second: Positive = 100
+    connections_per_second: Positive = 100
+    audit_file: PathField | None = None
 
 
 class Reload(_Model):
@@ -327,6 +372,9 @@ class Settings(_Model):
     ``bridge_isolation_level``  of old consumers, whose requests have none
     ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
                          was observed; None: $STATE_DIRECTORY
+    ``control``          socket by which a new process takes over (--take-over); None: gate.sock in
+                         the state directory, if there is one
+    ``workers``          processes that serve the listeners; "auto": one for each usable core
     """
 
     mode: Literal["enforce", "observe"] = "enforce"
@@ -346,6 +394,8 @@ class Settings(_Model):
     log: Log = Log()
     reload: Reload = Reload()
     state_directory: PathField | None = None
+    control: PathField | None = None
+    workers: WorkersField = 1
 
     @property
     def state_folder(self) -> Path | None:
@@ -356,6 +406,13 @@ class Settings(_Model):
             return self.state_directory
         first = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
         return Path(first) if first else None
+
+    @property
+    def control_path(self) -> Path | None:
+        """Where a new process takes over; None: nowhere."""
+        if self.control is not None or self.state_folder is None:
+            return self.control
+        return self.state_folder / "gate.sock"
 
     @property
     def reads_topic_configs(self) -> bool:

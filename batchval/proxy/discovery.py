@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import secrets
 import ssl
 import time
@@ -22,7 +21,7 @@ from typing import Final
 from batchval.errors import BatchvalError
 from batchval.network.errors import AuthenticationError
 from batchval.protocol.errors import ProtocolError
-from batchval.proxy.endpoints import Endpoint, EndpointState, address_text, listed
+from batchval.proxy.endpoints import Endpoint, EndpointState, address_text, listed, problem_of
 from batchval.proxy.metadata_client import (
     CLIENT_ID,
     BrokerAddress,
@@ -36,7 +35,7 @@ from batchval.proxy.metadata_client import (
 )
 from batchval.proxy.state_file import MAX_HOST, MAX_NODE_ID, State, StateFile
 
-__all__ = ["Discovery", "DiscoveryOptions"]
+__all__ = ["LOCAL_ERRORS", "Discovery", "DiscoveryOptions", "problem_of"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -47,6 +46,7 @@ FAILED_WAIT_S: Final = 10.0  # while an address fails
 SILENT_WAIT_S: Final = 60.0  # a broker that requires authentication logs each such request
 NEXT_ADDRESS_S: Final = 0.5  # a slow address delays the next one by this
 SEVERAL_CONNECT_S: Final = 2.0  # for one address, if there are others to try
+LOOK_S: Final = 1.0
 REPEAT_LOG_S: Final = 60.0
 ANSWER_S: Final = 5.0  # for a response, once connected
 SAVE_S: Final = 5.0  # for the last write of the state file
@@ -107,10 +107,13 @@ class Discovery:
         self._asking: dict[str, BrokerAddress] = {}  # by the request's client id
         self._looped: set[str] = set()  # client ids of requests that came back
         self._wake = asyncio.Event()
+        self._looked_at = float("-inf")
         self._logged: dict[str, float] = {}  # sentence -> when
         self._task: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._saved: State | None = None
+        self._inherited: State | None = None
+        self._keeps_file = options.state is not None
 
     # ---- what others read --------------------------------------------------------------------
 
@@ -124,6 +127,16 @@ class Discovery:
         if self.ready:
             return None
         return f"no broker can be reached: {listed(self._endpoints.values())}"
+
+    @property
+    def instance(self) -> str:
+        """Return what the client ids of its own requests begin with."""
+        return self._instance
+
+    @property
+    def endpoints(self) -> dict[BrokerAddress, tuple[EndpointState, str]]:
+        """Return the state of each address, and why it does not serve."""
+        return {address: (one.state, one.problem) for address, one in self._endpoints.items()}
 
     @property
     def requires_authentication(self) -> bool | None:
@@ -185,12 +198,22 @@ class Discovery:
         self.brokers[node_id] = address
         self._named.add(node_id)
         if before is not None:
-            log.info("broker %d is at %s now, not at %s", node_id, address_text(address), address_text(before))
+            self._note_move(node_id, before, address)
         for callback in list(self._subscribers):
             callback(node_id, host, port)
         if self._endpoint(address).state is _UNTRIED:
             self._wake.set()  # its address may be wrong, or the gate's own
         self._changed()
+
+    def look(self) -> None:
+        """Ask the cluster at once, because a client asks for a broker that is not known; once in
+        LOOK_S at most. Brokers that answer only authenticated clients are not asked without
+        credentials.
+        """
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_S and (self.options.authenticates or not self._requires):
+            self._looked_at = now
+            self._wake.set()
 
     def reached(self, address: BrokerAddress) -> None:
         """Note that a connection to this address was opened."""
@@ -204,10 +227,10 @@ class Discovery:
         """Note that no connection to this address could be opened. The cluster is asked at once."""
         endpoint = self._endpoint(address)
         if _is_local(error):
-            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {_reason(error)}")
+            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {problem_of(error)}")
         elif not endpoint.failed:
             self._wake.set()
-            self._fail(endpoint, EndpointState.UNREACHABLE, _reason(error))
+            self._fail(endpoint, EndpointState.UNREACHABLE, problem_of(error))
 
     def answered_without_authentication(self) -> None:
         """Note that a broker answered a client that had not authenticated."""
@@ -223,6 +246,26 @@ class Discovery:
         if ports.get(node_id) != port:
             ports[node_id] = port
             self._changed()
+
+    def state(self) -> State:
+        """Return what a gate that takes over has to know."""
+        ports = {name: dict(ports) for name, ports in self._ports.items()}
+        texts = tuple(map(address_text, self.options.bootstrap))
+        return State(texts, self.cluster_id, self._requires, dict(self.brokers), ports)
+
+    def inherit(self, state: State) -> None:
+        """Begin with the brokers of the gate that is taken over, in place of the state file."""
+        self._inherited = state
+        self._keeps_file = False
+
+    def own_file(self) -> None:
+        """Keep the state file from now on."""
+        self._keeps_file = True
+        self._changed()
+
+    def hand_over(self) -> None:
+        """Leave the state file to the gate that has taken over."""
+        self._keeps_file = False
 
     def use(self, options: DiscoveryOptions) -> None:
         """Ask by other options from now on, at once. The state file stays."""
@@ -252,13 +295,16 @@ class Discovery:
 
     async def _load(self) -> None:
         file = self.options.state
-        state = None if file is None else await asyncio.to_thread(file.load)
-        if file is None or state is None:
+        state = self._inherited
+        if state is None and file is not None:
+            state = self._saved = await asyncio.to_thread(file.load)
+        if state is None:
             return
-        if not set(state.bootstrap) & set(self._bootstrap_texts()):
-            log.warning("the state file %s is ignored: it is of a cluster at %s", file.path, ", ".join(state.bootstrap))
+        if not set(state.bootstrap) & set(self.state().bootstrap):
+            whose = "the gate that is taken over" if file is None or self._inherited else f"the state file {file.path}"
+            log.warning("%s is ignored: it is of a cluster at %s", whose, ", ".join(state.bootstrap))
+            self._saved = None
             return
-        self._saved = state
         self.cluster_id = state.cluster_id
         self._ports = {name: dict(ports) for name, ports in state.ports.items()} | self._ports
         if self._requires is None:
@@ -268,25 +314,18 @@ class Discovery:
 
     def _changed(self) -> None:
         """Write the state file, in a thread, if anything in it has changed."""
-        if self.options.state is not None and self._saving is None and self._task is not None:
-            self._saving = asyncio.get_running_loop().create_task(self._save(self.options.state))
+        file = self.options.state
+        if file is not None and self._keeps_file and self._saving is None and self._task is not None:
+            self._saving = asyncio.get_running_loop().create_task(self._save(file))
 
     async def _save(self, file: StateFile) -> None:
         try:
-            while (state := self._state()) != self._saved:
+            while self._keeps_file and (state := self.state()) != self._saved:
                 if not await asyncio.to_thread(file.save, state):
                     return  # tried again after the next round
                 self._saved = state
         finally:
             self._saving = None
-
-    def _state(self) -> State:
-        ports = {name: dict(ports) for name, ports in self._ports.items()}
-        texts = self._bootstrap_texts()
-        return State(texts, self.cluster_id, self._requires, dict(self.brokers), ports)
-
-    def _bootstrap_texts(self) -> tuple[str, ...]:
-        return tuple(map(address_text, self.options.bootstrap))
 
     # ---- rounds of requests ------------------------------------------------------------------
 
@@ -422,13 +461,13 @@ class Discovery:
             self._log(logging.WARNING, f"{self._name(endpoint)} did not accept upstream.admin: {error}")
             return True
         elif isinstance(error, TimeoutError):
-            self._fail(endpoint, EndpointState.STALLED, _reason(error))
+            self._fail(endpoint, EndpointState.STALLED, problem_of(error))
         elif isinstance(error, ProtocolError):
             self._fail(endpoint, _WRONG, f"did not answer as a Kafka broker does: {error}")
         elif _is_local(error):
-            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {_reason(error)}")
+            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {problem_of(error)}")
         else:
-            self._fail(endpoint, EndpointState.UNREACHABLE, _reason(error))
+            self._fail(endpoint, EndpointState.UNREACHABLE, problem_of(error))
         return False
 
     async def _probed_protocol(self, address: BrokerAddress, error: Exception) -> str | None:
@@ -490,6 +529,9 @@ class Discovery:
             endpoint.is_logged = False
             log.info("%s serves again", self._name(endpoint))
 
+    def _note_move(self, node_id: int, before: BrokerAddress, address: BrokerAddress) -> None:
+        log.info("broker %d is at %s now, not at %s", node_id, address_text(address), address_text(before))
+
     def _name(self, endpoint: Endpoint) -> str:
         text = address_text(endpoint.address)
         if endpoint.address in self.options.bootstrap:
@@ -512,12 +554,3 @@ class Discovery:
 
 def _is_local(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in LOCAL_ERRORS
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    text = str(error)
-    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
-        text = os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
-    return text or type(error).__name__

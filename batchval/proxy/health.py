@@ -17,7 +17,7 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
@@ -55,14 +55,15 @@ log = logging.getLogger("batchval.proxy")
 class HealthServer:
     """Answers /metrics, /clients, /livez and /readyz.
 
-    ``metrics``  takes the values, on the event loop; what it returns makes the text, in a thread
+    ``metrics``  takes the values, on the event loop or by awaiting them; what it returns makes the
+    text, in a thread
     ``unready``  says why clients cannot be served, None if they can
     ``clients``  takes the rows of /clients, likewise; None: the page is not there
     """
 
     def __init__(
         self,
-        metrics: Callable[[], Callable[[], bytes]],
+        metrics: Callable[[], Callable[[], bytes] | Awaitable[Callable[[], bytes]]],
         unready: Callable[[], str | None],
         clients: Callable[[Asked], Awaitable[Callable[[], Text]]] | None = None,
         *,
@@ -73,7 +74,8 @@ class HealthServer:
         self.clients = clients
 
         async def values(_: Asked) -> Callable[[], Text]:
-            make = metrics()
+            taken = metrics()
+            make = await taken if isinstance(taken, Awaitable) else taken
             return lambda: (CONTENT_TYPE, make())
 
         self.texts = _Texts(values, "batchval-metrics")
@@ -84,7 +86,14 @@ class HealthServer:
         self._acceptors: list[Acceptor] = []
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen, and return the address. Raises OSError."""
+        """Listen and accept; return the address. Raises OSError."""
+        socks = await self.bound(host, port)
+        self.accept(socks)
+        found: tuple[str, int] = socks[0].getsockname()[:2]
+        return found
+
+    async def bound(self, host: str, port: int) -> list[socket.socket]:
+        """Return sockets that listen at the addresses of a host. Raises OSError."""
         # the server binds one socket for each address of the host; connections are accepted here,
         # with descriptors that nothing else can take
         server = await asyncio.get_running_loop().create_server(
@@ -92,12 +101,15 @@ class HealthServer:
         )
         socks = [socket.fromfd(one.fileno(), one.family, one.type) for one in server.sockets]
         server.close()
-        self._spare = SpareFiles(MOST_CONNECTIONS + MOST_OVER)
         for sock in socks:
             sock.listen(BACKLOG)
+        return socks
+
+    def accept(self, socks: Sequence[socket.socket]) -> None:
+        """Accept connections at these sockets, and own them from now on."""
+        self._spare = SpareFiles(MOST_CONNECTIONS + MOST_OVER)
+        for sock in socks:
             self._acceptors.append(Acceptor(sock, lambda: _Connection(self), free=self._free, spare=self._spare))
-        found: tuple[str, int] = socks[0].getsockname()[:2]
-        return found
 
     def _free(self) -> int:
         opening = sum(len(one.opening) for one in self._acceptors)

@@ -2,6 +2,7 @@
 
 (listener, None)     the port that clients bootstrap from
 (listener, node_id)  the port of one broker
+(":metrics", n)      the n-th address of /metrics
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["BACKLOG", "ListeningSockets", "Port", "Ports", "SocketKey", "bound"]
+__all__ = ["BACKLOG", "METRICS", "ListeningSockets", "Port", "Ports", "SocketKey", "bound"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -20,6 +21,9 @@ BACKLOG: Final = 1024
 
 SocketKey = tuple[str, int | None]
 """(listener, node id); the node id is None for the port that clients bootstrap from."""
+
+#: In place of a listener's name, which has no colon.
+METRICS: Final = ":metrics"
 
 
 class Port(NamedTuple):
@@ -44,7 +48,7 @@ class Ports(Protocol):
 class ListeningSockets:
     """The listening sockets that this process owns.
 
-    ``inherited``  sockets of another process, which are used in place of new ones
+    ``inherited``  sockets of another process, which are used in place of new ones at their address
     """
 
     def __init__(self, inherited: Mapping[SocketKey, socket.socket] | None = None) -> None:
@@ -53,26 +57,63 @@ class ListeningSockets:
 
     def open(self, key: SocketKey, host: str, numbers: Sequence[int]) -> Port:
         """Return a port at the first of ``numbers`` that is free (0: any). Raises OSError."""
-        sock = self._inherited.pop(key, None) or _first_free(key, host, numbers)
+        sock = self._first_free(key, host, numbers)
         self.sockets[key] = sock
         return Port(sock.getsockname()[1], sock)
+
+    def open_metrics(self, host: str, port: int) -> list[socket.socket]:
+        """Return the inherited sockets of /metrics at this address: none where it is another."""
+        found = [key for key in self._inherited if key[0] == METRICS]
+        socks = [self._inherited[key] for key in found]
+        if not all(_is_at(sock, host, port) for sock in socks):
+            return []
+        for key in found:
+            del self._inherited[key]
+        return socks
+
+    def keep_metrics(self, socks: Sequence[socket.socket]) -> None:
+        """Note the sockets of /metrics. Whoever accepts there closes them."""
+        self.sockets |= {(METRICS, n): sock for n, sock in enumerate(socks)}
+
+    def close_unused(self) -> None:
+        """Close inherited sockets that nothing has opened: their addresses are not in the settings."""
+        for sock in self._inherited.values():
+            sock.close()
+        self._inherited.clear()
 
     def close(self, key: SocketKey) -> None:
         """Stop listening at a port."""
         if (sock := self.sockets.pop(key, None)) is not None:
             sock.close()
 
+    def _first_free(self, key: SocketKey, host: str, numbers: Sequence[int]) -> socket.socket:
+        *others, last = numbers
+        for number in others:
+            try:
+                return self._at(key, host, number)
+            except OSError as error:
+                if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                    raise
+                log.warning("port %d for broker %s cannot be had (%s): it gets another", number, key[1], error.strerror)
+        return self._at(key, host, last)
 
-def _first_free(key: SocketKey, host: str, numbers: Sequence[int]) -> socket.socket:
-    *others, last = numbers
-    for number in others:
-        try:
-            return bound(host, number)
-        except OSError as error:
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise
-            log.warning("port %d for broker %s cannot be had (%s): it gets another", number, key[1], error.strerror)
-    return bound(host, last)
+    def _at(self, key: SocketKey, host: str, number: int) -> socket.socket:
+        """Return an inherited socket at this address, its own one where any port will do, or a new one."""
+        keys = [key] if key in self._inherited else []
+        if number:  # a listener may have another name now
+            keys += [one for one in self._inherited if one != key]
+        for one in keys:
+            if _is_at(self._inherited[one], host, number):
+                return self._inherited.pop(one)
+        return bound(host, number)
+
+
+def _is_at(sock: socket.socket, host: str, number: int) -> bool:
+    at, port = sock.getsockname()[:2]
+    if number not in (0, port):
+        return False
+    found = socket.getaddrinfo(host or None, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return at in {address[0] for *_, address in found}
 
 
 def bound(host: str, port: int) -> socket.socket:

@@ -176,10 +176,36 @@ class ObservedCounts:
         judged = self._judged_before + self._judged()
         return Observed(self.mode, self._since_ms, self._now_ms(), judged, list(self._rows.items()))
 
+    def take(self, most: int) -> list[tuple[RowKey, Row, bool]]:
+        """Remove and return rows, at most ``most``, and whether the topic of each is known."""
+        taken: list[tuple[RowKey, Row, bool]] = []
+        while self._rows and len(taken) < most:
+            key, row = self._rows.popitem()
+            is_known = key.topic not in (INVALID, OTHER) and self._is_known(key.topic)
+            self._others -= key.topic == OTHER
+            self._unknown = max(0, self._unknown - (key.topic not in (INVALID, OTHER) and not is_known))
+            taken.append((key, row, is_known))
+        return taken
+
+    def merge(self, key: RowKey, row: Row) -> None:
+        """Add a row that another process has counted."""
+        key = self._row_of(key)
+        before = self._rows.get(key)
+        self.changes += 1
+        if before is not None:
+            batches, first_ms = before.batches + row.batches, min(before.first_ms, row.first_ms)
+            newest = row if row.last_ms >= before.last_ms else before
+            row = newest._replace(batches=batches, first_ms=first_ms)
+        self._rows[key] = row
+
+    def follow(self, earlier: Observed) -> None:
+        """Add the batches that an earlier process has judged, but no row."""
+        self._since_ms = min(earlier.since_ms, self._since_ms)
+        self._judged_before += earlier.judged
+
     def restore(self, earlier: Observed) -> None:
         """Go on from the counts of an earlier process. Call it before the first refusal."""
-        self._since_ms = min(earlier.since_ms, self._since_ms)
-        self._judged_before = earlier.judged
+        self.follow(earlier)
         for key, row in earlier.rows[: 2 * self.most]:
             self._others += key.topic == OTHER
             self._unknown += key.topic not in (INVALID, OTHER) and not self._is_known(key.topic)
@@ -191,8 +217,10 @@ class ObservedCounts:
     def _key_of(self, refusal: AnyRefusal) -> RowKey:
         """Return the row to count in: its own where it has one or may have one."""
         topic = OTHER if refusal.topic is None else refusal.topic if is_topic_name(refusal.topic) else INVALID
-        principal, rule, enforced = refusal.principal[:LONGEST_PRINCIPAL], refusal.rule, refusal.enforced
-        key = RowKey(topic, principal, rule, enforced)
+        return self._row_of(RowKey(topic, refusal.principal[:LONGEST_PRINCIPAL], refusal.rule, refusal.enforced))
+
+    def _row_of(self, key: RowKey) -> RowKey:
+        topic, principal, rule, enforced = key
         if key in self._rows:
             return key
         if topic != OTHER and len(self._rows) - self._others < self.most:

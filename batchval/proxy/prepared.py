@@ -11,7 +11,7 @@ judged to its end by the gate that it was taken with.
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from batchval.proxy import audit_log
 from batchval.proxy.config import Settings
@@ -24,10 +24,19 @@ from batchval.proxy.settings_diff import restart_faults
 if TYPE_CHECKING:
     from batchval.proxy.assemble import RunningGate
 
-__all__ = ["Prepared"]
+__all__ = ["Prepared", "Step"]
 
 #: Topics whose validators are compiled before the swap: those that clients have used first.
 MOST_WARMED: Final = 1_000
+
+
+class Step(Protocol):
+    """Settings that a gate has prepared. ``max_connections`` that it can serve with them."""
+
+    max_connections: int
+
+    def apply(self) -> None:
+        """Take them. It cannot fail."""
 
 
 class Prepared:
@@ -75,6 +84,7 @@ class Prepared:
         gate.hold(parts)
         audit_log.change(settings.log)
         gate.refusals.bound(settings.log.refusals_per_second)
+        gate.connection_log.bound(settings.log.connections_per_second)
         gate.metrics.name_mode(settings.mode)
         gate.metrics.topics.most = settings.metrics.topics
         gate.observed.mode = settings.mode
@@ -83,7 +93,7 @@ class Prepared:
         gate.max_connections = self.max_connections
         gate.shared.budget.use(limits, self.max_connections)
         gate.shared.judging.use(settings.limits.threads)
-        parts.record_parts.start()
+        gate.start_judging()
         if settings.upstream != before.settings.upstream:
             gate.discovery.use(gate.discovery_options(parts))
         if settings.upstream != before.settings.upstream or parts.cluster_topics is not before.cluster_topics:

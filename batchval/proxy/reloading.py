@@ -23,10 +23,11 @@ from batchval.proxy.background import in_background
 from batchval.proxy.config import Settings
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
+from batchval.proxy.prepared import Step
 from batchval.proxy.settings_diff import changes
 from batchval.proxy.settings_file import Checked, FileDigests, SettingsFile, digest_of, digests_of
 
-__all__ = ["FileWatch", "Reloader", "Step", "Target"]
+__all__ = ["FileWatch", "Reloader", "Target"]
 
 #: Seconds between two looks at the file.
 LOOK_S: Final = 1.0
@@ -40,13 +41,6 @@ UNREADABLE: Final = ""
 Result = Literal["applied", "unchanged", "refused"]
 
 log = logging.getLogger("batchval.proxy")
-
-
-class Step(Protocol):
-    """Settings that a target has prepared."""
-
-    def apply(self) -> None:
-        """Take them. It cannot fail."""
 
 
 class Target(Protocol):

@@ -1,18 +1,31 @@
-"""How long one session may wait: for its first request, for the rest of one, for lost peers."""
+"""How long one session may wait: for its first request, for the rest of one, for lost peers; and
+how old it may become.
+"""
 
 from __future__ import annotations
 
+import math
+import random
+import time
 from collections import deque
 from typing import Any, Final, Protocol
 
 from batchval.proxy.client_connection import ClientConnection
-from batchval.proxy.options import Limits
+from batchval.proxy.options import Counters, Limits
 from batchval.proxy.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, silent_s, tcp_state
+from batchval.token_bucket import TokenBucket
 
-__all__ = ["SessionClock", "Timed"]
+__all__ = ["AgeLimit", "SessionClock", "Timed"]
 
 #: Bytes a second that a request has to come with, besides ``Limits.frame_s``.
 LEAST_RATE: Final = 1 << 20
+
+#: The share of ``Limits.max_age_s`` by which the ages of connections differ.
+JITTER: Final = 0.1
+#: For the end of a request or of a SASL exchange, once a connection is too old.
+AGED_S: Final = 10.0
+#: Connections that may end by their age in a second, however few there are.
+LEAST_ENDS: Final = 5.0
 
 
 class Timed(Protocol):
@@ -23,14 +36,36 @@ class Timed(Protocol):
     answers: deque[Any]
     outbox: deque[Any]
     deadline: float | None
+    ending: str | None
     holds: int
     spoke: bool
+    is_aged: bool
     seen: float
+    ages: AgeLimit
 
+    def is_between_requests(self) -> bool: ...
     def partial_size(self) -> int: ...
     def bound_writes(self) -> None: ...
     def end(self, why: str) -> None: ...
+    def end_when_taken(self, why: str) -> None: ...
     def abort(self, why: str) -> None: ...
+
+
+class AgeLimit:
+    """Bounds how many connections end by their age in a second, over all listeners.
+
+    Twice as many may as would end if their ages were spread evenly, so that clients which have come
+    at once do not come again at once.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._ends = TokenBucket(LEAST_ENDS, LEAST_ENDS, time.monotonic)
+
+    def take(self, max_age_s: float) -> bool:
+        """Return whether one more may end now."""
+        self._ends.per_second = self._ends.most = max(LEAST_ENDS, 2 * self._counters.connections_open / max_age_s)
+        return self._ends.take()
 
 
 class SessionClock:
@@ -44,6 +79,8 @@ class SessionClock:
         self.frame_s = 0.0
         self._started = self._asked = self._looked = now
         self._left: float | None = None  # when a client that was not read was found to have left
+        age_s = session.limits.max_age_s
+        self._old_at = math.inf if age_s is None else now + age_s * random.uniform(1 - JITTER, 1 + JITTER)
 
     def check(self, now: float) -> None:
         """End what has waited too long."""
@@ -67,8 +104,21 @@ class SessionClock:
             self._check_frame(elapsed_s)
         elif session.spoke and not session.answers and not session.outbox and now - session.seen > limits.idle_s:
             session.end("idle")
+        if now > self._old_at and session.ending is None:
+            self._check_age(now)
         if client.unwritten():
             session.bound_writes()
+
+    def _check_age(self, now: float) -> None:
+        """End a session that is too old: between two requests, or ``AGED_S`` later."""
+        session = self.session
+        if not session.is_aged:
+            if not session.ages.take(session.limits.max_age_s or math.inf):
+                return
+            session.is_aged = True
+            self._old_at = now
+        if session.is_between_requests() or now - self._old_at > AGED_S:
+            session.end_when_taken("max_age")
 
     def _check_frame(self, elapsed_s: float) -> None:
         """End a session whose client does not finish its request in time."""

@@ -39,7 +39,6 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "mode": Effect.AT_ONCE,
     "observe": Effect.AT_ONCE,
     "listeners": Effect.RESTART,
-    "listeners.advertised_host": Effect.NEW,
     "listeners.max_connections": Effect.NEW,
     "listeners.trusted": Effect.AT_ONCE,
     "listeners.tls": Effect.NEW,
@@ -54,12 +53,17 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "bridge": Effect.NEW,
     "bridge_isolation_level": Effect.AT_ONCE,
     "limits": Effect.AT_ONCE,
+    "limits.max_connection_age_ms": Effect.NEW,
+    "limits.stop_delay_ms": Effect.RESTART,
     "metrics.address": Effect.RESTART,
     "metrics.remote": Effect.AT_ONCE,
     "metrics.topics": Effect.AT_ONCE,
     "log": Effect.AT_ONCE,
+    "log.audit_file": Effect.RESTART,
     "reload": Effect.AT_ONCE,
     "state_directory": Effect.RESTART,
+    "control": Effect.RESTART,
+    "workers": Effect.RESTART,
 }
 
 _HOW: Final = "needs a restart (or a hand-over: --take-over)"

@@ -9,7 +9,17 @@ import struct
 import sys
 import termios
 
-__all__ = ["TCP_CLOSE", "TCP_CLOSE_WAIT", "address_of", "keep_alive", "silent_s", "tcp_state", "unread"]
+__all__ = [
+    "TCP_CLOSE",
+    "TCP_CLOSE_WAIT",
+    "address_of",
+    "keep_alive",
+    "silent_s",
+    "tcp_state",
+    "transferred",
+    "unacknowledged",
+    "unread",
+]
 
 #: Of Linux' tcp_states.h: reset, and ended by the peer.
 TCP_CLOSE = 7
@@ -19,6 +29,8 @@ TCP_CLOSE_WAIT = 8
 #: last_ack_recv in ms.
 _TCP_INFO = struct.Struct("=2xBB52xI")
 _PROBES = 6
+#: bytes_received, bytes_sent and, of these, bytes_retrans (Linux 4.19 and later)
+_TCP_BYTES = struct.Struct("=128xQ64xQQ")
 
 
 def address_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
@@ -66,13 +78,37 @@ def silent_s(transport: asyncio.Transport | None) -> float:
     return float(last_ack_ms) / 1000 if retransmits or probes else 0.0
 
 
+def transferred(transport: asyncio.Transport | None) -> tuple[int | None, int | None]:
+    """Return the bytes that came from the peer and that were sent to it; None where the kernel does
+    not count them.
+    """
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return None, None
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_BYTES.size)
+        received, sent, repeated = _TCP_BYTES.unpack(info)
+    except (OSError, struct.error):
+        return None, None
+    return received, sent - repeated
+
+
 def unread(transport: asyncio.Transport | None) -> int:
     """Return the bytes that the kernel has and nobody has read; -1 where it cannot tell."""
+    return _queued(transport, termios.FIONREAD)
+
+
+def unacknowledged(transport: asyncio.Transport) -> int:
+    """Return the bytes that are written and that the peer has not acknowledged, about."""
+    return transport.get_write_buffer_size() + max(0, _queued(transport, termios.TIOCOUTQ))
+
+
+def _queued(transport: asyncio.Transport | None, queue: int) -> int:
     sock = None if transport is None else transport.get_extra_info("socket")
     if sock is None:
         return -1
     try:
-        found = fcntl.ioctl(sock.fileno(), termios.FIONREAD, b"\0\0\0\0")
+        found = fcntl.ioctl(sock.fileno(), queue, b"\0\0\0\0")
     except OSError:
         return -1
     return int.from_bytes(found, sys.byteorder)

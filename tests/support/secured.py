@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable
 from typing import Self, cast
 
-from batchval.proxy.handshakes import HandshakeError, Handshakes
+from batchval.proxy.handshakes import HandshakeError, Handshakes, Look
 from batchval.proxy.tls import ListenerContext, identity_of
 
 
@@ -21,8 +21,8 @@ def read_again(context: ListenerContext) -> None:
 class SecuredServer:
     """``async with SecuredServer(context) as server: … server.port``
 
-    ``failures`` are the reasons of handshakes that failed, ``received`` what all clients have sent,
-    in its order.
+    ``failures`` are the reasons of handshakes that failed, ``texts`` what they say, ``received``
+    what all clients have sent, in its order.
     """
 
     def __init__(
@@ -30,12 +30,15 @@ class SecuredServer:
         context: Callable[[], ssl.SSLContext],
         answer: Callable[[ssl.SSLObject], str | None] = identity_of,
         timeout_s: float = 10.0,
+        look: Look = None,
     ) -> None:
         self.context = context
         self.answer = answer
         self.timeout_s = timeout_s
+        self.look = look
         self.handshakes = Handshakes()
         self.failures: list[str] = []
+        self.texts: list[str] = []
         self.secured: list[str] = []  # addresses
         self.received = bytearray()
         self.clients: list[_Client] = []
@@ -77,13 +80,14 @@ class _Client(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = self.plain = cast(asyncio.Transport, transport)
         server = self.server
-        secured = server.handshakes.secure(self.transport, self, server.context(), server.timeout_s)
+        secured = server.handshakes.secure(self.transport, self, server.context(), server.timeout_s, server.look)
 
         async def secure() -> None:
             try:
                 self.transport = await secured
             except HandshakeError as error:
                 server.failures.append(error.reason)
+                server.texts.append(str(error))
                 return
             self.secured = True
             server.secured.append(transport.get_extra_info("peername")[0])

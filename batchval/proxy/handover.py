@@ -1,0 +1,196 @@
+"""The hand-over as the new gate sees it: sockets and brokers come from the gate that runs.
+
+``begin`` runs before there is an event loop. The steps are those of ``handover_messages``; the
+states of the running gate are those of ``control``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from batchval.proxy.control import CONTROL, SOCKETS_AT_ONCE, connectable, credentials
+from batchval.proxy.handover_messages import MOST_FROM_RUNNING, VERSION, HandOverError, Incoming, encoded
+from batchval.proxy.listening_sockets import SocketKey
+from batchval.proxy.open_files import raise_limit
+from batchval.proxy.state_file import State
+
+__all__ = ["TakeOver", "taken_over"]
+
+#: For each message of the running gate.
+ANSWER_S: Final = 15.0
+#: For the new gate to become ready, and between two looks.
+PREPARE_S: Final = 60.0
+LOOK_S: Final = 0.02
+_READ: Final = 64 << 10
+
+
+class TakeOver:
+    """A gate that is taken over.
+
+    ``pid``      its process id; 0 where the kernel cannot tell
+    ``sockets``  its listening sockets, without the control socket
+    ``control``  its control socket
+    ``state``    the brokers that it knows
+    ``unready``  why it could not serve clients; None if it could
+    """
+
+    def __init__(self, sock: socket.socket, pid: int) -> None:
+        self.pid = pid
+        self.sockets: dict[SocketKey, socket.socket] = {}
+        self.state = State()
+        self.unready: str | None = None
+        self._sock = sock
+        self._incoming = Incoming(MOST_FROM_RUNNING)
+        self._messages: list[dict[str, Any]] = []
+        try:
+            self._receive_sockets()
+        except BaseException:
+            self.close()
+            raise
+        self.control = self.sockets.pop(CONTROL)
+
+    @classmethod
+    def begin(cls, path: Path) -> TakeOver | None:
+        """Get the sockets of the gate whose control socket is at ``path``; None: there is no gate.
+
+        Raises HandOverError where the gate refuses, and OSError.
+        """
+        raise_limit()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(ANSWER_S)
+            with connectable(path) as address:
+                sock.connect(address)
+            pid, user = credentials(sock)
+            if user not in (os.geteuid(), 0):  # 0 is root
+                raise OSError(errno.EPERM, f"user {user} runs it, and this is user {os.geteuid()}")
+            sock.sendall(encoded("hello", version=VERSION, pid=os.getpid()))
+        except (FileNotFoundError, ConnectionRefusedError):
+            sock.close()
+            return None
+        except OSError as error:
+            sock.close()
+            raise HandOverError(f"the gate at {path} cannot be taken over: {error.strerror or error}") from None
+        return cls(sock, pid)
+
+    def _receive_sockets(self) -> None:
+        keys: list[SocketKey] = []
+        descriptors: list[int] = []
+        left = 1
+        try:
+            while left:
+                message = self._next_message(descriptors)
+                keys += [(str(name), node_id) for name, node_id in message["keys"]]
+                left = message["left"]
+                if "state" in message:
+                    self.unready = message["unready"]
+                    self.state = State.decode(message["state"].encode())
+        except (KeyError, TypeError, ValueError) as error:
+            raise HandOverError(f"the running gate sent something unexpected: {error}") from None
+        finally:
+            socks = [socket.socket(fileno=one) for one in descriptors]
+            self.sockets = dict(zip(keys, socks, strict=False))
+        if len(keys) != len(socks) or CONTROL not in self.sockets:
+            raise HandOverError(f"the running gate sent {len(socks)} sockets, expected {len(keys)}")
+
+    def _next_message(self, descriptors: list[int]) -> dict[str, Any]:
+        while not self._messages:
+            flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+            data, came, _, _ = socket.recv_fds(self._sock, _READ, SOCKETS_AT_ONCE, flags)
+            descriptors += came
+            self._take(data)
+        return _expected(self._messages.pop(0), "sockets")
+
+    def _take(self, data: bytes) -> None:
+        if not data:
+            raise HandOverError("the running gate closed the control connection")
+        self._messages += self._incoming.feed(data)
+
+    # ---- on the event loop -----------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Report that this gate has all that it needs; return when it may accept. HandOverError."""
+        self._sock.setblocking(False)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._send("ready")
+                _expected(await self._received(), "go")
+        except TimeoutError:
+            raise HandOverError(f"the running gate did not answer within {ANSWER_S:g} s") from None
+
+    async def took(self) -> None:
+        """Report that this gate accepts connections: the other one drains now. HandOverError."""
+        await self._send("took")
+
+    async def ended(self) -> None:
+        """Wait until the other gate has written its files for the last time, or is gone."""
+        with contextlib.suppress(OSError):
+            _expected(await self._received(), "ended")
+        self.close()
+
+    def fail(self, why: str) -> None:
+        """Report that this gate does not take over, and close everything."""
+        with contextlib.suppress(OSError):
+            self._sock.setblocking(False)
+            self._sock.send(encoded("failed", why=why[:1_000]))
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection to the other gate. The sockets belong to who has taken them."""
+        self._sock.close()
+
+    async def _send(self, kind: str) -> None:
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._sock, encoded(kind))
+        except OSError as error:
+            raise HandOverError(f"the running gate is gone: {error.strerror or error}") from None
+
+    async def _received(self) -> dict[str, Any]:
+        while not self._messages:
+            self._take(await asyncio.get_running_loop().sock_recv(self._sock, _READ))
+        return self._messages.pop(0)
+
+
+class Successor(Protocol):
+    """What a hand-over needs of the new gate."""
+
+    async def start(self) -> None: ...
+    async def stop(self, drain_s: float | None = None) -> None: ...
+    def preparing(self) -> str | None: ...
+    def accept(self) -> None: ...
+
+
+async def taken_over(predecessor: TakeOver, gate: Successor) -> None:
+    """Start a gate in place of another. Raises OSError, after which the other one goes on."""
+    await gate.start()
+    try:
+        await _prepared(gate, predecessor.unready)
+        await predecessor.ready()
+        gate.accept()
+        await predecessor.took()
+    except BaseException:
+        await gate.stop(0)
+        raise
+
+
+async def _prepared(gate: Successor, unready: str | None) -> None:
+    """Wait until a gate can serve clients, unless the other one cannot either."""
+    until = asyncio.get_running_loop().time() + PREPARE_S
+    while unready is None and (why := gate.preparing()) is not None:
+        if asyncio.get_running_loop().time() > until:
+            raise HandOverError(f"the new gate was not ready within {PREPARE_S:g} s: {why}")
+        await asyncio.sleep(LOOK_S)
+
+
+def _expected(message: dict[str, Any], kind: str) -> dict[str, Any]:
+    if message["kind"] == "refused":
+        raise HandOverError(f"the running gate cannot be taken over: {message.get('why')}")
+    if message["kind"] != kind:
+        raise HandOverError(f"the running gate sent {message['kind']!r:.40}, expected {kind}")
+    return message

@@ -1,0 +1,84 @@
+"""The messages of a hand-over, which two gates exchange on the control socket.
+
+    4 bytes   "BVGH"
+    uint32    length of the JSON object
+    JSON      {"kind": "hello", "version": 1, "pid": 4711}
+
+    new gate                        running gate
+    hello    version, pid     ──▶
+                              ◀──   sockets  keys, left, unready, state; descriptors come with it
+                              ◀──   refused  why; in place of sockets
+    ready                     ──▶            it has all that it needs
+    failed   why              ──▶            in place of ready
+                              ◀──   go
+    took                      ──▶            it accepts connections; the running gate drains
+                              ◀──   ended    the running gate has written its files and ends
+
+A connection that closes stands for ``failed`` up to ``took``, and for ``ended`` after it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, Final
+
+__all__ = ["MOST_FROM_NEW", "MOST_FROM_RUNNING", "VERSION", "HandOverError", "Incoming", "encoded"]
+
+VERSION: Final = 1
+
+#: Bytes of a message: of the new gate, and of the running one, whose first holds all brokers.
+MOST_FROM_NEW: Final = 4 << 10
+MOST_FROM_RUNNING: Final = 8 << 20
+
+_MAGIC: Final = b"BVGH"
+_HEADER: Final = struct.Struct(">4sI")
+
+
+class HandOverError(OSError):
+    """A hand-over that cannot go on; the text says why."""
+
+
+def encoded(kind: str, **values: object) -> bytes:
+    """Return a message."""
+    data = json.dumps({"kind": kind, **values}).encode()
+    return _HEADER.pack(_MAGIC, len(data)) + data
+
+
+class Incoming:
+    """Messages of a byte stream, at most ``most`` bytes each."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """Return the messages that are complete by now. Raises HandOverError."""
+        self._data += data
+        found = []
+        while (size := self._size()) <= len(self._data):
+            found.append(_message(bytes(self._data[_HEADER.size : size])))
+            del self._data[:size]
+        return found
+
+    def _size(self) -> int:
+        """Return the size of the first message with its header."""
+        start = bytes(self._data[: len(_MAGIC)])
+        if start != _MAGIC[: len(start)]:
+            raise HandOverError(f"it sent {start!r}, which begins no message of a hand-over")
+        if len(self._data) < _HEADER.size:
+            return _HEADER.size
+        size: int = _HEADER.unpack_from(self._data)[1]
+        if not 0 < size <= self._most:
+            raise HandOverError(f"its message has {size} bytes, expected 1 to {self._most}")
+        return _HEADER.size + size
+
+
+def _message(data: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError):
+        raise HandOverError("its message is not JSON") from None
+    if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+        raise HandOverError("its message is not a JSON object with a kind")
+    return message

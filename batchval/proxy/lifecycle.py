@@ -1,0 +1,133 @@
+"""The life of a gate's process, from its start to its end.
+
+    SERVING   clients connect and are served
+    LEAVING   /readyz is 503, and all else as before, for limits.stop_delay_ms
+    DRAINING  ports are closed; what is under way is delivered, for limits.drain_timeout_ms
+    ENDED     nothing is left
+
+    SERVING ──TERMINATE──► LEAVING ──TERMINATE, INTERRUPT, DELAYED──► DRAINING
+       └────────────INTERRUPT, HANDED────────────────────────────────►   │
+    ENDED ◄───────────────────────TERMINATE, INTERRUPT, DRAINED──────────┘
+
+RELOAD is served while clients are, and changes no phase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import signal
+from collections.abc import Callable
+from typing import Final, Protocol
+
+__all__ = ["SIGNALS", "TRANSITIONS", "Event", "Leaving", "Life", "Phase"]
+
+
+class Phase(enum.Enum):
+    """How far the process has come."""
+
+    SERVING = "serving"
+    LEAVING = "leaving"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+class Event(enum.Enum):
+    """What moves it on."""
+
+    TERMINATE = "terminate"
+    INTERRUPT = "interrupt"
+    RELOAD = "reload"
+    HANDED = "handed"  # a new gate has taken over
+    DELAYED = "delayed"
+    DRAINED = "drained"
+
+
+#: (phase, event) -> the next phase. A pair that is missing changes nothing.
+TRANSITIONS: Final[dict[tuple[Phase, Event], Phase]] = {
+    (Phase.SERVING, Event.TERMINATE): Phase.LEAVING,
+    (Phase.SERVING, Event.INTERRUPT): Phase.DRAINING,
+    (Phase.SERVING, Event.HANDED): Phase.DRAINING,
+    (Phase.LEAVING, Event.TERMINATE): Phase.DRAINING,
+    (Phase.LEAVING, Event.INTERRUPT): Phase.DRAINING,
+    (Phase.LEAVING, Event.DELAYED): Phase.DRAINING,
+    (Phase.DRAINING, Event.TERMINATE): Phase.ENDED,
+    (Phase.DRAINING, Event.INTERRUPT): Phase.ENDED,
+    (Phase.DRAINING, Event.DRAINED): Phase.ENDED,
+}
+
+SIGNALS: Final = {
+    signal.SIGTERM: Event.TERMINATE,
+    signal.SIGINT: Event.INTERRUPT,
+    signal.SIGHUP: Event.RELOAD,
+}
+
+
+class Leaving(Protocol):
+    """What a life needs of its gate."""
+
+    def leave(self) -> None: ...
+    async def stop(self, drain_s: float | None = None) -> None: ...
+
+
+class Life:
+    """The phases of one gate, which serves already.
+
+    ``events``     what happens: signals, and the hand-over to a new gate
+    ``leaving``    called when the gate begins to end: it cannot be taken over from then on
+    """
+
+    def __init__(
+        self,
+        gate: Leaving,
+        stop_delay_s: float,
+        reload: Callable[[], object],
+        leaving: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.phase = Phase.SERVING
+        self._gate = gate
+        self._stop_delay_s = stop_delay_s
+        self._reload = reload
+        self._leaving = leaving
+        self._draining: asyncio.Task[None] | None = None
+
+    async def run(self) -> bool:
+        """Return when the gate has ended: whether SIGINT, or a signal while it drained, has ended it."""
+        is_interrupted = False
+        while self.phase is not Phase.ENDED:
+            event = await self.events.get()
+            if event is Event.RELOAD and self.phase in (Phase.SERVING, Phase.LEAVING):
+                self._reload()
+            before = self.phase
+            if self.move(event):
+                is_interrupted |= event is Event.INTERRUPT or (before is Phase.DRAINING and event is not Event.DRAINED)
+                self._enter()
+        await self._end()
+        return is_interrupted
+
+    def move(self, event: Event) -> bool:
+        """Change the phase; return whether it has changed."""
+        phase = TRANSITIONS.get((self.phase, event))
+        if phase is None:
+            return False
+        self.phase = phase
+        return True
+
+    def _enter(self) -> None:
+        self._leaving()
+        if self.phase is Phase.LEAVING:
+            self._gate.leave()
+            asyncio.get_running_loop().call_later(self._stop_delay_s, self.events.put_nowait, Event.DELAYED)
+        elif self.phase is Phase.DRAINING:
+            self._draining = asyncio.ensure_future(self._gate.stop())
+            self._draining.add_done_callback(lambda _: self.events.put_nowait(Event.DRAINED))
+
+    async def _end(self) -> None:
+        assert self._draining is not None
+        if self._draining.done():
+            self._draining.result()
+        else:  # asked twice: at once, then
+            self._draining.cancel()
+            await asyncio.wait((self._draining,))
+            await self._gate.stop(0)

@@ -1,0 +1,280 @@
+"""How a client's connection ends when the gate chooses to: drain, idle, age of connections."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import socket
+import struct
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from batchval.proxy import session_clock
+from batchval.proxy.options import Counters, Limits
+from batchval.proxy.sasl import SaslExchange
+from batchval.proxy.session_clock import AgeLimit, SessionClock
+from tests.support.proxy import (
+    BAD,
+    GOOD,
+    RunningProxy,
+    ScriptedBroker,
+    answered,
+    connected,
+    eventually,
+    other_frame,
+    produce_frame,
+    read_exactly,
+    read_frame,
+)
+
+AGED = Limits(max_age_s=0.2, handshake_s=1.0)
+
+
+def drained(proxy: RunningProxy, drain_s: float = 10.0) -> threading.Thread:
+    """Start to drain; the thread ends when it is done."""
+    thread = threading.Thread(target=proxy.stop, args=(drain_s,))
+    thread.start()
+    return thread
+
+
+def is_refused(sock: socket.socket, data: bytes) -> bool:
+    try:
+        sock.sendall(data)
+    except OSError:
+        return True
+    return False
+
+
+def closed(proxy: RunningProxy) -> dict[str, int]:
+    return dict(proxy.counters.connections_closed)
+
+
+def test_no_answer_is_destroyed_by_requests_that_come_after_the_end() -> None:
+    """A connection that is closed with something unread is reset, and loses what is on its way."""
+    large = struct.pack(">i", 3 << 20) + bytes(3 << 20)
+    go = threading.Event()
+
+    def answer(frame: bytes) -> bytes | None:
+        go.wait(10)
+        return large[:4] + frame[4:8] + large[8:]
+
+    with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy:
+        with connected(proxy) as sock:
+            sock.sendall(other_frame(1))
+            eventually(lambda: broker.frames)
+            done = drained(proxy)
+            eventually(lambda: closed(proxy) == {"drain": 1})
+            sock.sendall(b"".join(other_frame(n) for n in range(2, 200)))
+            go.set()
+            time.sleep(0.1)  # the answer is in the kernel's buffers, as far as they go
+            assert len(read_frame(sock)) == 3 << 20
+            assert sock.recv(1) == b""
+        done.join(10)
+        assert not proxy.proxy.connections
+    assert len(broker.frames) == 1
+
+
+def test_batches_without_an_answer_are_delivered_after_the_end_and_others_are_not() -> None:
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(produce_frame(1, ("orders", 0, GOOD), acks=0))
+        half = produce_frame(2, ("orders", 0, GOOD), acks=0)
+        eventually(lambda: len(broker.frames) == 1)
+        sock.sendall(half[:20])
+        eventually(lambda: next(iter(proxy.proxy.connections)).client.splitter.buffered == 20)
+        done = drained(proxy)
+        assert sock.recv(1) == b""  # the end, and the rest still arrives
+        sock.sendall(half[20:])
+        sock.sendall(produce_frame(3, ("orders", 1, GOOD)) + other_frame(4))
+        sock.sendall(produce_frame(5, ("orders", 2, BAD), acks=0))
+        sock.sendall(produce_frame(6, ("orders", 2, GOOD), ("orders", 3, GOOD), acks=0))
+        eventually(lambda: len(broker.frames) == 3)
+        sock.close()
+        done.join(10)
+        frames = broker.frames
+        assert [frame[8:] for frame in frames[:2]] == [half[12:]] * 2
+        assert frames[2][8:] == produce_frame(6, ("orders", 2, GOOD), ("orders", 3, GOOD), acks=0)[12:]
+        assert proxy.counters.partitions_refused == {"crc-mismatch": 1}
+        assert closed(proxy) == {"drain": 1}
+
+
+def test_a_client_that_stays_is_closed_soon() -> None:
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(other_frame(1))
+        read_frame(sock)
+        began = time.monotonic()
+        proxy.stop(30.0)
+        assert time.monotonic() - began < 20
+        assert sock.recv(1) == b""
+
+
+def test_one_that_never_stops_sending_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchval.proxy.parting.MOST_S", 0.4)
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(other_frame(1))
+        read_frame(sock)
+        done = drained(proxy, 30.0)
+        assert sock.recv(1) == b""
+        eventually(lambda: is_refused(sock, other_frame(2)))
+        done.join(20)
+        assert not done.is_alive()
+        assert len(broker.frames) == 1
+
+
+def test_rubbish_after_the_end_closes_at_once() -> None:
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(other_frame(1))
+        read_frame(sock)
+        done = drained(proxy, 30.0)
+        assert sock.recv(1) == b""
+        sock.sendall(b"\xff" * 100)
+        done.join(20)
+        assert not done.is_alive()
+        assert closed(proxy) == {"drain": 1}
+
+
+# ---- the age of connections ----------------------------------------------------------------------
+
+
+def test_an_old_connection_ends_after_its_answers() -> None:
+    go = threading.Event()
+
+    def answer(frame: bytes) -> bytes | None:
+        go.wait(10)
+        return answered(frame)
+
+    with ScriptedBroker(answer) as broker, RunningProxy(broker.address, limits=AGED) as proxy:
+        with connected(proxy) as sock:
+            sock.sendall(produce_frame(1, ("orders", 0, GOOD)) + other_frame(2))
+            eventually(lambda: closed(proxy) == {"max_age": 1})
+            go.set()
+            assert read_frame(sock)[:4] == struct.pack(">i", 1)
+            assert read_frame(sock) == struct.pack(">i", 2)
+            assert sock.recv(1) == b""
+        eventually(lambda: not proxy.proxy.connections)
+        with connected(proxy) as sock:
+            sock.sendall(other_frame(3))
+            assert read_frame(sock) == struct.pack(">i", 3)
+
+
+def test_an_unfinished_request_is_waited_for() -> None:
+    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=AGED) as proxy, connected(proxy) as sock:
+        frame = other_frame(2)
+        sock.sendall(other_frame(1) + frame[:-1])
+        assert read_frame(sock) == struct.pack(">i", 1)
+        (session,) = proxy.proxy.connections
+        eventually(lambda: session.is_aged)
+        assert closed(proxy) == {}
+        sock.sendall(frame[-1:])
+        assert read_frame(sock) == struct.pack(">i", 2)
+        assert sock.recv(1) == b""
+        assert closed(proxy) == {"max_age": 1}
+
+
+def test_young_connections_stay() -> None:
+    limits = Limits(max_age_s=3600.0, handshake_s=0.2)
+    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
+        for n in range(20):
+            sock.sendall(other_frame(n))
+            assert read_frame(sock) == struct.pack(">i", n)
+            time.sleep(0.02)
+        assert closed(proxy) == {}
+
+
+class Fake:
+    """A session of which the clock sees what a test sets."""
+
+    def __init__(self, ages: AgeLimit, max_age_s: float) -> None:
+        self.limits = Limits(max_age_s=max_age_s, idle_s=1e9)
+        self.ages = ages
+        self.client: Any = self
+        self.splitter: Any = self
+        self.transport = None
+        self.buffered = self.holds = 0
+        self.answers: list[int] = []
+        self.outbox: list[int] = []
+        self.deadline = self.ending = None
+        self.spoke, self.is_aged, self.seen = True, False, 0.0
+        self.sasl = SaslExchange()
+        self.ended: list[str] = []
+
+    def unwritten(self) -> int:
+        return 0
+
+    def is_between_requests(self) -> bool:
+        return not self.sasl.is_open
+
+    def end_when_taken(self, why: str) -> None:
+        self.ended.append(why)
+        self.ending = why  # type: ignore[assignment]
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, now: list[float], open_connections: int) -> AgeLimit:
+    monkeypatch.setattr(session_clock.time, "monotonic", lambda: now[0])
+    counters = Counters()
+    counters.connections_open = open_connections
+    return AgeLimit(counters)
+
+
+def test_connections_that_came_at_once_end_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_clock.random, "uniform", random.Random(1).uniform)
+    now, age_s, count = [0.0], 100.0, 1_000
+    ages = limit(monkeypatch, now, count)
+    sessions = [Fake(ages, age_s) for _ in range(count)]
+    clocks = [SessionClock(one, 0.0) for one in sessions]  # type: ignore[arg-type]
+    ended = [0]
+    while ended[-1] < count:
+        now[0] += 1.0
+        assert now[0] < 2 * age_s, "they do not end"
+        if now[0] > 0.85 * age_s:
+            for clock, session in zip(clocks, sessions, strict=True):
+                if not session.ended:
+                    clock.check(now[0])
+        ended.append(sum(bool(one.ended) for one in sessions))
+        if now[0] <= 0.9 * age_s:
+            assert ended[-1] == 0
+    most = max(after - before for before, after in itertools.pairwise(ended))
+    assert most <= 2 * count / age_s + 1
+    assert now[0] < 1.45 * age_s
+
+
+def test_few_connections_do_not_wait_for_each_other_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    ages = limit(monkeypatch, now, 10)
+    assert sum(ages.take(3600.0) for _ in range(10)) == 5
+    now[0] += 1.0
+    assert sum(ages.take(3600.0) for _ in range(10)) == 5
+
+
+def test_a_sasl_exchange_is_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    session = Fake(limit(monkeypatch, now, 1), 100.0)
+    clock = SessionClock(session, 0.0)  # type: ignore[arg-type]
+    session.sasl.begin("SCRAM-SHA-256")
+    clock.check(111.0)
+    clock.check(111.0 + session_clock.AGED_S)
+    assert session.is_aged
+    assert not session.ended
+    clock.check(111.5 + session_clock.AGED_S)
+    assert session.ended == ["max_age"]
+
+
+def test_a_connection_that_already_ends_is_not_ended_by_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Fake(limit(monkeypatch, [0.0], 1), 100.0)
+    clock = SessionClock(session, 0.0)  # type: ignore[arg-type]
+    session.ending = "client"  # type: ignore[assignment]
+    clock.check(1000.0)
+    assert not session.ended
+
+
+def test_an_idle_connection_ends_with_an_end_of_file_not_a_reset() -> None:
+    limits = Limits(idle_s=0.2)
+    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
+        sock.sendall(other_frame(1))
+        read_exactly(sock, 8)
+        assert sock.recv(1) == b""
+        sock.sendall(produce_frame(2, ("orders", 0, GOOD), acks=0))
+        eventually(lambda: len(broker.frames) == 2)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
