@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -27,6 +28,7 @@ from batchval.proxy.config import Listener, Settings
 from batchval.proxy.connection_log import ConnectionLog
 from batchval.proxy.control import Offer
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.gate import Gate
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.handover_messages import HandOverError
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
@@ -42,7 +44,6 @@ from batchval.proxy.parts import Parts
 from batchval.proxy.policies import read_brokers, read_topic_configs
 from batchval.proxy.prepared import Prepared, Step
 from batchval.proxy.quarantine import Quarantine
-from batchval.proxy.record_parts import RecordParts
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.tls import identity_of, subject_of
@@ -119,7 +120,7 @@ class RunningGate:
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._topics_task: asyncio.Task[None] | None = None
-        self._retired: list[RecordParts] = []
+        self._retired: list[tuple[Parts, list[Gate]]] = []
         self._watch()
 
     # ---- what it is made of ------------------------------------------------------------------------------------------
@@ -395,7 +396,7 @@ class RunningGate:
         )
         return allowed
 
-    # ---- the hand-over -----------------------------------------------------------------------------------------------
+    # ---- the hand-over ---------------------------------------------------------------------------
 
     def preparing(self) -> str | None:
         """Return what this gate still lacks before it may take over; None: nothing."""
@@ -405,7 +406,9 @@ class RunningGate:
         return self.unready()
 
     def accept(self) -> None:
-        """Accept connections at the sockets of the gate that is taken over, and close those that are not used."""
+        """Accept connections at the sockets of the gate that is taken over, and close those that
+        are not used.
+        """
         for proxy in self.proxies.values():
             proxy.accept()
         self.health.accept(self._metrics_sockets)
@@ -433,7 +436,7 @@ class RunningGate:
         """Leave the file of the brokers to the gate that has taken over."""
         self.discovery.hand_over()
 
-    # ---- its end -----------------------------------------------------------------------------------------------------
+    # ---- its end ---------------------------------------------------------------------------------
 
     def leave(self) -> None:
         """Let /readyz say that this gate ends, and serve on."""
@@ -484,15 +487,18 @@ class RunningGate:
             self.cluster_topics.refresh_s = self.parts.refresh_s
             self._topics_task = asyncio.create_task(self.cluster_topics.run())
 
-    def retire(self, parts: RecordParts) -> None:
-        """Close what judged records, once nobody waits for an answer of it any more."""
-        self._retired.append(parts)
+    def retire(self, parts: Parts, gates: list[Gate]) -> None:
+        """Close what was used before, once nobody waits for an answer of it any more."""
+        self._retired.append((parts, gates))
         asyncio.get_running_loop().call_later(RETIRE_S, self._close_retired)
 
     def _close_retired(self) -> None:
+        """Close all that was retired; a thread frees it, which takes long for many policies."""
         retired, self._retired = self._retired, []
-        for parts in retired:
-            parts.close(self.record_parts)
+        for parts, _ in retired:
+            parts.record_parts.close(self.record_parts)
+        if retired:
+            threading.Thread(target=retired.clear, daemon=True).start()
 
     def unready(self) -> str | None:
         """Why clients cannot be served; None if they can."""

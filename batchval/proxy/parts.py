@@ -27,6 +27,7 @@ class Parts:
     ``read``            reads topic configurations from the cluster
     ``listener_tls``    by the listener's name
     ``cluster_topics``  None where no topic configurations are read
+    ``named_topics``    that policies name without a wildcard
     """
 
     def __init__(self, settings: Settings, read: Read, before: Parts | None = None) -> None:
@@ -37,6 +38,7 @@ class Parts:
         self.cluster_topics = self._cluster_topics(read, before)
         self._lookup: TopicLookup | None = None
         self.topics = self._topics()
+        self.named_topics = {rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")}
 
     def _cluster_topics(self, read: Read, before: Parts | None) -> ClusterTopics | None:
         admin = self.settings.upstream.admin
@@ -71,11 +73,6 @@ class Parts:
         """Return the topics whose policies clients have used."""
         looked_up = [] if self._lookup is None else self._lookup.names()
         return list(dict.fromkeys((*looked_up, *self.topics.names())))
-
-    @property
-    def named_topics(self) -> set[str]:
-        """The topics that policies name without a wildcard."""
-        return {rule.match for rule in self.settings.topics.policies if not set(rule.match) & set("*?[")}
 
 
 @contextlib.contextmanager

@@ -99,9 +99,9 @@ class Prepared:
             gate.discovery.use(gate.discovery_options(parts))
         if settings.upstream != before.settings.upstream or parts.cluster_topics is not before.cluster_topics:
             gate.read_topics_anew()
+        gate.retire(before, [proxy.gate for proxy in gate.proxies.values()])
         for name, proxy in gate.proxies.items():
             proxy.use(self.options[name], self.gates[name])
-        gate.retire(before.record_parts)
 
     def _apply_ledger(self) -> None:
         gate, policy = self._gate, self.parts.settings.claims_in

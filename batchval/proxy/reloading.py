@@ -89,7 +89,8 @@ class Reloader:
         self._look_s = look_s
         self._clock = clock
         self._watch = FileWatch(UNREADABLE if file is None else file.digest)
-        self._files: FileDigests = {}
+        #: what named files held when they were read last; None before ``run`` has begun
+        self._files: FileDigests | None = None
         self._asked = asyncio.Event()
 
     def ask(self) -> None:
@@ -98,8 +99,7 @@ class Reloader:
 
     async def run(self) -> None:
         """Reload when asked or when the file has changed, for ever."""
-        with contextlib.suppress(ConfigError):
-            self._files = await in_background(partial(digests_of, self._target.settings))
+        self._files = await in_background(partial(_digests_now, self._target.settings))
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), self._look_s)
@@ -108,6 +108,11 @@ class Reloader:
                 await self.reload()
             elif self._file is not None and self._target.settings.reload.watch:
                 await self._look(self._file)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a change of a named file would be found."""
+        return self._files is not None
 
     async def _look(self, file: SettingsFile) -> None:
         if self._watch.look(await in_background(partial(_digest_now, file))):
@@ -136,7 +141,8 @@ class Reloader:
     async def _take(self) -> Result:
         running = self._target.settings
         checked = await self._checked(running)
-        found = changes(running, checked.settings) + _replaced(self._files, checked.files)
+        found = await in_background(partial(changes, running, checked.settings))
+        found += _replaced(self._files or {}, checked.files)
         if not found:
             log.info("settings and files are unchanged")
             return "unchanged"
@@ -171,6 +177,13 @@ def _digest_now(file: SettingsFile) -> str:
         return digest_of(file.read())
     except ConfigError:
         return UNREADABLE
+
+
+def _digests_now(settings: Settings) -> FileDigests:
+    try:
+        return digests_of(settings)
+    except ConfigError:  # a pipe, for example
+        return {}
 
 
 def _replaced(before: FileDigests, after: FileDigests) -> list[str]:

@@ -40,7 +40,6 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "observe": Effect.AT_ONCE,
     "deny": Effect.AT_ONCE,
     "listeners": Effect.RESTART,
-    "listeners.advertised_host": Effect.NEW,
     "listeners.max_connections": Effect.NEW,
     "listeners.trusted": Effect.AT_ONCE,
     "listeners.tls": Effect.NEW,
@@ -55,6 +54,8 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "bridge": Effect.NEW,
     "bridge_isolation_level": Effect.AT_ONCE,
     "limits": Effect.AT_ONCE,
+    "limits.max_connection_age_ms": Effect.NEW,
+    "limits.stop_delay_ms": Effect.RESTART,
     "metrics.address": Effect.RESTART,
     "metrics.remote": Effect.AT_ONCE,
     "metrics.topics": Effect.AT_ONCE,
@@ -63,6 +64,8 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "log.audit_file": Effect.RESTART,
     "reload": Effect.AT_ONCE,
     "state_directory": Effect.RESTART,
+    "control": Effect.RESTART,
+    "workers": Effect.RESTART,
 }
 
 _HOW: Final = "needs a restart (or a hand-over: --take-over)"
@@ -135,7 +138,7 @@ def _text(value: Any) -> str:
         return "null" if value is None else str(value).lower()
     if isinstance(value, Secret):
         return str(value.shown())
-    if isinstance(value, BaseModel | dict | list | tuple):
+    if not _is_short(value):  # a part of the settings, or a list
         return "set" if value else "not set"
     return str(value)
 

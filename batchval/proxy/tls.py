@@ -41,31 +41,22 @@ _CRL_FAULTS = frozenset({3, 8, 11, 12})
 
 
 class ListenerContext:
-    """The server side of one listener. ``context`` is to be asked for at each connection.
+    """The server side of one listener: ``context``, of what the files hold now.
 
-    ConfigError where the files are not what they should be; after a failed ``reload`` the old ones
-    hold.
+    ConfigError where the files are not what they should be.
     """
 
     def __init__(self, settings: ListenerTls) -> None:
         self.settings = settings
         self.context = _server_context(settings)
 
-    def reload(self) -> None:
-        """Read certificates, keys, authorities and revocation lists again."""
-        self.context = _server_context(self.settings)
-
 
 class UpstreamContext:
-    """For connections to brokers: ``context`` is to be asked for at each."""
+    """For connections to brokers: ``context``, of what the files hold now. ConfigError."""
 
     def __init__(self, settings: UpstreamTls) -> None:
         self.settings = settings
         self.context = _client_context(settings)
-
-    def reload(self) -> None:
-        """Reads the files again."""
-        self.context = _client_context(self.settings)
 
 
 def _server_context(settings: ListenerTls) -> ssl.SSLContext:

@@ -227,6 +227,66 @@ def test_certificates_are_read_again_on_sighup(tmp_path: Path) -> None:
             assert "stay as they were" in running.err
 
 
+def test_settings_are_read_again_and_options_still_win(tmp_path: Path) -> None:
+    def put(**values: Any) -> None:
+        values = {"upstream": {"bootstrap": broker.address}, "mode": "enforce"} | values
+        path.write_text(yaml.safe_dump(values))
+
+    def counted(running: Gate, result: str, number: int) -> bool:
+        return f'batchval_gate_config_reloads_total{{result="{result}"}} {number}.0' in running.get("/metrics")[1]
+
+    path = tmp_path / "gate.yaml"
+    words = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--log-format", "json", "--mode", "observe"]
+    with ScriptedBroker() as broker:
+        put(reload={"watch": False})
+        with Gate("--config", str(path), *words) as running, running.connected() as sock:
+            put(limits={"threads": 3}, log={"format": "text"}, reload={"watch": False})
+            running.process.send_signal(signal.SIGHUP)
+            running.process.send_signal(signal.SIGHUP)
+            eventually(lambda: counted(running, "applied", 1))
+            sock.sendall(produce_frame(1, ("orders", 0, damaged(batch(b"bad")))))
+            read_frame(sock)  # the broker's: the mode of the command line holds
+            put(limits={"threads": 300, "thread": 1})
+            running.process.send_signal(signal.SIGHUP)
+            eventually(lambda: counted(running, "refused", 1))
+            assert "batchval_gate_config_last_reload_successful 0.0" in running.get("/metrics")[1]
+            put(limits={"threads": 4})
+            running.process.send_signal(signal.SIGHUP)
+            eventually(lambda: counted(running, "applied", 2))
+            put(limits={"threads": 5})  # watched from here on
+            eventually(lambda: counted(running, "applied", 3))
+            assert running.end() == 0
+        events = [json.loads(line)["event"] for line in running.err.splitlines()]
+        assert "settings reloaded: limits.threads 2 -> 3" in events
+        assert "settings reloaded: limits.threads 3 -> 4, reload.watch false -> true" in events
+        wrong = [event for event in events if event.startswith("settings refused")]
+        assert [event.partition("gate.yaml:")[2].partition(": ")[2].split(":")[0] for event in wrong] == [
+            "limits.thread",
+            "limits.threads",
+        ]
+
+
+def test_a_gate_that_drains_reads_nothing_again(tmp_path: Path) -> None:
+    path = tmp_path / "gate.yaml"
+    with ScriptedBroker(lambda _: None) as broker:
+        listeners = [{"address": "127.0.0.1:0"}]
+        path.write_text(yaml.safe_dump({"listeners": listeners, "upstream": {"bootstrap": broker.address}}))
+        words = ["--config", str(path), "--log-format", "json", "--metrics", "127.0.0.1:0"]
+        with Gate(*words) as running, running.connected() as sock:
+            sock.sendall(produce_frame(1, ("orders", 0, batch(b"good"))))
+            eventually(lambda: broker.frames)
+            running.process.send_signal(signal.SIGTERM)
+            eventually(lambda: running.get("/readyz") == (503, "draining\n"))
+            path.write_text("wrong")
+            running.process.send_signal(signal.SIGHUP)
+            assert broker.talking is not None
+            broker.talking.sendall(answered(broker.frames[0]) or b"")
+            assert read_frame(sock)[:4] == struct.pack(">i", 1)
+            running.err = running.process.communicate(timeout=20)[1]
+            assert running.process.returncode == 0
+        assert "settings refused" not in running.err
+
+
 # ---- ends before it begins -----------------------------------------------------------------------------------------
 
 

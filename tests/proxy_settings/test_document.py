@@ -94,6 +94,7 @@ def test_the_metrics_that_it_names_exist() -> None:
         assert not name.startswith("batchval_gate__")
     from batchval.proxy.assemble import RunningGate
     from batchval.proxy.loading import settings_from
+    from batchval.proxy.reloading import Reloader
 
     admin = {"mechanism": "NONE"}
     given = {"listeners": [{"address": "127.0.0.1:0"}], "upstream": {"bootstrap": "127.0.0.1:2", "admin": admin}}
@@ -101,7 +102,9 @@ def test_the_metrics_that_it_names_exist() -> None:
     given |= {"topics": {"policies": [{"match": "*", "record_rules": record_rules, "custom_rules": ["builtins:len"]}]}}
     given |= {"schema_registries": [{"url": "http://127.0.0.1:1"}], "log": {"audit_file": "/dev/null"}}
     given |= {"quarantine": "quarantine"}
-    text = RunningGate(settings_from(given)).metrics.text().decode()
+    gate = RunningGate(settings_from(given))
+    gate.metrics.add(Reloader(gate, None).families)
+    text = gate.metrics.text().decode()
     table = PAGE.split("## Metrics and health")[1].split("## The log")[0]
     named = re.findall(r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
     assert len(named) > 20

@@ -14,7 +14,7 @@ from batchval.proxy.config import ListenerTls
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.tls import ListenerContext, identity_of
 from tests.support.authorities import Authority, pem
-from tests.support.secured import SecuredServer
+from tests.support.secured import SecuredServer, read_again
 
 REFUSED = (ssl.SSLError, ConnectionError)
 
@@ -151,18 +151,18 @@ async def test_a_revoked_certificate_is_refused_from_the_reload_on(
         assert (await server.ask(clients.context("goes"))).startswith("CN=goes")
         clients.revoke(authority.revoked(goes))
         assert (await server.ask(clients.context("goes"))).startswith("CN=goes")  # not read yet
-        context.reload()
+        read_again(context)
         for _ in range(2):
             with pytest.raises(REFUSED):
                 await server.ask(clients.context("goes"))
         assert (await server.ask(clients.context("stays"))).startswith("CN=stays")
         clients.revoke(b"half written")
         with pytest.raises(ConfigError, match=r"revoked\.pem"):
-            context.reload()
+            read_again(context)
         with pytest.raises(REFUSED):
             await server.ask(clients.context("goes"))  # the old list holds
         clients.revoke(authority.revoked(goes, stays))
-        context.reload()
+        read_again(context)
         with pytest.raises(REFUSED):
             await server.ask(clients.context("stays"))
     assert server.failures == ["certificate"] * 4
@@ -192,7 +192,7 @@ async def test_a_list_that_is_not_valid_refuses_its_clients_and_says_so(clients:
             with pytest.raises(REFUSED):
                 await server.ask(clients.context("edge"))
         clients.revoke(authority.revoked())
-        context.reload()
+        read_again(context)
         assert (await server.ask(clients.context("edge"))).startswith("CN=edge")
     (text,) = set(server.texts)
     assert f"{FAULTS[fault]}: its clients are refused until client_crl holds a valid list" in text
@@ -211,7 +211,7 @@ async def test_a_revoked_intermediate_authority(clients: Clients) -> None:
         with pytest.raises(REFUSED):
             await server.ask(clients.context("bad"))
         clients.revoke(good.revoked())  # the root's is missing
-        context.reload()
+        read_again(context)
         with pytest.raises(REFUSED):
             await server.ask(clients.context("good"))
 

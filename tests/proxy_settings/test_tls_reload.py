@@ -14,7 +14,7 @@ from batchval.proxy.config import ListenerTls, UpstreamTls
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.secret import Secret
 from batchval.proxy.tls import ListenerContext, UpstreamContext, subject_of
-from tests.support.secured import SecuredServer
+from tests.support.secured import SecuredServer, read_again
 
 
 class Files:
@@ -97,7 +97,7 @@ async def test_new_certificates_hold_from_the_next_connection_on(files: Files) -
         second = files.client()
         with pytest.raises(ssl.SSLError):
             await server.ask(second)
-        server.settings.reload()
+        read_again(server.settings)
         assert (await server.ask(second)).startswith("CN=edge-1")
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await server.ask(first)  # neither side believes the other any more
@@ -106,7 +106,7 @@ async def test_new_certificates_hold_from_the_next_connection_on(files: Files) -
         files.clients = trustme.CA()
         files.renew()
         assert (await server.ask(half)).startswith("CN=edge-1")
-        server.settings.reload()
+        read_again(server.settings)
         half_trusting = UpstreamContext(half.settings)
         half_trusting.context = half.context
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -120,10 +120,10 @@ async def test_after_a_failed_reload_the_old_ones_hold(files: Files) -> None:
             kept = (files.folder / name).read_bytes()
             (files.folder / name).write_text("no certificate")
             with pytest.raises(ConfigError, match=name):
-                server.settings.reload()
+                read_again(server.settings)
             assert (await server.ask(client)).startswith("CN=edge-1")
             (files.folder / name).write_bytes(kept)
-        server.settings.reload()
+        read_again(server.settings)
         assert (await server.ask(client)).startswith("CN=edge-1")
 
 
@@ -145,7 +145,7 @@ async def test_brokers_are_verified(files: Files) -> None:
         client = files.client()
         assert await server.ask(client) == "None"
         files.put("server", files.servers.issue_cert("elsewhere"))
-        server.settings.reload()
+        read_again(server.settings)
         with pytest.raises(ssl.SSLCertVerificationError):
             await server.ask(client)
 

@@ -10,7 +10,12 @@ from collections.abc import Callable
 from typing import Self, cast
 
 from batchval.proxy.handshakes import HandshakeError, Handshakes, Look
-from batchval.proxy.tls import identity_of
+from batchval.proxy.tls import ListenerContext, identity_of
+
+
+def read_again(context: ListenerContext) -> None:
+    """Let new connections use what the files hold now, as a reload of the settings does."""
+    context.context = ListenerContext(context.settings).context
 
 
 class SecuredServer:

@@ -1,0 +1,92 @@
+"""A gate on the running loop whose file of settings a test rewrites, and a client that stays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from batchval.proxy.assemble import RunningGate
+from batchval.proxy.loading import drafted_file
+from batchval.proxy.reloading import Reloader
+from batchval.proxy.settings_file import SettingsFile
+from tests.support.proxy import ScriptedBroker, codes
+
+
+class ReloadedGate:
+    """``async with ReloadedGate(folder, broker, mode="observe") as one: await one.reload(…)``
+
+    ``values``  what the file holds
+    """
+
+    def __init__(self, folder: Path, broker: ScriptedBroker, *, look_s: float = 60.0, **values: Any) -> None:
+        self.path = folder / "gate.yaml"
+        self.values: dict[str, Any] = {
+            "listeners": [{"address": "127.0.0.1:0"}],
+            "upstream": {"bootstrap": broker.address},
+            "metrics": {"address": None},
+        } | values
+        self.put()
+        draft = drafted_file(self.path)
+        self.gate = RunningGate(draft.finished())
+        self.reloader = Reloader(self.gate, SettingsFile(self.path, {}, draft.digest), look_s=look_s)
+        self.gate.metrics.add(self.reloader.families)
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.gate.start()
+        self._watching = asyncio.create_task(self.reloader.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._watching is not None
+        self._watching.cancel()
+        await self.gate.stop(0.2)
+
+    def put(self, **values: Any) -> None:
+        """Write the file, with other values for these keys."""
+        self.values |= values
+        self.path.write_text(yaml.safe_dump(self.values))
+
+    async def reload(self, **values: Any) -> str:
+        """Write the file and reload."""
+        self.put(**values)
+        return await self.reloader.reload()
+
+    @contextlib.asynccontextmanager
+    async def client(self, name: str = "default") -> AsyncIterator[StayingClient]:
+        """Connect to a listener."""
+        reader, writer = await asyncio.open_connection(*self.gate.addresses[name])
+        try:
+            yield StayingClient(reader, writer)
+        finally:
+            writer.close()
+
+
+class StayingClient:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, frame: bytes) -> dict[tuple[str, int], int]:
+        """Return (topic, partition) -> error code."""
+        self.writer.write(frame)
+        return codes(await self.answer())
+
+    async def answer(self) -> bytes:
+        """Return the next answer."""
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return await self.reader.readexactly(size)
+
+
+async def until(what: Any, seconds: float = 10.0) -> None:
+    """Wait until it is true."""
+    async with asyncio.timeout(seconds):
+        while not what():
+            await asyncio.sleep(0.005)
