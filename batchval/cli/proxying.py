@@ -72,7 +72,9 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
 
 
 def run(settings: Settings, *, take_over: bool = False) -> int:
-    """Run a gate until its end, and return the exit code. ``take_over``: in place of one that runs."""
+    """Run a gate until its end, and return the exit code. ``take_over``: in place of one that
+    runs.
+    """
     from batchval.network.loops import loop_factory
     from batchval.proxy.audit_log import set_up
 

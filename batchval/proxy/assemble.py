@@ -318,7 +318,7 @@ class RunningGate:
         )
         self.shared.budget.bound_connections(allowed)
 
-    # ---- the hand-over -----------------------------------------------------------------------------------------------
+    # ---- the hand-over ---------------------------------------------------------------------------
 
     def preparing(self) -> str | None:
         """Return what this gate still lacks before it may take over; None: nothing."""
@@ -328,7 +328,9 @@ class RunningGate:
         return self.unready()
 
     def accept(self) -> None:
-        """Accept connections at the sockets of the gate that is taken over, and close those that are not used."""
+        """Accept connections at the sockets of the gate that is taken over, and close those that
+        are not used.
+        """
         for proxy in self.proxies.values():
             proxy.accept()
         self.health.accept(self._metrics_sockets)
@@ -353,10 +355,11 @@ class RunningGate:
         return Offer(dict(self.ports.sockets), self.discovery.state().encode().decode(), self.unready())
 
     def hand_over(self) -> None:
-        """Leave the file of the brokers to the gate that has taken over."""
+        """Leave /metrics and the file of the brokers to the gate that has taken over."""
+        self.health.close_port()
         self.discovery.hand_over()
 
-    # ---- its end -----------------------------------------------------------------------------------------------------
+    # ---- its end ---------------------------------------------------------------------------------
 
     def leave(self) -> None:
         """Let /readyz say that this gate ends, and serve on."""
