@@ -1,4 +1,5 @@
-"""Writes batchval/protocol/messages/, apis.py and walks.pyx from Kafka's own message definitions.
+"""Writes batchval/protocol/messages/, apis.py, error_schemas.py and walks.pyx from Kafka's message
+definitions.
 
     python tools/generate_protocol.py            rewrites the files
     python tools/generate_protocol.py --check    exit code 1 if one is not up to date
@@ -15,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools import protocol_messages, protocol_walkers  # noqa: E402
+from tools import protocol_messages, protocol_schemas, protocol_walkers  # noqa: E402
 from tools.kafka_definitions import Definition, Definitions, Field, jar, snake  # noqa: E402
 
 TARGET = ROOT / "batchval" / "protocol"
@@ -144,6 +145,7 @@ def generated(definitions: Definitions) -> dict[Path, str]:
     """Every file and its text."""
     found = {TARGET / name: text for name, text in protocol_walkers.files(definitions).items()}
     found[TARGET / "apis.py"] = _apis(definitions)
+    found[TARGET / "error_schemas.py"] = protocol_schemas.file(definitions)
     names = {}
     for api in APIS:
         request, response = definitions.load(f"{api}Request"), definitions.load(f"{api}Response")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from batchval.cli.options import json_option
 @click.option("--claims-in", metavar="POLICY", help="ignore (default), verify, audit:RATE or trust.")
 @click.option("--claims-out", metavar="WHAT", help="none (default), or tag: add claims to compressed batches.")
 @click.option("--log-format", metavar="FORMAT", help="text (default) or json.")
+@click.option("--workers", metavar="N", help="Processes that serve clients: 1 (default) to 64, or auto.")
 @click.option("--metrics", metavar="HOST:PORT", help="Where /metrics, /clients, /readyz are. Default: 127.0.0.1:9464.")
 @json_option
 def command(
@@ -57,6 +59,7 @@ def command(
     claims_in: str | None,
     claims_out: str | None,
     log_format: str | None,
+    workers: str | None,
     metrics: str | None,
     as_json: bool,
 ) -> int:
@@ -74,6 +77,7 @@ def command(
         "claims_in": claims_in,
         "claims_out": claims_out,
         "log.format": log_format,
+        "workers": int(workers) if workers is not None and re.fullmatch("[0-9]{1,9}", workers) else workers,
         "metrics.address": metrics,
         "upstream.bootstrap": upstream,
         "state_directory": state_directory,

@@ -5,7 +5,6 @@ on.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import sys
 from pathlib import Path
@@ -24,13 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_files", "check_upstreams", "draft_of", "run"]
 
-
-#: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
-#: collected before the next one is.
-COLLECT = (500, 10, 1_000)
-#: Seconds that a judging thread may keep the interpreter's lock while the event loop waits for it.
-#: Python's 5 ms, several times in one exchange, would be what other clients feel.
-SWITCH_S = 0.0005
 
 log = logging.getLogger("batchval.proxy")
 
@@ -77,10 +69,11 @@ def run(settings: Settings, *, take_over: bool = False) -> int:
     """
     from batchval.network.loops import loop_factory
     from batchval.proxy.audit_log import set_up
+    from batchval.proxy.interpreter import switch_soon
 
     set_up(settings.log)
     predecessor = _predecessor(settings) if take_over else None
-    sys.setswitchinterval(SWITCH_S)
+    switch_soon()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_serve(settings, predecessor))
@@ -104,18 +97,19 @@ def _predecessor(settings: Settings) -> TakeOver | None:
 
 async def _serve(settings: Settings, predecessor: TakeOver | None) -> int:
     from batchval import __version__
-    from batchval.proxy.assemble import RunningGate
     from batchval.proxy.control import Control
     from batchval.proxy.handover import taken_over
+    from batchval.proxy.interpreter import calm_collector
     from batchval.proxy.lifecycle import Event, Life
     from batchval.proxy.service_manager import notify
+    from batchval.proxy.workers.parent import gate_of
 
     def handed(pid: int) -> None:
         gate.hand_over()
         notify(f"MAINPID={pid}")
         life.events.put_nowait(Event.HANDED)
 
-    gate = RunningGate(settings, version=__version__, predecessor=predecessor)
+    gate = gate_of(settings, version=__version__, predecessor=predecessor)
     path = settings.control_path
     control = None if path is None else Control(path, gate.offer, handed)
     stop_control = control.stop if control is not None else lambda: None
@@ -131,7 +125,7 @@ async def _serve(settings: Settings, predecessor: TakeOver | None) -> int:
             _take_signals(life)
             if control is not None:
                 control.open(predecessor.control)
-        _calm_collector()
+        calm_collector()
         _announce(gate, settings)
         if control is not None:
             control.start()
@@ -148,16 +142,6 @@ def _take_signals(life: Life) -> None:
 
     for number, event in SIGNALS.items():
         asyncio.get_running_loop().add_signal_handler(number, life.events.put_nowait, event)
-
-
-def _calm_collector() -> None:
-    """Keep the cycle collector from stopping the event loop for tens of milliseconds.
-
-    What exists at the start is never looked at again; of the rest, a full collection is rare.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
 
 
 def _announce(gate: Any, settings: Settings) -> None:

@@ -14,7 +14,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from batchval.proxy.open_files import SpareFiles
 
@@ -33,7 +33,7 @@ class Acceptor:
 
     ``factory``  makes the protocol of a connection
     ``free``     how many connections more there may be; one that is beyond is closed at once, which
-                 ``refused`` counts
+                 ``refused`` counts; it gets the client's socket address
     ``spare``    descriptors that connections may take when the process has no others
     ``opening``  protocols of accepted connections that their owner does not count yet: until
                  ``opened``, or until the connection has failed
@@ -45,7 +45,7 @@ class Acceptor:
         factory: Callable[[], asyncio.BaseProtocol],
         *,
         free: Callable[[], int] = lambda: MOST_AT_ONCE,
-        refused: Callable[[], None] = lambda: None,
+        refused: Callable[[Any], None] = lambda _: None,
         spare: SpareFiles | None = None,
         tls: ssl.SSLContext | None = None,
         handshake_s: float | None = None,
@@ -61,6 +61,7 @@ class Acceptor:
         self._handshake_s = handshake_s
         self._loop = asyncio.get_running_loop()
         self._paused: asyncio.TimerHandle | None = None
+        self._is_held = False
         sock.setblocking(False)
         self._loop.add_reader(sock.fileno(), self._accept)
 
@@ -74,6 +75,16 @@ class Acceptor:
         for task in self._tasks:
             task.cancel()
 
+    def hold(self, is_held: bool) -> None:
+        """Leave connections in the backlog, or accept them again."""
+        if is_held == self._is_held or self.sock.fileno() < 0:
+            return
+        self._is_held = is_held
+        if is_held:
+            self._loop.remove_reader(self.sock.fileno())
+        elif self._paused is None:
+            self._loop.add_reader(self.sock.fileno(), self._accept)
+
     def opened(self, protocol: asyncio.BaseProtocol) -> None:
         """Count a connection no longer, because its owner counts it from now on.
 
@@ -84,8 +95,10 @@ class Acceptor:
 
     def _accept(self) -> None:
         for _ in range(MOST_AT_ONCE):
+            if self._is_held:
+                return
             try:
-                connection = self._accepted()
+                connection, client = self._accepted()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -95,23 +108,26 @@ class Acceptor:
                 return
             if self._free() <= 0:
                 connection.close()
-                self._refused()
+                self._refused(client)
                 continue
             connection.setblocking(False)
-            protocol = self._factory()
-            self.opening.add(protocol)
-            task = self._loop.create_task(self._open(connection, protocol))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._take(connection)
 
-    def _accepted(self) -> socket.socket:
+    def _take(self, connection: socket.socket) -> None:
+        protocol = self._factory()
+        self.opening.add(protocol)
+        task = self._loop.create_task(self._open(connection, protocol))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _accepted(self) -> tuple[socket.socket, Any]:
         try:
-            return self.sock.accept()[0]
+            return self.sock.accept()
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._spare:
                 raise
         self._spare.take()
-        return self.sock.accept()[0]
+        return self.sock.accept()
 
     async def _open(self, connection: socket.socket, protocol: asyncio.BaseProtocol) -> None:
         handshake_s = self._handshake_s if self._tls is not None else None
@@ -133,4 +149,6 @@ class Acceptor:
         self._paused = self._loop.call_later(PAUSE_S, self._go_on)
 
     def _go_on(self) -> None:
-        self._loop.add_reader(self.sock.fileno(), self._accept)
+        self._paused = None
+        if not self._is_held:
+            self._loop.add_reader(self.sock.fileno(), self._accept)

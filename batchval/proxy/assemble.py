@@ -19,11 +19,13 @@ from batchval.policy import TopicPolicy
 from batchval.proxy.audit_log import RefusalLog
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.config import Listener, Settings
+from batchval.proxy.connection_log import ConnectionLog
 from batchval.proxy.control import Offer
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.handover_messages import HandOverError
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
+from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.listening_sockets import ListeningSockets
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
@@ -63,6 +65,7 @@ class RunningGate:
         self.settings = settings
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
+        self.connection_log = ConnectionLog(settings.log.connections_per_second)
         self._named_topics = {rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")}
         self.metrics = GateMetrics(
             self.counters,
@@ -74,7 +77,7 @@ class RunningGate:
         self.observed = ObservedCounts(
             settings.mode,
             is_known=self._is_known_topic,
-            judged=lambda: self.counters.produce_partitions_total,
+            judged=self._judged,
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
@@ -95,8 +98,8 @@ class RunningGate:
             self.discovery.inherit(predecessor.state)
         self.ports = ListeningSockets(None if predecessor is None else predecessor.sockets)
         options = {one.name: self._options(one, topics) for one in settings.listeners}
-        self.shared = Shared.made(next(iter(options.values())), self.counters, self.discovery, self.ports)
-        self.proxies = {name: Proxy(each, shared=self.shared) for name, each in options.items()}
+        self.shared = self._shared(next(iter(options.values())))
+        self.proxies = {name: self._proxy(each) for name, each in options.items()}
         for proxy in self.proxies.values():
             proxy.accepts = predecessor is None
             if proxy.gate.ledger is not None:
@@ -122,6 +125,9 @@ class RunningGate:
             listen=(listener.address.host or "0.0.0.0", listener.address.port),
             upstream=self.discovery.options.bootstrap,
             advertised_host=listener.advertised_host,
+            advertised_port=listener.advertised_port,
+            advertised_first_port=listener.advertised_first_port,
+            sni=None if listener.sni is None else ServerNames(*listener.sni.names),
             first_broker_port=listener.first_broker_port,
             broker_ports=listener.broker_ports,
             state_directory=settings.state_folder,
@@ -163,7 +169,6 @@ class RunningGate:
             ),
             threads=limits.threads,
             on_refusal=self._refused,
-            on_too_old=self.refusals.too_old,
         )
 
     def _topics(self) -> TopicPolicies:
@@ -192,6 +197,18 @@ class RunningGate:
             )
         )
 
+    def _shared(self, options: ProxyOptions) -> Shared:
+        """Return what all listeners share."""
+        return Shared.made(options, self.counters, self.discovery, self.ports, self.connection_log)
+
+    def _proxy(self, options: ProxyOptions) -> Proxy:
+        """Return what serves one listener."""
+        return Proxy(options, shared=self.shared)
+
+    def _judged(self) -> int:
+        """Return how many batches have been judged."""
+        return self.counters.produce_partitions_total
+
     def _upstream_context(self) -> Any:
         assert self.upstream_tls is not None
         return self.upstream_tls.context
@@ -218,32 +235,37 @@ class RunningGate:
         metrics = self.metrics
         metrics.add_clients(self.shared.clients)
         metrics.watch("requests_in_flight", "Requests that await an answer.", self._in_flight)
-        metrics.watch("oldest_request_age_seconds", "How long the oldest has waited.", lambda: self._ages.oldest_s)
-        metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None))
+        text = "How long the oldest has waited."
+        metrics.watch("oldest_request_age_seconds", text, lambda: self._ages.oldest_s, "max")
+        metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
         metrics.add(self.record_parts.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
+        metrics.add(self.connection_log.families)
         if (file := self.observed_file) is not None:
             metrics.count(
                 "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
             )
         if (topics := self.cluster_topics) is not None:
-            metrics.watch("topic_configs", "Topics whose configuration is known.", lambda: len(topics))
-            metrics.watch("topic_configs_age_seconds", "Since all were read; -1: never.", lambda: topics.age_s)
+            metrics.watch("topic_configs", "Topics whose configuration is known.", lambda: len(topics), "max")
+            metrics.watch("topic_configs_age_seconds", "Since all were read; -1: never.", lambda: topics.age_s, "max")
             metrics.count("topic_config_failures", "Attempts that failed.", lambda: topics.failures_total)
 
-    def _metrics_page(self) -> Callable[[], bytes]:
+    async def _metrics_page(self) -> Callable[[], bytes]:
         self.shared.budget.measure()
         return self.metrics.page()
 
     async def _clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
-        """Take the clients, after those whose requests have not been collected yet."""
+        await self.collect_clients()
+        raised = next(iter(self.proxies.values())).raised
+        return page_of(self.shared.clients, raised, asked)
+
+    async def collect_clients(self) -> None:
+        """Enter the clients' requests that have not been collected yet into the table."""
         for proxy in self.proxies.values():
             for n, session in enumerate(list(proxy.connections)):
                 session.seen_client.collect()
                 if n % COLLECTED_A_TURN == COLLECTED_A_TURN - 1:
                     await asyncio.sleep(0)
-        raised = next(iter(self.proxies.values())).raised
-        return page_of(self.shared.clients, raised, asked)
 
     def _in_flight(self) -> int:
         return sum(len(one.answers) for proxy in self.proxies.values() for one in proxy.connections)
@@ -255,11 +277,7 @@ class RunningGate:
         if self.observed_file is not None and self.predecessor is None:
             self.observed_file.load()
         self._bound_connections()
-        if self.cluster_topics is None and not self.settings.topics.policies:
-            log.info(
-                "topic limits: none known: every topic is unbounded here. "
-                "Set topics.policies, or upstream.admin to read them from the cluster"
-            )
+        self._log_unbounded()
         started = []
         try:
             for listener in self.settings.listeners:
@@ -279,8 +297,19 @@ class RunningGate:
             self.health.accept(self._metrics_sockets)
             if self.observed_file is not None:
                 self.observed_file.start()
-        self.record_parts.start()
         self._tasks = [asyncio.create_task(self._look())]
+        self._start_judging()
+
+    def _log_unbounded(self) -> None:
+        if self.cluster_topics is None and not self.settings.topics.policies:
+            log.info(
+                "topic limits: none known: every topic is unbounded here. "
+                "Set topics.policies, or upstream.admin to read them from the cluster"
+            )
+
+    def _start_judging(self) -> None:
+        """Start what only a process that judges batches needs."""
+        self.record_parts.start()
         if self.cluster_topics is not None:
             self._tasks.append(asyncio.create_task(self.cluster_topics.run()))
 
@@ -296,7 +325,7 @@ class RunningGate:
         """
         settings = self.settings
         limit, wanted = raise_limit(), settings.limits.max_connections
-        listening = sum(1 + listener.broker_ports for listener in settings.listeners)
+        listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
         health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
         reserve = reserve_for(listening, settings.limits.threads, health)
         allowed = connections_allowed(limit, wanted, reserve)
@@ -383,6 +412,7 @@ class RunningGate:
             await asyncio.wait((self._following,), timeout=FOLLOW_S)
             if self._following.cancel():
                 log.warning("the newest counts of refusals are not written: the gate before this one still drains")
+        self.connection_log.flush()
         if self.observed_file is not None:
             await self.observed_file.stop()
 
@@ -424,6 +454,7 @@ class RunningGate:
         while True:
             self._ages.look(one for proxy in self.proxies.values() for one in proxy.connections)
             self.refusals.flush()
+            self.connection_log.flush()
             await asyncio.sleep(LOOK_S)
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from batchval.proxy.address_checks import address_faults
 from batchval.proxy.config import Admin, Limits, Listener, Metrics, Settings
 from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.globs import name_for
 from batchval.proxy.ports import port_faults
 from batchval.proxy.record_checks import record_faults
 from batchval.proxy.values import STAND_IN
+from batchval.proxy.workers.shares import workers_of
 from batchval.rules import EXTRAS
 
 __all__ = ["faults_of"]
@@ -39,6 +41,7 @@ def faults_of(settings: Settings) -> Iterator[Fault]:
     yield from record_faults(settings)
     yield from _observe(settings)
     yield from _limits(settings.limits)
+    yield from _workers(settings)
     yield from _metrics(settings.metrics)
     yield from _log(settings)
 
@@ -56,7 +59,9 @@ def _listener(settings: Settings, i: int, listener: Listener) -> Iterator[Fault]
     if listener.max_connections is not None and listener.max_connections > total:
         text = f"{listener.max_connections} has no effect: limits.max_connections is {total}"
         yield _fault((*at, "max_connections"), text, ("limits", "max_connections"))
-    if listener.broker_ports != Listener.model_fields["broker_ports"].default and not listener.broker_range:
+    yield from address_faults(at, listener)
+    is_default = listener.broker_ports == Listener.model_fields["broker_ports"].default
+    if not is_default and not listener.broker_range and listener.sni is None:
         text = "has no effect: brokers get any free ports (first_broker_port 0, or port 0 in address)"
         yield _fault((*at, "broker_ports"), text, (*at, "address"), (*at, "first_broker_port"))
     yield from _listener_tls(at, listener)
@@ -262,6 +267,20 @@ def _limits(limits: Limits) -> Iterator[Fault]:
             yield _fault(("limits", key), f"{value} has no effect: {why.format(bound)}", ("limits", other))
 
 
+def _workers(settings: Settings) -> Iterator[Fault]:
+    """Find a number of workers for which one limit is too small to be divided."""
+    limits, workers = settings.limits, workers_of(settings)
+    share = limits.max_bytes_held // workers
+    if workers > 1 and share < limits.max_frame_bytes:
+        least = workers * limits.max_frame_bytes
+        text = (
+            f"each of {workers} has {share} bytes of limits.max_bytes_held, which is below "
+            f"limits.max_frame_bytes ({limits.max_frame_bytes}): set fewer workers, or "
+            f"max_bytes_held to {least} or more"
+        )
+        yield _fault(("workers",), text, ("limits", "max_bytes_held"), ("limits", "max_frame_bytes"))
+
+
 def _metrics(metrics: Metrics) -> Iterator[Fault]:
     address: Loc = ("metrics", "address")
     if metrics.address is None:
@@ -277,9 +296,10 @@ def _metrics(metrics: Metrics) -> Iterator[Fault]:
 
 
 def _log(settings: Settings) -> Iterator[Fault]:
-    """Refusals are logged as warnings."""
+    """Refused batches and ended connections are logged as warnings."""
     log = settings.log
-    default = type(log).model_fields["refusals_per_second"].default
-    if log.refusals_per_second != default and log.level == "error":
-        text = "has no effect: level error leaves out the lines about refused batches"
-        yield _fault(("log", "refusals_per_second"), text, ("log", "level"))
+    for key, what in (("refusals_per_second", "refused batches"), ("connections_per_second", "ended connections")):
+        if getattr(log, key) != type(log).model_fields[key].default and log.level == "error":
+            yield _fault(
+                ("log", key), f"has no effect: level error leaves out the lines about {what}", ("log", "level")
+            )

@@ -19,19 +19,25 @@ from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, Kafka
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
 from batchval.proxy.values import (
+    MOST_WORKERS,
     STRICT,
     Address,
     AddressField,
+    AdvertisedHostField,
+    BootstrapNameField,
     BridgeField,
+    BrokerNameField,
     BrokersField,
     ClaimsField,
     PathField,
     SecretField,
+    WorkersField,
 )
 from batchval.rules import EXTRAS
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 __all__ = [
+    "MOST_WORKERS",
     "Admin",
     "Limits",
     "Listener",
@@ -40,6 +46,7 @@ __all__ = [
     "Metrics",
     "ObserveRule",
     "Settings",
+    "Sni",
     "TopicRule",
     "Topics",
     "Upstream",
@@ -76,11 +83,33 @@ class ListenerTls(_Model):
         return self.client_auth or ("required" if self.client_ca else "none")
 
 
+class Sni(_Model):
+    """Names of one port for all brokers: the server name in a client's TLS handshake chooses the
+    broker.
+
+    ``bootstrap``  the name that clients bootstrap from
+    ``broker``     the names of brokers, with {node} for the broker's id
+    """
+
+    bootstrap: BootstrapNameField
+    broker: BrokerNameField
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Both."""
+        return self.bootstrap, self.broker
+
+
 class Listener(_Model):
     """Where clients connect: one bootstrap port, and one port for each broker.
 
     ``address``            the port that clients are given as bootstrap server; port 0: any free one
-    ``advertised_host``    the host that clients are told; by default the one that the client itself has connected to
+    ``advertised_host``    the host in answers to clients, with {node} for the broker's id; by
+                           default the one that the client itself has connected to
+    ``advertised_port``    the port in answers, of all brokers; by default that of the broker's
+                           listener
+    ``advertised_first_port``  broker n is at this port + n in answers
+    ``sni``                one port for all brokers, which clients choose by TLS server name
     ``first_broker_port``  broker n is at this port + n; by default the port after that of ``address``; 0: any free ones
     ``broker_ports``       how many ports, from ``first_broker_port`` on, belong to brokers
     ``max_connections``    of its clients, beside ``limits.max_connections`` of all
@@ -89,7 +118,10 @@ class Listener(_Model):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "default"
     address: AddressField
-    advertised_host: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,255}$")] | None = None
+    advertised_host: AdvertisedHostField | None = None
+    advertised_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    advertised_first_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    sni: Sni | None = None
     first_broker_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     broker_ports: Annotated[int, Field(ge=1, le=65535)] = 100
     max_connections: Positive | None = None
@@ -103,7 +135,9 @@ class Listener(_Model):
 
     @property
     def broker_range(self) -> range:
-        """The ports of brokers; empty where they get any free ones."""
+        """The ports of brokers; empty where they get any free ones, or have none of their own."""
+        if self.sni is not None:
+            return range(0)
         first = self.first_broker_port
         if first is None:
             first = self.address.port + 1 if self.address.port else 0
@@ -306,11 +340,16 @@ class Metrics(_Model):
 
 
 class Log(_Model):
-    """Lines on stderr. ``refusals_per_second`` bounds those about refused batches; what is left out is counted."""
+    """Lines on stderr. What the bounds on their number leave out is counted.
+
+    ``refusals_per_second``     bounds those about refused batches
+    ``connections_per_second``  bounds those about connections that the gate ended
+    """
 
     format: Literal["text", "json"] = "text"
     level: Literal["debug", "info", "warning", "error"] = "info"
     refusals_per_second: Positive = 100
+    connections_per_second: Positive = 100
 
 
 class Settings(_Model):
@@ -326,6 +365,7 @@ class Settings(_Model):
                          was observed; None: $STATE_DIRECTORY
     ``control``          socket by which a new process takes over (--take-over); None: gate.sock in
                          the state directory, if there is one
+    ``workers``          processes that serve the listeners; "auto": one for each usable core
     """
 
     mode: Literal["enforce", "observe"] = "enforce"
@@ -345,6 +385,7 @@ class Settings(_Model):
     log: Log = Log()
     state_directory: PathField | None = None
     control: PathField | None = None
+    workers: WorkersField = 1
 
     @property
     def state_folder(self) -> Path | None:

@@ -36,7 +36,7 @@ from batchval.proxy.metadata_client import (
 )
 from batchval.proxy.state_file import MAX_HOST, MAX_NODE_ID, State, StateFile
 
-__all__ = ["Discovery", "DiscoveryOptions"]
+__all__ = ["LOCAL_ERRORS", "Discovery", "DiscoveryOptions", "problem_of"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -47,6 +47,7 @@ FAILED_WAIT_S: Final = 10.0  # while an address fails
 SILENT_WAIT_S: Final = 60.0  # a broker that requires authentication logs each such request
 NEXT_ADDRESS_S: Final = 0.5  # a slow address delays the next one by this
 SEVERAL_CONNECT_S: Final = 2.0  # for one address, if there are others to try
+LOOK_S: Final = 1.0
 REPEAT_LOG_S: Final = 60.0
 ANSWER_S: Final = 5.0  # for a response, once connected
 SAVE_S: Final = 5.0  # for the last write of the state file
@@ -107,6 +108,7 @@ class Discovery:
         self._asking: dict[str, BrokerAddress] = {}  # by the request's client id
         self._looped: set[str] = set()  # client ids of requests that came back
         self._wake = asyncio.Event()
+        self._looked_at = float("-inf")
         self._logged: dict[str, float] = {}  # sentence -> when
         self._task: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
@@ -126,6 +128,16 @@ class Discovery:
         if self.ready:
             return None
         return f"no broker can be reached: {listed(self._endpoints.values())}"
+
+    @property
+    def instance(self) -> str:
+        """Return what the client ids of its own requests begin with."""
+        return self._instance
+
+    @property
+    def endpoints(self) -> dict[BrokerAddress, tuple[EndpointState, str]]:
+        """Return the state of each address, and why it does not serve."""
+        return {address: (one.state, one.problem) for address, one in self._endpoints.items()}
 
     @property
     def requires_authentication(self) -> bool | None:
@@ -187,12 +199,22 @@ class Discovery:
         self.brokers[node_id] = address
         self._named.add(node_id)
         if before is not None:
-            log.info("broker %d is at %s now, not at %s", node_id, address_text(address), address_text(before))
+            self._note_move(node_id, before, address)
         for callback in list(self._subscribers):
             callback(node_id, host, port)
         if self._endpoint(address).state is _UNTRIED:
             self._wake.set()  # its address may be wrong, or the gate's own
         self._changed()
+
+    def look(self) -> None:
+        """Ask the cluster at once, because a client asks for a broker that is not known; once in
+        LOOK_S at most. Brokers that answer only authenticated clients are not asked without
+        credentials.
+        """
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_S and (self.options.authenticates or not self._requires):
+            self._looked_at = now
+            self._wake.set()
 
     def reached(self, address: BrokerAddress) -> None:
         """Note that a connection to this address was opened."""
@@ -206,10 +228,10 @@ class Discovery:
         """Note that no connection to this address could be opened. The cluster is asked at once."""
         endpoint = self._endpoint(address)
         if _is_local(error):
-            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {_reason(error)}")
+            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {problem_of(error)}")
         elif not endpoint.failed:
             self._wake.set()
-            self._fail(endpoint, EndpointState.UNREACHABLE, _reason(error))
+            self._fail(endpoint, EndpointState.UNREACHABLE, problem_of(error))
 
     def answered_without_authentication(self) -> None:
         """Note that a broker answered a client that had not authenticated."""
@@ -430,13 +452,13 @@ class Discovery:
             self._log(logging.WARNING, f"{self._name(endpoint)} did not accept upstream.admin: {error}")
             return True
         elif isinstance(error, TimeoutError):
-            self._fail(endpoint, EndpointState.STALLED, _reason(error))
+            self._fail(endpoint, EndpointState.STALLED, problem_of(error))
         elif isinstance(error, ProtocolError):
             self._fail(endpoint, _WRONG, f"did not answer as a Kafka broker does: {error}")
         elif _is_local(error):
-            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {_reason(error)}")
+            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {problem_of(error)}")
         else:
-            self._fail(endpoint, EndpointState.UNREACHABLE, _reason(error))
+            self._fail(endpoint, EndpointState.UNREACHABLE, problem_of(error))
         return False
 
     async def _probed_protocol(self, address: BrokerAddress, error: Exception) -> str | None:
@@ -498,6 +520,9 @@ class Discovery:
             endpoint.is_logged = False
             log.info("%s serves again", self._name(endpoint))
 
+    def _note_move(self, node_id: int, before: BrokerAddress, address: BrokerAddress) -> None:
+        log.info("broker %d is at %s now, not at %s", node_id, address_text(address), address_text(before))
+
     def _name(self, endpoint: Endpoint) -> str:
         text = address_text(endpoint.address)
         if endpoint.address in self.options.bootstrap:
@@ -522,7 +547,8 @@ def _is_local(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in LOCAL_ERRORS
 
 
-def _reason(error: BaseException) -> str:
+def problem_of(error: BaseException) -> str:
+    """Return why an address could not be reached or did not answer, in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     text = str(error)

@@ -235,7 +235,9 @@ class Gate:
         arguments["max_decompressed_bytes"] = min(limit, INLINE_DECOMPRESSED)
         self.quick = LogValidator(self.topics.default, **arguments)
         self._by_policy: dict[TopicPolicy, tuple[LogValidator, LogValidator]] = {}
-        self.ledger = None if options.claims_in.word == "ignore" else ClaimsLedger(options.claims_in)
+        self.ledger: ClaimsLedger | None = None
+        if options.claims_in.word != "ignore":
+            self.ledger = ClaimsLedger(options.claims_in, secret=options.claims_secret)
         self.claims_out = options.claims_out
         self.inline_compressed = INLINE_COMPRESSED
         self.inline_uncompressed = INLINE_UNCOMPRESSED
@@ -477,6 +479,7 @@ class Gate:
                     enforced,
                     verdicts.reports(i),
                     facts.principal,
+                    version=request.api_version,
                 )
             )
         if count == len(listed):
@@ -485,7 +488,8 @@ class Gate:
             if number:
                 what = "more partitions of this request"
                 one = Refusal(facts.listener, facts.client, client_id, None, -1, rule, "", what, enforced)
-                self.on_refusal(one._replace(principal=facts.principal, batches=number))
+                version = request.api_version
+                self.on_refusal(one._replace(principal=facts.principal, batches=number, version=version))
 
     def topic_of(self, request: ProduceRequestView, i: int) -> str | None:
         """Return the name of a partition's topic, one that is too long in part; None for an id

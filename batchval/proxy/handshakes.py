@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -58,9 +57,9 @@ START_INTERVAL_S: Final = 0.001
 MAX_SHAKING: Final = 256
 SLOT_S: Final = 1.0
 
-LOG_INTERVAL_S: Final = 60.0
-
-Reason = Literal["plaintext", "malformed", "timeout", "client", "certificate", "protocol", "crowded"]
+Reason = Literal[
+    "plaintext", "malformed", "timeout", "client", "certificate", "protocol", "crowded", "sni_missing", "sni_unknown"
+]
 
 # RFC 8446, 5.1 and 4
 _HANDSHAKE = 22
@@ -69,18 +68,27 @@ _MAX_RECORD = 1 << 14
 _RECORD_HEADER = 5
 _MESSAGE_HEADER = 4
 _SCRATCH = 64 << 10
+_ALERT = bytes([21, 3, 3, 0, 2, 2])  # the description comes after it: RFC 8446, 6
 
-log = logging.getLogger("batchval.proxy")
+
+def _nothing(_: bytes) -> None:
+    return None
 
 
 class HandshakeError(BatchvalError):
     """A handshake that failed. ``reason`` is a word for counters; the connection is closed
     already.
+
+    ``detail``  what the client chose: in the log line, and not in the text, by which lines are
+                counted
+    ``alert``   the TLS alert that the client gets where OpenSSL has sent none
     """
 
-    def __init__(self, reason: Reason, text: str) -> None:
+    def __init__(self, reason: Reason, text: str, *, detail: str = "", alert: int | None = None) -> None:
         super().__init__(text)
         self.reason: Reason = reason
+        self.detail = detail
+        self.alert = alert
 
 
 class Handshakes:
@@ -95,7 +103,6 @@ class Handshakes:
         self._starting: _Guard | None = None
         self._start_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._logged: dict[str, tuple[float, int]] = {}  # when, and how many since
 
     def secure(
         self,
@@ -103,17 +110,20 @@ class Handshakes:
         protocol: asyncio.BufferedProtocol,
         context: ssl.SSLContext,
         timeout_s: float,
+        look: Callable[[bytes], None] = _nothing,
     ) -> Awaitable[asyncio.Transport]:
         """Return what is to be awaited for the TLS transport of a client; ``transport`` is plain
         TCP.
 
         Call this in ``connection_made`` itself, where nothing has been read yet, and await it in a
         task. ``timeout_s`` covers the wait for the ClientHello, the wait for a turn, and the
-        handshake. ``protocol`` gets no call meanwhile, and then first what has come by then. To end
+        handshake. ``look`` is called with the record of the ClientHello when it is whole, and may
+        raise HandshakeError. ``protocol`` gets no call meanwhile, and then first what has come by
+        then. To end
         it earlier, cancel it or abort ``transport``. Awaiting it raises HandshakeError; then the
         connection is closed, and ``protocol`` never gets a call.
         """
-        guard = _Guard(self, transport)
+        guard = _Guard(self, transport, look)
         transport.set_protocol(guard)
         return _Awaitable(lambda: self._secure(guard, protocol, context, timeout_s))
 
@@ -124,15 +134,15 @@ class Handshakes:
             async with asyncio.timeout(timeout_s):
                 secured = await guard.run(protocol, context)
         except TimeoutError:
-            raise self._failed(guard, HandshakeError("timeout", f"no TLS handshake within {timeout_s:g} s")) from None
+            raise self._failed(HandshakeError("timeout", f"no TLS handshake within {timeout_s:g} s")) from None
         except HandshakeError as error:
-            raise self._failed(guard, error) from None
+            raise self._failed(error) from None
         except (OSError, ValueError) as error:
-            raise self._failed(guard, _classified(error)) from None
+            raise self._failed(_classified(error)) from None
         finally:
             self._over(guard)
             if guard.state != "SECURED":
-                guard.transport.abort()
+                guard.hang_up()
         self.counters.handshakes_total += 1
         return secured
 
@@ -214,18 +224,10 @@ class Handshakes:
 
     # ---- what failed -----------------------------------------------------------------------------
 
-    def _failed(self, guard: _Guard, error: HandshakeError) -> HandshakeError:
-        """Count it, and log it: one line a minute for each sentence."""
+    def _failed(self, error: HandshakeError) -> HandshakeError:
+        """Count it."""
         failed = self.counters.handshakes_failed
         failed[error.reason] = failed.get(error.reason, 0) + 1
-        now, text = guard.loop.time(), str(error)
-        logged_at, count = self._logged.get(text, (-LOG_INTERVAL_S, 0))
-        if now - logged_at < LOG_INTERVAL_S:
-            self._logged[text] = logged_at, count + 1
-        else:
-            self._logged[text] = now, 0
-            more = f" ({count} more since the last such line)" if count else ""
-            log.warning("TLS handshake with %s failed: %s%s", guard.address, text, more)
         return error
 
 
@@ -244,13 +246,13 @@ class _Awaitable:
 class _Guard(asyncio.BufferedProtocol):
     """What the plain transport talks to until the connection is secured."""
 
-    def __init__(self, handshakes: Handshakes, transport: asyncio.Transport) -> None:
+    def __init__(self, handshakes: Handshakes, transport: asyncio.Transport, look: Callable[[bytes], None]) -> None:
         self.handshakes = handshakes
         self.transport = transport
+        self.look = look
         self.loop = asyncio.get_running_loop()
         peer = transport.get_extra_info("peername")
         host = str(peer[0]) if isinstance(peer, tuple) else "unknown"
-        self.address = f"{host}:{peer[1]}" if isinstance(peer, tuple) else host
         self.network = _network(host)
         self.state: Literal["HELLO", "WAITING", "SHAKING", "SECURED"] = "HELLO"
         self.hello = bytearray()
@@ -308,6 +310,15 @@ class _Guard(asyncio.BufferedProtocol):
         elif not self.turn.done():
             self.turn.set_exception(error)
 
+    def hang_up(self) -> None:
+        """End the connection, after the alert of what has failed."""
+        alert = None if self._failure is None else self._failure.alert
+        if alert is None or self.transport.is_closing():
+            self.transport.abort()
+        else:
+            self.transport.write(_ALERT + bytes([alert]))
+            self.transport.close()
+
     # ---- the transport's calls -------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -324,8 +335,16 @@ class _Guard(asyncio.BufferedProtocol):
         elif len(self.hello) > _SCRATCH:
             self.transport.pause_reading()
         elif self.state == "HELLO" and len(self.hello) >= _record_length(self.hello):
-            self.state = "WAITING"
-            self.handshakes.queue(self)
+            self._queue()
+
+    def _queue(self) -> None:
+        try:
+            self.look(bytes(self.hello[: _record_length(self.hello)]))
+        except HandshakeError as error:
+            self.fail(error)
+            return
+        self.state = "WAITING"
+        self.handshakes.queue(self)
 
     def eof_received(self) -> bool | None:
         return None if self._inner is None or self._computing else self._inner.eof_received()

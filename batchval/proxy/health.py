@@ -55,14 +55,15 @@ log = logging.getLogger("batchval.proxy")
 class HealthServer:
     """Answers /metrics, /clients, /livez and /readyz.
 
-    ``metrics``  takes the values, on the event loop; what it returns makes the text, in a thread
+    ``metrics``  takes the values, on the event loop or by awaiting them; what it returns makes the
+    text, in a thread
     ``unready``  says why clients cannot be served, None if they can
     ``clients``  takes the rows of /clients, likewise; None: the page is not there
     """
 
     def __init__(
         self,
-        metrics: Callable[[], Callable[[], bytes]],
+        metrics: Callable[[], Callable[[], bytes] | Awaitable[Callable[[], bytes]]],
         unready: Callable[[], str | None],
         clients: Callable[[Asked], Awaitable[Callable[[], Text]]] | None = None,
         *,
@@ -73,7 +74,8 @@ class HealthServer:
         self.clients = clients
 
         async def values(_: Asked) -> Callable[[], Text]:
-            make = metrics()
+            taken = metrics()
+            make = await taken if isinstance(taken, Awaitable) else taken
             return lambda: (CONTENT_TYPE, make())
 
         self.texts = _Texts(values, "batchval-metrics")

@@ -3,6 +3,8 @@
 Clients get no other address. ``Discovery`` calls ``Listeners`` for each broker that becomes known,
 so a port is bound before the answer that names it is sent on. Connections that come before it is
 served wait in its backlog.
+
+With server names (SNI) there is the bootstrap port alone: the name chooses the broker.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from batchval.proxy.accepting import Acceptor
+from batchval.proxy.advertised import Advertised
+from batchval.proxy.awaited_brokers import WAIT_S, AwaitedBrokers
 from batchval.proxy.discovery import Discovery
 from batchval.proxy.listening_sockets import Ports
 from batchval.proxy.options import ProxyOptions
@@ -30,13 +34,16 @@ MOST_WRITTEN: Final = 64
 @dataclass(slots=True, eq=False)
 class Listener:
     """One listening port. ``node_id`` is None for the one that clients bootstrap from, ``sock``
-    where another process accepts.
+    where another process accepts, and for a broker that clients choose by server name.
+
+    ``advertised``  (host, port) in answers to clients, see ``Advertised``
     """
 
     node_id: int | None
     sock: socket.socket | None
     host: str
     port: int
+    advertised: tuple[str, int]
     server: Acceptor | None = None
 
 
@@ -53,6 +60,8 @@ class Listeners:
         self.discovery = discovery
         self._serve = serve
         self._ports = ports
+        self._advertised = Advertised(options)
+        self._awaited = AwaitedBrokers(discovery)
         self.bootstrap: Listener | None = None
         self.brokers: dict[int, Listener] = {}
         self._closed = False
@@ -68,7 +77,7 @@ class Listeners:
         """Bind the port of the configuration, and those of all brokers known. Raises OSError."""
         host, port = self.options.listen
         number, sock = self._ports.open((self.options.listener_name, None), host, [port])
-        self.bootstrap = Listener(None, sock, host, number)
+        self.bootstrap = Listener(None, sock, host, number, self._advertised.bootstrap(number))
         self._serve(self.bootstrap)
         self.discovery.subscribe(self._learned)
         return self.bootstrap
@@ -88,21 +97,38 @@ class Listeners:
             return self.bootstrap
         return known or self.brokers.get(node_id) or self._open(node_id)
 
-    def written_brokers(self, advertised: str, version: int) -> dict[bytes, bytes]:
+    def named(self, node_id: int | None) -> Listener:
+        """Return the listener of a broker that a client chose by its server name, known or not;
+        None: of any.
+        """
+        assert self.bootstrap is not None
+        if node_id is None:
+            return self.bootstrap
+        return self.brokers.get(node_id) or self._by_name(node_id)
+
+    async def known(self, node_id: int) -> None:
+        """Return once a broker is known. Raises UnknownBrokerError."""
+        await self._awaited.known(node_id, min(WAIT_S, self.options.limits.connect_s))
+
+    def written_brokers(self, own_host: str, version: int) -> dict[bytes, bytes]:
         """Return what was written for the brokers of Metadata answers: bytes that came -> written.
+
+        ``own_host`` is the host that the client has connected to.
 
         ``rewrite_addresses`` fills it. It is valid while no broker is new or moves: an answer that
         names a broker at its address of before must reach ``listener_of`` again.
         """
-        written = self._written.get((advertised, version))
+        key = "" if self._advertised.is_fixed else own_host, version
+        written = self._written.get(key)
         if written is None:
             if len(self._written) >= MOST_WRITTEN:
                 self._written.clear()
-            written = self._written[advertised, version] = {}
+            written = self._written[key] = {}
         return written
 
     def _learned(self, node_id: int, host: str, port: int) -> None:
         self._written.clear()
+        self._awaited.learned(node_id)
         if node_id in self.brokers or self._closed:
             return
         try:
@@ -110,16 +136,31 @@ class Listeners:
         except OSError as error:
             log.warning("no port for broker %d (%s:%d): %s", node_id, host, port, error.strerror)
         else:
-            log.info("broker %d (%s:%d) is at port %d", node_id, host, port, listener.port)
+            if self.bootstrap is not None and self.bootstrap.sock is None:
+                return  # the process that accepts writes the line
+            where = listener.advertised[0] if self.options.sni else f"port {listener.port}"
+            log.info("broker %d (%s:%d) is at %s", node_id, host, port, where)
 
     def _open(self, node_id: int) -> Listener:
+        if self.options.sni is not None:
+            listener = self.brokers[node_id] = self._by_name(node_id)
+            return listener
         key = self.options.listener_name, node_id
         port = self._ports.open(key, self.options.listen[0], self._numbers(node_id))
-        listener = Listener(node_id, port.sock, self.options.listen[0], port.number)
+        is_wanted = port.number == self._wanted(node_id)
+        advertised = self._advertised.broker(node_id, port.number, is_wanted=is_wanted)
+        listener = Listener(node_id, port.sock, self.options.listen[0], port.number, advertised)
         self.brokers[node_id] = listener
         self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
         self._serve(listener)
         return listener
+
+    def _by_name(self, node_id: int) -> Listener:
+        """Return the listener of a broker that has no port of its own."""
+        assert self.bootstrap is not None
+        port = self.bootstrap.port
+        advertised = self._advertised.broker(node_id, port, is_wanted=True)
+        return Listener(node_id, None, self.options.listen[0], port, advertised)
 
     def _numbers(self, node_id: int) -> list[int]:
         """Return the ports to try: the one of the configuration, if it is one of ``broker_ports``,
@@ -149,4 +190,5 @@ class Listeners:
         for listener in self.listeners:
             if listener.server is not None:
                 listener.server.close()
-            self._ports.close((self.options.listener_name, listener.node_id))
+            if listener is self.bootstrap or self.options.sni is None:
+                self._ports.close((self.options.listener_name, listener.node_id))

@@ -14,25 +14,35 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, Final, Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.protocol.apis import APIS
 from batchval.proxy.audit_log import AnyRefusal
 from batchval.proxy.clients import ClientTable, pair_of
 from batchval.proxy.observed import OTHER
+from batchval.proxy.reasons import explained
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["CONTENT_TYPE", "OTHER", "Family", "GateMetrics", "TopicCounts"]
+__all__ = ["BOUNDS_S", "CONTENT_TYPE", "OTHER", "Family", "GateMetrics", "TopicCounts"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+#: Upper bounds of a histogram's buckets, in seconds; the last bucket has none.
+BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _PREFIX = "batchval_gate"
 #: label of each dict of Counters
@@ -56,7 +66,7 @@ _HELP = {
     "connections_refused_by": "Of these, by reason.",
     "frames_evicted_total": "Connections closed over budget because their unfinished frame grew slowest.",
     "answers_evicted_total": "Connections closed over budget because their client took nothing of its answers.",
-    "connections_closed": "Connections that the gate ended, by reason.",
+    "connections_closed": f"Connections that the gate ended, by reason. {explained()}",
     "handshakes_total": "TLS handshakes with clients that succeeded.",
     "handshakes_failed": "TLS handshakes with clients that failed, by reason.",
     "upstream_failures_total": "Connections to brokers that could not be made.",
@@ -139,14 +149,25 @@ class TopicCounts:
         return list(self._counts.items())
 
 
-class Family(NamedTuple):
-    """One metric and its values at one moment. ``name`` has no prefix and no ``_total``."""
+#: A histogram's value: the number in each bucket of BOUNDS_S and in the one above, not cumulative,
+#: and the sum in seconds.
+Histogram = tuple[Sequence[int], float]
+Across = Literal["sum", "max", "min"]
 
-    kind: Literal["counter", "gauge"]
+
+class Family(NamedTuple):
+    """One metric and its values at one moment. ``name`` has no prefix and no ``_total``.
+
+    ``samples``  (label values, number), of a histogram (label values, Histogram)
+    ``across``   how the values of several workers become one
+    """
+
+    kind: Literal["counter", "gauge", "histogram"]
     name: str
     text: str
     labels: tuple[str, ...]
-    samples: Iterable[tuple[Sequence[str], float]]
+    samples: Iterable[tuple[Sequence[str], Any]]
+    across: Across = "sum"
 
 
 class GateMetrics:
@@ -174,7 +195,7 @@ class GateMetrics:
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
         self._ledgers: list[ClaimsLedger] = []
-        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self._gauges: list[tuple[str, str, Callable[[], float], Across]] = []
         self._counts: list[tuple[str, str, Callable[[], float]]] = []
         self._clients: ClientTable | None = None
         self._sources: list[Callable[[], Iterable[Family]]] = []
@@ -188,9 +209,9 @@ class GateMetrics:
         if ledger is not None and ledger not in self._ledgers:
             self._ledgers.append(ledger)
 
-    def watch(self, name: str, text: str, ask: Callable[[], float]) -> None:
+    def watch(self, name: str, text: str, ask: Callable[[], float], across: Across = "sum") -> None:
         """Show a value that goes up and down. ``ask`` is called on the event loop."""
-        self._gauges.append((name, text, ask))
+        self._gauges.append((name, text, ask, across))
 
     def count(self, name: str, text: str, ask: Callable[[], float]) -> None:
         """Show a value that only grows; ``name`` is without ``_total``."""
@@ -202,14 +223,20 @@ class GateMetrics:
 
     def page(self) -> Callable[[], bytes]:
         """Take the values, on the event loop. What is returned makes the text, in any thread."""
-        return partial(self._format, list(self._families()))
+        return partial(self.format, self.families())
+
+    def families(self) -> list[Family]:
+        """Take the values, on the event loop."""
+        return list(self._families())
 
     def text(self) -> bytes:
         """Return the text of /metrics."""
         return self.page()()
 
-    def _format(self, families: Sequence[Family]) -> bytes:
-        return generate_latest(_Page([self._info, *map(_metric, families), *self._process.collect()]))
+    def format(self, families: Iterable[Family], process: Iterable[Metric] | None = None) -> bytes:
+        """Return the text of families, and of ``process``: by default this process' own values."""
+        process = self._process.collect() if process is None else process
+        return generate_latest(_Page([self._info, *map(_metric, families), *process]))
 
     def _families(self) -> Iterator[Family]:
         for name in self._names:
@@ -229,8 +256,8 @@ class GateMetrics:
             yield from _of_clients(self._clients)
         for name, text, ask in self._counts:
             yield Family("counter", name, text, (), [((), ask())])
-        for name, text, ask in self._gauges:
-            yield Family("gauge", name, text, (), [((), ask())])
+        for name, text, ask, across in self._gauges:
+            yield Family("gauge", name, text, (), [((), ask())], across)
         for source in self._sources:
             yield from source()
 
@@ -255,10 +282,20 @@ class _Page(Collector):
 
 
 def _metric(family: Family) -> Metric:
+    if family.kind == "histogram":
+        return _histogram(family)
     kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     metric = kind(f"{_PREFIX}_{family.name}", family.text, labels=family.labels)
     for labels, value in family.samples:
         metric.add_metric(labels, value)
+    return metric
+
+
+def _histogram(family: Family) -> Metric:
+    metric = HistogramMetricFamily(f"{_PREFIX}_{family.name}", family.text, labels=family.labels)
+    words = [*map(floatToGoString, BOUNDS_S), "+Inf"]
+    for labels, (counts, total) in family.samples:
+        metric.add_metric(labels, list(zip(words, accumulate(counts), strict=True)), total)
     return metric
 
 

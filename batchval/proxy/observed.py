@@ -176,6 +176,17 @@ class ObservedCounts:
         judged = self._judged_before + self._judged()
         return Observed(self.mode, self._since_ms, self._now_ms(), judged, list(self._rows.items()))
 
+    def take(self, most: int) -> list[tuple[RowKey, Row, bool]]:
+        """Remove and return rows, at most ``most``, and whether the topic of each is known."""
+        taken: list[tuple[RowKey, Row, bool]] = []
+        while self._rows and len(taken) < most:
+            key, row = self._rows.popitem()
+            is_known = key.topic not in (INVALID, OTHER) and self._is_known(key.topic)
+            self._others -= key.topic == OTHER
+            self._unknown = max(0, self._unknown - (key.topic not in (INVALID, OTHER) and not is_known))
+            taken.append((key, row, is_known))
+        return taken
+
     def merge(self, key: RowKey, row: Row) -> None:
         """Add a row that another process has counted."""
         key = self._row_of(key)

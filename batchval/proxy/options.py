@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.topic_rules import TopicRules
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TooOld", "TopicPolicies"]
+__all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TopicPolicies"]
 
 Mode = Literal["enforce", "observe"]
 ClaimsOut = Literal["none", "tag", "payload"]
@@ -169,17 +170,7 @@ class Refusal(NamedTuple):
     reported: tuple[str, ...] = ()  # extras that were found, rule is "" where they alone were
     principal: str = ANONYMOUS  # in Kafka's form
     batches: int = 1  # batches of the request that this one stands for: the same rule and outcome
-
-
-class TooOld(NamedTuple):
-    """A request of a version that Kafka 4 does not serve, which ended its connection."""
-
-    listener: str
-    client: str
-    client_id: str | None
-    principal: str
-    key: int
-    version: int
+    version: int = -1  # of the Produce request
 
 
 @dataclass(slots=True)
@@ -249,7 +240,11 @@ class ProxyOptions:
 
     ``listen``             (host, port) of the listener that clients bootstrap from; port 0: any free one
     ``upstream``           brokers to bootstrap from, tried in order
-    ``advertised_host``    what clients are told; None: the address that the client itself connected to
+    ``advertised_host``    in answers, with {node} for the broker's id; None: the host that the
+                           client itself has connected to
+    ``advertised_port``    in answers, of all brokers; ``advertised_first_port`` + n: of broker n;
+                           both None: the port of the listener
+    ``sni``                the server names by which TLS clients choose brokers: there is one port
     ``first_broker_port``  broker n is at this port + n; None: the port of ``listen`` + 1; 0: any free port
     ``broker_ports``       how many ports belong to brokers, from ``first_broker_port`` on
     ``state_directory``    where the cluster's brokers are kept for the next start; None: nowhere
@@ -258,6 +253,7 @@ class ProxyOptions:
     ``topics``             policies; ``validator`` what LogValidator is made with besides (mode, extras, limits)
     ``claims_in``          what to make of claims that come in
     ``claims_out``         where the claims go that are computed here
+    ``claims_secret``      decides which claims are sampled, the same in all processes; None: any
     ``bridge``             old clients that are served: "producers", "consumers"
     ``bridge_isolation_level``  of old consumers' Fetch requests
     ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
@@ -271,6 +267,9 @@ class ProxyOptions:
     listen: tuple[str, int]
     upstream: tuple[tuple[str, int], ...]
     advertised_host: str | None = None
+    advertised_port: int | None = None
+    advertised_first_port: int | None = None
+    sni: ServerNames | None = None
     first_broker_port: int | None = None
     broker_ports: int = 100
     state_directory: Path | None = None
@@ -280,6 +279,7 @@ class ProxyOptions:
     validator: Mapping[str, object] = field(default_factory=dict)
     claims_in: ClaimsPolicy = field(default_factory=ClaimsPolicy)
     claims_out: ClaimsOut = "none"
+    claims_secret: bytes | None = None
     bridge: frozenset[str] = frozenset()
     bridge_isolation_level: IsolationLevel = "read_uncommitted"
     listener_name: str = "default"
@@ -292,4 +292,3 @@ class ProxyOptions:
     limits: Limits = field(default_factory=Limits)
     threads: int = 2
     on_refusal: Callable[[Refusal], None] = _nothing
-    on_too_old: Callable[[TooOld], None] = _nothing

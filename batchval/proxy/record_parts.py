@@ -13,7 +13,7 @@ from batchval.custom_rules import CustomRule
 from batchval.errors import BatchvalError
 from batchval.proxy.config import Settings, TopicRule
 from batchval.proxy.loading import ConfigError
-from batchval.proxy.metrics import Family
+from batchval.proxy.metrics import Across, Family
 from batchval.proxy.record_settings import SchemaRegistry
 from batchval.proxy.rule_budget import BudgetedRule, RuleBudget
 from batchval.proxy.topic_rules import RegistryIds, TopicRules
@@ -91,11 +91,12 @@ class RecordParts:
         for kind, name, text, of_registry in _REGISTRY_METRICS:
             if self.registries:
                 samples = [((label,), of_registry(one)) for label, one in self.registries.items()]
-                yield Family(kind, f"schema_registry_{name}", text, ("registry",), samples)
+                across: Across = "min" if name == "up" else "max" if kind == "gauge" else "sum"
+                yield Family(kind, f"schema_registry_{name}", text, ("registry",), samples, across)
         for kind, name, text, of_rule in _RULE_METRICS:
             if self.custom_rules:
                 samples = [((label,), of_rule(one)) for label, one in self.custom_rules.items()]
-                yield Family(kind, f"custom_rule_{name}", text, ("rule",), samples)
+                yield Family(kind, f"custom_rule_{name}", text, ("rule",), samples, "max")
 
 
 class _Authorities:

@@ -3,6 +3,7 @@
 Address    127.0.0.1:9092   gate.example.com:9092   [::1]:9092   :9092 (every interface)
 brokers    a:9092,b:9092    or a list of addresses
 claims     ignore | verify | audit:0.01 | trust
+workers    1 to 64 | auto
 bridge     none | producers | consumers | [producers, consumers]
 """
 
@@ -10,28 +11,38 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationInfo
 
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy
+from batchval.proxy.host_patterns import check_advertised_host, check_server_name
 from batchval.proxy.secret import Secret
 
 __all__ = [
     "BRIDGES",
+    "MOST_WORKERS",
     "STAND_IN",
     "STAND_IN_WORD",
     "STRICT",
     "Address",
     "AddressField",
+    "AdvertisedHostField",
+    "BootstrapNameField",
     "BridgeField",
+    "BrokerNameField",
     "BrokersField",
     "ClaimsField",
     "PathField",
     "SecretField",
+    "WorkersField",
 ]
+
+#: Processes that ``workers`` may ask for.
+MOST_WORKERS: Final = 64
 
 _HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 
@@ -153,6 +164,19 @@ def _bridge(given: Any) -> Any:
     return tuple(word for word in BRIDGES if word in words)
 
 
+def _workers(value: Any) -> Any:
+    is_number = type(value) is int and 1 <= value <= MOST_WORKERS
+    if not is_number and value != "auto":
+        raise ValueError(f"must be a number from 1 to {MOST_WORKERS}, or auto")
+    return value
+
+
+def _server_name(given: Any, *, has_node: bool) -> Any:
+    if not isinstance(given, str) or given is STAND_IN_WORD:
+        return given
+    return check_server_name(given, has_node=has_node)
+
+
 def _path(given: Any, info: ValidationInfo) -> Any:
     if isinstance(given, Path):
         return given
@@ -165,6 +189,9 @@ def _secret(given: Any, info: ValidationInfo) -> Any:
     return Secret.parse(given, _folder(info))
 
 
+AdvertisedHostField = Annotated[str, AfterValidator(check_advertised_host)]
+BootstrapNameField = Annotated[str, BeforeValidator(partial(_server_name, has_node=False))]
+BrokerNameField = Annotated[str, BeforeValidator(partial(_server_name, has_node=True))]
 AddressField = Annotated[InstanceOf[Address], BeforeValidator(_address)]
 BridgeField = Annotated[tuple[str, ...], BeforeValidator(_bridge)]
 BrokerField = Annotated[InstanceOf[Address], BeforeValidator(_broker)]
@@ -172,3 +199,4 @@ BrokersField = Annotated[tuple[BrokerField, ...], Field(min_length=1), BeforeVal
 ClaimsField = Annotated[InstanceOf[ClaimsPolicy], BeforeValidator(_claims)]
 PathField = Annotated[InstanceOf[Path], BeforeValidator(_path)]
 SecretField = Annotated[InstanceOf[Secret], BeforeValidator(_secret)]
+WorkersField = Annotated[int | Literal["auto"], BeforeValidator(_workers)]

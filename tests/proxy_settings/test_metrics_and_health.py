@@ -16,7 +16,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.health import MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, HealthServer
 from batchval.proxy.loading import settings_from
-from batchval.proxy.metrics import OTHER, GateMetrics, TopicCounts
+from batchval.proxy.metrics import BOUNDS_S, OTHER, Family, GateMetrics, TopicCounts
 from batchval.proxy.options import Counters, Refusal
 from batchval.rules import Rule
 from tests.proxy_settings.refused import Refused
@@ -60,6 +60,20 @@ def test_what_is_counted_is_what_is_shown() -> None:
     assert shown["batchval_gate_oldest_request_age_seconds",] == 0.5
     assert shown["batchval_gate_log_suppressed_total",] == 7
     assert any(name[0] == "batchval_gate_info" and "observe" in name for name in shown)
+
+
+def test_a_histogram_is_shown_with_cumulative_buckets() -> None:
+    metrics = GateMetrics(Counts(), mode="enforce", version="1")
+    counts = [0] * (len(BOUNDS_S) + 1)
+    counts[0], counts[3], counts[-1] = 2, 1, 4
+    samples = [(("Fetch",), (counts, 130.5))]
+    metrics.add(lambda: [Family("histogram", "duration_seconds", "How long.", ("api",), samples)])
+    shown = values(metrics)
+    of = "batchval_gate_duration_seconds_bucket", "Fetch"
+    words = ["0.0005", "0.001", "0.0025", "0.005", "30.0", "+Inf"]
+    assert [shown[*of, word] for word in words] == [2, 2, 2, 3, 3, 7]
+    assert shown["batchval_gate_duration_seconds_count", "Fetch"] == 7
+    assert shown["batchval_gate_duration_seconds_sum", "Fetch"] == 130.5
 
 
 def test_claims_are_counted_from_the_ledger() -> None:

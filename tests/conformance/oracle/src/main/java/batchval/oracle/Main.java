@@ -25,6 +25,8 @@ public final class Main {
                                                makes cases, without answers
           produce IN OUT                       adds Kafka's answers to whole produce requests,
                                                before the append
+          error-answers IN OUT                 adds Kafka's answers to requests that fail as a
+                                               whole
           golden DIR                           writes DIR/SLUG/cases.jsonl for each rule
           bench-batches [--seed N] DIR         writes the batches that are timed
           bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
@@ -63,6 +65,10 @@ public final class Main {
             case "produce" -> {
                 need(rest.length == 2);
                 ProduceCommand.run(rest[0], rest[1]);
+            }
+            case "error-answers" -> {
+                need(rest.length == 2);
+                ErrorAnswersCommand.run(rest[0], rest[1]);
             }
             case "golden" -> {
                 need(rest.length == 1);

@@ -1,0 +1,31 @@
+"""How the interpreter is set for an event loop that many clients share."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Final
+
+__all__ = ["calm_collector", "switch_soon"]
+
+#: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
+#: collected before the next one is.
+COLLECT: Final = (500, 10, 1_000)
+#: Seconds that a judging thread may keep the interpreter's lock while the event loop waits for it.
+#: Python's 5 ms, several times in one exchange, would be what other clients feel.
+SWITCH_S: Final = 0.0005
+
+
+def switch_soon() -> None:
+    """Let the event loop have the interpreter's lock soon."""
+    sys.setswitchinterval(SWITCH_S)
+
+
+def calm_collector() -> None:
+    """Keep the cycle collector from stopping the event loop for tens of milliseconds.
+
+    What exists at the start is never looked at again; of the rest, a full collection is rare.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)

@@ -1,0 +1,58 @@
+"""One listener of a worker: its connections have been accepted by the parent."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from batchval.proxy.options import ProxyOptions
+from batchval.proxy.server import Proxy, Shared
+from batchval.proxy.session import Session
+
+__all__ = ["AdoptingProxy"]
+
+
+class AdoptingProxy(Proxy):
+    """Serves connections that another process has accepted."""
+
+    def __init__(self, options: ProxyOptions, shared: Shared) -> None:
+        super().__init__(options, shared=shared)
+        self._gone: dict[Session, Callable[[], None]] = {}
+
+    def adopt(self, connection: socket.socket, node_id: int | None, gone: Callable[[], None]) -> None:
+        """Serve a connection.
+
+        ``node_id``  broker whose port it came by
+        ``gone``     is called once both connections of its session are gone
+        """
+        listener = self.cluster.bootstrap if node_id is None else self.cluster.brokers.get(node_id)
+        assert listener is not None, node_id
+        connection.setblocking(False)
+        session = Session(self, listener)
+        self._gone[session] = gone
+        self._spawn(self._connect(connection, session))
+
+    async def _connect(self, connection: socket.socket, session: Session) -> None:
+        try:
+            await self.loop.connect_accepted_socket(lambda: session.client, connection)
+        except BaseException as error:
+            connection.close()
+            self._let_go(session)
+            if not isinstance(error, OSError):  # the client has left
+                raise
+
+    def admit(self, session: Session) -> bool:
+        """Return whether one more client may connect."""
+        is_admitted = super().admit(session)
+        if not is_admitted:
+            self._let_go(session)
+        return is_admitted
+
+    def forget(self, session: Session) -> None:
+        """Forget a session both of whose connections are gone."""
+        super().forget(session)
+        self._let_go(session)
+
+    def _let_go(self, session: Session) -> None:
+        if (gone := self._gone.pop(session, None)) is not None:
+            gone()

@@ -1,0 +1,156 @@
+"""The sockets between a parent and one worker: messages with their length, and descriptors.
+
+uint32 length, pickled message     on the stream ``control``
+pickled header + one descriptor    a packet of ``passing`` (SCM_RIGHTS)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, cast
+
+from batchval.proxy.workers.messages import PassedHeader
+
+__all__ = ["Channel", "Pairs", "connection_of", "encoded", "pass_connection", "read_message"]
+
+_LENGTH: Final = struct.Struct("=I")
+#: Of a packet: a header is some 200 bytes, an answer with the ports of one broker a few kB.
+LARGEST_PACKET: Final = 64 << 10
+
+
+class Pairs(NamedTuple):
+    """One end of each pair of sockets."""
+
+    control: socket.socket
+    passing: socket.socket
+    asking: socket.socket
+
+    @classmethod
+    def made(cls) -> tuple[Pairs, Pairs]:
+        """Return both ends. Raises OSError."""
+        kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_SEQPACKET)
+        made: list[tuple[socket.socket, socket.socket]] = []
+        try:
+            for kind in kinds:
+                made.append(socket.socketpair(socket.AF_UNIX, kind))
+        except OSError:
+            for pair in made:
+                for one in pair:
+                    one.close()
+            raise
+        return cls(*(pair[0] for pair in made)), cls(*(pair[1] for pair in made))
+
+    @classmethod
+    def inherited(cls, numbers: list[int]) -> Pairs:
+        """Return this process' ends, by their descriptors."""
+        ends = [socket.socket(fileno=number) for number in numbers]
+        for end in ends:
+            end.set_inheritable(False)
+        return cls(*ends)
+
+    def close(self) -> None:
+        """Close all three."""
+        for one in self:
+            one.close()
+
+
+def encoded(message: object) -> bytes:
+    """Return a message as it goes over a stream."""
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(content)) + content
+
+
+def read_message(sock: socket.socket) -> Any:
+    """Read one message of a stream that blocks. Raises EOFError."""
+    (length,) = _LENGTH.unpack(_read(sock, _LENGTH.size))
+    return pickle.loads(_read(sock, length))
+
+
+def _read(sock: socket.socket, count: int) -> bytes:
+    found = bytearray()
+    while len(found) < count:
+        more = sock.recv(count - len(found))
+        if not more:
+            raise EOFError("the other process has closed its socket")
+        found += more
+    return bytes(found)
+
+
+class Channel(asyncio.Protocol):
+    """Messages in both directions on the event loop, in their order.
+
+    ``received``  is called with each;  ``ended`` once when the other process has closed its end
+    """
+
+    def __init__(self, received: Callable[[Any], None], ended: Callable[[], None]) -> None:
+        self._received = received
+        self._ended = ended
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    async def open(self, sock: socket.socket) -> None:
+        """Take over the socket."""
+        sock.setblocking(False)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: self, sock)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        at = 0
+        while len(buffer) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, at)
+            end = at + _LENGTH.size + length
+            if len(buffer) < end:
+                break
+            message = pickle.loads(buffer[at + _LENGTH.size : end])
+            at = end
+            self._received(message)
+        del buffer[:at]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._ended()
+
+    def send(self, message: object) -> None:
+        """Send a message; nothing once the other process is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encoded(message))
+
+    async def flush(self) -> None:
+        """Wait until what was sent is in the kernel."""
+        while self._transport is not None and self._transport.get_write_buffer_size():
+            await asyncio.sleep(0.001)
+
+    def close(self) -> None:
+        """Close the socket, after what was sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+def pass_connection(passing: socket.socket, header: PassedHeader, connection: socket.socket) -> None:
+    """Pass a connection. Raises BlockingIOError where the worker has not taken earlier ones yet,
+    OSError where it is gone.
+    """
+    packet = pickle.dumps(header, pickle.HIGHEST_PROTOCOL)
+    socket.send_fds(passing, [packet], [connection.fileno()], socket.MSG_DONTWAIT)
+
+
+def connection_of(passing: socket.socket) -> tuple[PassedHeader, socket.socket | None] | None:
+    """Return the next connection; None after the last.
+
+    The socket is None where this process has no descriptor for it: the kernel has closed it.
+    Raises BlockingIOError.
+    """
+    flags = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+    packet, descriptors, _, _ = socket.recv_fds(passing, LARGEST_PACKET, 1, flags)
+    if not packet:
+        return None
+    header: PassedHeader = pickle.loads(packet)
+    return header, socket.socket(fileno=descriptors[0]) if descriptors else None

@@ -1,0 +1,198 @@
+"""What a parent and its workers say to each other.
+
+    control  both directions, in order: the messages below, with their length, pickled
+    passing  parent to worker: PassedHeader with the connection's descriptor, one packet each
+    asking   worker to parent and back, one packet each; the worker waits for the answer
+
+All three are pairs of Unix sockets that no other process has. Both ends run the same code for the
+same user, so what comes is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from batchval.proxy.config import Settings
+from batchval.proxy.endpoints import EndpointState
+from batchval.proxy.listening_sockets import SocketKey
+from batchval.proxy.metadata_client import BrokerAddress
+from batchval.proxy.observed import Row, RowKey
+
+__all__ = [
+    "AddressFailed",
+    "AddressReached",
+    "Answer",
+    "Begin",
+    "Closed",
+    "ClusterNews",
+    "Drain",
+    "Failed",
+    "Heartbeat",
+    "Learned",
+    "Observed",
+    "OwnRequest",
+    "Parts",
+    "PassedHeader",
+    "PortAnswer",
+    "PortOf",
+    "Question",
+    "Ready",
+    "Seen",
+    "Unauthenticated",
+]
+
+
+# ---- to a worker ---------------------------------------------------------------------------------
+
+
+class ClusterNews(NamedTuple):
+    """What the parent knows of the cluster.
+
+    ``endpoints``  state and problem of each address
+    ``ports``      (listener, node id) -> port
+    """
+
+    brokers: Mapping[int, BrokerAddress]
+    cluster_id: str | None
+    requires_authentication: bool | None
+    endpoints: Mapping[BrokerAddress, tuple[EndpointState, str]]
+    ports: Mapping[SocketKey, int]
+
+
+class Parts(NamedTuple):
+    """What a worker is made of.
+
+    ``settings``       of this worker: its part of the gate's limits
+    ``instance``       begins the client ids of the parent's own requests to brokers
+    ``claims_secret``  decides which claims are sampled
+    """
+
+    worker: int
+    settings: Settings
+    version: str
+    instance: str
+    claims_secret: bytes
+    news: ClusterNews
+
+
+class Begin(NamedTuple):
+    """The first message. ``path`` is the parent's sys.path; ``parts`` a pickled Parts."""
+
+    path: list[str]
+    parts: bytes
+
+
+class Drain(NamedTuple):
+    """Deliver what is under way for at most ``seconds``, and end."""
+
+    seconds: float
+
+
+class Question(NamedTuple):
+    """Is answered with an Answer of the same number."""
+
+    number: int
+    what: Literal["families", "clients", "reload"]
+
+
+class PassedHeader(NamedTuple):
+    """One accepted connection. ``broker``: port of the gate and address of the broker."""
+
+    number: int
+    listener: str
+    node_id: int | None
+    broker: tuple[int, BrokerAddress] | None
+
+
+class PortAnswer(NamedTuple):
+    """The ports of one broker by listener, or why there is none."""
+
+    ports: Mapping[SocketKey, int]
+    error: tuple[int, str] | None = None
+
+
+# ---- to the parent -------------------------------------------------------------------------------
+
+
+class Ready(NamedTuple):
+    """The worker can serve so many connections."""
+
+    connections: int
+
+
+class Failed(NamedTuple):
+    """The worker cannot start. ``problems`` of the settings, else ``error`` of the system."""
+
+    problems: list[str]
+    error: tuple[int, str] | None = None
+
+
+class Heartbeat(NamedTuple):
+    """The worker's event loop turns. ``judged``: batches so far."""
+
+    judged: int
+
+
+class Closed(NamedTuple):
+    """Connections that are gone on both sides, by the numbers of their headers."""
+
+    numbers: list[int]
+
+
+class Seen(NamedTuple):
+    """Arguments of ClientTable.add, in order."""
+
+    clients: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]
+
+
+class Observed(NamedTuple):
+    """Refusals that were counted, and whether the topic of each is known."""
+
+    rows: list[tuple[RowKey, Row, bool]]
+
+
+class Learned(NamedTuple):
+    """An answer of a broker names this broker."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class AddressReached(NamedTuple):
+    """A connection to a broker was opened."""
+
+    address: BrokerAddress
+
+
+class AddressFailed(NamedTuple):
+    """A connection to a broker could not be opened."""
+
+    address: BrokerAddress
+    reason: str
+
+
+class Unauthenticated(NamedTuple):
+    """A broker has answered a client that it had not authenticated."""
+
+
+class Answer(NamedTuple):
+    """To a Question. ``content`` is pickled again, so that a thread can read it."""
+
+    number: int
+    content: bytes
+
+
+class PortOf(NamedTuple):
+    """Asks for the port of a broker."""
+
+    listener: str
+    node_id: int
+    address: BrokerAddress
+
+
+class OwnRequest(NamedTuple):
+    """Asks whether the parent has sent a request with this client id."""
+
+    client_id: str

@@ -1,0 +1,219 @@
+"""The parent of several workers: a gate that serves no client itself.
+
+It binds, accepts and admits, asks the cluster for its brokers, keeps the state files, answers
+/metrics, /clients and /readyz for all workers, and ends with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from batchval.proxy.assemble import RunningGate
+from batchval.proxy.clients_page import Asked
+from batchval.proxy.config import Settings
+from batchval.proxy.handover import TakeOver
+from batchval.proxy.health import MOST_CONNECTIONS
+from batchval.proxy.open_files import raise_limit, reserve_for
+from batchval.proxy.options import ProxyOptions
+from batchval.proxy.server import Proxy
+from batchval.proxy.workers.messages import (
+    AddressFailed,
+    AddressReached,
+    ClusterNews,
+    Learned,
+    Observed,
+    OwnRequest,
+    Parts,
+    PortAnswer,
+    PortOf,
+    Seen,
+    Unauthenticated,
+)
+from batchval.proxy.workers.passing import PassingProxy
+from batchval.proxy.workers.pool import WorkerPool
+from batchval.proxy.workers.processes import Processes
+from batchval.proxy.workers.shares import share_of, workers_of
+from batchval.proxy.workers.summing import Key, Totals
+
+__all__ = ["ParentGate", "gate_of"]
+
+#: Seconds for a worker's answer; without it, the values of its last one are shown.
+ANSWER_S: Final = 1.0
+#: Seconds between looks at what is new of the cluster.
+NEWS_S: Final = 0.1
+#: Sockets of a worker, and its process.
+FILES_A_WORKER: Final = 4
+
+log = logging.getLogger("batchval.proxy")
+
+
+def gate_of(settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> RunningGate:
+    """Return the gate that the settings ask for: one process, or a parent of several."""
+    if (count := workers_of(settings)) == 1:
+        return RunningGate(settings, version=version, predecessor=predecessor)
+    return ParentGate(settings, count, version=version, predecessor=predecessor)
+
+
+class ParentGate(RunningGate):
+    """A gate whose clients are served by ``workers`` processes."""
+
+    def __init__(
+        self, settings: Settings, workers: int, *, version: str = "", predecessor: TakeOver | None = None
+    ) -> None:
+        self.pool = WorkerPool(workers, self)
+        self._version = version
+        self._secret = os.urandom(32)
+        self._news: ClusterNews | None = None
+        self._totals = Totals()
+        self._processes = Processes()
+        super().__init__(settings, version=version, predecessor=predecessor)
+        self.metrics.add(self.pool.families)
+
+    def _proxy(self, options: ProxyOptions) -> Proxy:
+        return PassingProxy(options, self.shared, self.pool)
+
+    def _judged(self) -> int:
+        return self.pool.judged
+
+    # ---- its life --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen everywhere and start the workers. Raises OSError and ConfigError."""
+        await super().start()
+        try:
+            await self.pool.start()
+        except BaseException:
+            await self.stop(0)
+            raise
+        self._bound_by_workers()
+        self._tasks.append(asyncio.create_task(self._spread_news()))
+
+    def _start_judging(self) -> None:
+        """Judge nothing: workers do."""
+
+    def _bound_connections(self) -> None:
+        """Raise the limit of open files. Raises OSError where it does not suffice for the ports."""
+        settings, limit = self.settings, raise_limit()
+        listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
+        health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
+        reserve = reserve_for(listening, 0, health) + FILES_A_WORKER * len(self.pool.workers)
+        if limit < reserve:
+            text = f"at most {limit} open files are allowed, and the gate's parent process needs {reserve}"
+            advice = "raise it (ulimit -n, LimitNOFILE=), or lower listeners[].broker_ports"
+            raise OSError(errno.EMFILE, f"{text}: {advice}")
+
+    def _bound_by_workers(self) -> None:
+        """Allow as many clients as the open files of all workers suffice for."""
+        wanted, allowed = self.settings.limits.max_connections, self.pool.capacity
+        if allowed >= wanted:
+            return
+        self.max_connections = allowed
+        self.shared.budget.bound_connections(allowed)
+        level = logging.WARNING if "max_connections" in self.settings.limits.model_fields_set else logging.INFO
+        log.log(
+            level,
+            "limits.max_connections is %d here, not %d: the open files of %d workers suffice for "
+            "no more: raise their limit (ulimit -n, LimitNOFILE=), or lower limits.max_connections",
+            *(allowed, wanted, len(self.pool.workers)),
+        )
+
+    def reload(self) -> bool:
+        """Read certificates and keys again, here and in all workers."""
+        asking = asyncio.create_task(self._reload_workers())
+        self._tasks.append(asking)
+        asking.add_done_callback(self._tasks.remove)
+        return super().reload()
+
+    async def _reload_workers(self) -> None:
+        await self.pool.ask("reload", ANSWER_S)
+
+    def unready(self) -> str | None:
+        """Why clients cannot be served; None if they can."""
+        if not self._draining and not self.pool.serving:
+            return "no worker serves clients"
+        return super().unready()
+
+    def preparing(self) -> str | None:
+        """Return what this gate still lacks before it may take over; workers read topics first."""
+        return self.unready()
+
+    # ---- workers ---------------------------------------------------------------------------------
+
+    def parts_of(self, index: int) -> Parts:
+        """Return what a worker is made of."""
+        settings = share_of(self.settings, len(self.pool.workers))
+        return Parts(index, settings, self._version, self.discovery.instance, self._secret, self._cluster_news())
+
+    def received(self, message: object) -> None:
+        """Take what a worker has found out."""
+        match message:
+            case Seen(clients):
+                for arguments, more in clients:
+                    self.shared.clients.add(*arguments, **more)
+            case Observed(rows):
+                self.shared.topics.learn((b"", key.topic) for key, _, is_known in rows if is_known)
+                for key, row, _ in rows:
+                    self.observed.merge(key, row)
+            case Learned(node_id, host, port):
+                self.discovery.learn(node_id, host, port)
+            case AddressReached(address):
+                self.discovery.reached(address)
+            case AddressFailed(address, reason):
+                self.discovery.failed(address, OSError(reason))
+            case Unauthenticated():
+                self.discovery.answered_without_authentication()
+
+    def asked(self, question: object) -> object:
+        """Answer a worker that waits."""
+        match question:
+            case PortOf(listener, node_id, address):
+                return self._port_of(listener, node_id, address)
+            case OwnRequest(client_id):
+                return self.discovery.is_own_request(client_id)
+        raise AssertionError(question)
+
+    def _port_of(self, listener: str, node_id: int, address: tuple[str, int]) -> PortAnswer:
+        try:
+            self.proxies[listener].listener_of(node_id, *address)
+        except OSError as error:
+            return PortAnswer({}, (error.errno or errno.EADDRNOTAVAIL, error.strerror or str(error)))
+        found = {(name, node_id): proxy.cluster.brokers.get(node_id) for name, proxy in self.proxies.items()}
+        return PortAnswer({key: one.port for key, one in found.items() if one is not None})
+
+    def _cluster_news(self) -> ClusterNews:
+        ports = {
+            (name, listener.node_id): listener.port
+            for name, proxy in self.proxies.items()
+            for listener in proxy.cluster.listeners
+        }
+        known = self.discovery
+        return ClusterNews(dict(known.brokers), known.cluster_id, known.requires_authentication, known.endpoints, ports)
+
+    async def _spread_news(self) -> None:
+        """Tell workers what is new of the cluster."""
+        while True:
+            if (news := self._cluster_news()) != self._news:
+                self._news = news
+                self.pool.broadcast(news)
+            await asyncio.sleep(NEWS_S)
+
+    # ---- pages -----------------------------------------------------------------------------------
+
+    async def _metrics_page(self) -> Callable[[], bytes]:
+        answers = await self.pool.ask("families", ANSWER_S)
+        running = {one.key for one in self.pool.workers if one.pid is not None}
+        return partial(self._merged_page, self.metrics.families(), answers, running, self.pool.pids())
+
+    def _merged_page(self, own: Any, answers: dict[Key, bytes], running: set[Key], pids: list[int]) -> bytes:
+        families = self._totals.merged(own, answers, running)
+        return self.metrics.format(families, self._processes.collect(pids))
+
+    async def _clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
+        await self.pool.ask("clients", ANSWER_S)
+        return await super()._clients_page(asked)

@@ -1,0 +1,104 @@
+"""One listener of a parent: it accepts, admits, and passes connections to workers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+
+from batchval.proxy.accepting import Acceptor
+from batchval.proxy.listeners import Listener
+from batchval.proxy.options import ProxyOptions
+from batchval.proxy.server import Proxy, Shared
+from batchval.proxy.workers.messages import PassedHeader
+from batchval.proxy.workers.pool import Accepted, WorkerPool
+
+__all__ = ["PassingProxy"]
+
+_numbers = itertools.count(1)
+
+
+class PassingProxy(Proxy):
+    """Has the ports of one listener. ``passed``: its clients, which workers serve."""
+
+    def __init__(self, options: ProxyOptions, shared: Shared, pool: WorkerPool) -> None:
+        super().__init__(options, shared=shared)
+        self.passed: set[_Passed] = set()
+        self._pool = pool
+
+    async def _open(self, listener: Listener) -> None:
+        if listener.sock is not None and self.accepts:
+            listener.server = _PassingAcceptor(listener.sock, self, listener)
+            self._pool.add_acceptor(listener.server)
+
+    async def stop(self, drain_s: float = 30.0) -> None:
+        """Accept nothing more, let the workers deliver what is under way, and end."""
+        self._draining = True
+        self.cluster.close()
+        await self._pool.stop(drain_s)
+        await super().stop(0)
+
+    def take(self, connection: socket.socket, listener: Listener) -> None:
+        """Admit a connection and pass it on, or close it."""
+        try:
+            address, port = connection.getpeername()[:2]
+        except OSError:  # the client has left
+            connection.close()
+            return
+        most = self.options.limits.max_listener_connections
+        why = self.budget.admit(address, len(self.passed), most)
+        if why is not None:
+            connection.close()
+            self.connection_log.refused(self.options.listener_name, f"{address}:{port}", why)
+            return
+        passed = _Passed(self, address)
+        self.passed.add(passed)
+        broker = None
+        if listener.node_id is not None:
+            broker = listener.port, self.discovery.brokers[listener.node_id]
+        header = PassedHeader(next(_numbers), self.options.listener_name, listener.node_id, broker)
+        self._pool.take(Accepted(connection, header, passed))
+
+    def _free(self) -> int:
+        """Return how many more clients this listener may have."""
+        here = self.options.limits.max_listener_connections - len(self.passed)
+        return min(here, self.budget.free_connections())
+
+    def free(self) -> int:
+        """Return how many more clients this listener may have."""
+        return self._free()
+
+    def refused(self, client: tuple[str, int]) -> None:
+        """Count a client that was closed."""
+        self._refused(client)
+
+
+class _Passed:
+    """A client that a worker serves, as the budget counts it."""
+
+    __slots__ = ("_proxy", "address", "counted")
+
+    def __init__(self, proxy: PassingProxy, address: str) -> None:
+        self.address = address
+        self.counted = 0
+        self._proxy = proxy
+
+    def release(self) -> None:
+        """Note that the client is gone."""
+        if self in self._proxy.passed:
+            self._proxy.passed.discard(self)
+            self._proxy.budget.release(self)  # type: ignore[arg-type]
+
+
+class _PassingAcceptor(Acceptor):
+    def __init__(self, sock: socket.socket, proxy: PassingProxy, listener: Listener) -> None:
+        super().__init__(sock, _no_protocol, free=proxy.free, refused=proxy.refused)
+        self._proxy = proxy
+        self._listener = listener
+
+    def _take(self, connection: socket.socket) -> None:
+        self._proxy.take(connection, self._listener)
+
+
+def _no_protocol() -> asyncio.BaseProtocol:
+    raise AssertionError("workers make the protocols of connections")

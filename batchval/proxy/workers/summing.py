@@ -1,0 +1,99 @@
+"""Metrics of several workers as those of one gate.
+
+Counters and histograms are sums, and what a worker counted before it ended stays in them: they
+never go down. Gauges are those of the workers that run, put together as ``Family.across`` says.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from batchval.proxy.metrics import Family
+
+__all__ = ["Totals", "added", "packed", "unpacked"]
+
+#: What the parent counts itself, exactly: that of workers is left out.
+OF_PARENT: Final = frozenset(
+    {
+        "clients",
+        "clients_evicted",
+        "clients_old",
+        "connections",
+        "connections_open",
+        "observed_file_failures",
+        "ready",
+    }
+)
+#: Samples that are pickled in one call, during which the event loop waits.
+SAMPLES_A_PIECE: Final = 250
+
+Key = tuple[int, int]
+"""Which process of which worker: (worker, how often it was started)."""
+
+
+def packed(families: Iterable[Family]) -> bytes:
+    """Return families as bytes. For a thread: it lets the event loop in between."""
+    return pickle.dumps([pickle.dumps(piece) for family in families for piece in _pieces(family)])
+
+
+def _pieces(family: Family) -> Iterator[Family]:
+    samples = iter(family.samples)
+    first = True
+    while (part := list(islice(samples, SAMPLES_A_PIECE))) or first:
+        first = False
+        yield family._replace(samples=part)
+
+
+def unpacked(content: bytes) -> list[Family]:
+    """Return the families of ``packed``. For a thread."""
+    return [pickle.loads(piece) for piece in pickle.loads(content)]
+
+
+def added(several: Iterable[Iterable[Family]]) -> list[Family]:
+    """Put the values of several processes together; families stay in the order in which they
+    come.
+    """
+    families: dict[str, Family] = {}
+    values: dict[str, dict[tuple[str, ...], Any]] = {}
+    for process in several:
+        for family in process:
+            families.setdefault(family.name, family)
+            found = values.setdefault(family.name, {})
+            for labels, value in family.samples:
+                key = tuple(labels)
+                found[key] = _together(family, found[key], value) if key in found else value
+    return [family._replace(samples=list(values[name].items())) for name, family in families.items()]
+
+
+def _together(family: Family, one: Any, other: Any) -> Any:
+    if family.kind == "histogram":
+        (counts, total), (more, more_total) = one, other
+        return [a + b for a, b in zip(counts, more, strict=True)], total + more_total
+    if family.kind == "gauge" and family.across != "sum":
+        return max(one, other) if family.across == "max" else min(one, other)
+    return one + other
+
+
+class Totals:
+    """The metrics of the whole gate. Its methods belong to one thread at a time."""
+
+    def __init__(self) -> None:
+        self._last: dict[Key, list[Family]] = {}
+        self._ended: list[Family] = []
+
+    def merged(self, own: Iterable[Family], answers: Mapping[Key, bytes], running: Collection[Key]) -> list[Family]:
+        """Return the metrics.
+
+        ``own``      of the parent
+        ``answers``  of the workers that have answered; the others have their last values
+        ``running``  processes that have not ended
+        """
+        for key, content in answers.items():
+            self._last[key] = [one for one in unpacked(content) if one.name not in OF_PARENT]
+        for key in self._last.keys() - running:
+            counted = [one for one in self._last.pop(key) if one.kind != "gauge"]
+            self._ended = added((self._ended, counted))
+        return added((own, self._ended, *self._last.values()))

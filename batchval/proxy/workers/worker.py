@@ -1,0 +1,337 @@
+"""A worker: ``python -m batchval.proxy.workers.worker CONTROL PASSING ASKING`` (descriptors).
+
+Its parent starts it, and it ends with its parent: it drains as soon as ``control`` is closed.
+It ignores SIGTERM, SIGINT and SIGHUP, which service managers and terminals send to all processes
+of a gate: the parent decides. Secrets come over ``control``, never in arguments or the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import faulthandler
+import logging
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from batchval.network.loops import loop_factory
+from batchval.proxy.assemble import RunningGate
+from batchval.proxy.audit_log import set_up
+from batchval.proxy.clients import ClientTable
+from batchval.proxy.config import Listener
+from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.interpreter import calm_collector, switch_soon
+from batchval.proxy.listening_sockets import SocketKey
+from batchval.proxy.loading import ConfigError
+from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
+from batchval.proxy.options import ProxyOptions, TopicPolicies
+from batchval.proxy.server import Proxy, Shared
+from batchval.proxy.workers.adopting import AdoptingProxy
+from batchval.proxy.workers.channel import Channel, Pairs, connection_of, read_message
+from batchval.proxy.workers.following import Asking, FollowingDiscovery, RemotePorts
+from batchval.proxy.workers.messages import (
+    Answer,
+    Begin,
+    Closed,
+    ClusterNews,
+    Drain,
+    Failed,
+    Heartbeat,
+    Observed,
+    Parts,
+    PassedHeader,
+    Question,
+    Ready,
+    Seen,
+)
+from batchval.proxy.workers.summing import packed
+
+__all__ = ["main"]
+
+#: Seconds between two reports to the parent.
+REPORT_S: Final = 0.5
+#: Seconds without a turn of the event loop after which the process ends by itself, with its
+#: threads' stacks on stderr. Its parent ends it earlier, if there is one.
+STUCK_S: Final = 90
+#: Rows of a report, and connections that are taken in one turn of the event loop.
+ROWS_A_TURN: Final = 250
+#: Seconds for the configurations of topics at the start; a cluster that is down has none.
+TOPICS_S: Final = 5.0
+TAKEN_A_TURN: Final = 16
+
+log = logging.getLogger("batchval.proxy")
+
+
+class _ReportedClients(ClientTable):
+    """Keeps what the parent's table is to add."""
+
+    def __init__(self) -> None:
+        super().__init__(most=1)
+        self._added: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def add(self, *arguments: Any, **more: Any) -> None:
+        """Note the arguments for the parent's ClientTable.add."""
+        self._added.append((arguments, more))
+
+    def take(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Return some of what has been noted, and forget it."""
+        taken, self._added = self._added[:ROWS_A_TURN], self._added[ROWS_A_TURN:]
+        return taken
+
+
+class WorkerGate(RunningGate):
+    """The gate of one worker: it listens nowhere and keeps no files."""
+
+    def __init__(self, parts: Parts, asking: Asking, report: Callable[[object], None]) -> None:
+        self._parts = parts
+        self._asking = asking
+        self._report = report
+        self.clients = _ReportedClients()
+        self._remote_ports = RemotePorts(asking, lambda node_id: self.discovery.brokers[node_id])
+        super().__init__(parts.settings, version=parts.version)
+        self.follow(parts.news)
+
+    def _options(self, listener: Listener, topics: TopicPolicies) -> ProxyOptions:
+        options = super()._options(listener, topics)
+        options.claims_secret = self._parts.claims_secret
+        return options
+
+    def _discovery(self) -> Discovery:
+        bootstrap = tuple((one.host, one.port) for one in self.settings.upstream.bootstrap)
+        options = DiscoveryOptions(bootstrap, connect_s=self.settings.upstream.connect_timeout_ms / 1000)
+        return FollowingDiscovery(options, self._parts.instance, self._report, self._asking)
+
+    def _shared(self, options: ProxyOptions) -> Shared:
+        shared = Shared.made(options, self.counters, self.discovery, self._remote_ports, self.connection_log)
+        shared.clients = self.clients
+        return shared
+
+    def _proxy(self, options: ProxyOptions) -> Proxy:
+        return AdoptingProxy(options, self.shared)
+
+    @property
+    def awaits_topics(self) -> bool:
+        """Whether the first attempt to read the configurations of topics is under way."""
+        topics = self.cluster_topics
+        return topics is not None and topics.age_s < 0 and not topics.failures_total
+
+    def _log_unbounded(self) -> None:
+        """Leave the line to the parent."""
+
+    def _bound_connections(self) -> None:
+        """Allow as many connections as the open files suffice for; the parent counts the others."""
+        limit, wanted = raise_limit(), self.settings.limits.max_connections
+        reserve = reserve_for(len(self.settings.listeners), self.settings.limits.threads, 0)
+        self.max_connections = connections_allowed(limit, wanted, reserve)
+        if self.max_connections < 1:
+            text = f"at most {limit} open files are allowed, and a worker keeps {reserve} for itself"
+            raise OSError(errno.EMFILE, f"{text}: raise it (ulimit -n, LimitNOFILE=)")
+        budget = self.shared.budget
+        budget.bound_connections(self.max_connections)
+        budget.max_address_connections = self.max_connections
+
+    def follow(self, news: ClusterNews) -> None:
+        """Take over what the parent knows of the cluster."""
+        self._remote_ports.note(news.ports)
+        assert isinstance(self.discovery, FollowingDiscovery)
+        self.discovery.follow(news)
+
+    def adopt(self, header: PassedHeader, connection: Any, gone: Callable[[], None]) -> None:
+        """Serve a connection. The news of its broker may come later than itself."""
+        proxy = self.proxies[header.listener]
+        assert isinstance(proxy, AdoptingProxy)
+        if header.broker is not None and header.node_id not in proxy.cluster.brokers:
+            assert header.node_id is not None
+            key: SocketKey = (header.listener, header.node_id)
+            self._remote_ports.note({key: header.broker[0]})
+            self.discovery.learn(header.node_id, *header.broker[1])
+        proxy.adopt(connection, header.node_id, gone)
+
+
+class _Worker:
+    """Serves until the parent says otherwise, or is gone."""
+
+    def __init__(self, parts: Parts, pairs: Pairs) -> None:
+        self._passing = pairs.passing
+        self._control = pairs.control
+        self._channel = Channel(self._received, self._parent_ended)
+        self._drain: asyncio.Queue[float] = asyncio.Queue()
+        self._closed: list[int] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._parts = parts
+        self._asking = pairs.asking
+        self.gate: WorkerGate
+
+    async def run(self) -> int:
+        """Return the exit code."""
+        if (failed := await self._start()) is not None:
+            self._channel.send(failed)
+            await self._channel.flush()
+            return 1
+        calm_collector()
+        self._loop.add_reader(self._passing.fileno(), self._take_connections)
+        reports = self._loop.create_task(self._report_often())
+        self._channel.send(Ready(self.gate.max_connections))
+        await self._stop(await self._drain.get())
+        reports.cancel()
+        await self._report()
+        await self._channel.flush()
+        self._channel.close()
+        return 0
+
+    async def _start(self) -> Failed | None:
+        """Start the gate; return why that is not possible."""
+        try:
+            self.gate = WorkerGate(self._parts, Asking(self._asking), self._channel.send)
+        except ConfigError as error:
+            return Failed(error.problems)
+        finally:
+            await self._channel.open(self._control)  # news need the gate
+        try:
+            await self.gate.start()
+        except OSError as error:
+            return Failed([], (error.errno or 0, error.strerror or str(error)))
+        await self._wait_for_topics()
+        return None
+
+    async def _wait_for_topics(self) -> None:
+        """Wait for the configurations of topics: a new worker is to judge as the others do."""
+        until = self._loop.time() + TOPICS_S
+        while self.gate.awaits_topics and self._loop.time() < until:
+            await asyncio.sleep(0.02)
+
+    async def _stop(self, seconds: float) -> None:
+        """Drain; a second request to do so says how long from then on."""
+        while True:
+            ending = self._loop.create_task(self.gate.stop(seconds))
+            sooner = self._loop.create_task(self._drain.get())
+            await asyncio.wait((ending, sooner), return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                sooner.cancel()
+                ending.result()
+                return
+            ending.cancel()
+            await asyncio.wait((ending,))
+            seconds = sooner.result()
+
+    # ---- from the parent -------------------------------------------------------------------------
+
+    def _received(self, message: object) -> None:
+        match message:
+            case ClusterNews():
+                self.gate.follow(message)
+            case Drain(seconds):
+                self._take_connections()
+                self._drain.put_nowait(seconds)
+            case Question():
+                task = self._loop.create_task(self._answer_question(message))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _parent_ended(self) -> None:
+        if self._drain.empty():
+            self._drain.put_nowait(self._parts.settings.limits.drain_timeout_ms / 1000)
+
+    def _take_connections(self) -> None:
+        for _ in range(TAKEN_A_TURN):
+            try:
+                passed = connection_of(self._passing)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                log.warning("a connection could not be taken: %s", error.strerror)
+                return
+            if passed is None:
+                self._loop.remove_reader(self._passing.fileno())
+                return
+            header, connection = passed
+            if connection is None:
+                log.warning("a connection was closed: this worker has no more open files")
+                self._gone(header.number)
+            else:
+                self.gate.adopt(header, connection, partial(self._gone, header.number))
+
+    # ---- to the parent ---------------------------------------------------------------------------
+
+    def _gone(self, number: int) -> None:
+        if not self._closed:
+            self._loop.call_soon(self._report_closed)
+        self._closed.append(number)
+
+    def _report_closed(self) -> None:
+        closed, self._closed = self._closed, []
+        self._channel.send(Closed(closed))
+
+    async def _answer_question(self, question: Question) -> None:
+        content = b""
+        if question.what == "families":
+            self.gate.shared.budget.measure()
+            content = await asyncio.to_thread(packed, self.gate.metrics.families())
+        elif question.what == "clients":
+            await self.gate.collect_clients()
+            await self._report()
+        else:
+            content = pickle.dumps(self.gate.reload())
+        self._channel.send(Answer(question.number, content))
+
+    async def _report_often(self) -> None:
+        while True:
+            faulthandler.dump_traceback_later(STUCK_S, exit=True)
+            await self._report()
+            await asyncio.sleep(REPORT_S)
+
+    async def _report(self) -> None:
+        send = self._channel.send
+        send(Heartbeat(self.gate.counters.produce_partitions_total))
+        while clients := self.gate.clients.take():
+            send(Seen(clients))
+            await asyncio.sleep(0)
+        while rows := self.gate.observed.take(ROWS_A_TURN):
+            send(Observed(rows))
+            await asyncio.sleep(0)
+
+
+class _WithWorker(logging.Filter):
+    """Adds ``worker`` to the facts of each line."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self._index = index
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.facts = {**getattr(record, "facts", {}), "worker": self._index}
+        return True
+
+
+async def _serve(parts: Parts, pairs: Pairs) -> int:
+    return await _Worker(parts, pairs).run()
+
+
+def main() -> None:
+    """Run the worker whose descriptors are the arguments, and exit."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    pairs = Pairs.inherited([int(number) for number in sys.argv[1:4]])
+    try:
+        begin: Begin = read_message(pairs.control)
+    except EOFError:
+        sys.exit(1)
+    sys.path[:] = begin.path  # custom rules are found where the parent finds them
+    parts: Parts = pickle.loads(begin.parts)
+    set_up(parts.settings.log).addFilter(_WithWorker(parts.worker))
+    switch_soon()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        code = runner.run(_serve(parts, pairs))
+    faulthandler.cancel_dump_traceback_later()
+    sys.stdout.flush()
+    os._exit(code)  # no thread of a custom rule keeps it
+
+
+if __name__ == "__main__":
+    main()
