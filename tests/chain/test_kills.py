@@ -53,6 +53,7 @@ def test_a_million_records_and_a_hundred_kills(broker: KafkaBroker) -> None:
 def handed_over(broker: KafkaBroker, plan: Plan) -> None:
     """Run a plan of hand-overs; assert that all was written, and that nothing is wrong."""
     with GateCommand(broker.bootstrap) as gate:
+        gate.settings["workers"] = 2  # of all gates but the first
         run = kill_and_write((broker,), gate, plan)
         assert gate.codes == [0] * len(plan.kills)
     assert run.errors == []
