@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import yaml
 
@@ -47,6 +48,7 @@ class GateCommand:
             "state_directory": str(self.folder),
         } | settings
         self.process: subprocess.Popen[str] | None = None
+        self._logs: dict[int, TextIO] = {}
         self.facts: dict[str, Any] = {}
         self.err = ""
         self.codes: list[int] = []
@@ -62,15 +64,23 @@ class GateCommand:
         """Returns when it listens. RuntimeError with its messages where it does not."""
         self.config.write_text(yaml.safe_dump(self.settings))
         command = [sys.executable, "-m", "batchval", "proxy", "--config", str(self.config), *words]
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+        with tempfile.TemporaryFile("w+", dir=self.folder) as log:  # a full pipe stops a gate
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+            self._logs[process.pid] = open(os.dup(log.fileno()))  # noqa: SIM115
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
-            raise RuntimeError(process.communicate()[1])
+            process.wait(60)
+            raise RuntimeError(self._log_of(process))
         self.process, self.facts = process, json.loads(line)
         return self
+
+    def _log_of(self, process: subprocess.Popen[str]) -> str:
+        with self._logs.pop(process.pid) as log:
+            log.seek(0)
+            return log.read()
 
     def take_over(self) -> subprocess.Popen[str]:
         """Start a new gate in place of the one that runs, which is returned: it drains."""
@@ -85,7 +95,8 @@ class GateCommand:
 
     def ended(self, process: subprocess.Popen[str]) -> int:
         """Return the exit code of a gate."""
-        self.err += process.communicate(timeout=60)[1]
+        process.communicate(timeout=60)
+        self.err += self._log_of(process)
         return process.returncode
 
     def signal(self, number: signal.Signals) -> None:
