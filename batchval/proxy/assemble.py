@@ -433,7 +433,8 @@ class RunningGate:
         return Offer(dict(self.ports.sockets), self.discovery.state().encode().decode(), self.unready())
 
     def hand_over(self) -> None:
-        """Leave the file of the brokers to the gate that has taken over."""
+        """Leave /metrics and the file of the brokers to the gate that has taken over."""
+        self.health.close_port()
         self.discovery.hand_over()
 
     # ---- its end ---------------------------------------------------------------------------------

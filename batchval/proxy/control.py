@@ -126,7 +126,9 @@ class Control:
         self._acceptor = Acceptor(self._sock, lambda: _Peer(self), free=self._free)
 
     def stop(self) -> None:
-        """Accept nothing any more. The socket's file is removed, unless a new gate has the socket."""
+        """Accept nothing any more. The socket's file is removed, unless a new gate has the
+        socket.
+        """
         self.move(Event.STOP)
         if self.state is State.STOPPED and self._file is not None and _identity(self.path) == self._file:
             with contextlib.suppress(OSError):
@@ -185,7 +187,9 @@ class Control:
 
     def _greeted(self, peer: _Peer, message: Mapping[str, Any]) -> None:
         version, pid = message.get("version"), peer.pid or message.get("pid")
-        if version != VERSION:
+        if peer.refusal:
+            peer.refuse(peer.refusal)
+        elif version != VERSION:
             peer.refuse(f"the running gate speaks version {VERSION} of the hand-over, the new one {version!r:.40}")
         elif self.state is not State.SERVING:
             peer.refuse(f"process {self._taker_pid} takes over already")
@@ -215,10 +219,15 @@ class Control:
 
 
 class _Peer(asyncio.Protocol):
-    """One connection to the control socket. ``pid`` is 0 where the kernel cannot tell."""
+    """One connection to the control socket.
+
+    ``pid``      0 where the kernel cannot tell
+    ``refusal``  why it cannot take over, whatever it sends
+    """
 
     def __init__(self, control: Control) -> None:
         self.pid = 0
+        self.refusal = ""
         self._control = control
         self._incoming = Incoming(MOST_FROM_NEW)
         self._transport: asyncio.Transport | None = None
@@ -231,9 +240,8 @@ class _Peer(asyncio.Protocol):
         self._control.accepted(self)
         self.pid, user = credentials(transport.get_extra_info("socket"))
         if user not in (os.geteuid(), 0):  # 0 is root
-            self.refuse(f"user {user} may not take over a gate of user {os.geteuid()}")
-        else:
-            self.allow(HELLO_S)
+            self.refusal = f"user {user} may not take over a gate of user {os.geteuid()}"
+        self.allow(HELLO_S)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -305,7 +313,8 @@ async def _send(sock: socket.socket, data: bytes, descriptors: Sequence[int]) ->
 
 
 def credentials(sock: Any) -> tuple[int, int]:
-    """Return the process and the user at the other end: (0, this user) where the kernel cannot tell.
+    """Return the process and the user at the other end: (0, this user) where the kernel cannot
+    tell.
 
     The file's mode and its folder keep others out there.
     """

@@ -57,7 +57,7 @@ class TakeOver:
 
     @classmethod
     def begin(cls, path: Path) -> TakeOver | None:
-        """Get the sockets of the gate whose control socket is at ``path``; None: there is no gate.
+        """Get the sockets of the gate whose control socket is at ``path``; None: none runs.
 
         Raises HandOverError where the gate refuses, and OSError.
         """
@@ -101,9 +101,10 @@ class TakeOver:
 
     def _next_message(self, descriptors: list[int]) -> dict[str, Any]:
         while not self._messages:
-            flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-            data, came, _, _ = socket.recv_fds(self._sock, _READ, SOCKETS_AT_ONCE, flags)
+            data, came, _, _ = socket.recv_fds(self._sock, _READ, SOCKETS_AT_ONCE)
             descriptors += came
+            for one in came:
+                os.set_inheritable(one, False)
             self._take(data)
         return _expected(self._messages.pop(0), "sockets")
 

@@ -115,10 +115,14 @@ class HealthServer:
         opening = sum(len(one.opening) for one in self._acceptors)
         return MOST_CONNECTIONS + MOST_OVER - len(self._open) - opening
 
-    async def stop(self) -> None:
-        """Close the port and all connections."""
+    def close_port(self) -> None:
+        """Accept nothing any more. Connections are not touched."""
         for acceptor in self._acceptors:
             acceptor.close()
+
+    async def stop(self) -> None:
+        """Close the port and all connections."""
+        self.close_port()
         for connection in list(self._open):
             connection.hang_up()
         while self._open:

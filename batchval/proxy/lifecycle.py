@@ -93,7 +93,9 @@ class Life:
         self._draining: asyncio.Task[None] | None = None
 
     async def run(self) -> bool:
-        """Return when the gate has ended: whether SIGINT, or a signal while it drained, has ended it."""
+        """Return when the gate has ended: whether SIGINT, or a signal while it drained, has ended
+        it.
+        """
         is_interrupted = False
         while self.phase is not Phase.ENDED:
             event = await self.events.get()
@@ -102,6 +104,8 @@ class Life:
             before = self.phase
             if self.move(event):
                 is_interrupted |= event is Event.INTERRUPT or (before is Phase.DRAINING and event is not Event.DRAINED)
+                if before is Phase.SERVING:
+                    self._leaving()
                 self._enter()
         await self._end()
         return is_interrupted
@@ -115,7 +119,6 @@ class Life:
         return True
 
     def _enter(self) -> None:
-        self._leaving()
         if self.phase is Phase.LEAVING:
             self._gate.leave()
             asyncio.get_running_loop().call_later(self._stop_delay_s, self.events.put_nowait, Event.DELAYED)

@@ -72,11 +72,13 @@ class ListeningSockets:
         return socks
 
     def keep_metrics(self, socks: Sequence[socket.socket]) -> None:
-        """Note the sockets of /metrics. Whoever accepts there closes them."""
+        """Note the sockets of /metrics. Who accepts there closes them."""
         self.sockets |= {(METRICS, n): sock for n, sock in enumerate(socks)}
 
     def close_unused(self) -> None:
-        """Close inherited sockets that nothing has opened: their addresses are not in the settings."""
+        """Close inherited sockets that nothing has opened: their addresses are not in the
+        settings.
+        """
         for sock in self._inherited.values():
             sock.close()
         self._inherited.clear()
@@ -98,7 +100,9 @@ class ListeningSockets:
         return self._at(key, host, last)
 
     def _at(self, key: SocketKey, host: str, number: int) -> socket.socket:
-        """Return an inherited socket at this address, its own one where any port will do, or a new one."""
+        """Return an inherited socket at this address, its own one where any port will do, or a new
+        one.
+        """
         keys = [key] if key in self._inherited else []
         if number:  # a listener may have another name now
             keys += [one for one in self._inherited if one != key]

@@ -267,7 +267,9 @@ class Proxy:
         self._spawn(self._open(listener))
 
     def accept(self) -> None:
-        """Accept connections where ``accepts`` was False at the start; until then they wait in the backlog."""
+        """Accept connections where ``accepts`` was False at the start; until then they wait in the
+        backlog.
+        """
         self.accepts = True
         for listener in self.cluster.listeners:
             self._serve(listener)

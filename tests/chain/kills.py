@@ -2,12 +2,15 @@
 
     python -m tests.chain.kills --records 10000000 --kills 400 [--brokers 2]
     python -m tests.chain.kills --records 1000000 --kills 50 --old-client [0.8.2 0.9.0 0.10.0]
+    python -m tests.chain.kills --records 1000000 --hand-overs 5
 
 Idempotent producers (librdkafka, one with the Java client) write to topic "kills", transactional
 ones to topic "kills-transactions", each through the same gate. Every kill is ``kill -9``: of the
 gate, of a broker, or of both at once; some are a stop of the gate for a second instead. Afterwards
 every record must be there that was acknowledged, once, in order and at the acknowledged offset, and
 nothing of an aborted transaction. Exits with 1 on any finding, 2 where a producer had an error.
+
+With --hand-overs nothing is killed: a new gate takes over so many times.
 
 With --old-client only old Java producers write, with acks=-1, retries and one request in flight,
 through a gate with ``bridge: producers``. Their protocol has no sequence numbers: a request whose
@@ -32,6 +35,7 @@ from typing import Any
 
 from tests.chain.senders import IDEMPOTENT, TRANSACTIONAL, JavaSender, Sender, TransactionalSender, read
 from tests.interop.kafka_broker import KafkaBroker, two_brokers
+from tests.support.gate_command import GateCommand
 from tests.support.gate_process import GateProcess
 from tests.support.record_checker import Acked, Findings, Stored, Transaction, check, check_transactions, unpacked
 from tests.support.resent_batches import Resent, last_offsets, without_copies
@@ -43,7 +47,8 @@ CODECS = ("none", "zstd", "lz4", "snappy", "gzip")
 OLD_CLIENTS = {"0.8.2": "lz4", "0.9.0": "none", "0.10.0": "gzip"}
 #: Before KIP-91 a batch that could not be sent for this long fails: longer than a broker's restart.
 OLD_TIMEOUT_MS = 120_000
-#: g: the gate, b: a broker, x: both at once, s: the gate stops for a second
+#: g: the gate, b: a broker, x: both at once, s: the gate stops for a second, h: a new gate takes
+#: over
 PATTERN = "gggbggxgsg"
 FINISH_S = 240.0
 EACH = 50  # records at a time
@@ -93,6 +98,7 @@ class Run:
     gate_kills: int = 0
     broker_kills: int = 0
     stops: int = 0
+    hand_overs: int = 0
     seconds: float = 0.0
 
     @property
@@ -211,7 +217,10 @@ def _tuned(config: dict[str, object], number: int) -> dict[str, object]:
 
 
 def kill_and_write(
-    brokers: Sequence[KafkaBroker], gate: GateProcess, plan: Plan, say: Callable[[str], None] = lambda _: None
+    brokers: Sequence[KafkaBroker],
+    gate: GateProcess | GateCommand,
+    plan: Plan,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Run:
     """Write all records and kill as planned; return when every record has its answer."""
     rng = random.Random(plan.seed)
@@ -233,7 +242,11 @@ def kill_and_write(
     return run
 
 
-def _kill(kill: str, broker: KafkaBroker, gate: GateProcess, run: Run) -> None:
+def _kill(kill: str, broker: KafkaBroker, gate: GateProcess | GateCommand, run: Run) -> None:
+    if kill == "h":
+        assert isinstance(gate, GateCommand)
+        gate.hand_over()
+        run.hand_overs += 1
     if kill in "gx":
         gate.kill()
         run.gate_kills += 1
@@ -285,6 +298,7 @@ def summary(run: Run, found: Findings) -> str:
     counts = [f"{found.counts.get(kind, 0)} {kind}" for kind in ("lost", "doubled", "reordered")]
     written = len(run.acked) + len(run.committed)
     kills = f"{run.gate_kills} kills of the gate, {run.broker_kills} of brokers, {run.stops} stops"
+    kills += f", {run.hand_overs} hand-overs"
     parts = (
         f"{written:,} records acknowledged of {sum(run.sent.values()):,} sent",
         f"transactions {run.outcomes()}",
@@ -306,26 +320,30 @@ def cluster(brokers: int) -> Iterator[Sequence[KafkaBroker]]:
             yield running.enter_context(two_brokers(**options))
 
 
+def _gate(upstream: str, plan: Plan) -> GateProcess | GateCommand:
+    if "h" in plan.kills:
+        return GateCommand(upstream, bridge=list(plan.bridge) or "none")
+    return GateProcess(upstream, poison=True, bridge=plan.bridge)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--hand-overs", type=int, default=0, help="in place of kills")
     parser.add_argument("--brokers", type=int, choices=(1, 2), default=1)
     parser.add_argument("--java", type=int, default=1, help="producers with the Java client")
     parser.add_argument("--old-client", nargs="*", choices=OLD_CLIENTS, help="releases of the only producers: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quiet", action="store_true", help="the last line alone")
     options = parser.parse_args(argv)
-    kills = pattern(options.kills)
+    kills = "h" * options.hand_overs or pattern(options.kills)
     if options.old_client is None:
         plan = Plan(options.records, kills, java=options.java, seed=options.seed)
     else:
         plan = of_old_clients(options.records, kills, options.old_client, seed=options.seed)
     say: Callable[[str], None] = (lambda _: None) if options.quiet else (lambda line: print(line, flush=True))
-    with (
-        cluster(options.brokers) as brokers,
-        GateProcess(",".join(one.bootstrap for one in brokers), poison=True, bridge=plan.bridge) as gate,
-    ):
+    with cluster(options.brokers) as brokers, _gate(",".join(one.bootstrap for one in brokers), plan) as gate:
         run = kill_and_write(brokers, gate, plan, say)
         found = checked(run, brokers, plan)
     print(summary(run, found))

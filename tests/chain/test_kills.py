@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.chain.kills import Plan, checked, kill_and_write, of_old_clients, pattern, summary
 from tests.interop.kafka_broker import KafkaBroker
+from tests.support.gate_command import GateCommand
 from tests.support.gate_process import GateProcess
 
 pytestmark = pytest.mark.jvm
@@ -47,6 +50,39 @@ def test_old_clients_and_four_kills(broker: KafkaBroker) -> None:
 @pytest.mark.slow
 def test_a_million_records_and_a_hundred_kills(broker: KafkaBroker) -> None:
     killed(broker, Plan(1_000_000, pattern(100), topic="kills-long", seed=7))
+
+
+def handed_over(broker: KafkaBroker, plan: Plan, **limits: int) -> str:
+    """Run a plan of hand-overs; assert that nothing is wrong; return the last gate's metrics."""
+    with GateCommand(broker.bootstrap, limits=limits) as gate:
+        gate.settings["workers"] = 2  # of all gates but the first
+        run = kill_and_write((broker,), gate, plan)
+        assert gate.codes == [0] * len(plan.kills)
+        metrics = gate.get("/metrics")[1]
+    assert run.errors == []
+    found = checked(run, (broker,), plan)
+    print(summary(run, found))
+    assert not found, str(found)
+    assert len(run.acked) + sum(one.end - one.first for one in run.transactions) == sum(run.sent.values())
+    assert "unknown" not in run.outcomes()
+    return metrics
+
+
+def test_a_hand_over(broker: KafkaBroker) -> None:
+    pause_s = (0.1, 0.2)
+    handed_over(broker, Plan(2_000, "h", idempotent=1, transactional=1, java=0, pause_s=pause_s, topic="handed-short"))
+
+
+@pytest.mark.slow
+def test_a_million_records_and_five_hand_overs(broker: KafkaBroker) -> None:
+    handed_over(broker, Plan(1_000_000, "hhhhh", topic="handed-long"))
+
+
+@pytest.mark.slow
+def test_ages_end_connections_between_hand_overs(broker: KafkaBroker) -> None:
+    plan = Plan(100_000, "hh", java=0, topic="handed-aged")
+    metrics = handed_over(broker, plan, max_connection_age_ms=1_000)
+    assert re.search(r'connections_closed_total\{.*reason="max_age".*\} [1-9]', metrics)
 
 
 def test_a_plan_has_as_many_kills_as_it_says() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import socket
+import ssl
 import struct
 import threading
 import time
 from typing import Any
 
 import pytest
+import trustme
 
 from batchval.proxy import session_clock
 from batchval.proxy.options import Counters, Limits
@@ -77,7 +79,38 @@ def test_no_answer_is_destroyed_by_requests_that_come_after_the_end() -> None:
     assert len(broker.frames) == 1
 
 
-def test_batches_without_an_answer_are_delivered_after_the_end_and_others_are_not() -> None:
+def test_no_answer_is_destroyed_with_tls() -> None:
+    large = bytes(3 << 20)
+    go = threading.Event()
+
+    def answer(frame: bytes) -> bytes | None:
+        go.wait(10)
+        return struct.pack(">i", 4 + len(large)) + frame[4:8] + large
+
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    with ScriptedBroker(answer) as broker, RunningProxy(broker.address, listen_tls=server) as proxy:
+        with connected(proxy) as plain, client.wrap_socket(plain, server_hostname="127.0.0.1") as sock:
+            sock.sendall(other_frame(1))
+            eventually(lambda: broker.frames)
+            done = drained(proxy)
+            eventually(lambda: closed(proxy) == {"drain": 1})
+            sock.sendall(b"".join(other_frame(n) for n in range(2, 200)))
+            go.set()
+            time.sleep(0.1)
+            assert len(read_frame(sock)) == 4 + len(large)
+            assert sock.recv(1) == b""
+        done.join(10)
+        assert not proxy.proxy.connections
+    assert len(broker.frames) == 1
+
+
+def test_batches_without_an_answer_are_delivered_after_the_end_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("batchval.proxy.parting.QUIET_S", 5.0)  # on a busy machine, too
     with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
         sock.sendall(produce_frame(1, ("orders", 0, GOOD), acks=0))
         half = produce_frame(2, ("orders", 0, GOOD), acks=0)
@@ -269,7 +302,8 @@ def test_a_connection_that_already_ends_is_not_ended_by_its_age(monkeypatch: pyt
     assert not session.ended
 
 
-def test_an_idle_connection_ends_with_an_end_of_file_not_a_reset() -> None:
+def test_an_idle_connection_ends_with_an_end_of_file_not_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchval.proxy.parting.QUIET_S", 5.0)
     limits = Limits(idle_s=0.2)
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
         sock.sendall(other_frame(1))

@@ -306,6 +306,7 @@ USAGE = [
     (["--listen", ":1", "--upstream", "a:1", "--mode", "both"], "mode: must be enforce or observe"),
     (["--listen", ":1", "--upstream", "a:1", "--claims-in", "trust"], "claims_in: trust needs a sender"),
     (["--listen", ":1", "--upstream", "a:1", "--claims-out", "all"], "claims_out: must be none, tag or payload"),
+    (["--listen", ":1", "--upstream", "a:1", "--take-over"], "--take-over needs control or state_directory"),
     (["--nothing"], "unknown option"),
 ]
 

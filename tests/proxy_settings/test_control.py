@@ -1,0 +1,363 @@
+"""The control socket: every state with every event, new gates that fail, and strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import stat
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchval.proxy import control as module
+from batchval.proxy.control import CONTROL, MOST_PEERS, SOCKETS_AT_ONCE, TRANSITIONS, Control, Event, Offer, State
+from batchval.proxy.handover import TakeOver
+from batchval.proxy.handover_messages import MOST_FROM_NEW, VERSION, HandOverError, Incoming, encoded
+from batchval.proxy.state_file import State as Brokers
+
+LOOPBACK = "127.0.0.1"
+HELLO = encoded("hello", version=VERSION, pid=1)
+
+
+class Running:
+    """A control socket on the loop of the test, with so many sockets to hand over."""
+
+    def __init__(self, path: Path, sockets: int = 3) -> None:
+        self.sockets = {("edge", n): socket.create_server((LOOPBACK, 0)) for n in range(sockets)}
+        self.brokers = Brokers(("kafka:9092",), brokers={7: ("kafka", 9092)})
+        self.refusal = ""
+        self.handed: list[int] = []
+        self.control = Control(path, self.offer, self.handed.append)
+        self.control.open()
+        self.control.start()
+
+    def offer(self) -> Offer:
+        if self.refusal:
+            raise HandOverError(self.refusal)
+        state = self.brokers.encode().decode()
+        return Offer(dict(self.sockets), state, None)  # type: ignore[arg-type]
+
+    @property
+    def state(self) -> State:
+        return self.control.state
+
+    async def until(self, state: State) -> None:
+        while self.state is not state:
+            await asyncio.sleep(0.001)
+
+    def end(self) -> None:
+        self.control.stop()
+        self.control.ended()
+        for sock in self.sockets.values():
+            sock.close()
+
+
+def running(test: Callable[[Path, Running], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Give a test a control socket, which is closed afterwards."""
+
+    async def run(tmp_path: Path) -> None:
+        one = Running(tmp_path / "gate.sock")
+        try:
+            await test(tmp_path / "gate.sock", one)
+        finally:
+            one.end()
+
+    run.__name__ = test.__name__
+    return run
+
+
+async def began(path: Path) -> TakeOver:
+    taken = await asyncio.to_thread(TakeOver.begin, path)
+    assert taken is not None
+    return taken
+
+
+def closed(taken: TakeOver) -> None:
+    taken.close()
+    for sock in (taken.control, *taken.sockets.values()):
+        sock.close()
+
+
+async def spoken(path: Path, *data: bytes) -> bytes:
+    """Return what the gate says to these bytes, up to its end."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        for one in data:
+            writer.write(one)
+            await writer.drain()
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def messages(data: bytes) -> list[dict[str, Any]]:
+    return Incoming(1 << 20).feed(data)
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+def test_each_pair_moves_as_the_table_says_or_not_at_all(state: State, event: Event) -> None:
+    control = object.__new__(Control)
+    control.state = state
+    assert control.move(event) is ((state, event) in TRANSITIONS)
+    assert control.state is TRANSITIONS.get((state, event), state)
+
+
+def test_the_table() -> None:
+    steps = [State.SERVING, State.OFFERED, State.STARTING, State.HANDED]
+    ways = dict(zip(zip(steps, (Event.HELLO, Event.READY, Event.TOOK), strict=False), steps[1:], strict=True))
+    ways |= {(state, Event.LOST): State.SERVING for state in (State.OFFERED, State.STARTING)}
+    ways |= {(state, Event.STOP): State.STOPPED for state in steps[:3]}
+    assert ways == TRANSITIONS
+
+
+# ---- a hand-over ---------------------------------------------------------------------------------
+
+
+@running
+async def test_all_steps(path: Path, gate: Running) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    taken = await began(path)
+    assert gate.state is State.OFFERED
+    assert taken.pid == os.getpid()
+    assert taken.state == gate.brokers
+    assert taken.unready is None
+    names = {key: sock.getsockname() for key, sock in gate.sockets.items()}
+    assert {key: sock.getsockname() for key, sock in taken.sockets.items()} == names
+    assert not any(sock.get_inheritable() for sock in taken.sockets.values())
+    await taken.ready()
+    assert gate.state is State.STARTING
+    assert gate.handed == []
+    await taken.took()
+    await gate.until(State.HANDED)
+    assert gate.handed == [os.getpid()]
+    gate.control.stop()
+    assert path.exists()
+    following = asyncio.create_task(taken.ended())
+    await asyncio.sleep(0.02)
+    assert not following.done()
+    gate.control.ended()
+    await following
+    closed(taken)
+
+
+async def test_more_sockets_than_one_message_takes(tmp_path: Path) -> None:
+    gate = Running(tmp_path / "gate.sock", 2 * SOCKETS_AT_ONCE + 1)
+    gate.brokers = Brokers(("kafka:9092",), brokers=dict.fromkeys(range(3000), ("k" * 200, 9092)))
+    taken = await began(tmp_path / "gate.sock")
+    assert len(taken.sockets) == 2 * SOCKETS_AT_ONCE + 1
+    assert {key: sock.getsockname() for key, sock in taken.sockets.items()} == {
+        key: sock.getsockname() for key, sock in gate.sockets.items()
+    }
+    assert taken.state == gate.brokers
+    closed(taken)
+    gate.end()
+
+
+@running
+async def test_a_second_one_is_refused_until_the_first_has_failed(path: Path, gate: Running) -> None:
+    first = await began(path)
+    with pytest.raises(HandOverError, match=f"process {os.getpid()} takes over already"):
+        await began(path)
+    first.fail("no memory")
+    await gate.until(State.SERVING)
+    second = await began(path)
+    closed(second)
+    closed(first)
+
+
+@running
+async def test_a_new_gate_that_leaves_or_is_late_changes_nothing(path: Path, gate: Running) -> None:
+    taken = await began(path)
+    await taken.ready()
+    closed(taken)
+    await gate.until(State.SERVING)
+    module.PREPARE_S, before = 0.05, module.PREPARE_S  # type: ignore[misc]
+    try:
+        taken = await began(path)
+        await gate.until(State.SERVING)
+    finally:
+        module.PREPARE_S = before  # type: ignore[misc]
+    with pytest.raises(HandOverError, match="the running gate"):
+        await taken.ready()
+    closed(taken)
+    assert gate.handed == []
+
+
+@running
+async def test_a_gate_that_cannot_be_taken_over_says_why(path: Path, gate: Running) -> None:
+    gate.refusal = "it ends"
+    with pytest.raises(HandOverError, match="the running gate cannot be taken over: it ends"):
+        await began(path)
+    assert gate.state is State.SERVING
+
+
+@running
+async def test_a_gate_that_ends_is_not_taken_over(path: Path, gate: Running) -> None:
+    taken = await began(path)
+    gate.control.stop()
+    assert gate.state is State.STOPPED
+    assert not path.exists()
+    with pytest.raises(HandOverError, match="the gate ends"):
+        await taken.ready()
+    assert await asyncio.to_thread(TakeOver.begin, path) is None
+    closed(taken)
+
+
+async def test_where_no_gate_runs(tmp_path: Path) -> None:
+    path = tmp_path / "gate.sock"
+    assert TakeOver.begin(path) is None
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+    assert TakeOver.begin(path) is None
+    gate = Running(path)  # in place of the file of the one that was killed
+    closed(await began(path))
+    gate.end()
+
+
+async def test_a_socket_that_another_gate_has_and_a_file(tmp_path: Path) -> None:
+    gate = Running(tmp_path / "gate.sock")
+    with pytest.raises(OSError, match=r"gate.sock cannot be had: a running gate has it"):
+        Running(tmp_path / "gate.sock")
+    assert gate.state is State.SERVING
+    gate.end()
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="it is not a socket"):
+        Running(tmp_path / "file")
+    with pytest.raises(OSError, match="No such file or directory"):
+        Running(tmp_path / "none" / "gate.sock")
+
+
+async def test_a_path_longer_than_a_socket_address(tmp_path: Path) -> None:
+    folder = tmp_path / ("d" * 120)
+    folder.mkdir()
+    gate = Running(folder / "gate.sock")
+    closed(await began(folder / "gate.sock"))
+    gate.end()
+    assert list(folder.iterdir()) == []
+
+
+# ---- strangers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "begins no message of a hand-over"),
+        (b"\x16\x03\x01", "begins no message"),
+        (struct.pack(">4sI", b"BVGH", MOST_FROM_NEW + 1), f"expected 1 to {MOST_FROM_NEW}"),
+        (struct.pack(">4sI", b"BVGH", 0xFFFFFFFF), "4294967295 bytes"),
+        (struct.pack(">4sI", b"BVGH", 0), "0 bytes"),
+        (struct.pack(">4sI", b"BVGH", 3) + b"abc", "is not JSON"),
+        (struct.pack(">4sI", b"BVGH", 4000) + b"[" * 4000, "is not JSON"),
+        (struct.pack(">4sI", b"BVGH", 2) + b"[]", "is not a JSON object with a kind"),
+        (encoded("ready"), "it sent 'ready', expected hello"),
+        (encoded("took"), "it sent 'took', expected hello"),
+        (
+            encoded("hello", version=VERSION + 1),
+            f"speaks version {VERSION} of the hand-over, the new one {VERSION + 1}",
+        ),
+        (encoded("hello"), "the new one None"),
+        (HELLO + encoded("took"), "which is out of turn: the hand-over is offered"),
+        (HELLO + HELLO, "takes over already"),
+        (HELLO + encoded("failed", why="no memory"), "no memory"),
+        (HELLO + b"\0", "begins no message"),
+    ],
+)
+async def test_strangers_are_closed(tmp_path: Path, data: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    gate = Running(tmp_path / "gate.sock")
+    with caplog.at_level(logging.INFO, "batchval.proxy"):
+        await spoken(tmp_path / "gate.sock", data)
+        while gate.control.peers:
+            await asyncio.sleep(0.001)
+    assert gate.state is State.SERVING
+    assert why in caplog.text
+    assert gate.handed == []
+    taken = await began(tmp_path / "gate.sock")
+    closed(taken)
+    gate.end()
+
+
+@running
+async def test_a_refusal_reaches_the_new_gate(path: Path, gate: Running) -> None:
+    (refused,) = messages(await spoken(path, encoded("hello", version=99)))
+    assert refused["kind"] == "refused"
+    assert "version 1" in refused["why"]
+
+
+async def test_the_silent_and_the_slow_are_closed_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HELLO_S", 0.05)
+    gate = Running(tmp_path / "gate.sock")
+    for data in ((), (HELLO[:-1],)):
+        assert await spoken(tmp_path / "gate.sock", *data) == b""
+    assert gate.state is State.SERVING
+    gate.end()
+
+
+@running
+async def test_there_are_only_so_many_connections(path: Path, gate: Running) -> None:
+    some = [await asyncio.open_unix_connection(path) for _ in range(MOST_PEERS)]
+    while len(gate.control.peers) < MOST_PEERS:
+        await asyncio.sleep(0.001)
+    assert await spoken(path, b"") == b""
+    for _, writer in some:
+        writer.close()
+    while gate.control.peers:
+        await asyncio.sleep(0.001)
+    closed(await began(path))
+
+
+@running
+async def test_descriptors_of_strangers_are_not_kept(path: Path, gate: Running) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with socket.socket(socket.AF_UNIX) as sock, open(os.devnull, "rb") as file:
+        sock.connect(str(path))
+        socket.send_fds(sock, [b"x"], [file.fileno()] * 50)
+        sock.setblocking(False)
+        assert await asyncio.get_running_loop().sock_recv(sock, 1) == b""
+    while gate.control.peers:
+        await asyncio.sleep(0.001)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+async def test_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "credentials", lambda _: (4711, os.geteuid() + 1))
+    gate = Running(tmp_path / "gate.sock")
+    (refused,) = messages(await spoken(tmp_path / "gate.sock", HELLO))
+    assert refused["why"] == f"user {os.geteuid() + 1} may not take over a gate of user {os.geteuid()}"
+    assert gate.state is State.SERVING
+    gate.end()
+
+
+async def test_a_running_gate_that_sends_nonsense(tmp_path: Path) -> None:
+    path = tmp_path / "gate.sock"
+    for answer, why in (
+        (b"", "closed the control connection"),
+        (b"HTTP/1.1 400\r\n", "begins no message"),
+        (encoded("go"), "sent 'go', expected sockets"),
+        (encoded("sockets"), "something unexpected: 'keys'"),
+        (encoded("sockets", keys=[["edge", 1], list(CONTROL)], left=0), "sent 0 sockets, expected 2"),
+        (encoded("sockets", keys=[], left=0, unready=None, state="{}"), "format is None"),
+    ):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            beginning = asyncio.create_task(began(path))
+            listener.setblocking(False)
+            sock, _ = await asyncio.get_running_loop().sock_accept(listener)
+            await asyncio.get_running_loop().sock_sendall(sock, answer)
+            sock.shutdown(socket.SHUT_WR)
+            with pytest.raises(HandOverError, match=why):
+                await beginning
+            sock.close()
+        path.unlink()

@@ -1,0 +1,119 @@
+"""The phases of a gate's process: every phase with every event, and what each does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from batchval.proxy.lifecycle import TRANSITIONS, Event, Life, Phase
+
+
+class FakeGate:
+    """Notes what it is asked, and drains until a test lets it end."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.drained = asyncio.Event()
+
+    def leave(self) -> None:
+        self.asked.append("leave")
+
+    def reload(self) -> None:
+        self.asked.append("reload")
+
+    def closed(self) -> None:
+        self.asked.append("closed")
+
+    async def stop(self, drain_s: float | None = None) -> None:
+        self.asked.append("stop" if drain_s is None else f"stop {drain_s:g}")
+        if drain_s is None:
+            await self.drained.wait()
+
+
+async def lived(gate: FakeGate, *events: Event, delay_s: float = 60.0) -> tuple[Life, asyncio.Task[bool]]:
+    """Return a life after these events, each of which has been taken."""
+    life = Life(gate, delay_s, gate.reload, gate.closed)
+    task = asyncio.ensure_future(life.run())
+    for event in events:
+        life.events.put_nowait(event)
+        await until(life.events.empty)
+        await asyncio.sleep(0)
+    return life, task
+
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize(("phase", "event"), list(itertools.product(Phase, Event)))
+def test_each_pair_moves_as_the_table_says_or_not_at_all(phase: Phase, event: Event) -> None:
+    life = object.__new__(Life)
+    life.phase = phase
+    assert life.move(event) is ((phase, event) in TRANSITIONS)
+    assert life.phase is TRANSITIONS.get((phase, event), phase)
+
+
+def test_the_table() -> None:
+    """A second signal is the only thing that shortens a phase, and nothing leads back."""
+    ends = {Event.TERMINATE, Event.INTERRUPT}
+    ways = {(Phase.SERVING, Event.TERMINATE): Phase.LEAVING}
+    ways |= dict.fromkeys(((Phase.SERVING, one) for one in (Event.INTERRUPT, Event.HANDED)), Phase.DRAINING)
+    ways |= dict.fromkeys(((Phase.LEAVING, one) for one in ends | {Event.DELAYED}), Phase.DRAINING)
+    ways |= dict.fromkeys(((Phase.DRAINING, one) for one in ends | {Event.DRAINED}), Phase.ENDED)
+    assert ways == TRANSITIONS
+    order = list(Phase)
+    assert all(order.index(before) < order.index(after) for (before, _), after in TRANSITIONS.items())
+
+
+async def test_sigterm_waits_and_then_drains() -> None:
+    gate = FakeGate()
+    life, task = await lived(gate, Event.RELOAD, Event.TERMINATE, delay_s=0.05)
+    assert life.phase is Phase.LEAVING
+    life.events.put_nowait(Event.RELOAD)
+    await until(lambda: life.phase is Phase.DRAINING)
+    life.events.put_nowait(Event.RELOAD)
+    gate.drained.set()
+    assert await task is False
+    assert gate.asked == ["reload", "closed", "leave", "reload", "stop"]
+
+
+async def test_a_second_signal_skips_the_delay_and_a_third_ends_at_once() -> None:
+    gate = FakeGate()
+    life, task = await lived(gate, Event.TERMINATE, Event.TERMINATE)
+    await until(lambda: "stop" in gate.asked)
+    assert life.phase is Phase.DRAINING
+    life.events.put_nowait(Event.TERMINATE)
+    assert await task is True
+    assert gate.asked[-1] == "stop 0"
+
+
+@pytest.mark.parametrize(("event", "is_interrupted"), [(Event.INTERRUPT, True), (Event.HANDED, False)])
+async def test_sigint_and_a_hand_over_drain_without_a_delay(event: Event, is_interrupted: bool) -> None:
+    gate = FakeGate()
+    _, task = await lived(gate, event)
+    gate.drained.set()
+    assert await task is is_interrupted
+    assert gate.asked == ["closed", "stop"]
+
+
+async def test_a_hand_over_while_it_leaves_changes_nothing() -> None:
+    gate = FakeGate()
+    life, task = await lived(gate, Event.TERMINATE, Event.HANDED)
+    assert life.phase is Phase.LEAVING
+    life.events.put_nowait(Event.DELAYED)
+    gate.drained.set()
+    assert await task is False
+
+
+async def test_what_fails_while_it_drains_is_raised() -> None:
+    class Failing(FakeGate):
+        async def stop(self, drain_s: float | None = None) -> None:
+            raise OSError("disk")
+
+    _, task = await lived(Failing(), Event.INTERRUPT)
+    with pytest.raises(OSError, match="disk"):
+        await task
