@@ -14,7 +14,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from batchval.proxy.open_files import SpareFiles
 
@@ -33,7 +33,7 @@ class Acceptor:
 
     ``factory``  makes the protocol of a connection
     ``free``     how many connections more there may be; one that is beyond is closed at once, which
-                 ``refused`` counts
+                 ``refused`` counts; it gets the client's socket address
     ``spare``    descriptors that connections may take when the process has no others
     ``opening``  protocols of accepted connections that their owner does not count yet: until
                  ``opened``, or until the connection has failed
@@ -45,7 +45,7 @@ class Acceptor:
         factory: Callable[[], asyncio.BaseProtocol],
         *,
         free: Callable[[], int] = lambda: MOST_AT_ONCE,
-        refused: Callable[[], None] = lambda: None,
+        refused: Callable[[Any], None] = lambda _: None,
         spare: SpareFiles | None = None,
         tls: ssl.SSLContext | None = None,
         handshake_s: float | None = None,
@@ -98,7 +98,7 @@ class Acceptor:
             if self._is_held:
                 return
             try:
-                connection = self._accepted()
+                connection, client = self._accepted()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -108,7 +108,7 @@ class Acceptor:
                 return
             if self._free() <= 0:
                 connection.close()
-                self._refused()
+                self._refused(client)
                 continue
             connection.setblocking(False)
             self._take(connection)
@@ -120,14 +120,14 @@ class Acceptor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _accepted(self) -> socket.socket:
+    def _accepted(self) -> tuple[socket.socket, Any]:
         try:
-            return self.sock.accept()[0]
+            return self.sock.accept()
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._spare:
                 raise
         self._spare.take()
-        return self.sock.accept()[0]
+        return self.sock.accept()
 
     async def _open(self, connection: socket.socket, protocol: asyncio.BaseProtocol) -> None:
         handshake_s = self._handshake_s if self._tls is not None else None

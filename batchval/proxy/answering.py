@@ -38,7 +38,7 @@ class Asking(Queue, Protocol):
     broker: BrokerConnection | None
     fast_path: FastPath
 
-    def abort(self, why: str) -> None: ...
+    def abort(self, why: str, detail: str = "") -> None: ...
     def fault(self, what: str, error: BaseException | None) -> None: ...
 
 
@@ -140,7 +140,7 @@ class Answering:
         """End the session; the client gets the answers before this one."""
         self.session.client.write(out)
         self.session.fault(what, error)
-        self.session.abort(why)
+        self.session.abort(why, "" if error is None else str(error))
 
     def _is_next(self, frame: memoryview, out: Out) -> bool:
         """Check that a frame answers the oldest request. False: the session has ended."""

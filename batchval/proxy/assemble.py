@@ -19,6 +19,7 @@ from batchval.policy import TopicPolicy
 from batchval.proxy.audit_log import RefusalLog
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.config import Listener, Settings
+from batchval.proxy.connection_log import ConnectionLog
 from batchval.proxy.control import Offer
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.handover import TakeOver
@@ -64,6 +65,7 @@ class RunningGate:
         self.settings = settings
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
+        self.connection_log = ConnectionLog(settings.log.connections_per_second)
         self._named_topics = {rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")}
         self.metrics = GateMetrics(
             self.counters,
@@ -167,7 +169,6 @@ class RunningGate:
             ),
             threads=limits.threads,
             on_refusal=self._refused,
-            on_too_old=self.refusals.too_old,
         )
 
     def _topics(self) -> TopicPolicies:
@@ -198,7 +199,7 @@ class RunningGate:
 
     def _shared(self, options: ProxyOptions) -> Shared:
         """Return what all listeners share."""
-        return Shared.made(options, self.counters, self.discovery, self.ports)
+        return Shared.made(options, self.counters, self.discovery, self.ports, self.connection_log)
 
     def _proxy(self, options: ProxyOptions) -> Proxy:
         """Return what serves one listener."""
@@ -239,6 +240,7 @@ class RunningGate:
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
         metrics.add(self.record_parts.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
+        metrics.add(self.connection_log.families)
         if (file := self.observed_file) is not None:
             metrics.count(
                 "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
@@ -407,6 +409,7 @@ class RunningGate:
             await asyncio.wait((self._following,), timeout=FOLLOW_S)
             if self._following.cancel():
                 log.warning("the newest counts of refusals are not written: the gate before this one still drains")
+        self.connection_log.flush()
         if self.observed_file is not None:
             await self.observed_file.stop()
 
@@ -448,6 +451,7 @@ class RunningGate:
         while True:
             self._ages.look(one for proxy in self.proxies.values() for one in proxy.connections)
             self.refusals.flush()
+            self.connection_log.flush()
             await asyncio.sleep(LOOK_S)
 
 

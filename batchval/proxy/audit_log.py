@@ -1,5 +1,5 @@
-"""What the gate writes on stderr: one line for each partition that it refused, for each connection
-that a version too old has ended, and its own state.
+"""What the gate writes on stderr: one line for each partition that it refused, and its own state.
+``connection_log`` has the lines about connections.
 
     text   2026-01-31T12:00:00.123Z WARNING refused listener=edge client=10.0.0.7:51324 topic=orders partition=3 rule=…
     json   {"time": "…", "level": "WARNING", "event": "refused", "listener": "edge", …}
@@ -15,15 +15,13 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
-from batchval.protocol.apis import APIS
-from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
 from batchval.proxy.config import Log
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["JsonFormatter", "RefusalLog", "TextFormatter", "set_up"]
+__all__ = ["MOST_AT_ONCE", "JsonFormatter", "RefusalLog", "TextFormatter", "event_of", "facts_of", "set_up", "short"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -31,13 +29,11 @@ _LONGEST = 249  # Kafka's longest topic name
 _LONGEST_REASON = 500
 #: Lines that may come without a pause: one takes the event loop 30 microseconds.
 MOST_AT_ONCE = 20
-#: The word of the setting ``bridge`` that serves the old versions of an API.
-_BRIDGES = {int(key): "consumers" for key in CONSUMERS} | {int(key): "producers" for key in PRODUCERS}
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/+,[]=*")
 
 
-class AnySent(Protocol):
-    """Who has sent what a line is about."""
+class AnyRefusal(Protocol):
+    """A refused partition, as the log describes it; ``options.Refusal`` is one."""
 
     @property
     def listener(self) -> str: ...
@@ -47,10 +43,6 @@ class AnySent(Protocol):
     def client_id(self) -> str | None: ...
     @property
     def principal(self) -> str: ...
-
-
-class AnyRefusal(AnySent, Protocol):
-    """A refused partition, as the log describes it; ``options.Refusal`` is one."""
 
     @property
     def topic(self) -> str | None: ...
@@ -70,15 +62,6 @@ class AnyRefusal(AnySent, Protocol):
     def batches(self) -> int: ...
 
 
-class AnyTooOld(AnySent, Protocol):
-    """A request of a version that Kafka 4 does not serve; ``options.TooOld`` is one."""
-
-    @property
-    def key(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-
-
 class RefusalLog:
     """Writes a line for each refusal: at most ``per_second`` a second, and counts the others.
 
@@ -94,39 +77,7 @@ class RefusalLog:
         """Write the line of a refused partition."""
         if not self._may_write(refusal.batches):
             return
-        event = "reported" if not refusal.rule else "refused" if refusal.enforced else "observed"
-        facts: dict[str, object] = {
-            "listener": refusal.listener,
-            "client": refusal.client,
-            "client_id": None if refusal.client_id is None else _short(refusal.client_id),
-            "principal": _short(refusal.principal) or None,
-            "topic": None if refusal.topic is None else _short(refusal.topic),
-            "partition": refusal.partition,
-            "rule": refusal.rule or None,
-            "error": refusal.error or None,
-            "reason": _short(refusal.reason, _LONGEST_REASON) or None,
-            "reported": ",".join(refusal.reported) or None,
-            "batches": refusal.batches if refusal.batches > 1 else None,
-        }
-        self._write(event, facts)
-
-    def too_old(self, request: AnyTooOld) -> None:
-        """Write the line of a request whose version Kafka 4 does not serve."""
-        if not self._may_write(1):
-            return
-        api = APIS[request.key]
-        reason = f"Kafka 4 serves {api.name} {api.min_version} and later (KIP-896): upgrade the client"
-        bridge = _BRIDGES.get(request.key)
-        facts: dict[str, object] = {
-            "listener": request.listener,
-            "client": request.client,
-            "client_id": None if request.client_id is None else _short(request.client_id),
-            "principal": _short(request.principal) or None,
-            "api": api.name,
-            "version": request.version,
-            "reason": reason if bridge is None else f"{reason}, or set bridge: {bridge}",
-        }
-        self._write("version_too_old", facts)
+        log.warning(event_of(refusal), extra={"facts": facts_of(refusal)})
 
     def _may_write(self, batches: int) -> bool:
         """Return whether a line may be written now; else count what it stands for."""
@@ -138,9 +89,6 @@ class RefusalLog:
             self._tell_left_out()
         return log.isEnabledFor(logging.WARNING)
 
-    def _write(self, event: str, facts: Mapping[str, object]) -> None:
-        log.warning(event, extra={"facts": {key: fact for key, fact in facts.items() if fact is not None}})
-
     def flush(self) -> None:
         """Tells how many were left out, if any were; to be called now and then, and at the end."""
         if self._left_out:
@@ -151,7 +99,31 @@ class RefusalLog:
         self._left_out = 0
 
 
-def _short(text: str, longest: int = _LONGEST) -> str:
+def event_of(refusal: AnyRefusal) -> str:
+    """Return what became of a partition: reported, refused or observed."""
+    return "reported" if not refusal.rule else "refused" if refusal.enforced else "observed"
+
+
+def facts_of(refusal: AnyRefusal) -> dict[str, object]:
+    """Return the facts of a refused partition, as far as they are known, in their order."""
+    facts: dict[str, object] = {
+        "listener": refusal.listener,
+        "client": refusal.client,
+        "client_id": None if refusal.client_id is None else short(refusal.client_id),
+        "principal": short(refusal.principal) or None,
+        "topic": None if refusal.topic is None else short(refusal.topic),
+        "partition": refusal.partition,
+        "rule": refusal.rule or None,
+        "error": refusal.error or None,
+        "reason": short(refusal.reason, _LONGEST_REASON) or None,
+        "reported": ",".join(refusal.reported) or None,
+        "batches": refusal.batches if refusal.batches > 1 else None,
+    }
+    return {key: fact for key, fact in facts.items() if fact is not None}
+
+
+def short(text: str, longest: int = _LONGEST) -> str:
+    """Return a text, shortened if it is longer than ``longest``."""
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 

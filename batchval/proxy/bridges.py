@@ -111,7 +111,7 @@ class _Raising:
         if error is not None:
             session.drop_from(item)
             if isinstance(error, ProtocolError):
-                session.end("request_malformed")
+                session.end("request_malformed", str(error))
             else:
                 session.proxy.log_error("a request could not be raised", error)
                 session.abort("fault")

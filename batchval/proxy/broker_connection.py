@@ -11,8 +11,9 @@ from collections import deque
 from typing import Final, Protocol, cast
 
 from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
+from batchval.proxy.endpoints import address_text
 from batchval.proxy.options import Limits
-from batchval.proxy.sockets import keep_alive
+from batchval.proxy.sockets import address_of, keep_alive
 
 __all__ = ["BrokerConnection", "BrokerSide"]
 
@@ -33,9 +34,20 @@ class BrokerSide(Protocol):
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """Frames in and out on the broker's side of one session."""
+    """Frames in and out on the broker's side of one session. ``address`` is the broker's."""
 
-    __slots__ = ("ends", "get_buffer", "holds", "is_full", "limits", "parts", "session", "splitter", "transport")
+    __slots__ = (
+        "address",
+        "ends",
+        "get_buffer",
+        "holds",
+        "is_full",
+        "limits",
+        "parts",
+        "session",
+        "splitter",
+        "transport",
+    )
 
     def __init__(self, session: BrokerSide, limits: Limits, spare: SpareBlock) -> None:
         self.session = session
@@ -43,6 +55,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.splitter = FrameSplitter(limits.max_answer_bytes, whole=True, spare=spare)
         self.get_buffer = self.splitter.get_buffer  # type: ignore[assignment,method-assign]  # a call less
         self.transport: asyncio.Transport | None = None
+        self.address = ""
         self.is_full = self.ends = False
         # of large pieces, that are still to be written
         self.parts: deque[bytes | memoryview] = deque()
@@ -50,6 +63,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.address = address_text(address_of(transport))
         self.transport.set_write_buffer_limits(self.limits.write_buffer)
         keep_alive(self.transport, self.limits.peer_timeout_s, bound_unacknowledged=True)
 

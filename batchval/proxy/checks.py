@@ -296,9 +296,10 @@ def _metrics(metrics: Metrics) -> Iterator[Fault]:
 
 
 def _log(settings: Settings) -> Iterator[Fault]:
-    """Refusals are logged as warnings."""
+    """Refused batches and ended connections are logged as warnings."""
     log = settings.log
-    default = type(log).model_fields["refusals_per_second"].default
-    if log.refusals_per_second != default and log.level == "error":
-        text = "has no effect: level error leaves out the lines about refused batches"
-        yield _fault(("log", "refusals_per_second"), text, ("log", "level"))
+    for key, what in (("refusals_per_second", "refused batches"), ("connections_per_second", "ended connections")):
+        if getattr(log, key) != type(log).model_fields[key].default and log.level == "error":
+            yield _fault(
+                ("log", key), f"has no effect: level error leaves out the lines about {what}", ("log", "level")
+            )

@@ -213,11 +213,22 @@ class SeenClient:
 
     ``client_id``  of the last request, None for null
     ``software``   of its ApiVersions request
+    ``requests``   that were collected
+    ``named``      called with each client id, before its first request is counted
     """
 
-    def __init__(self, session: Described, uses: Uses, table: ClientTable, now: float) -> None:
+    def __init__(
+        self,
+        session: Described,
+        uses: Uses,
+        table: ClientTable,
+        now: float,
+        named: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
         self.client_id: str | None = None
         self.software = Software()
+        self.requests = 0
+        self._named = named
         self._session = session
         self._uses = uses
         self._table = table
@@ -231,6 +242,7 @@ class SeenClient:
         if client_id is not None:
             client_id = client_id[: 4 * LONGEST_CLIENT_ID]  # 32 KiB of malformed UTF-8 take 0.3 ms
         self.client_id = None if client_id is None else client_id.decode(errors="replace")[:LONGEST_CLIENT_ID]
+        self._named(self.client_id)
 
     def check(self, now: float) -> None:
         """Collect from time to time."""
@@ -242,6 +254,7 @@ class SeenClient:
         """Enter the requests since the last collection into the table, and return them."""
         uses = self._uses.take_uses()
         if uses:
+            self.requests += sum(uses.values())
             facts = self._session.facts
             address, principal = self._session.address[:LONGEST_ADDRESS], facts.principal[:LONGEST_PRINCIPAL]
             self._table.add(ClientKey(self.client_id, self.software, address, principal, facts.listener), uses)

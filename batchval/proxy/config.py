@@ -340,11 +340,16 @@ class Metrics(_Model):
 
 
 class Log(_Model):
-    """Lines on stderr. ``refusals_per_second`` bounds those about refused batches; what is left out is counted."""
+    """Lines on stderr. What the bounds on their number leave out is counted.
+
+    ``refusals_per_second``     bounds those about refused batches
+    ``connections_per_second``  bounds those about connections that the gate ended
+    """
 
     format: Literal["text", "json"] = "text"
     level: Literal["debug", "info", "warning", "error"] = "info"
     refusals_per_second: Positive = 100
+    connections_per_second: Positive = 100
 
 
 class Settings(_Model):

@@ -36,7 +36,7 @@ from batchval.proxy.metadata_client import (
 )
 from batchval.proxy.state_file import MAX_HOST, MAX_NODE_ID, State, StateFile
 
-__all__ = ["LOCAL_ERRORS", "Discovery", "DiscoveryOptions", "reason_of"]
+__all__ = ["LOCAL_ERRORS", "Discovery", "DiscoveryOptions", "problem_of"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -228,10 +228,10 @@ class Discovery:
         """Note that no connection to this address could be opened. The cluster is asked at once."""
         endpoint = self._endpoint(address)
         if _is_local(error):
-            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {reason_of(error)}")
+            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {problem_of(error)}")
         elif not endpoint.failed:
             self._wake.set()
-            self._fail(endpoint, EndpointState.UNREACHABLE, reason_of(error))
+            self._fail(endpoint, EndpointState.UNREACHABLE, problem_of(error))
 
     def answered_without_authentication(self) -> None:
         """Note that a broker answered a client that had not authenticated."""
@@ -452,13 +452,13 @@ class Discovery:
             self._log(logging.WARNING, f"{self._name(endpoint)} did not accept upstream.admin: {error}")
             return True
         elif isinstance(error, TimeoutError):
-            self._fail(endpoint, EndpointState.STALLED, reason_of(error))
+            self._fail(endpoint, EndpointState.STALLED, problem_of(error))
         elif isinstance(error, ProtocolError):
             self._fail(endpoint, _WRONG, f"did not answer as a Kafka broker does: {error}")
         elif _is_local(error):
-            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {reason_of(error)}")
+            self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {problem_of(error)}")
         else:
-            self._fail(endpoint, EndpointState.UNREACHABLE, reason_of(error))
+            self._fail(endpoint, EndpointState.UNREACHABLE, problem_of(error))
         return False
 
     async def _probed_protocol(self, address: BrokerAddress, error: Exception) -> str | None:
@@ -547,7 +547,7 @@ def _is_local(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in LOCAL_ERRORS
 
 
-def reason_of(error: BaseException) -> str:
+def problem_of(error: BaseException) -> str:
     """Return why an address could not be reached or did not answer, in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -532,6 +532,11 @@ cdef class FastPath:
         self.uses[self.use].requests += 1
         self.count_uses()
 
+    @property
+    def last(self):
+        """API key << 16 | version of the last request; -1 where there was none."""
+        return self.uses[self.use].pair if self.used else -1
+
     def take_uses(self):
         """Return {API key << 16 | version: requests} since the last call."""
         cdef int i

@@ -479,6 +479,7 @@ class Gate:
                     enforced,
                     verdicts.reports(i),
                     facts.principal,
+                    version=request.api_version,
                 )
             )
         if count == len(listed):
@@ -487,7 +488,8 @@ class Gate:
             if number:
                 what = "more partitions of this request"
                 one = Refusal(facts.listener, facts.client, client_id, None, -1, rule, "", what, enforced)
-                self.on_refusal(one._replace(principal=facts.principal, batches=number))
+                version = request.api_version
+                self.on_refusal(one._replace(principal=facts.principal, batches=number, version=version))
 
     def topic_of(self, request: ProduceRequestView, i: int) -> str | None:
         """Return the name of a partition's topic, one that is too long in part; None for an id

@@ -220,7 +220,7 @@ def _handshake(session: Queue, frame: memoryview, key: int, version: int, correl
         response = SaslHandshakeResponse(UNSUPPORTED_SASL_MECHANISM, sorted(TOKENS))
         session.answers.append(answer)
         session.answer_here(answer, response.encode(correlation_id, version))
-        session.end("sasl_mechanism")
+        session.end("sasl_mechanism", f"mechanism {request.mechanism}, expected {', '.join(sorted(TOKENS))}")
         return
     session.sasl.begin(request.mechanism)
     session.forward(frame, Answer(correlation_id, key, version, _shaken), out)
@@ -231,7 +231,9 @@ def _handshake(session: Queue, frame: memoryview, key: int, version: int, correl
 def _shaken(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     with contextlib.suppress(ProtocolError):  # the client gets what cannot be read as it is
         response = SaslHandshakeResponse.decode(frame[4:], answer.version)
-        if answer.version == 0 and response.error_code == 0:
+        if response.error_code:
+            session.sasl.refused(response.error_code)
+        elif answer.version == 0:
             session.sasl.accepted_0()
     if answer.version == 0:
         session.handshake_answered()
@@ -265,7 +267,9 @@ def _authenticate(session: Queue, frame: memoryview, key: int, version: int, cor
 def _authenticated(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     with contextlib.suppress(ProtocolError):  # as above
         response = SaslAuthenticateResponse.decode(frame[4:], answer.version)
-        if response.error_code == 0 and answer.facts.is_complete(bytes(response.auth_bytes)):
+        if response.error_code:
+            session.sasl.refused(response.error_code)
+        elif answer.facts.is_complete(bytes(response.auth_bytes)):
             session.authenticated_as(answer.facts.principal)
     return _pass_on(session, answer, frame)
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -58,8 +57,6 @@ START_INTERVAL_S: Final = 0.001
 MAX_SHAKING: Final = 256
 SLOT_S: Final = 1.0
 
-LOG_INTERVAL_S: Final = 60.0
-
 Reason = Literal[
     "plaintext", "malformed", "timeout", "client", "certificate", "protocol", "crowded", "sni_missing", "sni_unknown"
 ]
@@ -72,8 +69,6 @@ _RECORD_HEADER = 5
 _MESSAGE_HEADER = 4
 _SCRATCH = 64 << 10
 _ALERT = bytes([21, 3, 3, 0, 2, 2])  # the description comes after it: RFC 8446, 6
-
-log = logging.getLogger("batchval.proxy")
 
 
 def _nothing(_: bytes) -> None:
@@ -108,7 +103,6 @@ class Handshakes:
         self._starting: _Guard | None = None
         self._start_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._logged: dict[str, tuple[float, int]] = {}  # when, and how many since
 
     def secure(
         self,
@@ -140,11 +134,11 @@ class Handshakes:
             async with asyncio.timeout(timeout_s):
                 secured = await guard.run(protocol, context)
         except TimeoutError:
-            raise self._failed(guard, HandshakeError("timeout", f"no TLS handshake within {timeout_s:g} s")) from None
+            raise self._failed(HandshakeError("timeout", f"no TLS handshake within {timeout_s:g} s")) from None
         except HandshakeError as error:
-            raise self._failed(guard, error) from None
+            raise self._failed(error) from None
         except (OSError, ValueError) as error:
-            raise self._failed(guard, _classified(error)) from None
+            raise self._failed(_classified(error)) from None
         finally:
             self._over(guard)
             if guard.state != "SECURED":
@@ -230,19 +224,10 @@ class Handshakes:
 
     # ---- what failed -----------------------------------------------------------------------------
 
-    def _failed(self, guard: _Guard, error: HandshakeError) -> HandshakeError:
-        """Count it, and log it: one line a minute for each sentence."""
+    def _failed(self, error: HandshakeError) -> HandshakeError:
+        """Count it."""
         failed = self.counters.handshakes_failed
         failed[error.reason] = failed.get(error.reason, 0) + 1
-        now, text = guard.loop.time(), str(error)
-        logged_at, count = self._logged.get(text, (-LOG_INTERVAL_S, 0))
-        if now - logged_at < LOG_INTERVAL_S:
-            self._logged[text] = logged_at, count + 1
-        else:
-            self._logged[text] = now, 0
-            more = f" ({count} more since the last such line)" if count else ""
-            detail = f": {error.detail}" if error.detail else ""
-            log.warning("TLS handshake with %s failed: %s%s%s", guard.address, text, detail, more)
         return error
 
 
@@ -268,7 +253,6 @@ class _Guard(asyncio.BufferedProtocol):
         self.loop = asyncio.get_running_loop()
         peer = transport.get_extra_info("peername")
         host = str(peer[0]) if isinstance(peer, tuple) else "unknown"
-        self.address = f"{host}:{peer[1]}" if isinstance(peer, tuple) else host
         self.network = _network(host)
         self.state: Literal["HELLO", "WAITING", "SHAKING", "SECURED"] = "HELLO"
         self.hello = bytearray()

@@ -35,6 +35,7 @@ from batchval.protocol.apis import APIS
 from batchval.proxy.audit_log import AnyRefusal
 from batchval.proxy.clients import ClientTable, pair_of
 from batchval.proxy.observed import OTHER
+from batchval.proxy.reasons import explained
 from batchval.proxy.topics import is_topic_name
 
 __all__ = ["BOUNDS_S", "CONTENT_TYPE", "OTHER", "Family", "GateMetrics", "TopicCounts"]
@@ -65,7 +66,7 @@ _HELP = {
     "connections_refused_by": "Of these, by reason.",
     "frames_evicted_total": "Connections closed over budget because their unfinished frame grew slowest.",
     "answers_evicted_total": "Connections closed over budget because their client took nothing of its answers.",
-    "connections_closed": "Connections that the gate ended, by reason.",
+    "connections_closed": f"Connections that the gate ended, by reason. {explained()}",
     "handshakes_total": "TLS handshakes with clients that succeeded.",
     "handshakes_failed": "TLS handshakes with clients that failed, by reason.",
     "upstream_failures_total": "Connections to brokers that could not be made.",

@@ -18,7 +18,7 @@ from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.topic_rules import TopicRules
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TooOld", "TopicPolicies"]
+__all__ = ["ANONYMOUS", "Counters", "Limits", "ObserveGlobs", "ProxyOptions", "Refusal", "TopicPolicies"]
 
 Mode = Literal["enforce", "observe"]
 ClaimsOut = Literal["none", "tag", "payload"]
@@ -170,17 +170,7 @@ class Refusal(NamedTuple):
     reported: tuple[str, ...] = ()  # extras that were found, rule is "" where they alone were
     principal: str = ANONYMOUS  # in Kafka's form
     batches: int = 1  # batches of the request that this one stands for: the same rule and outcome
-
-
-class TooOld(NamedTuple):
-    """A request of a version that Kafka 4 does not serve, which ended its connection."""
-
-    listener: str
-    client: str
-    client_id: str | None
-    principal: str
-    key: int
-    version: int
+    version: int = -1  # of the Produce request
 
 
 @dataclass(slots=True)
@@ -302,4 +292,3 @@ class ProxyOptions:
     limits: Limits = field(default_factory=Limits)
     threads: int = 2
     on_refusal: Callable[[Refusal], None] = _nothing
-    on_too_old: Callable[[TooOld], None] = _nothing

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from batchval.errors import ErrorCode
+
 __all__ = ["TOKENS", "UNSUPPORTED_SASL_MECHANISM", "Claimed", "SaslExchange"]
 
 UNSUPPORTED_SASL_MECHANISM: Final = 33
@@ -27,19 +29,20 @@ class SaslExchange:
     ``tokens_left``  frames without a header that the client still sends
     ``mechanism``    that the client has asked for last
     ``is_open``      an exchange has begun, and the broker has not accepted its last token
+    ``failure``      what the broker has answered to an exchange that failed; "" where none has
     """
 
-    __slots__ = ("_answers_left", "_principal", "is_open", "mechanism", "tokens_left")
+    __slots__ = ("_answers_left", "_principal", "failure", "is_open", "mechanism", "tokens_left")
 
     def __init__(self) -> None:
-        self.mechanism = self._principal = ""
+        self.mechanism = self._principal = self.failure = ""
         self.tokens_left = self._answers_left = 0
         self.is_open = False
 
     def begin(self, mechanism: str) -> None:
         """Note the handshake that the client asks for."""
         self.mechanism = mechanism
-        self._principal = ""
+        self._principal = self.failure = ""
         self.is_open = True
 
     def accepted_0(self) -> None:
@@ -56,6 +59,21 @@ class SaslExchange:
         if not self._principal:
             self._principal = _principal_in(self.mechanism, bytes(token[:4096]))
         return Claimed(self.mechanism, self._principal)
+
+    def refused(self, error_code: int) -> None:
+        """Note that the broker has answered with an error."""
+        try:
+            name = ErrorCode(error_code).name
+        except ValueError:
+            name = f"error {error_code}"
+        self.failure = ", ".join(filter(None, (self.mechanism[:_LONGEST_NAME], self._principal, name)))
+
+    def broker_left(self) -> None:
+        """Note that the broker has closed the connection: after SaslHandshake 0 that is its answer
+        to a token which it does not accept.
+        """
+        if self._answers_left > self.tokens_left:
+            self.failure = ", ".join(filter(None, (self.mechanism, self._principal)))
 
     def broker_token(self) -> bool:
         """Note one token of the broker's after SaslHandshake 0; return whether it was the last."""

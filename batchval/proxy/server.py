@@ -28,7 +28,9 @@ from batchval.proxy.bridges import raised_by
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
 from batchval.proxy.clients import ClientTable
-from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.connection_log import ConnectionLog
+from batchval.proxy.discovery import Discovery, DiscoveryOptions, problem_of
+from batchval.proxy.endpoints import address_text
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Gate
 from batchval.proxy.handshakes import Handshakes
@@ -76,6 +78,7 @@ class Shared:
     discovery: Discovery
     handshakes: Handshakes
     clients: ClientTable
+    connection_log: ConnectionLog
     ports: Ports
     ages: AgeLimit
     users: int = 0
@@ -100,6 +103,7 @@ class Shared:
         counters: Counters | None = None,
         discovery: Discovery | None = None,
         ports: Ports | None = None,
+        connection_log: ConnectionLog | None = None,
     ) -> Shared:
         """Return what a gate with these options shares between its listeners."""
         counters = Counters() if counters is None else counters
@@ -111,6 +115,7 @@ class Shared:
             _discovery_of(options) if discovery is None else discovery,
             Handshakes(counters),
             ClientTable(),
+            ConnectionLog() if connection_log is None else connection_log,
             ListeningSockets() if ports is None else ports,
             AgeLimit(counters),
         )
@@ -145,6 +150,7 @@ class Proxy:
         self.topics = self.shared.topics
         self.clients = self.shared.clients
         self.ages = self.shared.ages
+        self.connection_log = self.shared.connection_log
         self.gate = Gate(options, self.counters)
         self.gate.topic_names = self.topics.name_of
         self._has_own_discovery = shared is None
@@ -254,10 +260,12 @@ class Proxy:
         here = self.options.limits.max_listener_connections - len(self.connections)
         return min(here, self.budget.free_connections()) - opening
 
-    def _refused(self) -> None:
+    def _refused(self, client: tuple[str, int]) -> None:
         """Count a client that was closed before it had a session."""
         everywhere = self.budget.free_connections() <= 0
-        self.budget.refuse("max_connections" if everywhere else "max_listener_connections")
+        why = "max_connections" if everywhere else "max_listener_connections"
+        self.budget.refuse(why)
+        self.connection_log.refused(self.options.listener_name, f"{client[0]}:{client[1]}", why)
 
     def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None:
         """Begin the TLS handshake with a client; return an awaitable of the secured transport.
@@ -282,14 +290,20 @@ class Proxy:
         """Return whether one more client may connect."""
         if session.listener.server is not None:
             session.listener.server.opened(session.client)
-        if self._draining:
-            self.counters.connections_refused_total += 1
-            return False
-        here, most = len(self.connections), self.options.limits.max_listener_connections
-        if self.budget.admit(session.address, here, most) is not None:
+        why = self._why_not(session)
+        if why is not None:
+            self.connection_log.refused(self.options.listener_name, session.name, why)
             return False
         self.connections[session] = None
         return True
+
+    def _why_not(self, session: Session) -> str | None:
+        """Count one more client; return why it may not connect, or None."""
+        if self._draining:
+            self.budget.refuse("drain")
+            return "drain"
+        here, most = len(self.connections), self.options.limits.max_listener_connections
+        return self.budget.admit(session.address, here, most)
 
     def forget(self, session: Session) -> None:
         """Forget a session both of whose connections are gone."""
@@ -362,13 +376,13 @@ class Proxy:
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
-        """Connects it to the listener's broker. Raises OSError (UnknownBrokerError) or
-        TimeoutError.
+        """Connect it to the listener's broker. Raises OSError (UnknownBrokerError, or one that names
+        the last address).
         """
         if listener.node_id is not None:
             await self.cluster.known(listener.node_id)
         tls = resolved(self.options.upstream_tls)
-        error: OSError | TimeoutError = ConnectionError("no broker is known")
+        error = ConnectionError("no broker is known")
         addresses = self.discovery.addresses(listener.node_id)
         for i, (host, port) in enumerate(addresses):
             try:
@@ -376,11 +390,10 @@ class Proxy:
                     await self.loop.create_connection(
                         lambda: broker, host, port, ssl=tls, server_hostname=host if tls else None
                     )
-            except UnicodeError:  # a host that cannot be a name (IDNA)
-                error = OSError(f"{host!r} is not a host name")
-                self.discovery.failed((host, port), error)
-            except (OSError, TimeoutError) as failed:
-                error = failed
+            except (OSError, TimeoutError, UnicodeError) as failed:
+                if isinstance(failed, UnicodeError):  # a host that cannot be a name (IDNA)
+                    failed = OSError(f"{host!r} is not a host name")
+                error = ConnectionError(f"{address_text((host, port))}: {problem_of(failed)}")
                 self.discovery.failed((host, port), failed)
             else:
                 self.discovery.reached((host, port))

@@ -32,15 +32,17 @@ from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import TURN_S, Budget
 from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away, software_of
+from batchval.proxy.connection_log import ConnectionLog, Request, upgrade_advice
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
 from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
-from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions, TooOld
+from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions
 from batchval.proxy.parting import GRACEFUL, Parting
 from batchval.proxy.pending import Answer, Facts, Item, Lowering, facts_of
+from batchval.proxy.reasons import CLIENT
 from batchval.proxy.sasl import SaslExchange
 from batchval.proxy.session_clock import AgeLimit, SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
@@ -59,6 +61,18 @@ TURN: Final = 32  # requests that have been read wait for their turn on the loop
 SASL: Final = 64  # the broker's answer decides how the next bytes are read
 UNKNOWN: Final = 128  # nobody knows yet whether brokers authenticate, and the request is large
 CONVERTING: Final = 256  # the broker alone is not read: an answer of it is converted
+
+#: The reasons in words, for the log.
+_HELD: Final = {
+    BROKER: "the broker takes no requests",
+    JUDGING: "requests wait for their verdict",
+    ANSWERS: "the client takes no answers",
+    BUDGET: "limits.max_bytes_held",
+    ENDING: "the connection ends",
+    TURN: "other clients have their turn",
+    SASL: "the broker's answer to SaslHandshake is awaited",
+    UNKNOWN: "no broker has shown whether clients have to authenticate",
+}
 
 #: Bytes of requests and answers that one session may hold before its client is not read.
 MOST_HELD: Final = 8 << 20
@@ -83,6 +97,7 @@ class Owner(Protocol):
     topics: KnownTopics
     clients: ClientTable
     ages: AgeLimit
+    connection_log: ConnectionLog
     cluster: Listeners
     loop: asyncio.AbstractEventLoop
     now: float
@@ -118,6 +133,8 @@ class Session:
         self.counters = proxy.counters
         self.budget = proxy.budget
         self.gate = proxy.gate
+        self.log = proxy.connection_log
+        self.opened = 0.0
         self.state = State.CONNECTING
         requires = proxy.requires_authentication
         self.authenticated = not requires
@@ -143,7 +160,7 @@ class Session:
         self.judging_s = 0.0  # CPU seconds that judging has taken in threads
         self.holds = 0
         self.ending: str | None = None  # why the session ends, once it does
-        self.ends_after: str | None = None  # why it ends once ``untaken`` is done
+        self.ends_after: tuple[str, str] | None = None  # why it ends once ``untaken`` is done
         self.parting: Parting | None = None
         self.is_aged = False  # and ends after the request that is being read
         self.ages = proxy.ages
@@ -153,7 +170,7 @@ class Session:
         self.own_host = ""  # of the gate, that the client has connected to
         self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
         self.seen = proxy.now
-        self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now)
+        self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now, self._named)
         self.spoke = False
         self.clock = SessionClock(self, proxy.now)
         # the TLS handshake, or the connection to the broker
@@ -178,6 +195,7 @@ class Session:
         assert transport is not None
         self.address, port = address_of(transport)
         self.name = f"{self.address}:{port}"
+        self.opened = self.now()
         if not self.proxy.admit(self):
             self.ending = "refused"
             self.state = State.CLOSED
@@ -194,7 +212,7 @@ class Session:
         except (HandshakeError, asyncio.CancelledError) as error:
             self._task = None
             self.client.transport = None
-            self._note_ending(f"handshake_{getattr(error, 'reason', 'ended')}")
+            self._note_ending(f"handshake_{getattr(error, 'reason', 'ended')}", str(error))
             self._close_broker()
             return
         self._task = None
@@ -204,6 +222,8 @@ class Session:
     def _client_ready(self) -> None:
         transport = self.client.transport
         assert transport is not None
+        if self.log.is_debug:
+            self._log_accepted(transport)
         self.bound_writes()
         # no bound on what it has not acknowledged: consumers may go minutes without reading; see check_time
         keep_alive(transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
@@ -214,6 +234,16 @@ class Session:
             self.authenticated_as(principal)
         own = transport.get_extra_info("sockname")
         self.own_host = own[0] if isinstance(own, tuple) else "localhost"
+
+    def _log_accepted(self, transport: asyncio.Transport) -> None:
+        tls = transport.get_extra_info("ssl_object")
+        cipher = None if tls is None else tls.cipher()
+        facts = {} if tls is None else {"tls": tls.version(), "cipher": cipher and cipher[0]}
+        self.log.debug(self, "connection accepted", **facts)
+
+    def _named(self, client_id: str | None) -> None:
+        if self.log.is_debug:
+            self.log.debug(self, "first request of a client id", client_id=client_id)
 
     def client_frames(self, frames: list[memoryview]) -> None:
         """Take the requests that have come."""
@@ -266,7 +296,7 @@ class Session:
             why = "frame_unauthenticated"
         else:
             why = "frame_size"
-        self.end_when_taken(why)
+        self.end_when_taken(why, "" if error.peer else f"length {error.stated}, allowed 0 to {error.limit}")
 
     def client_full(self) -> None:
         """Read neither side: the client does not take its answers."""
@@ -289,8 +319,11 @@ class Session:
         directly.
         """
         self.client.transport = None
-        if self.ending is None:
-            self.ending = "client"
+        if self.ending is None and self.sasl.failure:
+            self._note_ending("authentication_failed", self.sasl.failure)
+        elif self.ending is None:
+            self.ending = CLIENT
+            self.log.closed_by_client(self)
         self.move(Event.END)
         self._drop_unjudged()
         if not self._is_busy():
@@ -335,7 +368,7 @@ class Session:
                 began = time.perf_counter()
             self._take_one(frames[i], decision, inline, out)
             i += 1
-            if self.ending is not None and self.ending != "client" and self.parting is None:
+            if self.ending is not None and self.ending != CLIENT and self.parting is None:
                 break
             if i < end and (self.holds & SASL or time.perf_counter() - began > SLICE_S):
                 self._put_off(frames[i:])
@@ -379,7 +412,7 @@ class Session:
         if not self.untaken:
             self.release(TURN)
             if self.ends_after is not None:
-                self.end(self.ends_after)
+                self.end(*self.ends_after)
             self._close_if_done()
 
     def _take_one(self, frame: memoryview, decision: str | None, inline: bool, out: list[bytes | memoryview]) -> None:
@@ -399,12 +432,12 @@ class Session:
             if key == ApiKey.API_VERSIONS and version > 0:
                 handlers.answer_versions(self, correlation_id)
             else:
-                self.end("request_version")
+                carried = "the gate does not carry this API" if route is None else "carried are {} to {}".format(*route)
+                self.end("request_version", carried, (key, version))
             return
         self.fast_path.note(frame, key, version)
         if key == ApiKey.PRODUCE and is_turned_away(key, version) and key not in self.proxy.raised:
-            self._report_too_old(key, version)
-            self.end("version_too_old")  # nobody can judge it
+            self.end("version_too_old", upgrade_advice(key), (key, version))  # nobody can judge it
             return
         try:
             if key == ApiKey.PRODUCE:
@@ -412,18 +445,13 @@ class Session:
             else:
                 handler = handlers.of(key, version, route[2], self.proxy.raised.get(key))
                 handler(self, frame, key, version, correlation_id, out)
-        except ProtocolError:
-            self.end("produce_malformed" if key == ApiKey.PRODUCE else "request_malformed")
+        except ProtocolError as error:
+            why = "produce_malformed" if key == ApiKey.PRODUCE else "request_malformed"
+            self.end(why, str(error), (key, version))
 
     def introduce(self, frame: memoryview, version: int) -> None:
         """Note what an ApiVersions request says of the client's software."""
         self.seen_client.software = software_of(frame, version) or self.seen_client.software
-
-    def _report_too_old(self, key: int, version: int) -> None:
-        """Report a request that ends the session because Kafka 4 does not serve its version."""
-        client_id, facts = self.seen_client.client_id, self.facts
-        too_old = TooOld(facts.listener, facts.client, client_id, facts.principal, key, version)
-        self.proxy.options.on_too_old(too_old)
 
     def next_id(self) -> int:
         """Return the correlation id of the next request to the broker."""
@@ -558,10 +586,10 @@ class Session:
             self._task = None
             self.abort("broker_unknown")
             return
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError) as error:
             proxy.upstream_failed()
             self._task = None
-            self.abort("upstream_unreachable")
+            self.abort("upstream_unreachable", str(error))
             return
         except asyncio.CancelledError:
             if broker.transport is not None:
@@ -570,6 +598,8 @@ class Session:
         finally:
             self._task = None
         self.broker = broker
+        if self.log.is_debug:
+            self.log.debug(self, "broker connected", broker=self.listener.node_id, broker_address=broker.address)
         self.move(Event.CONNECTED)
         if self.authenticated:
             self.move(Event.AUTHENTICATED)
@@ -606,7 +636,8 @@ class Session:
             self.client.splitter.max_frame_bytes = min(most, self.limits.max_frame_bytes)
             self.release(UNKNOWN)
             if is_large:
-                self.end_when_taken("frame_unauthenticated")
+                size = self.client.splitter.partial_size
+                self.end_when_taken("frame_unauthenticated", f"length {size}, allowed 0 to {most}")
 
     def authenticate(self) -> None:
         """Lift the limits of a client that nobody knows: it has shown who it is, or nobody asks it
@@ -622,6 +653,9 @@ class Session:
         """Note whom the broker has authenticated; "" where only the broker knows."""
         if principal:
             self.facts = self.facts._replace(principal=principal)
+        if self.log.is_debug:
+            mechanism = self.sasl.mechanism or "client certificate"
+            self.log.debug(self, "client authenticated", mechanism=mechanism, principal=principal or None)
         self.authenticate()
 
     def wait_for_handshake(self) -> None:
@@ -668,25 +702,30 @@ class Session:
         """Close the session; the client still gets what the broker has answered."""
         if self.broker is not None:
             self.broker.splitter.clear()
+        if self.ending is None:
+            self._note_ending(*self._why_broker_lost())
         self.broker = None
-        why = self._why_broker_lost()
         self._drop_outbox()
         self.answering.clear()
         self.waiting = 0
-        self._close(why)
+        self._close("upstream_lost")
         self._forget_if_gone()
 
-    def _why_broker_lost(self) -> str:
-        """Return why the broker has ended the connection: a version that it does not know, or
-        anything else.
+    def _why_broker_lost(self) -> tuple[str, str, Request | None]:
+        """Return why the broker has ended the connection, with a detail, and the request that is
+        the cause.
         """
-        if self.ending is None and self.answers:
+        self.sasl.broker_left()
+        if self.sasl.failure:
+            return "authentication_failed", self.sasl.failure, None
+        if not self.answering and not self._is_busy():
+            return "upstream_closed", "", None
+        if self.answers:
             _, key, version = facts_of(self.answers[0])
             rejected = self.seen_client.rejected((key, version), len(self.answers), self.proxy.raised)
             if rejected is not None:
-                self._report_too_old(*rejected)
-                return "version_too_old"
-        return "upstream_lost"
+                return "version_too_old", upgrade_advice(rejected[0]), rejected
+        return "upstream_lost", "", None
 
     def broker_frames(self, frames: list[memoryview]) -> None:
         """Pass on the broker's answers; the first may be pieces, see ``Answering.take``."""
@@ -726,7 +765,7 @@ class Session:
         self.waiting -= lowering.held
         if error is not None:
             self.fault("an answer of {} could not be converted", error)
-            self.abort("answer_malformed")
+            self.abort("answer_malformed", str(error))
             return
         self.answering.converted(lowering.finish())
         if self.broker is not None and self.answering.converting is None:
@@ -766,6 +805,8 @@ class Session:
         if not self.holds:
             self.client.pause()
             self.counters.reading_paused_total += 1
+            if self.log.is_debug:
+                self.log.debug(self, "reading paused", why=_HELD[why])
         self.holds |= why
 
     def release(self, why: int) -> None:
@@ -774,6 +815,8 @@ class Session:
             self.holds &= ~why
             if not self.holds:
                 self.client.resume()
+                if self.log.is_debug:
+                    self.log.debug(self, "reading resumed", why=_HELD[why])
 
     def pause(self) -> None:
         """Read neither side: all sessions together hold too much."""
@@ -848,28 +891,32 @@ class Session:
 
     # ---- the end ---------------------------------------------------------------------------------
 
-    def _note_ending(self, why: str) -> None:
-        """Note and count why the session ends; the first reason counts."""
+    def _note_ending(self, why: str, detail: str = "", request: Request | None = None) -> None:
+        """Note, count and log why the session ends; the first reason counts."""
         if self.ending is None:
             self.ending = why
             self.proxy.closed(why)
+            self.log.ended(self, why, detail, request)
 
-    def end(self, why: str) -> None:
-        """Take no more requests; close once what is under way is delivered."""
+    def end(self, why: str, detail: str = "", request: Request | None = None) -> None:
+        """Take no more requests; close once what is under way is delivered.
+
+        ``request``  the one that is the cause, if one is
+        """
         if self.ending is not None:
             return
-        self._note_ending(why)
+        self._note_ending(why, detail, request)
         self.move(Event.END)
         self.deadline = self.proxy.loop.time() + self.limits.linger_s
         self.hold(ENDING)
         self.proxy.loop.call_soon(self._close_if_done)
 
-    def end_when_taken(self, why: str) -> None:
+    def end_when_taken(self, why: str, detail: str = "") -> None:
         """Take the requests that have been read, and then no more."""
         if self.untaken:
-            self.ends_after = self.ends_after or why
+            self.ends_after = self.ends_after or (why, detail)
         else:
-            self.end(why)
+            self.end(why, detail)
 
     def _is_busy(self) -> bool:
         return bool(self.outbox or self.unsent or self.untaken)
@@ -930,9 +977,9 @@ class Session:
             self.seen_client.collect()
             self.proxy.forget(self)
 
-    def abort(self, why: str) -> None:
+    def abort(self, why: str, detail: str = "") -> None:
         """End both sides at once."""
-        self._note_ending(why)
+        self._note_ending(why, detail)
         self.move(Event.CLOSE)
         self._drop_outbox()
         self.answering.clear()
@@ -947,11 +994,15 @@ class Session:
             self._task = None
         self._forget_if_gone()
 
+    def now(self) -> float:
+        """Return the time of the loop's clock, in seconds."""
+        return self.proxy.loop.time()
+
     def check_time(self, now: float) -> None:
         """End what has waited too long. Called now and then."""
         if self.holds & UNKNOWN:
             self._look_for_authentication()
         if self.holds & UNKNOWN and now - self.seen > self.limits.frame_s:
-            self.end("upstream_unreachable")  # no broker has shown it
+            self.end("upstream_unreachable", _HELD[UNKNOWN])
         self.seen_client.check(now)
         self.clock.check(now)

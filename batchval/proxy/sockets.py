@@ -16,6 +16,7 @@ __all__ = [
     "keep_alive",
     "silent_s",
     "tcp_state",
+    "transferred",
     "unacknowledged",
     "unread",
 ]
@@ -28,6 +29,8 @@ TCP_CLOSE_WAIT = 8
 #: last_ack_recv in ms.
 _TCP_INFO = struct.Struct("=2xBB52xI")
 _PROBES = 6
+#: bytes_received, bytes_sent and, of these, bytes_retrans (Linux 4.19 and later)
+_TCP_BYTES = struct.Struct("=128xQ64xQQ")
 
 
 def address_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
@@ -73,6 +76,21 @@ def silent_s(transport: asyncio.Transport | None) -> float:
     except (OSError, struct.error):
         return 0.0
     return float(last_ack_ms) / 1000 if retransmits or probes else 0.0
+
+
+def transferred(transport: asyncio.Transport | None) -> tuple[int | None, int | None]:
+    """Return the bytes that came from the peer and that were sent to it; None where the kernel does
+    not count them.
+    """
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return None, None
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_BYTES.size)
+        received, sent, repeated = _TCP_BYTES.unpack(info)
+    except (OSError, struct.error):
+        return None, None
+    return received, sent - repeated
 
 
 def unread(transport: asyncio.Transport | None) -> int:

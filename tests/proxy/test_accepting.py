@@ -33,7 +33,8 @@ class Owner:
     def free(self) -> int:
         return MOST - len(self.made) - len(self.acceptor.opening)
 
-    def refuse(self) -> None:
+    def refuse(self, client: tuple[str, int]) -> None:
+        assert client in [sock.getsockname() for sock in self.clients]
         self.refused += 1
 
 

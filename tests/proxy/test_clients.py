@@ -24,8 +24,8 @@ from batchval.proxy.clients import (
     software_of,
     turned_away_by_software,
 )
-from batchval.proxy.options import TooOld
 from tests.proxy.test_fast_path import Side
+from tests.support.log_lines import ended
 from tests.support.proxy import (
     GOOD,
     RunningProxy,
@@ -307,22 +307,19 @@ async def test_of_a_long_client_id_the_beginning_alone_is_decoded(client_id: byt
 # ---- versions too old ----------------------------------------------------------------------------
 
 
-class Reported(RunningProxy):
-    def __init__(self, *upstream: str, **options: Any) -> None:
-        self.too_old: list[TooOld] = []
-        super().__init__(*upstream, on_too_old=self.too_old.append, **options)
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_produce_too_old_to_be_judged_ends_the_connection(version: int) -> None:
-    with ScriptedBroker() as broker, Reported(broker.address) as proxy:
+def test_produce_too_old_to_be_judged_ends_the_connection(version: int, caplog: pytest.LogCaptureFixture) -> None:
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy:
         with connected(proxy) as sock:
             sock.sendall(other_frame(7) + old_produce(version))
             assert read_frame(sock) == struct.pack(">i", 7)
             assert sock.recv(1) == b""
             client = "{}:{}".format(*sock.getsockname())
         assert proxy.counters.connections_closed == {"version_too_old": 1}
-        assert proxy.too_old == [TooOld("default", client, "agent", "User:ANONYMOUS", PRODUCE, version)]
+        (line,) = ended(caplog)
+        facts = {"client": client, "client_id": "agent", "api": "Produce", "version": version}
+        assert line | facts | {"reason": "version_too_old"} == line
+        assert line["detail"].endswith("upgrade the client, or set bridge: producers")
         eventually(lambda: len(proxy.proxy.clients) == 2)
         key, row = list(proxy.proxy.clients.rows())[-1]
         assert (key.client_id, key.address, row.is_old) == ("agent", "127.0.0.1", True)
@@ -350,9 +347,11 @@ def hangs_up(broker: ScriptedBroker, *, from_the: int = 0) -> None:
     ("version", "answered_before", "why"),
     [(2, 0, "version_too_old"), (2, 1, "upstream_lost"), (4, 0, "upstream_lost")],
 )
-def test_the_broker_ends_the_connection_at_a_version_too_old(version: int, answered_before: int, why: str) -> None:
+def test_the_broker_ends_the_connection_at_a_version_too_old(
+    version: int, answered_before: int, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """A broker that has answered the version before ends the connection for another reason."""
-    with ScriptedBroker() as broker, Reported(broker.address) as proxy:
+    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy:
         hangs_up(broker, from_the=answered_before)
         with connected(proxy) as sock:
             for _ in range(answered_before):
@@ -361,7 +360,9 @@ def test_the_broker_ends_the_connection_at_a_version_too_old(version: int, answe
             sock.sendall(asked(FETCH, version))
             assert sock.recv(1) == b""
         assert proxy.counters.connections_closed == {why: 1}
-        assert [(one.key, one.version) for one in proxy.too_old] == [(FETCH, version)] * (why == "version_too_old")
+        (line,) = ended(caplog)
+        assert (line["reason"], line["api"], line["version"]) == (why, "Fetch", version)
+        assert ("detail" in line) is (why == "version_too_old")
 
 
 class Uses:

@@ -13,7 +13,6 @@ import pytest
 from batchval.core.validator import LogValidator
 from batchval.proxy.audit_log import MOST_AT_ONCE, RefusalLog, set_up
 from batchval.proxy.config import Log
-from batchval.proxy.options import TooOld
 from tests.proxy_settings.refused import Refused
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
@@ -157,25 +156,3 @@ def test_no_reason_of_the_engine_quotes_a_record() -> None:
                 assert not any(word.decode() in str(one) for one in said), (path, said)
                 looked_at += not result.ok
     assert looked_at > 100
-
-
-def test_versions_too_old_share_the_rate_and_are_escaped() -> None:
-    clock, stream = Clock(), io.StringIO()
-    set_up(Log.model_validate({"format": "text"}), stream)
-    log = RefusalLog(2, clock)
-    for version in range(3):
-        log.too_old(TooOld("edge", "10.0.0.7:1", "a\nb" + "x" * 300, "User:alice", 0, version))
-    log(Refused())
-    clock.now = 1.0
-    log.too_old(TooOld("edge", "10.0.0.7:2", None, "User:alice", 2, 0))
-    first, _, left_out, last = stream.getvalue().splitlines()
-    assert first.partition(" WARNING ")[2] == (
-        "version_too_old listener=edge client=10.0.0.7:1 "
-        f'client_id="a\\nb{"x" * 246}\\u2026" principal=User:alice '
-        'api=Produce version=0 reason="Kafka 4 serves Produce 3 and later (KIP-896): '
-        'upgrade the client, or set bridge: producers"'
-    )
-    assert left_out.endswith("count=2")
-    assert "client_id" not in last
-    assert "api=ListOffsets version=0" in last
-    assert "Kafka 4 serves ListOffsets 1 and later (KIP-896): upgrade the client" in last

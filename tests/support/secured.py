@@ -16,8 +16,8 @@ from batchval.proxy.tls import identity_of
 class SecuredServer:
     """``async with SecuredServer(context) as server: … server.port``
 
-    ``failures`` are the reasons of handshakes that failed, ``received`` what all clients have sent,
-    in its order.
+    ``failures`` are the reasons of handshakes that failed, ``texts`` what they say, ``received``
+    what all clients have sent, in its order.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class SecuredServer:
         self.timeout_s = timeout_s
         self.handshakes = Handshakes()
         self.failures: list[str] = []
+        self.texts: list[str] = []
         self.secured: list[str] = []  # addresses
         self.received = bytearray()
         self.clients: list[_Client] = []
@@ -79,6 +80,7 @@ class _Client(asyncio.BufferedProtocol):
                 self.transport = await secured
             except HandshakeError as error:
                 server.failures.append(error.reason)
+                server.texts.append(str(error))
                 return
             self.secured = True
             server.secured.append(transport.get_extra_info("peername")[0])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from batchval.proxy.discovery import LOCAL_ERRORS, Discovery, DiscoveryOptions, reason_of
+from batchval.proxy.discovery import LOCAL_ERRORS, Discovery, DiscoveryOptions, problem_of
 from batchval.proxy.endpoints import Endpoint, EndpointState
 from batchval.proxy.listening_sockets import Port, SocketKey
 from batchval.proxy.metadata_client import BrokerAddress
@@ -120,7 +120,7 @@ class FollowingDiscovery(Discovery):
         super().failed(address, error)
         is_local = isinstance(error, OSError) and error.errno in LOCAL_ERRORS
         if is_news and not is_local:
-            self._report(AddressFailed(address, reason_of(error)))
+            self._report(AddressFailed(address, problem_of(error)))
 
     def answered_without_authentication(self) -> None:
         """Note such an answer, and report the first."""

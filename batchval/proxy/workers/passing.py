@@ -41,13 +41,15 @@ class PassingProxy(Proxy):
     def take(self, connection: socket.socket, listener: Listener) -> None:
         """Admit a connection and pass it on, or close it."""
         try:
-            address = str(connection.getpeername()[0])
+            address, port = connection.getpeername()[:2]
         except OSError:  # the client has left
             connection.close()
             return
         most = self.options.limits.max_listener_connections
-        if self.budget.admit(address, len(self.passed), most) is not None:
+        why = self.budget.admit(address, len(self.passed), most)
+        if why is not None:
             connection.close()
+            self.connection_log.refused(self.options.listener_name, f"{address}:{port}", why)
             return
         passed = _Passed(self, address)
         self.passed.add(passed)
@@ -66,9 +68,9 @@ class PassingProxy(Proxy):
         """Return how many more clients this listener may have."""
         return self._free()
 
-    def refused(self) -> None:
+    def refused(self, client: tuple[str, int]) -> None:
         """Count a client that was closed."""
-        self._refused()
+        self._refused(client)
 
 
 class _Passed:

@@ -107,7 +107,7 @@ class WorkerGate(RunningGate):
         return FollowingDiscovery(options, self._parts.instance, self._report, self._asking)
 
     def _shared(self, options: ProxyOptions) -> Shared:
-        shared = Shared.made(options, self.counters, self.discovery, self._remote_ports)
+        shared = Shared.made(options, self.counters, self.discovery, self._remote_ports, self.connection_log)
         shared.clients = self.clients
         return shared
 
