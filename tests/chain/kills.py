@@ -2,6 +2,7 @@
 
     python -m tests.chain.kills --records 10000000 --kills 400 [--brokers 2]
     python -m tests.chain.kills --records 1000000 --kills 50 --old-client [0.8.2 0.9.0 0.10.0]
+    python -m tests.chain.kills --records 1000000 --kills 20 --workers 2
 
 Idempotent producers (librdkafka, one with the Java client) write to topic "kills", transactional
 ones to topic "kills-transactions", each through the same gate. Every kill is ``kill -9``: of the
@@ -13,6 +14,8 @@ With --old-client only old Java producers write, with acks=-1, retries and one r
 through a gate with ``bridge: producers``. Their protocol has no sequence numbers: a request whose
 answer was lost is written again. So a batch may be there more than once, the same records each
 time, if it is the last copy that was acknowledged. All else holds as above.
+
+With --workers only workers are killed, one at a time; the gate's parent process goes on.
 
 Producers send their part for each kill, and then a little, so that each has requests to hit.
 """
@@ -35,6 +38,9 @@ from tests.interop.kafka_broker import KafkaBroker, two_brokers
 from tests.support.gate_process import GateProcess
 from tests.support.record_checker import Acked, Findings, Stored, Transaction, check, check_transactions, unpacked
 from tests.support.resent_batches import Resent, last_offsets, without_copies
+from tests.support.workers_gate import WorkersGate
+
+Gate = GateProcess | WorkersGate
 
 PARTITIONS = 4
 TOPIC = "kills"
@@ -43,7 +49,8 @@ CODECS = ("none", "zstd", "lz4", "snappy", "gzip")
 OLD_CLIENTS = {"0.8.2": "lz4", "0.9.0": "none", "0.10.0": "gzip"}
 #: Before KIP-91 a batch that could not be sent for this long fails: longer than a broker's restart.
 OLD_TIMEOUT_MS = 120_000
-#: g: the gate, b: a broker, x: both at once, s: the gate stops for a second
+#: g: the gate, b: a broker, x: both at once, s: the gate stops for a second; w: one worker, in plans
+#: for a gate with workers
 PATTERN = "gggbggxgsg"
 FINISH_S = 240.0
 EACH = 50  # records at a time
@@ -92,12 +99,13 @@ class Run:
     errors: list[str] = field(default_factory=list)
     gate_kills: int = 0
     broker_kills: int = 0
+    worker_kills: int = 0
     stops: int = 0
     seconds: float = 0.0
 
     @property
     def kills(self) -> int:
-        return self.gate_kills + self.broker_kills
+        return self.gate_kills + self.broker_kills + self.worker_kills
 
     def outcomes(self) -> dict[str, int]:
         """Return how many transactions ended how."""
@@ -211,7 +219,7 @@ def _tuned(config: dict[str, object], number: int) -> dict[str, object]:
 
 
 def kill_and_write(
-    brokers: Sequence[KafkaBroker], gate: GateProcess, plan: Plan, say: Callable[[str], None] = lambda _: None
+    brokers: Sequence[KafkaBroker], gate: Gate, plan: Plan, say: Callable[[str], None] = lambda _: None
 ) -> Run:
     """Write all records and kill as planned; return when every record has its answer."""
     rng = random.Random(plan.seed)
@@ -233,7 +241,12 @@ def kill_and_write(
     return run
 
 
-def _kill(kill: str, broker: KafkaBroker, gate: GateProcess, run: Run) -> None:
+def _kill(kill: str, broker: KafkaBroker, gate: Gate, run: Run) -> None:
+    if isinstance(gate, WorkersGate):
+        assert kill == "w", kill
+        gate.kill_worker(run.worker_kills)
+        run.worker_kills += 1
+        return
     if kill in "gx":
         gate.kill()
         run.gate_kills += 1
@@ -285,6 +298,7 @@ def summary(run: Run, found: Findings) -> str:
     counts = [f"{found.counts.get(kind, 0)} {kind}" for kind in ("lost", "doubled", "reordered")]
     written = len(run.acked) + len(run.committed)
     kills = f"{run.gate_kills} kills of the gate, {run.broker_kills} of brokers, {run.stops} stops"
+    kills = f"{run.worker_kills} kills of workers" if run.worker_kills else kills
     parts = (
         f"{written:,} records acknowledged of {sum(run.sent.values()):,} sent",
         f"transactions {run.outcomes()}",
@@ -293,6 +307,13 @@ def summary(run: Run, found: Findings) -> str:
         f"{wrong + len(run.errors)} answered wrongly",
     )
     return ", ".join(parts)
+
+
+def gate_for(upstream: str, plan: Plan, workers: int) -> Gate:
+    """Return a gate in front of these brokers, not started yet."""
+    if workers == 1:
+        return GateProcess(upstream, poison=True, bridge=plan.bridge)
+    return WorkersGate(upstream, workers, bridge=list(plan.bridge))
 
 
 @contextlib.contextmanager
@@ -313,10 +334,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--brokers", type=int, choices=(1, 2), default=1)
     parser.add_argument("--java", type=int, default=1, help="producers with the Java client")
     parser.add_argument("--old-client", nargs="*", choices=OLD_CLIENTS, help="releases of the only producers: all")
+    parser.add_argument("--workers", type=int, default=1, help="of the gate; above 1 these are killed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quiet", action="store_true", help="the last line alone")
     options = parser.parse_args(argv)
-    kills = pattern(options.kills)
+    kills = pattern(options.kills) if options.workers == 1 else options.kills * "w"
     if options.old_client is None:
         plan = Plan(options.records, kills, java=options.java, seed=options.seed)
     else:
@@ -324,7 +346,7 @@ def main(argv: list[str] | None = None) -> int:
     say: Callable[[str], None] = (lambda _: None) if options.quiet else (lambda line: print(line, flush=True))
     with (
         cluster(options.brokers) as brokers,
-        GateProcess(",".join(one.bootstrap for one in brokers), poison=True, bridge=plan.bridge) as gate,
+        gate_for(",".join(one.bootstrap for one in brokers), plan, options.workers) as gate,
     ):
         run = kill_and_write(brokers, gate, plan, say)
         found = checked(run, brokers, plan)

@@ -10,6 +10,7 @@ import pytest
 from tests.chain.kills import Plan, checked, kill_and_write, of_old_clients, pattern, summary
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.gate_process import GateProcess
+from tests.support.workers_gate import WorkersGate
 
 pytestmark = pytest.mark.jvm
 
@@ -41,6 +42,20 @@ def test_a_hundred_thousand_records_and_ten_kills(broker: KafkaBroker) -> None:
 @pytest.mark.alone
 def test_old_clients_and_four_kills(broker: KafkaBroker) -> None:
     killed(broker, of_old_clients(20_000, pattern(4), ("0.8.2", "0.9.0"), topic="kills-old"))
+
+
+@pytest.mark.long
+@pytest.mark.alone
+def test_four_kills_of_workers(broker: KafkaBroker) -> None:
+    plan = Plan(20_000, "wwww", idempotent=1, transactional=1, topic="kills-workers")
+    with WorkersGate(broker.bootstrap) as gate:
+        run = kill_and_write((broker,), gate, plan)
+        gate.await_restart(4)
+    found = checked(run, (broker,), plan)
+    print(summary(run, found))
+    assert (run.errors, run.worker_kills) == ([], 4)
+    assert not found, str(found)
+    assert len(run.acked) + sum(one.end - one.first for one in run.transactions) == sum(run.sent.values())
 
 
 @pytest.mark.alone

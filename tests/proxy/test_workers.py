@@ -73,7 +73,7 @@ def test_each_worker_has_its_part() -> None:
     assert workers_of(settings) == 3
     share = share_of(settings, 3)
     assert (share.limits.max_bytes_held, share.limits.threads, share.limits.max_connections) == (100 * MIB, 1, 50)
-    assert (share.log.refusals_per_second, share.workers) == (33, 1)
+    assert (share.log.refusals_per_second, share.log.connections_per_second, share.workers) == (33, 33, 1)
     assert share.metrics.address is None
     assert share.state_directory is None
     assert pickle.loads(pickle.dumps(share)) == share

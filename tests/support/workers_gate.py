@@ -86,6 +86,12 @@ class WorkersGate:
             with contextlib.suppress(ProcessLookupError):
                 until("the workers end", lambda: not any(map(is_alive, workers)), 20)
 
+    def kill_worker(self, number: int) -> None:
+        """kill -9 of one worker, once all of them serve."""
+        count = self.settings["workers"]
+        until("all workers serve", lambda: self.metrics()["workers"] == count)
+        os.kill(sorted(self.workers())[number % count], signal.SIGKILL)
+
     def workers(self) -> list[int]:
         """Return the process ids of the workers."""
         return children(self.parent.pid)

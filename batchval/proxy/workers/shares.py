@@ -14,6 +14,9 @@ __all__ = ["share_of", "usable_cores", "workers_of"]
 #: "max 100000" or "200000 100000": microseconds of CPU in each period, of this container.
 _CPU_MAX: Final = Path("/sys/fs/cgroup/cpu.max")
 
+#: Rates of log lines.
+_LOG_RATES: Final = ("refusals_per_second", "connections_per_second")
+
 
 def usable_cores(cpu_max: Path = _CPU_MAX) -> int:
     """Return how many cores this process may use: by its affinity and its container's limit."""
@@ -51,7 +54,7 @@ def share_of(settings: Settings, workers: int) -> Settings:
         update={
             "workers": 1,
             "limits": limits.model_copy(update=divided),
-            "log": log.model_copy(update={"refusals_per_second": max(1, log.refusals_per_second // workers)}),
+            "log": log.model_copy(update={name: max(1, getattr(log, name) // workers) for name in _LOG_RATES}),
             "metrics": settings.metrics.model_copy(update={"address": None}),
             "state_directory": None,
             "control": None,
