@@ -49,8 +49,8 @@ CODECS = ("none", "zstd", "lz4", "snappy", "gzip")
 OLD_CLIENTS = {"0.8.2": "lz4", "0.9.0": "none", "0.10.0": "gzip"}
 #: Before KIP-91 a batch that could not be sent for this long fails: longer than a broker's restart.
 OLD_TIMEOUT_MS = 120_000
-#: g: the gate, b: a broker, x: both at once, s: the gate stops for a second; w: one worker, in plans
-#: for a gate with workers
+#: g: the gate, b: a broker, x: both at once, s: the gate stops for a second; w: one worker, which
+#: only plans for a gate with workers have
 PATTERN = "gggbggxgsg"
 FINISH_S = 240.0
 EACH = 50  # records at a time
