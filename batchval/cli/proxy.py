@@ -27,7 +27,7 @@ from batchval.cli.options import json_option
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it.")
 @click.option("--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="Brokers of the cluster.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML). Options here win.")
-@click.option("--check-config", is_flag=True, help="Only check settings, files and upstreams.")
+@click.option("--check-config", is_flag=True, help="Only check settings, files, upstreams and certificates.")
 @click.option("--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden.")
 @click.option("--take-over", is_flag=True, help="Take over the ports of the gate that runs; it drains and ends.")
 @click.option("--report", "as_report", is_flag=True, help="Only print what was refused or observed, and for whom.")
@@ -65,8 +65,9 @@ def command(
 ) -> int:
     """Stands between clients and brokers, which change nothing, and refuses bad batches as a broker would.
 
-    Runs until SIGTERM or SIGINT, then delivers what is under way. SIGHUP reads certificates again.
-    With --take-over a new gate replaces one that runs, on the same ports.
+    Runs until SIGTERM or SIGINT, then delivers what is under way. Settings and certificates are
+    read again on SIGHUP, settings also when their file has changed (reload.watch). With --take-over
+    a new gate replaces one that runs, on the same ports.
     """
     if as_json and not as_report and clients is None:
         raise click.UsageError("--json needs --report or --clients (the log is JSON with --log-format json)")
@@ -95,7 +96,7 @@ def command(
         return USAGE
     from batchval.cli.proxy_clients import show_clients
     from batchval.cli.proxy_report import report
-    from batchval.cli.proxying import check_files, check_upstreams, draft_of, run
+    from batchval.cli.proxying import check_certificates, check_files, check_upstreams, draft_of, file_of, run
 
     try:
         if clients is not None:
@@ -114,12 +115,12 @@ def command(
                 return 0
         check_files(draft, config)
         if check_config:
-            for line in check_upstreams(draft):
+            for line in check_upstreams(draft) + check_certificates(draft):
                 click.echo(f"batchval proxy: warning: {line}", err=True)
         settings = draft.finished()
         if check_config:
             click.echo("the settings are sound", err=print_config)
-        return 0 if check_config else run(settings, take_over=take_over)
+        return 0 if check_config else run(settings, file_of(config, overrides, draft), take_over=take_over)
     except loading.ConfigError as error:
         for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from batchval.proxy.config import Settings
     from batchval.proxy.handover import TakeOver
     from batchval.proxy.lifecycle import Life
+    from batchval.proxy.settings_file import SettingsFile
 
-__all__ = ["check_files", "check_upstreams", "draft_of", "run"]
-
+__all__ = ["check_certificates", "check_files", "check_upstreams", "draft_of", "file_of", "run"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -41,6 +41,13 @@ def draft_of(config: Path | None, listen: str | None, overrides: dict[str, Any])
     if missing:
         raise click.UsageError(f"{' and '.join(missing)} (HOST:PORT) or --config FILE needed")
     return loading.drafted(loading.overridden({"listeners": [{"address": listen}]}, overrides))
+
+
+def file_of(config: Path | None, overrides: dict[str, Any], draft: loading.Draft) -> SettingsFile | None:
+    """Return the file that may be read again, with the options that ``draft_of`` has set."""
+    from batchval.proxy.settings_file import SettingsFile
+
+    return None if config is None else SettingsFile(config, overrides, draft.digest)
 
 
 def check_files(draft: loading.Draft, config: Path | None) -> None:
@@ -63,8 +70,23 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
     return lines_of(warnings, draft.source)
 
 
-def run(settings: Settings, *, take_over: bool = False) -> int:
-    """Run a gate until its end, and return the exit code. ``take_over``: in place of one that runs."""
+def check_certificates(draft: loading.Draft) -> list[str]:
+    """Return a line for each host that clients could not verify."""
+    from batchval.proxy.certificate_names import certificate_warnings
+    from batchval.proxy.faults import lines_of
+
+    if draft.settings is None:
+        return []
+    found = certificate_warnings(draft.settings)
+    return lines_of((one for one in found if not any(map(draft.is_wrong, one.reads))), draft.source)
+
+
+def run(settings: Settings, file: SettingsFile | None = None, *, take_over: bool = False) -> int:
+    """Run a gate until its end, and return the exit code.
+
+    ``file``       where settings are read again
+    ``take_over``  in place of a gate that runs
+    """
     from batchval.network.loops import loop_factory
     from batchval.proxy.audit_log import set_up
     from batchval.proxy.interpreter import switch_soon
@@ -74,7 +96,7 @@ def run(settings: Settings, *, take_over: bool = False) -> int:
     switch_soon()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(_serve(settings, predecessor))
+            return runner.run(_serve(settings, file, predecessor))
     except BaseException as error:
         if predecessor is not None:
             predecessor.fail(str(error) or type(error).__name__)
@@ -93,12 +115,13 @@ def _predecessor(settings: Settings) -> TakeOver | None:
     return predecessor
 
 
-async def _serve(settings: Settings, predecessor: TakeOver | None) -> int:
+async def _serve(settings: Settings, file: SettingsFile | None, predecessor: TakeOver | None) -> int:
     from batchval import __version__
     from batchval.proxy.control import Control
     from batchval.proxy.handover import taken_over
     from batchval.proxy.interpreter import calm_collector
     from batchval.proxy.lifecycle import Event, Life
+    from batchval.proxy.reloading import Reloader
     from batchval.proxy.service_manager import notify
     from batchval.proxy.workers.parent import gate_of
 
@@ -111,7 +134,15 @@ async def _serve(settings: Settings, predecessor: TakeOver | None) -> int:
     path = settings.control_path
     control = None if path is None else Control(path, gate.offer, handed)
     stop_control = control.stop if control is not None else lambda: None
-    life = Life(gate, settings.limits.stop_delay_ms / 1000, gate.reload, stop_control)
+    reloader = Reloader(gate, file)
+    gate.metrics.add(reloader.families)
+
+    def reload() -> None:
+        gate.reopen_files()
+        reloader.ask()
+
+    life = Life(gate, settings.limits.stop_delay_ms / 1000, reload, stop_control)
+    reloading: asyncio.Task[None] | None = None
     try:
         if predecessor is None:
             _take_signals(life)
@@ -128,8 +159,11 @@ async def _serve(settings: Settings, predecessor: TakeOver | None) -> int:
         if control is not None:
             control.start()
         notify("READY=1")
+        reloading = asyncio.create_task(reloader.run())
         return INTERRUPTED if await life.run() else 0
     finally:
+        if reloading is not None:
+            reloading.cancel()
         if control is not None:
             control.stop()
             control.ended()

@@ -132,6 +132,17 @@ class ClaimsLedger:
             "process; create one in each process"
         )
 
+    def follow(self, policy: ClaimsPolicy) -> None:
+        """Decide by this policy from the next batch on. What is known of senders stays, and the
+        secret.
+        """
+        with self._lock:
+            self.policy = policy
+            self._below = round((policy.rate or 0.0) * 2**64)
+            if policy.word != "ignore":
+                for sender in self._senders.values():
+                    sender.follow(policy.word, self._below)
+
     # ---- decisions and answers -------------------------------------------------------------------------------------
 
     def decide(self, sender: str, crc: int, now_ms: int) -> _Decision:

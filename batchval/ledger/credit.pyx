@@ -37,11 +37,17 @@ cdef class Credit:
         self.own = Counts()
         self.totals = totals
         self.keyed = keyed
+        self.follow(word, below)
+        self.first_checked = first_checked
+        self.demotion_ms = demotion_ms
+
+    def follow(self, str word, object below):
+        """Decide by this word and rate from the next batch on. What is known of the sender
+        stays.
+        """
         self.word = _WORDS[word]
         self.always = below >= 1 << 64
         self.below = 0 if self.always else below
-        self.first_checked = first_checked
-        self.demotion_ms = demotion_ms
 
     cdef int count(self, int what, int64_t n) noexcept:
         self.own.n[what] += n

@@ -11,12 +11,17 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
+from batchval.proxy.ages import Ages
+from batchval.proxy.audit_file import AuditFile
 from batchval.proxy.audit_log import RefusalLog
+from batchval.proxy.background import in_background
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.connection_log import ConnectionLog
@@ -27,18 +32,19 @@ from batchval.proxy.handover_messages import HandOverError
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
 from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.listening_sockets import ListeningSockets
-from batchval.proxy.loading import ConfigError
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
-from batchval.proxy.metrics import GateMetrics
+from batchval.proxy.metrics import Family, GateMetrics
 from batchval.proxy.observed import ObservedCounts
 from batchval.proxy.observed_file import ObservedFile
 from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
-from batchval.proxy.options import Counters, Limits, ObserveGlobs, ProxyOptions, Refusal, TopicPolicies
-from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_brokers, read_topic_configs
+from batchval.proxy.options import Counters, Limits, ObserveGlobs, ProxyOptions, Refusal
+from batchval.proxy.parts import Parts
+from batchval.proxy.policies import read_brokers, read_topic_configs
+from batchval.proxy.prepared import Prepared, Step
 from batchval.proxy.record_parts import RecordParts
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
-from batchval.proxy.tls import ListenerContext, UpstreamContext, identity_of, subject_of
+from batchval.proxy.tls import identity_of, subject_of
 from batchval.proxy.values import Address
 
 __all__ = ["RunningGate"]
@@ -47,6 +53,8 @@ __all__ = ["RunningGate"]
 LOOK_S: Final = 1.0
 #: At the end of a gate, for the end of the one that it has taken over.
 FOLLOW_S: Final = 10.0
+#: Until the registries of settings before are closed: batches may wait for their answers.
+RETIRE_S: Final = 60.0
 #: Sessions whose requests are collected in one turn of the loop, before /clients is answered.
 COLLECTED_A_TURN: Final = 100
 
@@ -66,7 +74,7 @@ class RunningGate:
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
         self.connection_log = ConnectionLog(settings.log.connections_per_second)
-        self._named_topics = {rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")}
+        self.audit_file = None if settings.log.audit_file is None else AuditFile(settings.log.audit_file)
         self.metrics = GateMetrics(
             self.counters,
             mode=settings.mode,
@@ -81,49 +89,55 @@ class RunningGate:
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
-        self.upstream_tls = None if settings.upstream.tls is None else UpstreamContext(settings.upstream.tls)
-        self.listener_tls = {one.name: ListenerContext(one.tls) for one in settings.listeners if one.tls is not None}
-        self.cluster_topics: ClusterTopics | None = None
-        admin = settings.upstream.admin
-        if settings.reads_topic_configs and admin is not None:
-            if admin.password is not None:
-                with _named("upstream.admin.password"):
-                    admin.password.reveal()
-            self.cluster_topics = ClusterTopics(self._read_topics, admin.refresh_ms / 1000)
-        self.record_parts = RecordParts(settings)
-        topics = self._topics()
+        self.hold(Parts(settings, self.read_topics))
         self.discovery = self._discovery()
         self.predecessor = predecessor
         if predecessor is not None:
             self.discovery.inherit(predecessor.state)
         self.ports = ListeningSockets(None if predecessor is None else predecessor.sockets)
-        options = {one.name: self._options(one, topics) for one in settings.listeners}
+        options = self.options_of(self.parts)
         self.shared = self._shared(next(iter(options.values())))
         self.proxies = {name: self._proxy(each) for name, each in options.items()}
+        self.ledger: ClaimsLedger | None = None
         for proxy in self.proxies.values():
             proxy.accepts = predecessor is None
             if proxy.gate.ledger is not None:
-                # a lie that came by one door is known at the others
-                proxy.gate.ledger = next(p.gate.ledger for p in self.proxies.values() if p.gate.ledger is not None)
-                self.metrics.add_ledger(proxy.gate.ledger)
+                # a lie that came by one listener is known at the others
+                self.ledger = proxy.gate.ledger = self.ledger or proxy.gate.ledger
+                self.metrics.add_ledger(self.ledger)
         self.health = HealthServer(self._metrics_page, self.unready, self._clients_page)
         self.metrics_at: Address | None = None
         self.max_connections = settings.limits.max_connections
-        self._ages = _Ages()
+        self._ages = Ages()
         self._metrics_sockets: list[socket.socket] = []
         self._following: asyncio.Task[None] | None = None
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._topics_task: asyncio.Task[None] | None = None
+        self._retired: list[RecordParts] = []
         self._watch()
 
     # ---- what it is made of ------------------------------------------------------------------------------------------
 
-    def _options(self, listener: Listener, topics: TopicPolicies) -> ProxyOptions:
-        settings, limits = self.settings, self.settings.limits
-        tls = self.listener_tls.get(listener.name)
+    def hold(self, parts: Parts) -> None:
+        """Use these parts from now on, in what asks for them each time."""
+        self.parts = parts
+        self.settings = parts.settings
+        self.upstream_tls = parts.upstream_tls
+        self.cluster_topics = parts.cluster_topics
+        self.record_parts = parts.record_parts
+        self._named_topics = parts.named_topics
+
+    def options_of(self, parts: Parts) -> dict[str, ProxyOptions]:
+        """Return the options of each listener, by its name."""
+        return {one.name: self._options(one, parts) for one in parts.settings.listeners}
+
+    def _options(self, listener: Listener, parts: Parts) -> ProxyOptions:
+        settings, limits = parts.settings, parts.settings.limits
+        tls = parts.listener_tls.get(listener.name)
         return ProxyOptions(
             listen=(listener.address.host or "0.0.0.0", listener.address.port),
-            upstream=self.discovery.options.bootstrap,
+            upstream=tuple((one.host, one.port) for one in settings.upstream.bootstrap),
             advertised_host=listener.advertised_host,
             advertised_port=listener.advertised_port,
             advertised_first_port=listener.advertised_first_port,
@@ -133,7 +147,7 @@ class RunningGate:
             state_directory=settings.state_folder,
             mode=settings.mode,
             observe=tuple(ObserveGlobs(rule.topics, rule.principals) for rule in settings.observe),
-            topics=topics,
+            topics=parts.topics,
             validator={
                 "mode": settings.validation.rules,
                 "kafka_version": settings.validation.kafka_version,
@@ -145,8 +159,8 @@ class RunningGate:
             bridge=frozenset(settings.bridge),
             bridge_isolation_level=settings.bridge_isolation_level,
             listener_name=listener.name,
-            listen_tls=None if tls is None else partial(getattr, tls, "context"),
-            upstream_tls=None if self.upstream_tls is None else self._upstream_context,
+            listen_tls=None if tls is None else tls.context,
+            upstream_tls=None if parts.upstream_tls is None else parts.upstream_tls.context,
             sender=identity_of,
             principal=_principal,
             limits=Limits(
@@ -171,31 +185,22 @@ class RunningGate:
             on_refusal=self._refused,
         )
 
-    def _topics(self) -> TopicPolicies:
-        rules, kafka_version = self.settings.topics.policies, self.settings.validation.kafka_version
-        if self.cluster_topics is None:
-            globs: dict[str, TopicPolicy] = {}
-            for rule in rules:  # the first that matches
-                policy = UNBOUNDED if rule.leaves_configuration else rule.policy(kafka_version)
-                globs.setdefault(rule.match, policy)
-            return TopicPolicies(UNBOUNDED, globs, self.record_parts.topic_rules)
-        topics = TopicPolicies(UNBOUNDED, rules=self.record_parts.topic_rules)
-        topics.known = TopicLookup(rules, self.cluster_topics, kafka_version=kafka_version)
-        return topics
+    def discovery_options(self, parts: Parts) -> DiscoveryOptions:
+        """Return how the brokers are found."""
+        settings, admin, tls = parts.settings, parts.settings.upstream.admin, parts.upstream_tls
+        directory = settings.state_folder
+        return DiscoveryOptions(
+            bootstrap=tuple((one.host, one.port) for one in settings.upstream.bootstrap),
+            tls=None if tls is None else self._upstream_context,
+            find_brokers=None if admin is None else self._find_brokers,
+            authenticates=admin is not None and admin.mechanism != "NONE",
+            connect_s=settings.upstream.connect_timeout_ms / 1000,
+            state=None if directory is None else StateFile(directory),
+        )
 
     def _discovery(self) -> Discovery:
-        settings, admin = self.settings, self.settings.upstream.admin
-        directory = settings.state_folder
-        return Discovery(
-            DiscoveryOptions(
-                bootstrap=tuple((one.host, one.port) for one in settings.upstream.bootstrap),
-                tls=None if self.upstream_tls is None else self._upstream_context,
-                find_brokers=None if admin is None else self._find_brokers,
-                authenticates=admin is not None and admin.mechanism != "NONE",
-                connect_s=settings.upstream.connect_timeout_ms / 1000,
-                state=None if directory is None else StateFile(directory),
-            )
-        )
+        """Return what finds the brokers."""
+        return Discovery(self.discovery_options(self.parts))
 
     def _shared(self, options: ProxyOptions) -> Shared:
         """Return what all listeners share."""
@@ -209,14 +214,14 @@ class RunningGate:
         """Return how many batches have been judged."""
         return self.counters.produce_partitions_total
 
-    def _upstream_context(self) -> Any:
+    def _upstream_context(self) -> ssl.SSLContext:
         assert self.upstream_tls is not None
         return self.upstream_tls.context
 
     async def _find_brokers(self, address: BrokerAddress, client_id: str) -> ClusterView:
         return await read_brokers(self.settings.upstream, self.upstream_tls, address, client_id)
 
-    async def _read_topics(self, topics: Iterable[str] | None) -> Mapping[str, TopicPolicy]:
+    async def read_topics(self, topics: Iterable[str] | None) -> Mapping[str, TopicPolicy]:
         addresses = self.discovery.addresses()
         return await read_topic_configs(self.settings.upstream, self.upstream_tls, topics, addresses)
 
@@ -224,6 +229,8 @@ class RunningGate:
         self.metrics.topics(refusal)
         self.observed(refusal)
         self.refusals(refusal)
+        if self.audit_file is not None:
+            self.audit_file(refusal)
 
     def _is_known_topic(self, topic: str) -> bool:
         """Return whether the settings or the cluster have this topic."""
@@ -238,17 +245,26 @@ class RunningGate:
         text = "How long the oldest has waited."
         metrics.watch("oldest_request_age_seconds", text, lambda: self._ages.oldest_s, "max")
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
-        metrics.add(self.record_parts.families)
+        metrics.add(self._families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         metrics.add(self.connection_log.families)
+        if self.audit_file is not None:
+            metrics.add(self.audit_file.families)
         if (file := self.observed_file) is not None:
             metrics.count(
                 "observed_file_failures", "Counts of refusals that could not be written.", lambda: file.failures_total
             )
-        if (topics := self.cluster_topics) is not None:
-            metrics.watch("topic_configs", "Topics whose configuration is known.", lambda: len(topics), "max")
-            metrics.watch("topic_configs_age_seconds", "Since all were read; -1: never.", lambda: topics.age_s, "max")
-            metrics.count("topic_config_failures", "Attempts that failed.", lambda: topics.failures_total)
+
+    def _families(self) -> Iterator[Family]:
+        """Yield the metrics of what a reload may replace."""
+        yield from self.record_parts.families()
+        if (topics := self.cluster_topics) is None:
+            return
+        text = "Topics whose configuration is known."
+        yield Family("gauge", "topic_configs", text, (), [((), len(topics))], "max")
+        text = "Since all were read; -1: never."
+        yield Family("gauge", "topic_configs_age_seconds", text, (), [((), topics.age_s)], "max")
+        yield Family("counter", "topic_config_failures", "Attempts that failed.", (), [((), topics.failures_total)])
 
     async def _metrics_page(self) -> Callable[[], bytes]:
         self.shared.budget.measure()
@@ -280,6 +296,7 @@ class RunningGate:
         self._log_unbounded()
         started = []
         try:
+            self._open_audit_file()
             for listener in self.settings.listeners:
                 with _listening(listener.address):
                     await self.proxies[listener.name].start()
@@ -292,13 +309,20 @@ class RunningGate:
             await self.discovery.stop()
             for proxy in started:
                 await proxy.stop(0)
+            if self.audit_file is not None:
+                self.audit_file.stop()
             raise
         if self.predecessor is None:
             self.health.accept(self._metrics_sockets)
             if self.observed_file is not None:
                 self.observed_file.start()
         self._tasks = [asyncio.create_task(self._look())]
-        self._start_judging()
+        self.start_judging()
+        self.read_topics_anew()
+
+    def start_judging(self) -> None:
+        """Start what judges records."""
+        self.record_parts.start()
 
     def _log_unbounded(self) -> None:
         if self.cluster_topics is None and not self.settings.topics.policies:
@@ -307,11 +331,18 @@ class RunningGate:
                 "Set topics.policies, or upstream.admin to read them from the cluster"
             )
 
-    def _start_judging(self) -> None:
-        """Start what only a process that judges batches needs."""
-        self.record_parts.start()
-        if self.cluster_topics is not None:
-            self._tasks.append(asyncio.create_task(self.cluster_topics.run()))
+    def _open_audit_file(self) -> None:
+        if self.audit_file is not None:
+            try:
+                self.audit_file.start()
+            except OSError as error:
+                text = f"log.audit_file {self.audit_file.path} cannot be opened: {error.strerror}"
+                raise OSError(error.errno, text) from None
+
+    def reopen_files(self) -> None:
+        """Open the audit file anew: its name may stand for another file now."""
+        if self.audit_file is not None:
+            self.audit_file.reopen()
 
     async def _open_metrics(self, address: Address) -> None:
         socks = self.ports.open_metrics(*address) or await self.health.bound(*address)
@@ -320,10 +351,14 @@ class RunningGate:
         self.metrics_at = Address(*socks[0].getsockname()[:2])
 
     def _bound_connections(self) -> None:
-        """Raise the limit of open files, and allow as many clients as it suffices for. Raises
+        """Allow as many clients as the open files suffice for. Raises OSError."""
+        self.max_connections = self.connections_for(self.settings)
+        self.shared.budget.bound_connections(self.max_connections)
+
+    def connections_for(self, settings: Settings) -> int:
+        """Raise the limit of open files, and return how many clients it suffices for. Raises
         OSError.
         """
-        settings = self.settings
         limit, wanted = raise_limit(), settings.limits.max_connections
         listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
         health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
@@ -333,9 +368,8 @@ class RunningGate:
         if allowed < 1:
             text = f"at most {limit} open files are allowed, and the gate keeps {reserve} for itself"
             raise OSError(errno.EMFILE, f"{text}: {advice}, or lower listeners[].broker_ports")
-        self.max_connections = allowed
         if allowed == wanted:
-            return
+            return allowed
         # nobody has asked for the default
         level = logging.WARNING if "max_connections" in settings.limits.model_fields_set else logging.INFO
         log.log(
@@ -345,7 +379,7 @@ class RunningGate:
             "or lower limits.max_connections",
             *(allowed, wanted, limit, reserve, advice),
         )
-        self.shared.budget.bound_connections(allowed)
+        return allowed
 
     # ---- the hand-over -----------------------------------------------------------------------------------------------
 
@@ -397,14 +431,18 @@ class RunningGate:
         drain_s = self.settings.limits.drain_timeout_ms / 1000 if drain_s is None else drain_s
         await asyncio.gather(*(proxy.stop(drain_s) for proxy in self.proxies.values()))
         await self.discovery.stop()
-        for task in self._tasks:
+        tasks = [task for task in (*self._tasks, self._topics_task) if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.health.stop()
         for sock in self._metrics_sockets:  # where nothing has been accepted yet
             sock.close()
+        self._close_retired()
         self.record_parts.close()
         self.refusals.flush()
+        if self.audit_file is not None:
+            await asyncio.to_thread(self.audit_file.stop)
         if self._following is not None:
             await asyncio.wait((self._following,), timeout=FOLLOW_S)
             if self._following.cancel():
@@ -413,28 +451,32 @@ class RunningGate:
         if self.observed_file is not None:
             await self.observed_file.stop()
 
-    def reload(self) -> bool:
-        """Reads certificates and keys again; whether all could be read. The others stay as they were."""
-        whole = True
-        contexts: dict[str, ListenerContext | UpstreamContext] = {
-            f"listener {name}": context for name, context in self.listener_tls.items()
-        }
-        if self.upstream_tls is not None:
-            contexts["upstream"] = self.upstream_tls
-        for name, context in contexts.items():
-            try:
-                context.reload()
-            except ConfigError as error:
-                log.error("the certificates of %s stay as they were: %s", name, error)
-                whole = False
-            else:
-                log.info("the certificates of %s were read again", name)
-        try:
-            self.record_parts.reload()
-        except ConfigError as error:
-            log.error("the authorities of schema registries stay as they were: %s", error)
-            whole = False
-        return whole
+    # ---- other settings --------------------------------------------------------------------------
+
+    async def prepare(self, settings: Settings) -> Step:
+        """Build what other settings need, in a thread. Nothing changes before it is applied.
+        ConfigError.
+        """
+        return await in_background(partial(Prepared, self, settings))
+
+    def read_topics_anew(self) -> None:
+        """Read topic configurations now, and from now on as the settings ask."""
+        if self._topics_task is not None:
+            self._topics_task.cancel()
+            self._topics_task = None
+        if self.cluster_topics is not None:
+            self.cluster_topics.refresh_s = self.parts.refresh_s
+            self._topics_task = asyncio.create_task(self.cluster_topics.run())
+
+    def retire(self, parts: RecordParts) -> None:
+        """Close what judged records, once nobody waits for an answer of it any more."""
+        self._retired.append(parts)
+        asyncio.get_running_loop().call_later(RETIRE_S, self._close_retired)
+
+    def _close_retired(self) -> None:
+        retired, self._retired = self._retired, []
+        for parts in retired:
+            parts.close(self.record_parts)
 
     def unready(self) -> str | None:
         """Why clients cannot be served; None if they can."""
@@ -455,26 +497,6 @@ class RunningGate:
             await asyncio.sleep(LOOK_S)
 
 
-class _Ages:
-    """How long the first in each queue has been first: seen from outside, so that no request pays for it."""
-
-    def __init__(self) -> None:
-        self.oldest_s = 0.0
-        self._first: dict[object, tuple[object, float]] = {}
-
-    def look(self, connections: Iterable[Any]) -> None:
-        """To be called now and then; ages are known as exactly as that."""
-        now = asyncio.get_running_loop().time()
-        seen: dict[object, tuple[object, float]] = {}
-        for connection in connections:
-            if connection.answers:
-                first = connection.answers[0]
-                known = self._first.get(connection)
-                seen[connection] = known if known is not None and known[0] is first else (first, now)
-        self._first = seen
-        self.oldest_s = max((now - since for _, since in seen.values()), default=0.0)
-
-
 def _principal(certificate: Mapping[str, Any] | None) -> str | None:
     """Return Kafka's principal of a verified certificate."""
     subject = subject_of(certificate)
@@ -488,11 +510,3 @@ def _listening(address: Address) -> Iterator[None]:
     except OSError as error:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise OSError(error.errno, f"cannot listen on {address}: {why}") from None
-
-
-@contextlib.contextmanager
-def _named(key: str) -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigError([f"{key}: {error}"]) from None

@@ -21,7 +21,17 @@ from typing import Any, Protocol, TextIO
 from batchval.proxy.config import Log
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["MOST_AT_ONCE", "JsonFormatter", "RefusalLog", "TextFormatter", "event_of", "facts_of", "set_up", "short"]
+__all__ = [
+    "MOST_AT_ONCE",
+    "JsonFormatter",
+    "RefusalLog",
+    "TextFormatter",
+    "change",
+    "event_of",
+    "facts_of",
+    "set_up",
+    "short",
+]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -60,6 +70,8 @@ class AnyRefusal(Protocol):
     def reported(self) -> tuple[str, ...]: ...
     @property
     def batches(self) -> int: ...
+    @property
+    def version(self) -> int: ...
 
 
 class RefusalLog:
@@ -70,8 +82,13 @@ class RefusalLog:
 
     def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.suppressed_total = 0
-        self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), clock)
+        self._clock = clock
+        self.bound(per_second)
         self._left_out = 0
+
+    def bound(self, per_second: int) -> None:
+        """Write so many lines a second from now on."""
+        self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), self._clock)
 
     def __call__(self, refusal: AnyRefusal) -> None:
         """Write the line of a refused partition."""
@@ -173,9 +190,22 @@ def _value(value: object) -> str:
 def set_up(settings: Log, stream: TextIO | None = None) -> logging.Handler:
     """Sends what batchval logs to stderr as the settings ask; returns the handler, for whoever takes it off again."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
+    handler.setFormatter(_formatter(settings))
     root = logging.getLogger("batchval")
     root.addHandler(handler)
     root.setLevel(settings.level.upper())
     root.propagate = False
     return handler
+
+
+def change(settings: Log) -> None:
+    """Write as these settings ask from now on, where ``set_up`` was called."""
+    root = logging.getLogger("batchval")
+    for handler in root.handlers:
+        if isinstance(handler.formatter, TextFormatter | JsonFormatter):
+            handler.setFormatter(_formatter(settings))
+            root.setLevel(settings.level.upper())
+
+
+def _formatter(settings: Log) -> logging.Formatter:
+    return JsonFormatter() if settings.format == "json" else TextFormatter()

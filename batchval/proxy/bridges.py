@@ -77,7 +77,7 @@ class _Raising:
     def __init__(self, session: Queue, frame: memoryview, answer: Answer) -> None:
         self.session = session
         self.answer = answer
-        self.raising = session.proxy.raised[answer.key]
+        self.raising = session.raised[answer.key]
         self.item: Item | None = None
         self.heavy = self.cancelled = False
         self.questions: list[tuple[memoryview, Answer]] = []
@@ -247,5 +247,5 @@ class _Lowering:
         if answer.key == ApiKey.LIST_OFFSETS:
             body = answer.facts.lowered(body)
         else:
-            body = lower_answer(self.session.proxy.raised[answer.key], answer.version, body)
+            body = lower_answer(self.session.raised[answer.key], answer.version, body)
         return [struct.pack(">ii", len(body) + 4, answer.correlation_id), body]

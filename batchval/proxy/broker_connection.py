@@ -11,7 +11,7 @@ from collections import deque
 from typing import Final, Protocol, cast
 
 from batchval.protocol.frames import FrameError, FrameSplitter, SpareBlock
-from batchval.proxy.endpoints import address_text
+from batchval.proxy.endpoints import address_text, problem_of
 from batchval.proxy.options import Limits
 from batchval.proxy.sockets import address_of, keep_alive
 
@@ -34,7 +34,11 @@ class BrokerSide(Protocol):
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """Frames in and out on the broker's side of one session. ``address`` is the broker's."""
+    """Frames in and out on the broker's side of one session.
+
+    ``address``  the broker's
+    ``problem``  why the connection was lost; "" where the broker has closed it
+    """
 
     __slots__ = (
         "address",
@@ -44,6 +48,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         "is_full",
         "limits",
         "parts",
+        "problem",
         "session",
         "splitter",
         "transport",
@@ -55,7 +60,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.splitter = FrameSplitter(limits.max_answer_bytes, whole=True, spare=spare)
         self.get_buffer = self.splitter.get_buffer  # type: ignore[assignment,method-assign]  # a call less
         self.transport: asyncio.Transport | None = None
-        self.address = ""
+        self.address = self.problem = ""
         self.is_full = self.ends = False
         # of large pieces, that are still to be written
         self.parts: deque[bytes | memoryview] = deque()
@@ -64,8 +69,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.address = address_text(address_of(transport))
-        self.transport.set_write_buffer_limits(self.limits.write_buffer)
-        keep_alive(self.transport, self.limits.peer_timeout_s, bound_unacknowledged=True)
+        self.bound(self.limits)
+
+    def bound(self, limits: Limits) -> None:
+        """Hold the connection to these limits."""
+        self.limits = limits
+        if self.transport is not None:
+            self.transport.set_write_buffer_limits(limits.write_buffer)
+            keep_alive(self.transport, limits.peer_timeout_s, bound_unacknowledged=True)
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
@@ -90,6 +101,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         self.parts.clear()
+        self.problem = "" if exc is None else problem_of(exc)
         self.session.broker_lost()
 
     def write(self, pieces: list[bytes | memoryview]) -> None:

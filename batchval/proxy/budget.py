@@ -103,12 +103,10 @@ class Budget:
     """The bounds that connections share. ``start`` it on the running loop."""
 
     def __init__(self, limits: Limits, counters: Counters) -> None:
-        self.limit = limits.max_bytes_held
-        self.threshold = self.limit - min(self.limit // RESERVED, MOST_RESERVED)
-        self.beyond = min(self.limit // RESERVED, MOST_BEYOND)
+        self.counters = counters
+        self._bound_bytes(limits.max_bytes_held)
         self._address_connections = limits.max_address_connections
         self.bound_connections(limits.max_connections)
-        self.counters = counters
         #: above so many bytes in blocks, a session that has read something is looked at
         self.blocks_limit = self.threshold
         self.spare = SpareBlock()  # of all connections
@@ -120,7 +118,6 @@ class Budget:
         self._granted: dict[Holder, tuple[float, int]] = {}
         #: requests above ``large`` bytes that may come, with the bytes they state, what has come,
         #: and since when
-        self.large = max(SMALL, self.limit // LARGE)
         self._large: dict[Holder, _Large] = {}
         self._waiting: dict[Holder, int] = {}  # those that wait for these to be whole
         # clients that do not take their answers: what waited for each, and since when
@@ -139,6 +136,23 @@ class Budget:
         """
         self._loop = loop
         limit_memory(self.limit)
+
+    def use(self, limits: Limits, max_connections: int) -> None:
+        """Bound by other limits from now on; what is above them is paused at its next look."""
+        self._bound_bytes(limits.max_bytes_held)
+        self._set_blocks_limit()
+        self._address_connections = limits.max_address_connections
+        self.bound_connections(max_connections)
+        if self._loop is not None:
+            limit_memory(self.limit)
+        if self._paused or self._waiting:
+            self._start_timer()
+
+    def _bound_bytes(self, limit: int) -> None:
+        self.limit = limit
+        self.threshold = limit - min(limit // RESERVED, MOST_RESERVED)
+        self.beyond = min(limit // RESERVED, MOST_BEYOND)
+        self.large = max(SMALL, limit // LARGE)
 
     # ---- connections -----------------------------------------------------------------------------
 

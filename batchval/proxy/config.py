@@ -45,6 +45,7 @@ __all__ = [
     "Log",
     "Metrics",
     "ObserveRule",
+    "Reload",
     "Settings",
     "Sni",
     "TopicRule",
@@ -344,12 +345,20 @@ class Log(_Model):
 
     ``refusals_per_second``     bounds those about refused batches
     ``connections_per_second``  bounds those about connections that the gate ended
+    ``audit_file``  gets every refused batch as a JSON line; opened anew with SIGHUP
     """
 
     format: Literal["text", "json"] = "text"
     level: Literal["debug", "info", "warning", "error"] = "info"
     refusals_per_second: Positive = 100
     connections_per_second: Positive = 100
+    audit_file: PathField | None = None
+
+
+class Reload(_Model):
+    """When settings are read again, besides on SIGHUP. ``watch``: when the file has changed."""
+
+    watch: bool = True
 
 
 class Settings(_Model):
@@ -383,6 +392,7 @@ class Settings(_Model):
     limits: Limits = Limits()
     metrics: Metrics = Metrics()
     log: Log = Log()
+    reload: Reload = Reload()
     state_directory: PathField | None = None
     control: PathField | None = None
     workers: WorkersField = 1

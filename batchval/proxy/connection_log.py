@@ -80,10 +80,15 @@ class ConnectionLog:
     def __init__(self, per_second: int = 100, clock: Callable[[], float] = time.monotonic) -> None:
         self.left_out: dict[str, int] = {}
         self.is_debug = log.isEnabledFor(logging.DEBUG)
+        self._clock = clock
         self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), clock)
         self._debug_tokens = TokenBucket(DEBUG_LINES, MOST_AT_ONCE, clock)
         self._new: dict[str, int] = {}  # left out since the last flush
         self._written: set[str] = set()  # reasons since the last flush
+
+    def bound(self, per_second: int) -> None:
+        """Write so many lines a second from now on."""
+        self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), self._clock)
 
     def ended(self, session: Connection, why: str, detail: str = "", request: Request | None = None) -> None:
         """Write why a connection ends. ``request`` is the one that is the cause, if one is."""
@@ -109,7 +114,8 @@ class ConnectionLog:
     def debug(self, session: Connection, event: str, **facts: object) -> None:
         """Write what happened to a connection. Ask ``is_debug`` first: a call costs more."""
         if self._debug_tokens.take():
-            _write(logging.DEBUG, event, {"listener": session.facts.listener, "client": session.name} | facts)
+            found = {key: short(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
+            _write(logging.DEBUG, event, {"listener": session.facts.listener, "client": session.name} | found)
         else:
             self._leave_out("debug")
 

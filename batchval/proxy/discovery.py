@@ -11,18 +11,17 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import secrets
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from batchval.errors import BatchvalError
 from batchval.network.errors import AuthenticationError
 from batchval.protocol.errors import ProtocolError
-from batchval.proxy.endpoints import Endpoint, EndpointState, address_text, listed
+from batchval.proxy.endpoints import Endpoint, EndpointState, address_text, listed, problem_of
 from batchval.proxy.metadata_client import (
     CLIENT_ID,
     BrokerAddress,
@@ -267,6 +266,16 @@ class Discovery:
     def hand_over(self) -> None:
         """Leave the state file to the gate that has taken over."""
         self._keeps_file = False
+
+    def use(self, options: DiscoveryOptions) -> None:
+        """Ask by other options from now on, at once. The state file stays."""
+        self.options = replace(options, state=self.options.state)
+        for address in options.bootstrap:
+            self._endpoint(address)
+        if options.authenticates and self._requires is None:
+            self._requires = True
+        self._wake.set()
+        self._changed()
 
     # ---- its life ----------------------------------------------------------------------------
 
@@ -545,13 +554,3 @@ class Discovery:
 
 def _is_local(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in LOCAL_ERRORS
-
-
-def problem_of(error: BaseException) -> str:
-    """Return why an address could not be reached or did not answer, in a few words."""
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    text = str(error)
-    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
-        text = os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
-    return text or type(error).__name__

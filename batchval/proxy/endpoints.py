@@ -10,12 +10,14 @@ WRONG        it is not a broker of this cluster; nothing is sent to it until it 
 from __future__ import annotations
 
 import enum
+import os
+import ssl
 from collections.abc import Iterable
 from typing import Final
 
 from batchval.proxy.metadata_client import BrokerAddress
 
-__all__ = ["Endpoint", "EndpointState", "address_text", "listed"]
+__all__ = ["Endpoint", "EndpointState", "address_text", "listed", "problem_of"]
 
 MAX_LISTED: Final = 20
 
@@ -84,3 +86,13 @@ def listed(endpoints: Iterable[Endpoint]) -> str:
     found = [f"{address_text(one.address)} ({one.problem or 'not tried yet'})" for one in endpoints]
     more = len(found) - MAX_LISTED
     return ", ".join(found[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def problem_of(error: BaseException) -> str:
+    """Return why an address could not be reached or did not answer, in a few words."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    text = str(error)
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+        text = os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+    return text or type(error).__name__

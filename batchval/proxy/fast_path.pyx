@@ -139,12 +139,22 @@ cdef class FastPath:
 
     def __init__(self, Routes routes, gate, counters, answers, topic_names):
         self.routes = routes
-        self.gate = gate
-        self.ledger = gate.ledger
+        self.follow(gate)
         self.counters = counters
         self.answers = answers
         self.append = answers.append
         self.popleft = answers.popleft
+        self.topic_names = topic_names
+        self.sender = ""
+        self.client_id_size = NO_CLIENT
+        self.more_uses = {}
+        self.use_keys = []
+        self.by_version = counters.requests_by_version
+
+    def follow(self, gate):
+        """Judge by this gate from the next request on. Not within ``take``."""
+        self.gate = gate
+        self.ledger = gate.ledger
         self.validators_of = gate.validators_of
         self.quick = gate.quick
         self.whole = gate.validator
@@ -152,14 +162,8 @@ cdef class FastPath:
         self.makes_claims = gate.claims_out != "none"
         self.makes_payloads = gate.claims_out == "payload"
         self.inline_compressed = gate.inline_compressed
-        self.topic_names = topic_names
         self.inline_uncompressed = gate.inline_uncompressed
         self.inline_work = gate.inline_work
-        self.sender = ""
-        self.client_id_size = NO_CLIENT
-        self.more_uses = {}
-        self.use_keys = []
-        self.by_version = counters.requests_by_version
 
     def watch(self, client_changed):
         """Call ``client_changed(client_id)`` before the first request of each client id is counted.

@@ -49,6 +49,8 @@ def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
         yield from _folder(("state_directory",), settings.state_folder)
     if settings.control is not None:
         yield from _folder(("control",), settings.control.parent)
+    if settings.log.audit_file is not None:
+        yield from _appended(("log", "audit_file"), settings.log.audit_file)
     for i, registry in enumerate(settings.schema_registries):
         if registry.ca is not None:
             yield from _authorities(("schema_registries", i, "ca"), registry.ca)
@@ -174,6 +176,22 @@ def _custom_rules(settings: Settings) -> Iterator[Fault]:
             if wrong[name]:
                 loc: Loc = ("topics", "policies", i, "custom_rules", j)
                 yield Fault(loc, wrong[name], (loc,))
+
+
+def _appended(loc: Loc, path: Path) -> Iterator[Fault]:
+    """Find out whether a file could be appended to, or made; it is not opened here."""
+    target, folder = path, path.parent
+    text = None
+    if target.is_dir():
+        text = "is a directory, expected a file"
+    elif target.exists():
+        text = None if os.access(target, os.W_OK) else "this user may not write to it"
+    elif not folder.is_dir():
+        text = f"{folder} is not a directory"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        text = f"this user may not make a file in {folder}"
+    if text is not None:
+        yield Fault(loc, f"{path}: {text}", (loc,))
 
 
 def _folder(loc: Loc, path: Path) -> Iterator[Fault]:

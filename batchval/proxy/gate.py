@@ -108,6 +108,7 @@ class Judgement:
     ``done``       False: ``Gate.work`` has to be called until it returns "done"
     ``cancelled``  set it, on the loop, when the client has left: ``work`` ends at the next batch
     ``cpu_s``      seconds of thread time that ``work`` has used
+    ``gate``       judges it to the end, also where its session uses another one by then
     ``stage``      what is asked of records in Python; None where nothing is
     ``untouched``  the received bytes go on as they are
     ``keep``       None (all), or for each partition whether it goes on
@@ -130,6 +131,7 @@ class Judgement:
         "cpu_s",
         "decision",
         "done",
+        "gate",
         "keep",
         "now_ms",
         "observed",
@@ -142,7 +144,8 @@ class Judgement:
         "verdicts",
     )
 
-    def __init__(self, now_ms: int, sender: str, decision: str | None, principal: str) -> None:
+    def __init__(self, gate: Gate, now_ms: int, sender: str, decision: str | None, principal: str) -> None:
+        self.gate = gate
         self.done = False
         self.cancelled = False
         self.cpu_s = 0.0
@@ -288,7 +291,7 @@ class Gate:
         ``decision`` is what the ledger has decided already for the claims of the one partition;
         ``principal`` decides with the topic what is observed only.
         """
-        judgement = Judgement(time.time_ns() // 1_000_000, sender, decision, principal)
+        judgement = Judgement(self, time.time_ns() // 1_000_000, sender, decision, principal)
         if not inline or request.size > INLINE_FRAME or _is_long(request):
             return judgement
         if request.is_raised and request.size > INLINE_CONVERTED:

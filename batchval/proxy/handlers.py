@@ -190,7 +190,7 @@ def _versions(session: Queue, frame: memoryview, key: int, version: int, correla
 def _intersect(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     body = frame[4:]
     try:
-        return session.proxy.intersected(body, answer.version, answer.correlation_id)
+        return session.proxy.intersected(body, answer.version, answer.correlation_id, session.raised)
     except ProtocolError:
         # an error in a form of its own (librdkafka's mock cluster): its code is enough for clients
         error_code = int.from_bytes(body[4:6], "big", signed=True)
@@ -220,7 +220,7 @@ def _handshake(session: Queue, frame: memoryview, key: int, version: int, correl
         response = SaslHandshakeResponse(UNSUPPORTED_SASL_MECHANISM, sorted(TOKENS))
         session.answers.append(answer)
         session.answer_here(answer, response.encode(correlation_id, version))
-        session.end("sasl_mechanism", f"mechanism {request.mechanism}, expected {', '.join(sorted(TOKENS))}")
+        session.end("sasl_mechanism", f"mechanism {request.mechanism[:100]}, expected {', '.join(sorted(TOKENS))}")
         return
     session.sasl.begin(request.mechanism)
     session.forward(frame, Answer(correlation_id, key, version, _shaken), out)
@@ -291,7 +291,7 @@ def produce(
     ``decision`` is the ledger's, where the fast path has asked it; ``inline`` is False where it
     found that the batch decompresses to too much for the event loop.
     """
-    raised = session.proxy.raised.get(ApiKey.PRODUCE)
+    raised = session.raised.get(ApiKey.PRODUCE)
     oldest = OLDEST_PRODUCE if raised is None else raised.oldest
     request = ProduceRequestView(frame[4:], max_partitions=session.limits.max_partitions, oldest=oldest)
     session.counters.produce_requests_total += 1
@@ -356,7 +356,7 @@ def forward_judged(
     out: Out,
 ) -> None:
     """Send on what passes, and remember what the answer must say of the rest."""
-    session.gate.settle(request, judgement, session.facts)
+    judgement.gate.settle(request, judgement, session.facts)
     if not judgement.any_left:
         _answer_here(session, answer, request, judgement)
         return

@@ -27,7 +27,9 @@ time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
+import os
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -39,7 +41,7 @@ from batchval.errors import BatchvalError
 from batchval.proxy.options import Counters
 from batchval.proxy.tls import refusal_of
 
-__all__ = ["TLS_CONNECTION_BYTES", "TLS_READ_BYTES", "HandshakeError", "Handshakes"]
+__all__ = ["TLS_CONNECTION_BYTES", "TLS_READ_BYTES", "HandshakeError", "Handshakes", "Look"]
 
 #: Resident memory of one idle TLS connection above that of a plain one, and what reads add to it at
 #: most: it keeps the buffers of its largest read. (It also keeps a buffer as large as what was
@@ -61,6 +63,8 @@ Reason = Literal[
     "plaintext", "malformed", "timeout", "client", "certificate", "protocol", "crowded", "sni_missing", "sni_unknown"
 ]
 
+Look = Callable[[bytes], object] | None
+
 # RFC 8446, 5.1 and 4
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
@@ -71,23 +75,16 @@ _SCRATCH = 64 << 10
 _ALERT = bytes([21, 3, 3, 0, 2, 2])  # the description comes after it: RFC 8446, 6
 
 
-def _nothing(_: bytes) -> None:
-    return None
-
-
 class HandshakeError(BatchvalError):
     """A handshake that failed. ``reason`` is a word for counters; the connection is closed
     already.
 
-    ``detail``  what the client chose: in the log line, and not in the text, by which lines are
-                counted
-    ``alert``   the TLS alert that the client gets where OpenSSL has sent none
+    ``alert``  the TLS alert that the client gets where OpenSSL has sent none
     """
 
-    def __init__(self, reason: Reason, text: str, *, detail: str = "", alert: int | None = None) -> None:
+    def __init__(self, reason: Reason, text: str, *, alert: int | None = None) -> None:
         super().__init__(text)
         self.reason: Reason = reason
-        self.detail = detail
         self.alert = alert
 
 
@@ -110,7 +107,7 @@ class Handshakes:
         protocol: asyncio.BufferedProtocol,
         context: ssl.SSLContext,
         timeout_s: float,
-        look: Callable[[bytes], None] = _nothing,
+        look: Look = None,
     ) -> Awaitable[asyncio.Transport]:
         """Return what is to be awaited for the TLS transport of a client; ``transport`` is plain
         TCP.
@@ -246,7 +243,7 @@ class _Awaitable:
 class _Guard(asyncio.BufferedProtocol):
     """What the plain transport talks to until the connection is secured."""
 
-    def __init__(self, handshakes: Handshakes, transport: asyncio.Transport, look: Callable[[bytes], None]) -> None:
+    def __init__(self, handshakes: Handshakes, transport: asyncio.Transport, look: Look) -> None:
         self.handshakes = handshakes
         self.transport = transport
         self.look = look
@@ -313,11 +310,12 @@ class _Guard(asyncio.BufferedProtocol):
     def hang_up(self) -> None:
         """End the connection, after the alert of what has failed."""
         alert = None if self._failure is None else self._failure.alert
-        if alert is None or self.transport.is_closing():
-            self.transport.abort()
-        else:
-            self.transport.write(_ALERT + bytes([alert]))
-            self.transport.close()
+        if alert is not None and not self.transport.is_closing():
+            # the first bytes of the connection, and not by the transport, which would wait for a
+            # client that takes nothing
+            with contextlib.suppress(OSError):
+                os.write(self.transport.get_extra_info("socket").fileno(), _ALERT + bytes([alert]))
+        self.transport.abort()
 
     # ---- the transport's calls -------------------------------------------------------------------
 
@@ -339,7 +337,8 @@ class _Guard(asyncio.BufferedProtocol):
 
     def _queue(self) -> None:
         try:
-            self.look(bytes(self.hello[: _record_length(self.hello)]))
+            if self.look is not None:
+                self.look(bytes(self.hello[: _record_length(self.hello)]))
         except HandshakeError as error:
             self.fail(error)
             return

@@ -162,8 +162,7 @@ class JudgingQueue:
     """The threads that work for all sessions of a gate. ``start`` it on the running loop."""
 
     def __init__(self, threads: int, counters: Counters) -> None:
-        self.threads = threads
-        self.heavy_threads = max(1, threads - 1)
+        self._count_threads(threads)
         self.counters = counters
         self._light, self._heavy = _Line(), _Line()
         self._running = self._running_heavy = 0
@@ -177,7 +176,24 @@ class JudgingQueue:
         """Bind to the loop."""
         if self._pool is None:
             self._loop = loop
-            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="batchval-judging")
+            self._pool = self._new_pool()
+
+    def use(self, threads: int) -> None:
+        """Work with so many threads from now on. Those of before end after what they have begun."""
+        if threads == self.threads:
+            return
+        self._count_threads(threads)
+        if self._pool is not None:
+            before, self._pool = self._pool, self._new_pool()
+            before.shutdown(wait=False)
+            self._start_some()
+
+    def _count_threads(self, threads: int) -> None:
+        self.threads = threads
+        self.heavy_threads = max(1, threads - 1)
+
+    def _new_pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.threads, thread_name_prefix="batchval-judging")
 
     def stop(self) -> None:
         """End the threads; jobs that wait are dropped."""

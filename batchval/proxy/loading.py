@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,9 +26,22 @@ from batchval.proxy.faults import Fault, Loc, Source, lines_of, path_of
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import STAND_IN, STAND_IN_WORD, Address
 
-__all__ = ["ConfigError", "Draft", "drafted", "drafted_file", "load", "overridden", "settings_from", "shown"]
+__all__ = [
+    "MOST_FILE_BYTES",
+    "ConfigError",
+    "Draft",
+    "drafted",
+    "drafted_bytes",
+    "drafted_file",
+    "keys_of",
+    "load",
+    "overridden",
+    "settings_from",
+    "shown",
+]
 
-_MAX_FILE_BYTES = 1 << 20
+#: Bytes that a file of settings may have.
+MOST_FILE_BYTES = 1 << 20
 #: A key that is this similar to a known one was meant to be that one.
 _ALIKE = 0.8
 _SHOWN = 80
@@ -46,12 +60,14 @@ class Draft:
 
     ``settings``  without the wrong values: only for further checks; None where nothing is left
     ``faults``    values that are wrong, then settings that do not go together or with their files
+    ``digest``    of the file's content (SHA-256)
     """
 
     def __init__(self, settings: Settings | None, source: Source, faults: Iterable[Fault]) -> None:
         self.settings = settings
         self.source = source
         self.faults = list(faults)
+        self.digest = ""
         self._wrong_values = len(self.faults)
         self._wrong = {loc for fault in self.faults for loc in (fault.loc, *fault.reads)}
 
@@ -87,9 +103,16 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
 def drafted_file(path: Path, overrides: Mapping[str, Any] | None = None) -> Draft:
     """Return the draft of a file. OSError, ConfigError where it is not YAML."""
     with open(path, "rb") as file:
-        data = file.read(_MAX_FILE_BYTES + 1)
-    if len(data) > _MAX_FILE_BYTES:
-        raise ConfigError([f"{path}: longer than {_MAX_FILE_BYTES} bytes"])
+        data = file.read(MOST_FILE_BYTES + 1)
+    return drafted_bytes(data, path, overrides)
+
+
+def drafted_bytes(data: bytes, path: Path, overrides: Mapping[str, Any] | None = None) -> Draft:
+    """Return the draft of what was read of a file. ConfigError where it is not YAML, or too
+    long.
+    """
+    if len(data) > MOST_FILE_BYTES:
+        raise ConfigError([f"{path}: longer than {MOST_FILE_BYTES} bytes"])
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -97,7 +120,9 @@ def drafted_file(path: Path, overrides: Mapping[str, Any] | None = None) -> Draf
     values, lines, twice = _parse(text, str(path))
     overrides = overrides or {}
     source = Source(str(path), lines, frozenset(tuple(key.split(".")) for key in overrides))
-    return drafted(overridden(values, overrides), source=source, folder=path.parent, faults=twice)
+    draft = drafted(overridden(values, overrides), source=source, folder=path.parent, faults=twice)
+    draft.digest = hashlib.sha256(data).hexdigest()
+    return draft
 
 
 def settings_from(values: Mapping[str, Any]) -> Settings:
@@ -222,7 +247,7 @@ def _stand_in(annotation: Any) -> Any:
     if isinstance(annotation, type):
         if issubclass(annotation, BaseModel):
             fields = annotation.model_fields.values()
-            keys = _keys(annotation).values()
+            keys = keys_of(annotation).values()
             return {
                 key: _stand_in(field.annotation) for key, field in zip(keys, fields, strict=True) if field.is_required()
             }
@@ -277,7 +302,7 @@ def _walk(
     """
     if node in above:
         raise ConfigError([f"{name}:{node.start_mark.line + 1}: {path_of(loc)}: holds itself"])
-    if len(lines) > _MAX_FILE_BYTES // 16:
+    if len(lines) > MOST_FILE_BYTES // 16:
         raise ConfigError([f"{name}: has too many keys"])
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
@@ -317,7 +342,7 @@ def _fault(problem: Any, source: Source) -> Fault:
 
 
 def _resembled(loc: Loc) -> str:
-    return nearest(str(loc[-1]), _keys(_model(list(loc[:-1]))).values())
+    return nearest(str(loc[-1]), keys_of(_model(list(loc[:-1]))).values())
 
 
 def _words(problem: Any) -> str:
@@ -354,7 +379,7 @@ def _model(parents: list[str | int]) -> type[BaseModel]:
 
 def _name(model: type[BaseModel], part: str | int) -> str:
     """Return the field's name by the key in the file."""
-    return next((name for name, key in _keys(model).items() if part in (name, key)), "")
+    return next((name for name, key in keys_of(model).items() if part in (name, key)), "")
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
@@ -364,7 +389,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
-def _keys(model: type[BaseModel]) -> dict[str, str]:
+def keys_of(model: type[BaseModel]) -> dict[str, str]:
     """Return name of the field -> key in the file."""
     return {name: field.alias or name for name, field in model.model_fields.items()}
 
@@ -390,7 +415,7 @@ def shown(settings: Settings) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return {key: _plain(getattr(value, name)) for name, key in _keys(type(value)).items()}
+        return {key: _plain(getattr(value, name)) for name, key in keys_of(type(value)).items()}
     if isinstance(value, Secret):
         return value.shown()
     if isinstance(value, Address | ClaimsPolicy | Path):

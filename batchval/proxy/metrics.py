@@ -185,11 +185,8 @@ class GateMetrics:
         self.counters = counters
         self.topics = TopicCounts(topics, is_known)
         self._names = [field.name for field in fields(counters)]
-        self._info = InfoMetricFamily(
-            _PREFIX,
-            "What runs.",
-            value={"mode": mode, "version": version, "python": platform.python_version()},
-        )
+        self._version = version
+        self.name_mode(mode)
         # of the process: they read /proc, so they are asked in the thread
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
@@ -199,6 +196,11 @@ class GateMetrics:
         self._counts: list[tuple[str, str, Callable[[], float]]] = []
         self._clients: ClientTable | None = None
         self._sources: list[Callable[[], Iterable[Family]]] = []
+
+    def name_mode(self, mode: str) -> None:
+        """Show this mode of the gate."""
+        value = {"mode": mode, "version": self._version, "python": platform.python_version()}
+        self._info = InfoMetricFamily(_PREFIX, "What runs.", value=value)
 
     def add_clients(self, clients: ClientTable) -> None:
         """Show how many clients there are, and how many of them Kafka 4 turns away."""

@@ -40,6 +40,10 @@ class OldFetches:
         self._continues: Places = {}
         self._faults: set[tuple[str, int, int]] = set()
 
+    def bound(self, max_partitions: int) -> None:
+        """Remember so many partitions from the next answer on."""
+        self._most = max_partitions
+
     def next_turn(self) -> int:
         """Return how far the next request's partitions are rotated."""
         self._turn += 1

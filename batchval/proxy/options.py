@@ -94,6 +94,10 @@ class TopicPolicies:
         self.known: Callable[[str], TopicPolicy | None] | None = None  # the cluster's own configs, asked first
         self._known: dict[str, TopicPolicy] = {}
 
+    def names(self) -> list[str]:
+        """Return the topics that were looked up by glob."""
+        return list(dict.fromkeys((*self._known, *self._rules)))
+
     @property
     def only_one(self) -> bool:
         """Whether no topic's name needs to be looked at."""

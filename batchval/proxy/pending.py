@@ -51,7 +51,6 @@ class Surroundings(Protocol):
     topics: KnownTopics
     loop: asyncio.AbstractEventLoop
     carried: Mapping[int, tuple[int, int]]
-    raised: Mapping[int, Raised]
     judging: JudgingQueue
     options: ProxyOptions
 
@@ -59,7 +58,9 @@ class Surroundings(Protocol):
     def is_own_request(self, client_id: str) -> bool: ...
     def log_error(self, text: str, error: BaseException | None) -> None: ...
     def learn_topics(self, body: memoryview, version: int) -> None: ...
-    def intersected(self, body: memoryview, version: int, correlation_id: int) -> Chunks: ...
+    def intersected(
+        self, body: memoryview, version: int, correlation_id: int, raised: Mapping[int, Raised]
+    ) -> Chunks: ...
 
 
 class Raising(Protocol):
@@ -87,6 +88,7 @@ class Queue(Protocol):
     """What handlers need of a session."""
 
     gate: Gate
+    raised: Mapping[int, Raised]
     limits: Limits
     counters: Counters
     sasl: SaslExchange

@@ -43,7 +43,7 @@ from batchval.proxy.tls import UpstreamContext
 from batchval.proxy.topics import is_topic_name
 from batchval.proxy.values import Address
 
-__all__ = ["UNBOUNDED", "ClusterTopics", "TopicLookup", "read_brokers", "read_topic_configs"]
+__all__ = ["UNBOUNDED", "ClusterTopics", "Read", "TopicLookup", "read_brokers", "read_topic_configs"]
 
 #: For topics of which nothing is known.
 UNBOUNDED: Final = TopicPolicy(max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1)
@@ -79,6 +79,10 @@ class TopicLookup:
         self._cluster = cluster
         self._by_glob: dict[str, TopicPolicy | None] = {}
 
+    def names(self) -> list[str]:
+        """Return the topics that were asked for."""
+        return list(self._by_glob)
+
     def __call__(self, topic: str) -> TopicPolicy | None:
         try:
             policy = self._by_glob[topic]
@@ -106,7 +110,7 @@ class ClusterTopics:
 
     def __init__(self, read: Read, refresh_s: float, *, retry_s: tuple[float, float] = RETRY_S) -> None:
         self._read = read
-        self._refresh_s = refresh_s
+        self.refresh_s = refresh_s
         self._retry_s = retry_s
         self._known: dict[str, TopicPolicy] = {}
         self._wanted: set[str] = set()
@@ -154,7 +158,7 @@ class ClusterTopics:
             wait_s = self._retry_s[0]
             self.read_at = time.monotonic()
             self._asked.clear()
-            await self._read_wanted_until(self.read_at + self._refresh_s)
+            await self._read_wanted_until(self.read_at + self.refresh_s)
 
     async def _read_wanted_until(self, end: float) -> None:
         while (left := end - time.monotonic()) > 0:

@@ -53,7 +53,7 @@ REASONS: Final[dict[str, Reason]] = {
     ),
     "upstream_closed": _fine(
         "The broker closed the connection while no request awaited its answer.",
-        "Nothing, if brokers close idle connections (connections.max.idle.ms) or restart.",
+        "Nothing, if brokers restart or close idle connections; with acks=0 see the broker's log.",
     ),
     "client_gone": _fine(
         "The client left while it was not read, or was silent for limits.peer_timeout_ms.",

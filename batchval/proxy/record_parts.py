@@ -26,14 +26,20 @@ class RecordParts:
     """What a gate's record rules need. ``start`` it and ``close`` it. ConfigError for a custom rule
     that cannot be loaded, and for authorities that cannot be read.
 
+    ``before``       of the running gate: a registry whose settings are the same keeps its ids, and
+                     a custom rule its counts
     ``topic_rules``  by glob, in the order of ``topics.policies``
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, before: RecordParts | None = None) -> None:
+        self._settings = {one.name: one for one in settings.schema_registries}
+        self._before = before
         self._authorities: dict[str, _Authorities] = {}
+        #: of registries that stay: what their files hold now, for ``start``
+        self._contexts: dict[str, ssl.SSLContext] = {}
         self.registries = {one.name: self._registry(one) for one in settings.schema_registries}
         self._passes = {one.name: one.on_error == "pass" for one in settings.schema_registries}
-        budget = RuleBudget(
+        self._budget = RuleBudget(
             budget_s=settings.custom_rules.budget_ms / 1000,
             overruns=settings.custom_rules.overruns,
             suspend_s=settings.custom_rules.suspend_ms / 1000,
@@ -41,14 +47,26 @@ class RecordParts:
             pass_errors=settings.custom_rules.on_error == "pass",
         )
         names = dict.fromkeys(name for rule in settings.topics.policies for name in rule.custom_rules)
-        self.custom_rules = {name: BudgetedRule(_loaded(name), budget) for name in names}
+        self.custom_rules = {name: self._custom_rule(name) for name in names}
         self.topic_rules: dict[str, TopicRules] = {}
         for rule in settings.topics.policies:
             self.topic_rules.setdefault(rule.match, self._rules(rule))
         if not any(rule.record_rules or rule.custom_rules for rule in settings.topics.policies):
             self.topic_rules = {}
+        self._before = None
+
+    def _custom_rule(self, name: str) -> BudgetedRule:
+        rule = _loaded(name)
+        before = None if self._before is None else self._before.custom_rules.get(name)
+        return BudgetedRule(rule, self._budget) if before is None or before.rule != rule else before
 
     def _registry(self, settings: SchemaRegistry) -> SubjectIds:
+        before = self._before
+        if before is not None and before._settings.get(settings.name) == settings:
+            if (authorities := before._authorities.get(settings.name)) is not None:
+                self._authorities[settings.name] = authorities
+                self._contexts[settings.name] = _context(settings)
+            return before.registries[settings.name]
         context: Callable[[], ssl.SSLContext] | None = None
         if settings.url.startswith("https"):
             authorities = self._authorities[settings.name] = _Authorities(settings)
@@ -72,19 +90,20 @@ class RecordParts:
         return TopicRules(record_rules, registries, [self.custom_rules[name] for name in rule.custom_rules])
 
     def start(self) -> None:
-        """Begin to read the registries."""
+        """Begin to read the registries, and let what stays of before follow these settings."""
+        for name, context in self._contexts.items():
+            self._authorities[name].context = context
+        for rule in self.custom_rules.values():
+            rule.follow(self._budget)
         for registry in self.registries.values():
             registry.start()
 
-    def close(self) -> None:
-        """End what runs in the background."""
+    def close(self, following: RecordParts | None = None) -> None:
+        """End what runs in the background, but for what others go on with."""
+        kept = [] if following is None else list(following.registries.values())
         for registry in self.registries.values():
-            registry.close()
-
-    def reload(self) -> None:
-        """Read the authorities of registries again. ConfigError: the others stay as they were."""
-        for authorities in self._authorities.values():
-            authorities.read()
+            if registry not in kept:
+                registry.close()
 
     def families(self) -> Iterator[Family]:
         """Yield the metrics of registries and custom rules."""
@@ -100,22 +119,21 @@ class RecordParts:
 
 
 class _Authorities:
-    """The TLS context of one registry, which SIGHUP makes anew."""
+    """The TLS context of one registry, which a reload replaces."""
 
     def __init__(self, settings: SchemaRegistry) -> None:
-        self._settings = settings
-        self.context: ssl.SSLContext
-        self.read()
+        self.context = _context(settings)
 
-    def read(self) -> None:
-        """Make the context of what the file holds now. ConfigError."""
-        name, ca = self._settings.name, self._settings.ca
-        try:
-            context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-        except (OSError, ValueError) as error:  # SSLError is an OSError
-            raise ConfigError([f"schema registry {name}: {ca}: {error}"]) from None
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context = context
+
+def _context(settings: SchemaRegistry) -> ssl.SSLContext:
+    """Return a context of what the file of authorities holds now. ConfigError."""
+    name, ca = settings.name, settings.ca
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise ConfigError([f"schema registry {name}: {ca}: {error}"]) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 def _credentials(settings: SchemaRegistry) -> tuple[str, str]:

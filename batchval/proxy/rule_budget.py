@@ -78,6 +78,15 @@ class BudgetedRule:
         self.errors_total = 0
         self.unasked_total = 0
 
+    def follow(self, budget: RuleBudget) -> None:
+        """Measure by this budget from now on. Counts stay, and a suspension ends when it would
+        have.
+        """
+        with self._lock:
+            if budget != self.budget:
+                self.budget = budget
+                self._overruns = deque(self._overruns, maxlen=budget.overruns)
+
     @property
     def is_suspended(self) -> bool:
         """Whether batches go on, or are refused, without being judged."""

@@ -16,7 +16,10 @@ HIDDEN = "(hidden)"
 
 
 class Secret:
-    """A secret by its source. ``reveal`` reads it anew each time, so that a file may be replaced."""
+    """A secret by its source. ``reveal`` reads it anew each time, so that a file may be replaced.
+
+    Two secrets are equal where their sources are.
+    """
 
     __slots__ = ("_word", "env", "file")
 
@@ -24,6 +27,14 @@ class Secret:
         self._word = word
         self.file = file
         self.env = env
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return (self._word, self.file, self.env) == (other._word, other.file, other.env)
+
+    def __hash__(self) -> int:
+        return hash((self._word, self.file, self.env))
 
     @classmethod
     def parse(cls, given: Any, folder: Path) -> Secret:

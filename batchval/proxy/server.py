@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from operator import length_hint
 from typing import Final
 
 from batchval.core.crc32c import crc32c
@@ -29,8 +32,8 @@ from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.connection_log import ConnectionLog
-from batchval.proxy.discovery import Discovery, DiscoveryOptions, problem_of
-from batchval.proxy.endpoints import address_text
+from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.endpoints import address_text, problem_of
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Gate
 from batchval.proxy.handshakes import Handshakes
@@ -52,6 +55,10 @@ log = logging.getLogger("batchval.proxy")
 _NEVER = 0x7FFF
 _CHECKED_A_TURN = 250  # sessions whose time is checked in one turn of the loop
 _REMEMBERED_VERSIONS = 100  # answers to ApiVersions, which differ by broker and version only
+
+#: Sessions that take other settings in one turn of the loop, and the seconds that this may last.
+RENEWED_A_TURN: Final = 250
+RENEW_S: Final = 0.0005
 
 #: Bytes of a Metadata answer above which it is learnt only once, and how many are remembered.
 SMALL_METADATA: Final = 1 << 10
@@ -151,8 +158,7 @@ class Proxy:
         self.clients = self.shared.clients
         self.ages = self.shared.ages
         self.connection_log = self.shared.connection_log
-        self.gate = Gate(options, self.counters)
-        self.gate.topic_names = self.topics.name_of
+        self.gate = self.gate_of(options)
         self._has_own_discovery = shared is None
         self.discovery = self.shared.discovery
         self.cluster = Listeners(options, self.discovery, self._serve, self.shared.ports)
@@ -160,17 +166,12 @@ class Proxy:
         self.routes: Mapping[int, tuple[int, int, int]] = {
             key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()
         }
-        self.raised: Mapping[int, Raised] = raised_by(options.bridge)
-        self.fast_routes = Routes(
-            {**self.routes}
-            | {key: (*self.carried[key], 0) for key in _FOLLOWED}
-            | {key: (raised.first_kept, *self.routes[key][1:]) for key, raised in self.raised.items()}
-        )
+        self._bridge(options.bridge)
         self.now = 0.0
         self.connections: dict[Session, None] = {}
         self.loop: asyncio.AbstractEventLoop
         self._seen_metadata: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_METADATA)
-        self._versions: dict[tuple[bytes, int], bytes] = {}
+        self._versions: dict[tuple[bytes, int, frozenset[int]], bytes] = {}
         self.accepts = True
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -204,9 +205,13 @@ class Proxy:
         await asyncio.gather(*self._tasks)
         if self._has_own_discovery:
             await self.discovery.start()
-        limits = self.options.limits
-        self._tick_s = max(0.01, min(1.0, limits.handshake_s / 4, limits.idle_s / 4, limits.linger_s / 4))
         self._sweep = self.loop.call_later(self._tick_s, self._tick)
+
+    @property
+    def _tick_s(self) -> float:
+        """Seconds between looks at the time of all sessions."""
+        limits = self.options.limits
+        return max(0.01, min(1.0, limits.handshake_s / 4, limits.idle_s / 4, limits.linger_s / 4))
 
     async def stop(self, drain_s: float = 30.0) -> None:
         """Takes no more connections and no more requests, delivers what is under way, and ends what is left then."""
@@ -283,6 +288,47 @@ class Proxy:
         """Let the server name of a client choose its broker. Raises HandshakeError."""
         if self.options.sni is not None:
             session.listener = self.cluster.named(node_asked_for(hello, self.options.sni))
+
+    # ---- other settings --------------------------------------------------------------------------
+
+    def gate_of(self, options: ProxyOptions) -> Gate:
+        """Return what judges by these options. For any thread. BatchvalError."""
+        gate = Gate(options, self.counters)
+        gate.topic_names = self.topics.name_of
+        return gate
+
+    def _bridge(self, bridge: frozenset[str]) -> None:
+        """Raise old versions for these clients, of sessions that begin from now on."""
+        self.raised: Mapping[int, Raised] = raised_by(bridge)
+        self.fast_routes = Routes(
+            {**self.routes}
+            | {key: (*self.carried[key], 0) for key in _FOLLOWED}
+            | {key: (raised.first_kept, *self.routes[key][1:]) for key, raised in self.raised.items()}
+        )
+
+    def use(self, options: ProxyOptions, gate: Gate) -> None:
+        """Serve by these options from now on: sessions that are open in the next turns of the
+        loop.
+        """
+        if options.bridge != self.options.bridge:
+            self._bridge(options.bridge)
+        self.options = self.cluster.options = options
+        self.gate = gate
+        self._renew(iter(list(self.connections)))
+
+    def _renew(self, sessions: Iterator[Session]) -> None:
+        """Let sessions use the options of now, as many as one turn of the loop may."""
+        end = time.perf_counter() + RENEW_S
+        for session in islice(sessions, RENEWED_A_TURN):
+            try:
+                session.renew()
+            except Exception as error:  # one session's fault must not keep the others from it
+                self.log_error("a session could not take the new settings", error)
+                session.abort("fault")
+            if time.perf_counter() > end:
+                break
+        if length_hint(sessions):
+            self.loop.call_soon(self._renew, sessions)
 
     # ---- what sessions ask for -------------------------------------------------------------------
 
@@ -364,20 +410,20 @@ class Proxy:
             if not walk.done:
                 self.budget.take_turn(partial(self._learn, walk))
 
-    def intersected(self, body: memoryview, version: int, correlation_id: int) -> Chunks:
+    def intersected(self, body: memoryview, version: int, correlation_id: int, raised: Mapping[int, Raised]) -> Chunks:
         """Return the answer to ApiVersions for clients. Brokers repeat theirs, so it is kept."""
-        key = bytes(body[4:]), version
+        key = bytes(body[4:]), version, frozenset(raised)
         known = self._versions.get(key)
         if known is None:
-            known = b"".join(intersect_api_versions(body, version, self.carried, correlation_id=0, raised=self.raised))
+            known = b"".join(intersect_api_versions(body, version, self.carried, correlation_id=0, raised=raised))
             if len(self._versions) >= _REMEMBERED_VERSIONS:
                 self._versions.clear()
             self._versions[key] = known
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
-        """Connect it to the listener's broker. Raises OSError (UnknownBrokerError, or one that names
-        the last address).
+        """Connect it to the broker of the listener. Raises OSError: UnknownBrokerError, or one that
+        names the last address.
         """
         if listener.node_id is not None:
             await self.cluster.known(listener.node_id)

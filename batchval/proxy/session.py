@@ -39,7 +39,7 @@ from batchval.proxy.handshakes import HandshakeError
 from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
-from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions
+from batchval.proxy.options import ANONYMOUS, Counters, Limits, ProxyOptions
 from batchval.proxy.parting import GRACEFUL, Parting
 from batchval.proxy.pending import Answer, Facts, Item, Lowering, facts_of
 from batchval.proxy.reasons import CLIENT
@@ -120,7 +120,9 @@ class Owner(Protocol):
     def learn_topics(self, body: memoryview, version: int) -> None: ...
     def answered_without_authentication(self) -> None: ...
     def listener_of(self, node_id: int, host: str, port: int) -> Listener: ...
-    def intersected(self, body: memoryview, version: int, correlation_id: int) -> Chunks: ...
+    def intersected(
+        self, body: memoryview, version: int, correlation_id: int, raised: Mapping[int, Raised]
+    ) -> Chunks: ...
 
 
 class Session:
@@ -135,14 +137,13 @@ class Session:
         self.gate = proxy.gate
         self.log = proxy.connection_log
         self.opened = 0.0
+        # clients ask for versions once a connection
+        self.raised = proxy.raised
         self.state = State.CONNECTING
         requires = proxy.requires_authentication
         self.authenticated = not requires
         self.is_unknown = requires is None  # then large requests wait until that is known
-        most = self.limits.max_frame_bytes
-        if requires:
-            most = min(most, self.limits.max_unauthenticated_frame_bytes)
-        self.client = ClientConnection(self, most, self.budget.spare)
+        self.client = ClientConnection(self, self._most_of_frame(), self.budget.spare)
         self.broker: BrokerConnection | None = None
         # an int: the answer is passed on, see fast_path.pyx
         self.answers: deque[Answer | int] = deque()
@@ -178,6 +179,35 @@ class Session:
         self.is_large = False  # its unfinished request
         self._connects = False  # or has connected to the broker
         self._write_buffer = 0
+
+    def renew(self) -> None:
+        """Take the listener's options of now. What is being judged stays with its own gate."""
+        if self.gate is not self.proxy.gate:
+            self.gate = self.proxy.gate
+            self.fast_path.follow(self.gate)
+        if self.limits != self.proxy.options.limits:
+            self._bound(self.proxy.options.limits)
+
+    def _bound(self, limits: Limits) -> None:
+        """Hold the session to other limits. A request that has begun may become as long as it
+        states.
+        """
+        before, self.limits = self.limits, limits
+        self.client.splitter.max_frame_bytes = self._most_of_frame()
+        self.old_fetches.bound(limits.max_partitions)
+        transport = self.client.transport
+        if transport is not None and limits.peer_timeout_s != before.peer_timeout_s:
+            keep_alive(transport, limits.peer_timeout_s, bound_unacknowledged=False)
+        self.bound_writes()
+        if self.broker is not None:
+            self.broker.bound(limits)
+        self._release_judging()
+
+    def _most_of_frame(self) -> int:
+        """Return the bytes that a request may have now."""
+        limits = self.limits
+        most = limits.max_frame_bytes
+        return most if self.authenticated else min(most, limits.max_unauthenticated_frame_bytes)
 
     def move(self, event: Event) -> bool:
         """Change the state; return whether it has changed."""
@@ -225,7 +255,8 @@ class Session:
         if self.log.is_debug:
             self._log_accepted(transport)
         self.bound_writes()
-        # no bound on what it has not acknowledged: consumers may go minutes without reading; see check_time
+        # no bound on what it has not acknowledged: consumers may go minutes without reading; see
+        # check_time
         keep_alive(transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
         self.sender, principal = self.proxy.names_of(transport)
         self.fast_path.name(self.sender)
@@ -436,14 +467,14 @@ class Session:
                 self.end("request_version", carried, (key, version))
             return
         self.fast_path.note(frame, key, version)
-        if key == ApiKey.PRODUCE and is_turned_away(key, version) and key not in self.proxy.raised:
+        if key == ApiKey.PRODUCE and is_turned_away(key, version) and key not in self.raised:
             self.end("version_too_old", upgrade_advice(key), (key, version))  # nobody can judge it
             return
         try:
             if key == ApiKey.PRODUCE:
                 handlers.produce(self, frame, version, correlation_id, decision, inline, out)
             else:
-                handler = handlers.of(key, version, route[2], self.proxy.raised.get(key))
+                handler = handlers.of(key, version, route[2], self.raised.get(key))
                 handler(self, frame, key, version, correlation_id, out)
         except ProtocolError as error:
             why = "produce_malformed" if key == ApiKey.PRODUCE else "request_malformed"
@@ -582,9 +613,9 @@ class Session:
         broker = BrokerConnection(self, self.limits, self.budget.spare)
         try:
             await proxy.connect(self.listener, broker)
-        except UnknownBrokerError:
+        except UnknownBrokerError as error:
             self._task = None
-            self.abort("broker_unknown")
+            self.abort("broker_unknown", str(error))
             return
         except (OSError, TimeoutError) as error:
             proxy.upstream_failed()
@@ -600,6 +631,8 @@ class Session:
         self.broker = broker
         if self.log.is_debug:
             self.log.debug(self, "broker connected", broker=self.listener.node_id, broker_address=broker.address)
+        if broker.limits is not self.limits:
+            broker.bound(self.limits)
         self.move(Event.CONNECTED)
         if self.authenticated:
             self.move(Event.AUTHENTICATED)
@@ -633,7 +666,7 @@ class Session:
                 self.hold(UNKNOWN)
         else:
             self.authenticated = self.is_unknown = False
-            self.client.splitter.max_frame_bytes = min(most, self.limits.max_frame_bytes)
+            self.client.splitter.max_frame_bytes = self._most_of_frame()
             self.release(UNKNOWN)
             if is_large:
                 size = self.client.splitter.partial_size
@@ -646,7 +679,7 @@ class Session:
         self.authenticated = True
         self.is_unknown = self.sasl.is_open = False
         self.release(UNKNOWN)
-        self.client.splitter.max_frame_bytes = self.limits.max_frame_bytes
+        self.client.splitter.max_frame_bytes = self._most_of_frame()
         self.move(Event.AUTHENTICATED)
 
     def authenticated_as(self, principal: str) -> None:
@@ -715,17 +748,18 @@ class Session:
         """Return why the broker has ended the connection, with a detail, and the request that is
         the cause.
         """
+        problem = "" if self.broker is None else self.broker.problem
         self.sasl.broker_left()
         if self.sasl.failure:
             return "authentication_failed", self.sasl.failure, None
         if not self.answering and not self._is_busy():
-            return "upstream_closed", "", None
+            return "upstream_closed", problem, None
         if self.answers:
             _, key, version = facts_of(self.answers[0])
-            rejected = self.seen_client.rejected((key, version), len(self.answers), self.proxy.raised)
+            rejected = self.seen_client.rejected((key, version), len(self.answers), self.raised)
             if rejected is not None:
                 return "version_too_old", upgrade_advice(rejected[0]), rejected
-        return "upstream_lost", "", None
+        return "upstream_lost", problem, None
 
     def broker_frames(self, frames: list[memoryview]) -> None:
         """Pass on the broker's answers; the first may be pieces, see ``Answering.take``."""

@@ -22,7 +22,7 @@ _DECODE_ERROR: Final = 50
 _MISSING_EXTENSION: Final = 109
 _UNRECOGNIZED_NAME: Final = 112
 
-_MOST_LOGGED: Final = 100
+_MOST_SHOWN: Final = 100
 
 
 def node_asked_for(hello: bytes, names: ServerNames) -> int | None:
@@ -37,6 +37,6 @@ def node_asked_for(hello: bytes, names: ServerNames) -> int | None:
     try:
         return names.node_of(name.decode("ascii"))
     except (LookupError, UnicodeDecodeError):
-        text = "the client asks for a server name that this listener does not have"
-        shown = ascii(name[:_MOST_LOGGED].decode("latin-1"))
-        raise HandshakeError("sni_unknown", text, detail=shown, alert=_UNRECOGNIZED_NAME) from None
+        shown = ascii(name[:_MOST_SHOWN].decode("latin-1"))
+        text = f"the client asked for the server name {shown}, which this listener does not have"
+        raise HandshakeError("sni_unknown", text, alert=_UNRECOGNIZED_NAME) from None

@@ -18,7 +18,7 @@ from batchval.proxy.config import ListenerTls, UpstreamTls
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.secret import Secret
 
-__all__ = ["ListenerContext", "UpstreamContext", "identity_of", "refusal_of", "subject_of"]
+__all__ = ["ListenerContext", "UpstreamContext", "identity_of", "refusal_of", "server_certificate", "subject_of"]
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -77,7 +77,7 @@ def _server_context(settings: ListenerTls) -> ssl.SSLContext:
     # OpenSSL would also take ffdhe8192, which costs 120 ms of CPU for one ClientHello. Every TLS
     # 1.3 client has to support this group (RFC 8446, 9.1), and ssl can name only one.
     context.set_ecdh_curve("prime256v1")
-    _load_chain(context, settings.certificate, settings.key, settings.key_password)
+    server_certificate(context, settings)
     if settings.client_ca is not None:
         _load_authorities(context, settings.client_ca)
         _refuse_equal_names(context, settings.client_ca)
@@ -97,6 +97,11 @@ def _client_context(settings: UpstreamTls) -> ssl.SSLContext:
     if settings.certificate is not None and settings.key is not None:
         _load_chain(context, settings.certificate, settings.key, settings.key_password)
     return context
+
+
+def server_certificate(context: ssl.SSLContext, settings: ListenerTls) -> None:
+    """Load the certificate that a listener shows. Raises ConfigError."""
+    _load_chain(context, settings.certificate, settings.key, settings.key_password)
 
 
 def _load_chain(context: ssl.SSLContext, certificate: Path, key: Path, password: Secret | None) -> None:

@@ -22,6 +22,7 @@ import uvloop
 from batchval.core.claims import compute, to_tag
 from batchval.protocol.messages.produce import ProduceRequest
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
+from batchval.proxy.loading import ConfigError
 from tests.auth.conftest import Certificates
 from tests.auth.gates import RunningSettings
 from tests.support.fixtures import poisoned  # noqa: F401
@@ -289,4 +290,9 @@ def test_certificates_are_read_again_under_load(certificates: Certificates, tmp_
 
 
 async def _reloaded(gate: RunningSettings) -> bool:
-    return gate.gate.reload()
+    try:
+        step = await gate.gate.prepare(gate.gate.settings)
+    except ConfigError:
+        return False
+    step.apply()
+    return True

@@ -145,11 +145,16 @@ def ended_line(record: logging.LogRecord) -> bool:
     return record.getMessage() == "connection ended"
 
 
-def test_a_line_names_the_client_and_what_was_under_way(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_line_names_the_client_and_what_was_under_way(is_reset: bool, caplog: pytest.LogCaptureFixture) -> None:
     def answer(frame: bytes) -> bytes | None:
         if frame[:2] == struct.pack(">h", LIST_GROUPS):
             assert broker.talking is not None
-            broker.talking.shutdown(socket.SHUT_RDWR)
+            if is_reset:
+                broker.talking.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                broker.talking.close()
+            else:
+                broker.talking.shutdown(socket.SHUT_RDWR)
             return None
         if frame[:2] == struct.pack(">h", API_VERSIONS):
             return b"".join(ApiVersionsResponse().encode(1, 3))
@@ -161,6 +166,7 @@ def test_a_line_names_the_client_and_what_was_under_way(caplog: pytest.LogCaptur
         ends(proxy, hello, produce_frame(2, ("t", 0, GOOD)), other_frame(3, key=LIST_GROUPS, version=1))
         (line,) = eventually(lambda: ended(caplog))
     assert line["reason"] == "upstream_lost"
+    assert line.get("detail") == ("Connection reset by peer" if is_reset else None)
     assert (line["software"], line["software_version"], line["client_id"]) == ("shop", "2.1", "test")
     assert (line["api"], line["version"], line["requests"]) == ("ListGroups", 1, 3)
     assert (line["broker"], line["broker_address"]) == ("bootstrap", broker.address)

@@ -85,7 +85,16 @@ def test_the_page_has_the_table() -> None:
 
 def test_ends_without_a_fault_cause_no_warnings() -> None:
     quiet = {word for word, one in REASONS.items() if one.level < logging.WARNING}
-    assert quiet == {CLIENT, "idle", "drain", "upstream_closed", "client_gone", "handshake_client", "handshake_ended"}
+    assert quiet == {
+        CLIENT,
+        "max_age",
+        "idle",
+        "drain",
+        "upstream_closed",
+        "client_gone",
+        "handshake_client",
+        "handshake_ended",
+    }
 
 
 def test_each_is_one_sentence() -> None:

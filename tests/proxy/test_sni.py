@@ -18,10 +18,12 @@ from batchval.protocol.messages.metadata import MetadataRequest, MetadataRespons
 from batchval.proxy import awaited_brokers
 from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.options import Limits
+from batchval.proxy.sni import node_asked_for
 from batchval.proxy.tls import identity_of, subject_of
 from tests.auth.conftest import Certificates
 from tests.proxy.test_discovery import NamingBroker
 from tests.support.proxy import RunningProxy, eventually, other_frame, read_frame
+from tests.support.secured import SecuredServer
 
 BOOTSTRAP = "kafka.gate.example"
 BROKER = "broker-{node}.gate.example"
@@ -157,19 +159,20 @@ def test_a_client_without_a_known_name_is_refused_before_anything_goes_upstream(
     assert rig.asked() == (0, 0)
     assert connections == [len(broker.connections) for broker in rig.brokers.values()]
     eventually(lambda: rig.proxy.counters.connections_open == 0)
-    (line,) = [record.getMessage() for record in caplog.records if "TLS handshake" in record.getMessage()]
-    assert (name or "SNI") in line
+    ended = [record.__dict__["facts"] for record in caplog.records if "facts" in record.__dict__]
+    assert [facts["reason"] for facts in ended] == [f"handshake_{reason}"] * 2
+    assert all((name or "SNI") in facts["detail"] for facts in ended)
     rig.ask(BOOTSTRAP)
 
 
-def test_names_that_clients_choose_are_kept_nowhere(rig: Rig) -> None:
-    with pytest.raises(ssl.SSLError), rig.client("a.gate.example"):
-        pass
-    sentences = len(rig.proxy.proxy.shared.handshakes._logged)
-    for n in range(20):
-        with pytest.raises(ssl.SSLError), rig.client(f"a{n}.gate.example"):
-            pass
-    assert len(rig.proxy.proxy.shared.handshakes._logged) == sentences == 1
+async def test_the_alert_on_both_loops(certificates: Certificates) -> None:
+    context = listening(certificates)
+    async with SecuredServer(lambda: context, look=lambda hello: node_asked_for(hello, NAMES)) as server:
+        for _ in range(3):
+            with pytest.raises(ssl.SSLError, match="UNRECOGNIZED_NAME"):
+                await server.ask(certificates.context())  # for localhost
+    assert server.failures == ["sni_unknown"] * 3
+    assert server.secured == []
 
 
 def test_a_client_certificate_goes_with_a_name(certificates: Certificates) -> None:

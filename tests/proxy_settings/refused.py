@@ -18,3 +18,4 @@ class Refused(NamedTuple):
     reported: tuple[str, ...] = ()
     principal: str = "User:ANONYMOUS"
     batches: int = 1
+    version: int = 9

@@ -379,6 +379,18 @@ def test_a_state_directory_that_cannot_be_written(files: Files, monkeypatch: pyt
     assert files.faults(state_directory="state")[0].endswith("this user may not write there")
 
 
+def test_an_audit_file_that_cannot_be_written(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    (files.folder / "state").mkdir(exist_ok=True)
+    (files.folder / "there").write_text("")
+    fault = {name: files.faults(log={"audit_file": name}) for name in ("new", "there", "state", "nowhere/new")}
+    assert fault["new"] == fault["there"] == []
+    assert fault["state"][0].endswith("state: is a directory, expected a file")
+    assert fault["nowhere/new"][0].endswith("nowhere is not a directory")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert files.faults(log={"audit_file": "there"})[0].endswith("this user may not write to it")
+    assert "this user may not make a file in" in files.faults(log={"audit_file": "new"})[0]
+
+
 # ---- all of it at once ---------------------------------------------------------------------------
 
 EVERYTHING = f"""\

@@ -36,7 +36,7 @@ def test_rules_become_policies() -> None:
         {"match": "many", "record_rules": {"schema_id": [{"registry": "default"}, {"place": "key"}]}},
         schema_registries=[REGISTRY],
     )
-    topics = RunningGate(settings_from(values))._topics()
+    topics = RunningGate(settings_from(values)).parts.topics
     assert topics.of("both") == TopicPolicy(max_message_bytes=10, record_rules=RecordRules(max_key_bytes=1))
     only = topics.of("only")
     assert only.max_message_bytes == UNBOUNDED.max_message_bytes
@@ -59,7 +59,7 @@ def test_the_clusters_configuration_is_combined_with_record_rules() -> None:
     )
     values = values | {"upstream": {"bootstrap": "127.0.0.1:2", "admin": {"mechanism": "NONE"}}}
     gate = RunningGate(settings_from(values))
-    topics = gate._topics()
+    topics = gate.parts.topics
     assert topics.of("ruled").max_message_bytes == UNBOUNDED.max_message_bytes
     assert gate.cluster_topics is not None
     gate.cluster_topics._known = {name: TopicPolicy(max_message_bytes=5) for name in ("ruled", "own", "free")}

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable
 from typing import Self, cast
 
-from batchval.proxy.handshakes import HandshakeError, Handshakes
+from batchval.proxy.handshakes import HandshakeError, Handshakes, Look
 from batchval.proxy.tls import identity_of
 
 
@@ -25,10 +25,12 @@ class SecuredServer:
         context: Callable[[], ssl.SSLContext],
         answer: Callable[[ssl.SSLObject], str | None] = identity_of,
         timeout_s: float = 10.0,
+        look: Look = None,
     ) -> None:
         self.context = context
         self.answer = answer
         self.timeout_s = timeout_s
+        self.look = look
         self.handshakes = Handshakes()
         self.failures: list[str] = []
         self.texts: list[str] = []
@@ -73,7 +75,7 @@ class _Client(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = self.plain = cast(asyncio.Transport, transport)
         server = self.server
-        secured = server.handshakes.secure(self.transport, self, server.context(), server.timeout_s)
+        secured = server.handshakes.secure(self.transport, self, server.context(), server.timeout_s, server.look)
 
         async def secure() -> None:
             try:

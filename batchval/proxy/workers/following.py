@@ -23,6 +23,7 @@ from batchval.proxy.workers.messages import (
     AddressReached,
     ClusterNews,
     Learned,
+    Look,
     OwnRequest,
     PortAnswer,
     PortOf,
@@ -106,6 +107,10 @@ class FollowingDiscovery(Discovery):
         super().learn(node_id, host, port)
         if not self._is_following and self.brokers.get(node_id) != before:
             self._report(Learned(node_id, host, port))
+
+    def look(self) -> None:
+        """Let the parent ask the cluster."""
+        self._report(Look())
 
     def reached(self, address: BrokerAddress) -> None:
         """Note a connection, and report it where the parent may think otherwise."""

@@ -157,14 +157,14 @@ class Worker:
         if self._channel is not None:
             self._channel.send(message)
 
-    async def ask(self, what: Any, timeout_s: float) -> bytes | None:
+    async def ask(self, what: Any, timeout_s: float, content: bytes = b"") -> bytes | None:
         """Return the answer to a question; None where there is none in time."""
         if self.state not in (WorkerState.SERVING, WorkerState.DRAINING):
             return None
         self._asked += 1
         number = self._asked
         future = self._questions[number] = asyncio.get_running_loop().create_future()
-        self.send(Question(number, what))
+        self.send(Question(number, what, content))
         try:
             await asyncio.wait((future,), timeout=timeout_s)
             return None if not future.done() or future.cancelled() else future.result()

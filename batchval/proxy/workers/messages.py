@@ -30,6 +30,7 @@ __all__ = [
     "Failed",
     "Heartbeat",
     "Learned",
+    "Look",
     "Observed",
     "OwnRequest",
     "Parts",
@@ -93,7 +94,14 @@ class Question(NamedTuple):
     """Is answered with an Answer of the same number."""
 
     number: int
-    what: Literal["families", "clients", "reload"]
+    what: Literal["families", "clients", "prepare"]
+    content: bytes = b""
+
+
+class Apply(NamedTuple):
+    """Take these settings, which are pickled; most workers have prepared them."""
+
+    settings: bytes
 
 
 class PassedHeader(NamedTuple):
@@ -171,6 +179,10 @@ class AddressFailed(NamedTuple):
 
     address: BrokerAddress
     reason: str
+
+
+class Look(NamedTuple):
+    """A client asks for a broker that is not known."""
 
 
 class Unauthenticated(NamedTuple):

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import logging
 import os
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -21,12 +22,14 @@ from batchval.proxy.handover import TakeOver
 from batchval.proxy.health import MOST_CONNECTIONS
 from batchval.proxy.open_files import raise_limit, reserve_for
 from batchval.proxy.options import ProxyOptions
+from batchval.proxy.prepared import Step
 from batchval.proxy.server import Proxy
 from batchval.proxy.workers.messages import (
     AddressFailed,
     AddressReached,
     ClusterNews,
     Learned,
+    Look,
     Observed,
     OwnRequest,
     Parts,
@@ -37,6 +40,7 @@ from batchval.proxy.workers.messages import (
 )
 from batchval.proxy.workers.passing import PassingProxy
 from batchval.proxy.workers.pool import WorkerPool
+from batchval.proxy.workers.preparing import PreparedWorkers, prepared_by
 from batchval.proxy.workers.processes import Processes
 from batchval.proxy.workers.shares import share_of, workers_of
 from batchval.proxy.workers.summing import Key, Totals
@@ -70,6 +74,7 @@ class ParentGate(RunningGate):
         self._version = version
         self._secret = os.urandom(32)
         self._news: ClusterNews | None = None
+        self._capacity: int | None = None  # connections that the workers can serve
         self._totals = Totals()
         self._processes = Processes()
         super().__init__(settings, version=version, predecessor=predecessor)
@@ -91,15 +96,21 @@ class ParentGate(RunningGate):
         except BaseException:
             await self.stop(0)
             raise
-        self._bound_by_workers()
+        self._capacity = self.pool.capacity
+        self._bound_connections()
         self._tasks.append(asyncio.create_task(self._spread_news()))
 
-    def _start_judging(self) -> None:
+    def start_judging(self) -> None:
         """Judge nothing: workers do."""
 
-    def _bound_connections(self) -> None:
-        """Raise the limit of open files. Raises OSError where it does not suffice for the ports."""
-        settings, limit = self.settings, raise_limit()
+    def read_topics_anew(self) -> None:
+        """Read nothing: workers do."""
+
+    def connections_for(self, settings: Settings) -> int:
+        """Raise the limit of open files, and return how many clients the workers can serve. Raises
+        OSError where it does not suffice for the ports.
+        """
+        limit = raise_limit()
         listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
         health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
         reserve = reserve_for(listening, 0, health) + FILES_A_WORKER * len(self.pool.workers)
@@ -107,31 +118,23 @@ class ParentGate(RunningGate):
             text = f"at most {limit} open files are allowed, and the gate's parent process needs {reserve}"
             advice = "raise it (ulimit -n, LimitNOFILE=), or lower listeners[].broker_ports"
             raise OSError(errno.EMFILE, f"{text}: {advice}")
-
-    def _bound_by_workers(self) -> None:
-        """Allow as many clients as the open files of all workers suffice for."""
-        wanted, allowed = self.settings.limits.max_connections, self.pool.capacity
-        if allowed >= wanted:
-            return
-        self.max_connections = allowed
-        self.shared.budget.bound_connections(allowed)
-        level = logging.WARNING if "max_connections" in self.settings.limits.model_fields_set else logging.INFO
+        wanted = settings.limits.max_connections
+        if self._capacity is None or self._capacity >= wanted:
+            return wanted
+        level = logging.WARNING if "max_connections" in settings.limits.model_fields_set else logging.INFO
         log.log(
             level,
             "limits.max_connections is %d here, not %d: the open files of %d workers suffice for "
             "no more: raise their limit (ulimit -n, LimitNOFILE=), or lower limits.max_connections",
-            *(allowed, wanted, len(self.pool.workers)),
+            *(self._capacity, wanted, len(self.pool.workers)),
         )
+        return self._capacity
 
-    def reload(self) -> bool:
-        """Read certificates and keys again, here and in all workers."""
-        asking = asyncio.create_task(self._reload_workers())
-        self._tasks.append(asking)
-        asking.add_done_callback(self._tasks.remove)
-        return super().reload()
-
-    async def _reload_workers(self) -> None:
-        await self.pool.ask("reload", ANSWER_S)
+    async def prepare(self, settings: Settings) -> Step:
+        """Let all workers prepare these settings, and this process. ConfigError."""
+        content = pickle.dumps(share_of(settings, len(self.pool.workers)))
+        self._capacity = await prepared_by(self.pool, content)
+        return PreparedWorkers(await super().prepare(settings), self.pool, content)
 
     def unready(self) -> str | None:
         """Why clients cannot be served; None if they can."""
@@ -162,6 +165,8 @@ class ParentGate(RunningGate):
                     self.observed.merge(key, row)
             case Learned(node_id, host, port):
                 self.discovery.learn(node_id, host, port)
+            case Look():
+                self.discovery.look()
             case AddressReached(address):
                 self.discovery.reached(address)
             case AddressFailed(address, reason):

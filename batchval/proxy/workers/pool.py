@@ -218,11 +218,11 @@ class WorkerPool:
         for worker in self.workers:
             worker.send(message)
 
-    async def ask(self, what: str, timeout_s: float) -> dict[tuple[int, int], bytes]:
+    async def ask(self, what: str, timeout_s: float, content: bytes = b"") -> dict[tuple[int, int], bytes]:
         """Return the answers of the workers that answer in time, by process."""
         workers = self._in(WorkerState.SERVING, WorkerState.DRAINING)
         keys = [one.key for one in workers]
-        answers = await asyncio.gather(*(one.ask(what, timeout_s) for one in workers))
+        answers = await asyncio.gather(*(one.ask(what, timeout_s, content) for one in workers))
         return {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
 
     def asked(self, question: object) -> object:

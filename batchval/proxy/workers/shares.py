@@ -14,9 +14,6 @@ __all__ = ["share_of", "usable_cores", "workers_of"]
 #: "max 100000" or "200000 100000": microseconds of CPU in each period, of this container.
 _CPU_MAX: Final = Path("/sys/fs/cgroup/cpu.max")
 
-#: Rates of log lines.
-_LOG_RATES: Final = ("refusals_per_second", "connections_per_second")
-
 
 def usable_cores(cpu_max: Path = _CPU_MAX) -> int:
     """Return how many cores this process may use: by its affinity and its container's limit."""
@@ -50,11 +47,13 @@ def share_of(settings: Settings, workers: int) -> Settings:
     """
     limits, log = settings.limits, settings.log
     divided = {"max_bytes_held": limits.max_bytes_held // workers, "threads": max(1, limits.threads // workers)}
+    whole = {"max_connections_per_address": limits.max_connections}  # the parent counts
+    lines = {key: max(1, getattr(log, key) // workers) for key in ("refusals_per_second", "connections_per_second")}
     return settings.model_copy(
         update={
             "workers": 1,
-            "limits": limits.model_copy(update=divided),
-            "log": log.model_copy(update={name: max(1, getattr(log, name) // workers) for name in _LOG_RATES}),
+            "limits": limits.model_copy(update=divided | whole),
+            "log": log.model_copy(update=lines),
             "metrics": settings.metrics.model_copy(update={"address": None}),
             "state_directory": None,
             "control": None,

@@ -15,7 +15,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -23,19 +23,21 @@ from batchval.network.loops import loop_factory
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.audit_log import set_up
 from batchval.proxy.clients import ClientTable
-from batchval.proxy.config import Listener
+from batchval.proxy.config import Listener, Settings
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.interpreter import calm_collector, switch_soon
 from batchval.proxy.listening_sockets import SocketKey
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
-from batchval.proxy.options import ProxyOptions, TopicPolicies
+from batchval.proxy.options import ProxyOptions
+from batchval.proxy.parts import Parts as GateParts
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.workers.adopting import AdoptingProxy
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, read_message
 from batchval.proxy.workers.following import Asking, FollowingDiscovery, RemotePorts
 from batchval.proxy.workers.messages import (
     Answer,
+    Apply,
     Begin,
     Closed,
     ClusterNews,
@@ -49,6 +51,7 @@ from batchval.proxy.workers.messages import (
     Ready,
     Seen,
 )
+from batchval.proxy.workers.preparing import Preparing
 from batchval.proxy.workers.summing import packed
 
 __all__ = ["ReportedClients", "WorkerGate", "main"]
@@ -96,8 +99,8 @@ class WorkerGate(RunningGate):
         super().__init__(parts.settings, version=parts.version)
         self.follow(parts.news)
 
-    def _options(self, listener: Listener, topics: TopicPolicies) -> ProxyOptions:
-        options = super()._options(listener, topics)
+    def _options(self, listener: Listener, parts: GateParts) -> ProxyOptions:
+        options = super()._options(listener, parts)
         options.claims_secret = self._parts.claims_secret
         return options
 
@@ -123,17 +126,17 @@ class WorkerGate(RunningGate):
     def _log_unbounded(self) -> None:
         """Leave the line to the parent."""
 
-    def _bound_connections(self) -> None:
-        """Allow as many connections as the open files suffice for; the parent counts the others."""
-        limit, wanted = raise_limit(), self.settings.limits.max_connections
-        reserve = reserve_for(len(self.settings.listeners), self.settings.limits.threads, 0)
-        self.max_connections = connections_allowed(limit, wanted, reserve)
-        if self.max_connections < 1:
+    def connections_for(self, settings: Settings) -> int:
+        """Return how many connections the open files suffice for; the parent counts the others.
+        Raises OSError.
+        """
+        limit, wanted = raise_limit(), settings.limits.max_connections
+        reserve = reserve_for(len(settings.listeners), settings.limits.threads, 0)
+        allowed = connections_allowed(limit, wanted, reserve)
+        if allowed < 1:
             text = f"at most {limit} open files are allowed, and a worker keeps {reserve} for itself"
             raise OSError(errno.EMFILE, f"{text}: raise it (ulimit -n, LimitNOFILE=)")
-        budget = self.shared.budget
-        budget.bound_connections(self.max_connections)
-        budget.max_address_connections = self.max_connections
+        return allowed
 
     def follow(self, news: ClusterNews) -> None:
         """Take over what the parent knows of the cluster."""
@@ -167,6 +170,7 @@ class _Worker:
         self._parts = parts
         self._asking = pairs.asking
         self.gate: WorkerGate
+        self._preparing: Preparing
 
     async def run(self) -> int:
         """Return the exit code."""
@@ -189,6 +193,7 @@ class _Worker:
         """Start the gate; return why that is not possible."""
         try:
             self.gate = WorkerGate(self._parts, Asking(self._asking), self._channel.send)
+            self._preparing = Preparing(self.gate)
         except ConfigError as error:
             return Failed(error.problems)
         finally:
@@ -230,9 +235,18 @@ class _Worker:
                 self._take_connections()
                 self._drain.put_nowait(seconds)
             case Question():
-                task = self._loop.create_task(self._answer_question(message))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._spawn(self._answer_question(message))
+            case Apply(settings):
+                self._spawn(self._apply(settings))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _apply(self, settings: bytes) -> None:
+        await self._preparing.apply(settings)
+        self._channel.send(Ready(self.gate.max_connections))
 
     def _parent_ended(self) -> None:
         if self._drain.empty():
@@ -277,7 +291,7 @@ class _Worker:
             await self.gate.collect_clients()
             await self._report()
         else:
-            content = pickle.dumps(self.gate.reload())
+            content = pickle.dumps(await self._preparing.prepare(question.content))
         self._channel.send(Answer(question.number, content))
 
     async def _report_often(self) -> None:

@@ -1,0 +1,182 @@
+"""Take other settings while the gate runs: on a signal, and when the file has changed.
+
+    asked (SIGHUP) ──────────────────┐
+    the file's content is new, ──────┴─▶ read ─▶ checked ─▶ prepared ─▶ applied
+    and the same in two looks                └──────┴───────────┴─▶ refused: nothing changes
+
+One reload at a time. Who asks during one gets another one after it. A content that was refused is
+not tried again before it changes, or before somebody asks. Symbolic links are followed at each
+look, so Kubernetes may replace the folder of a ConfigMap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Literal, Protocol
+
+from batchval.proxy.background import in_background
+from batchval.proxy.config import Settings
+from batchval.proxy.loading import ConfigError
+from batchval.proxy.metrics import Family
+from batchval.proxy.prepared import Step
+from batchval.proxy.settings_diff import changes
+from batchval.proxy.settings_file import Checked, FileDigests, SettingsFile, digest_of, digests_of
+
+__all__ = ["FileWatch", "Reloader", "Target"]
+
+#: Seconds between two looks at the file.
+LOOK_S: Final = 1.0
+#: Keys that one log line names.
+MOST_NAMED: Final = 20
+#: Lines about faults that are written in one turn of the loop.
+LINES_A_TURN: Final = 10
+#: Stands for the content of a file that cannot be read.
+UNREADABLE: Final = ""
+
+Result = Literal["applied", "unchanged", "refused"]
+
+log = logging.getLogger("batchval.proxy")
+
+
+class Target(Protocol):
+    """A gate, or several workers."""
+
+    settings: Settings
+
+    async def prepare(self, settings: Settings) -> Step:
+        """Build what these settings need. ConfigError: then nothing has changed."""
+
+
+class FileWatch:
+    """Decides by looks at a file whether its content is to be tried. ``tried`` is the last one."""
+
+    def __init__(self, digest: str) -> None:
+        self.tried = self._seen = digest
+
+    def look(self, digest: str) -> bool:
+        """Return whether this content is new, and the same as in the look before."""
+        is_settled = digest == self._seen
+        self._seen = digest
+        return is_settled and digest != self.tried
+
+
+class Reloader:
+    """Reloads the settings of one target. ``run`` it as a task; ``ask`` for a reload.
+
+    ``file``    None where all settings are options of the command line: then certificates alone
+                can change
+    ``clock``   seconds since 1970
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        file: SettingsFile | None,
+        *,
+        look_s: float = LOOK_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.results: dict[Result, int] = {"applied": 0, "unchanged": 0, "refused": 0}
+        self.is_successful = True
+        self.applied_s = clock()
+        self._target = target
+        self._file = file
+        self._look_s = look_s
+        self._clock = clock
+        self._watch = FileWatch(UNREADABLE if file is None else file.digest)
+        self._files: FileDigests = {}
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Reload soon, also where the file is the same: certificates may have changed."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Reload when asked or when the file has changed, for ever."""
+        with contextlib.suppress(ConfigError):
+            self._files = await in_background(partial(digests_of, self._target.settings))
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), self._look_s)
+            if self._asked.is_set():
+                self._asked.clear()
+                await self.reload()
+            elif self._file is not None and self._target.settings.reload.watch:
+                await self._look(self._file)
+
+    async def _look(self, file: SettingsFile) -> None:
+        if self._watch.look(await in_background(partial(_digest_now, file))):
+            await self.reload()
+
+    async def reload(self) -> Result:
+        """Read the settings, and take them if nothing is wrong. Return what came of it."""
+        problems: list[str] = []
+        try:
+            result = await self._take()
+        except ConfigError as error:
+            result, problems = "refused", error.problems
+        except Exception as error:  # a defect must not end the gate, nor later reloads
+            log.exception("the settings could not be reloaded")
+            result, problems = "refused", [type(error).__name__]
+        self.results[result] += 1
+        self.is_successful = result != "refused"
+        for i, line in enumerate(problems):
+            log.error("settings refused: %s", line)
+            if i % LINES_A_TURN == LINES_A_TURN - 1:
+                await asyncio.sleep(0)
+        if problems:
+            log.error("the settings stay as they were: faults in the new ones: %d", len(problems))
+        return result
+
+    async def _take(self) -> Result:
+        running = self._target.settings
+        checked = await self._checked(running)
+        found = changes(running, checked.settings) + _replaced(self._files, checked.files)
+        if not found:
+            log.info("settings and files are unchanged")
+            return "unchanged"
+        step = await self._target.prepare(checked.settings)
+        step.apply()
+        self._files = checked.files
+        self.applied_s = self._clock()
+        more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        log.info("settings reloaded: %s%s", ", ".join(found[:MOST_NAMED]), more)
+        return "applied"
+
+    async def _checked(self, running: Settings) -> Checked:
+        if self._file is None:
+            return Checked(running, await in_background(partial(digests_of, running)))
+        self._watch.tried = UNREADABLE
+        data = await in_background(self._file.read)
+        self._watch.tried = digest_of(data)
+        return await in_background(partial(self._file.check, data, running))
+
+    def families(self) -> Iterator[Family]:
+        """Yield the metrics of reloads."""
+        results = [((result,), count) for result, count in self.results.items()]
+        yield Family("counter", "config_reloads", "Reloads of the settings, by result.", ("result",), results)
+        text = "1 where the last reload has found no fault."
+        yield Family("gauge", "config_last_reload_successful", text, (), [((), float(self.is_successful))])
+        text = "When the settings in use were taken, in seconds since 1970."
+        yield Family("gauge", "config_last_applied_timestamp_seconds", text, (), [((), self.applied_s)])
+
+
+def _digest_now(file: SettingsFile) -> str:
+    try:
+        return digest_of(file.read())
+    except ConfigError:
+        return UNREADABLE
+
+
+def _replaced(before: FileDigests, after: FileDigests) -> list[str]:
+    """Return the files that hold something else now, by the keys that name them."""
+    return [f"{key}: {one[0]} has changed" for key, one in after.items() if key in before and _is_new(before[key], one)]
+
+
+def _is_new(before: tuple[str, str], after: tuple[str, str]) -> bool:
+    return before[0] == after[0] and before[1] != after[1]

@@ -1,0 +1,99 @@
+"""Other settings for all workers: each prepares, and all apply once every one of them has prepared.
+
+    parent                               worker
+    Question(prepare, settings)  ──────▶ builds all that can fail, in a thread
+    problems, or connections     ◀────── changes nothing
+    Apply(settings)              ──────▶ takes what it has prepared
+
+A worker that starts meanwhile has not prepared: it does both when ``Apply`` comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+from typing import Final, NamedTuple
+
+from batchval.proxy.assemble import RunningGate
+from batchval.proxy.config import Settings
+from batchval.proxy.loading import ConfigError
+from batchval.proxy.prepared import Step
+from batchval.proxy.workers.messages import Apply
+from batchval.proxy.workers.pool import WorkerPool
+
+__all__ = ["PREPARE_S", "PreparedWorkers", "Preparing", "prepared_by"]
+
+#: Seconds for a worker to prepare: a thousand policies take less than one.
+PREPARE_S: Final = 30.0
+
+log = logging.getLogger("batchval.proxy")
+
+
+class Outcome(NamedTuple):
+    """What a worker answers: the problems of the settings, or how many connections it can serve."""
+
+    problems: list[str]
+    connections: int
+
+
+async def prepared_by(pool: WorkerPool, settings: bytes) -> int:
+    """Let all workers prepare; return how many connections they can serve. ConfigError."""
+    serving = {one.key: one.index for one in pool.serving}
+    answers = await pool.ask("prepare", PREPARE_S, settings)
+    connections = 0
+    for key, index in serving.items():
+        if key not in answers:
+            raise ConfigError([f"worker {index} did not prepare the settings in {PREPARE_S:g} s, or has ended"])
+        outcome: Outcome = pickle.loads(answers[key])
+        if outcome.problems:
+            raise ConfigError(outcome.problems)
+        connections += outcome.connections
+    return connections
+
+
+class PreparedWorkers:
+    """Settings that the parent and its workers have prepared. ``settings`` of a worker, pickled."""
+
+    def __init__(self, own: Step, pool: WorkerPool, settings: bytes) -> None:
+        self.max_connections = own.max_connections
+        self._own = own
+        self._pool = pool
+        self._settings = settings
+
+    def apply(self) -> None:
+        """Take them here and in all workers."""
+        self._own.apply()
+        self._pool.broadcast(Apply(self._settings))
+
+
+class Preparing:
+    """A worker's side: what it has prepared last."""
+
+    def __init__(self, gate: RunningGate) -> None:
+        self._gate = gate
+        self._content = b""
+        self._prepared: Step | None = None
+        self._turn = asyncio.Lock()
+
+    async def prepare(self, content: bytes) -> Outcome:
+        """Prepare pickled settings; return what the parent is to know."""
+        async with self._turn:
+            settings: Settings = pickle.loads(content)
+            try:
+                prepared = await self._gate.prepare(settings)
+            except ConfigError as error:
+                self._prepared = None
+                return Outcome(error.problems, 0)
+            self._prepared, self._content = prepared, content
+            return Outcome([], prepared.max_connections)
+
+    async def apply(self, content: bytes) -> None:
+        """Take settings, which are prepared first where that has not been done."""
+        if self._prepared is None or self._content != content:
+            outcome = await self.prepare(content)
+            for line in outcome.problems:
+                log.error("settings refused by this worker, which keeps those before: %s", line)
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.apply()
