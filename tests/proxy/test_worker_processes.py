@@ -73,6 +73,7 @@ def test_connections_limits_kills_and_the_end_of_the_parent() -> None:
         the_split_is_even_and_limits_are_exact(gate)
         a_broker_that_traffic_names_is_at_one_port_for_all(gate)
         a_worker_is_killed(gate)
+        all_workers_take_other_settings(gate)
         a_stopped_worker_does_not_hold_up_the_page(gate)
         workers = gate.workers()
         assert len(workers) == 2
@@ -134,6 +135,16 @@ def a_worker_is_killed(gate: WorkersGate) -> None:
     assert found["requests_total"] == before["requests_total"] + 8
     assert "was ended by SIGKILL with 4 connections: it is replaced at once" in gate.log.read_text()
     assert first not in gate.workers()
+
+
+def all_workers_take_other_settings(gate: WorkersGate) -> None:
+    with clients(gate, 2) as several:
+        assert all(map(is_served, several))
+        gate.reload(mode="observe")
+        until("the settings are taken", lambda: "settings reloaded: mode" in gate.log.read_text(), 20)
+        for one in several:
+            ask(one, produce_frame(1, ("t", 0, damaged(batch(b"x")))))
+        assert gate.metrics()['partitions_observed_total{rule="crc-mismatch"}'] == 2
 
 
 def is_counter(name: str) -> bool:

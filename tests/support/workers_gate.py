@@ -61,8 +61,7 @@ class WorkersGate:
 
     def start(self) -> Self:
         """Returns when it listens."""
-        config = Path(self._folder.name) / "gate.yaml"
-        config.write_text(json.dumps(self.settings))
+        config = self._configure()
         command = [sys.executable, "-m", "batchval", "proxy", "--config", str(config)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -73,6 +72,17 @@ class WorkersGate:
             self.kill()
             raise RuntimeError(f"the gate did not start: {self.log.read_text()}")
         return self
+
+    def _configure(self) -> Path:
+        config = Path(self._folder.name) / "gate.yaml"
+        config.write_text(json.dumps(self.settings))
+        return config
+
+    def reload(self, **settings: Any) -> None:
+        """Change settings in the file, and let the gate read it."""
+        self.settings |= settings
+        self._configure()
+        os.kill(self.parent.pid, signal.SIGHUP)
 
     def kill(self) -> None:
         """kill -9 of the parent; returns when its workers have ended, too."""
