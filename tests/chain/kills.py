@@ -2,7 +2,7 @@
 
     python -m tests.chain.kills --records 10000000 --kills 400 [--brokers 2]
     python -m tests.chain.kills --records 1000000 --kills 50 --old-client [0.8.2 0.9.0 0.10.0]
-    python -m tests.chain.kills --records 1000000 --hand-overs 5
+    python -m tests.chain.kills --records 1000000 --operate
 
 Idempotent producers (librdkafka, one with the Java client) write to topic "kills", transactional
 ones to topic "kills-transactions", each through the same gate. Every kill is ``kill -9``: of the
@@ -29,6 +29,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,9 +48,10 @@ CODECS = ("none", "zstd", "lz4", "snappy", "gzip")
 OLD_CLIENTS = {"0.8.2": "lz4", "0.9.0": "none", "0.10.0": "gzip"}
 #: Before KIP-91 a batch that could not be sent for this long fails: longer than a broker's restart.
 OLD_TIMEOUT_MS = 120_000
-#: g: the gate, b: a broker, x: both at once, s: the gate stops for a second, h: a new gate takes
-#: over
+#: g: the gate, b: a broker, x: both at once, s: the gate stops for a second
 PATTERN = "gggbggxgsg"
+#: r: the settings are reloaded, w: a worker is killed, h: a new gate takes over
+OPERATIONS = "rwrwhrwrw" * 5
 FINISH_S = 240.0
 EACH = 50  # records at a time
 KILL_S = 2.0  # a kill with its pause and restart, about: Java's producer paces itself by it
@@ -98,7 +100,7 @@ class Run:
     gate_kills: int = 0
     broker_kills: int = 0
     stops: int = 0
-    hand_overs: int = 0
+    operations: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
     @property
@@ -243,10 +245,10 @@ def kill_and_write(
 
 
 def _kill(kill: str, broker: KafkaBroker, gate: GateProcess | GateCommand, run: Run) -> None:
-    if kill == "h":
-        assert isinstance(gate, GateCommand)
-        gate.hand_over()
-        run.hand_overs += 1
+    if isinstance(gate, GateCommand):
+        {"r": gate.reload, "w": gate.kill_worker, "h": gate.hand_over}[kill]()
+        run.operations[kill] += 1
+        return
     if kill in "gx":
         gate.kill()
         run.gate_kills += 1
@@ -298,7 +300,8 @@ def summary(run: Run, found: Findings) -> str:
     counts = [f"{found.counts.get(kind, 0)} {kind}" for kind in ("lost", "doubled", "reordered")]
     written = len(run.acked) + len(run.committed)
     kills = f"{run.gate_kills} kills of the gate, {run.broker_kills} of brokers, {run.stops} stops"
-    kills += f", {run.hand_overs} hand-overs"
+    if operated := run.operations:
+        kills = f"{operated['r']} reloads, {operated['w']} kills of workers, {operated['h']} hand-overs"
     parts = (
         f"{written:,} records acknowledged of {sum(run.sent.values()):,} sent",
         f"transactions {run.outcomes()}",
@@ -321,8 +324,8 @@ def cluster(brokers: int) -> Iterator[Sequence[KafkaBroker]]:
 
 
 def _gate(upstream: str, plan: Plan) -> GateProcess | GateCommand:
-    if "h" in plan.kills:
-        return GateCommand(upstream, bridge=list(plan.bridge) or "none")
+    if set(plan.kills) & set(OPERATIONS):
+        return GateCommand(upstream, bridge=list(plan.bridge) or "none", workers=2)
     return GateProcess(upstream, poison=True, bridge=plan.bridge)
 
 
@@ -330,14 +333,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--hand-overs", type=int, default=0, help="in place of kills")
+    parser.add_argument("--operate", action="store_true", help="reload, kill workers and hand over, in place of kills")
     parser.add_argument("--brokers", type=int, choices=(1, 2), default=1)
     parser.add_argument("--java", type=int, default=1, help="producers with the Java client")
     parser.add_argument("--old-client", nargs="*", choices=OLD_CLIENTS, help="releases of the only producers: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quiet", action="store_true", help="the last line alone")
     options = parser.parse_args(argv)
-    kills = "h" * options.hand_overs or pattern(options.kills)
+    kills = OPERATIONS if options.operate else pattern(options.kills)
     if options.old_client is None:
         plan = Plan(options.records, kills, java=options.java, seed=options.seed)
     else:

@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,10 +21,12 @@ from typing import Any, Self, TextIO
 import yaml
 
 from tests.support.ports import free_ports
+from tests.support.proxy import eventually
 
 LOOPBACK = "127.0.0.1"
 BROKERS = 3  # node ids that are provided for
 ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 60.0
 
 
 class GateCommand:
@@ -92,6 +95,35 @@ class GateCommand:
     def hand_over(self) -> None:
         """Replace the gate that runs; returns when it has ended."""
         self.codes.append(self.ended(self.take_over()))
+
+    def worker_pids(self) -> list[int]:
+        """Return the processes of its workers."""
+        assert self.process is not None
+        pid = self.process.pid
+        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+    def kill_worker(self) -> None:
+        """``kill -9`` one worker; return when another is in its place."""
+        before = self.worker_pids()
+        os.kill(before[0], signal.SIGKILL)
+        eventually(lambda: before[0] not in (now := self.worker_pids()) and len(now) == len(before), TIMEOUT_S)
+
+    def reload(self) -> None:
+        """Change limits and policies, and send SIGHUP; return when they are applied."""
+        before = self._applied()
+        limits = self.settings.setdefault("limits", {})
+        limits["max_requests_waiting"] = limits.get("max_requests_waiting", 1000) + 1
+        match = f"other-{limits['max_requests_waiting']}-*"
+        self.settings["topics"] = {"policies": [{"match": match, "max.message.bytes": 1000}]}
+        fresh = self.config.with_suffix(".new")
+        fresh.write_text(yaml.safe_dump(self.settings))
+        fresh.replace(self.config)
+        self.signal(signal.SIGHUP)
+        eventually(lambda: self._applied() > before, TIMEOUT_S)
+
+    def _applied(self) -> float:
+        found = re.search(r'config_reloads_total\{result="applied"\} ([0-9.]+)', self.get("/metrics")[1])
+        return float(found[1]) if found else 0.0
 
     def ended(self, process: subprocess.Popen[str]) -> int:
         """Return the exit code of a gate."""

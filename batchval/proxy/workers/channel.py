@@ -18,6 +18,7 @@ from batchval.proxy.workers.messages import PassedHeader
 __all__ = ["Channel", "Pairs", "connection_of", "encoded", "pass_connection", "read_message"]
 
 _LENGTH: Final = struct.Struct("=I")
+_DESCRIPTOR: Final = struct.Struct("i")
 #: Of a packet: a header is some 200 bytes, an answer with the ports of one broker a few kB.
 LARGEST_PACKET: Final = 64 << 10
 
@@ -139,7 +140,9 @@ def pass_connection(passing: socket.socket, header: PassedHeader, connection: so
     OSError where it is gone.
     """
     packet = pickle.dumps(header, pickle.HIGHEST_PROTOCOL)
-    socket.send_fds(passing, [packet], [connection.fileno()], socket.MSG_DONTWAIT)
+    descriptors = _DESCRIPTOR.pack(connection.fileno())
+    # not socket.send_fds and recv_fds, which ignore their flags in Python 3.11
+    passing.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)], socket.MSG_DONTWAIT)
 
 
 def connection_of(passing: socket.socket) -> tuple[PassedHeader, socket.socket | None] | None:
@@ -149,8 +152,11 @@ def connection_of(passing: socket.socket) -> tuple[PassedHeader, socket.socket |
     Raises BlockingIOError.
     """
     flags = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-    packet, descriptors, _, _ = socket.recv_fds(passing, LARGEST_PACKET, 1, flags)
+    packet, ancillary, _, _ = passing.recvmsg(LARGEST_PACKET, socket.CMSG_LEN(_DESCRIPTOR.size), flags)
     if not packet:
         return None
     header: PassedHeader = pickle.loads(packet)
-    return header, socket.socket(fileno=descriptors[0]) if descriptors else None
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(data) >= _DESCRIPTOR.size:
+            return header, socket.socket(fileno=_DESCRIPTOR.unpack_from(data)[0])
+    return header, None

@@ -20,6 +20,7 @@ from batchval.proxy.metrics import Family
 from batchval.proxy.workers.handle import Worker
 from batchval.proxy.workers.messages import Closed, Failed, Heartbeat, Parts, PassedHeader, Ready
 from batchval.proxy.workers.states import WorkerEvent, WorkerState
+from batchval.report.words import plural
 
 __all__ = ["Accepted", "PoolOwner", "WorkerPool"]
 
@@ -80,7 +81,8 @@ class WorkerPool:
         self._waiting: deque[Accepted] = deque()
         self._again: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._started: asyncio.Future[None] | None = None
+        self._started: asyncio.Future[None]
+        self._has_started = False
         self._is_stopping = False
         self._looked = 0.0
 
@@ -250,21 +252,26 @@ class WorkerPool:
         if not worker.move(WorkerEvent.READY):
             return
         self._serves_since[worker.index] = asyncio.get_running_loop().time()
-        if self._started is not None and not self._started.done():
-            if len(self.serving) < len(self.workers):
-                return
-            self._started.set_result(None)
-        else:
+        if self._has_started:
             log.info("worker %d serves", worker.index)
+        elif len(self.serving) < len(self.workers):
+            return
+        else:
+            self._has_started = True
+            self._started.set_result(None)
         self._pass_waiting()
 
     def _failed(self, failed: Failed) -> None:
         """End the start with a worker's error; later, the log has it."""
         error = OSError(*failed.error) if failed.error is not None else ConfigError(failed.problems)
-        if self._started is not None and not self._started.done():
-            self._started.set_exception(error)
-        else:
+        if self._has_started:
             log.error("a worker cannot start: %s", error)
+        else:
+            self._cannot_start(error)
+
+    def _cannot_start(self, error: Exception) -> None:
+        if not self._started.done():
+            self._started.set_exception(error)
 
     # ---- workers that end ------------------------------------------------------------------------
 
@@ -278,11 +285,11 @@ class WorkerPool:
             admitted.release()
         if self._is_stopping:
             return
-        if self._started is not None and not self._started.done():
-            text = f"worker {worker.index} {_ending(code)} before it served clients"
-            self._started.set_exception(OSError(None, text))
-            return
-        self._replace(worker, served, f"worker {worker.index} {_ending(code)} with {len(connections)} connections")
+        what = f"worker {worker.index} {_ending(code)}"
+        if self._has_started:
+            self._replace(worker, served, f"{what} with {plural(len(connections), 'connection')}")
+        else:
+            self._cannot_start(OSError(None, f"{what} before it served clients"))
 
     def _replace(self, worker: Worker, served: bool, what: str) -> None:
         now = asyncio.get_running_loop().time()

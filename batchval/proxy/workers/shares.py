@@ -46,8 +46,6 @@ def share_of(settings: Settings, workers: int) -> Settings:
     no files.
     """
     limits, log = settings.limits, settings.log
-    rates = ("refusals_per_second", "connections_per_second")
-    lines = {key: max(1, getattr(log, key) // workers) for key in rates}
     divided = {"max_bytes_held": limits.max_bytes_held // workers, "threads": max(1, limits.threads // workers)}
     whole = {"max_connections_per_address": limits.max_connections}  # the parent counts
     return settings.model_copy(

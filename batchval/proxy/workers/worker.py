@@ -54,7 +54,7 @@ from batchval.proxy.workers.messages import (
 from batchval.proxy.workers.preparing import Preparing
 from batchval.proxy.workers.summing import packed
 
-__all__ = ["main"]
+__all__ = ["ReportedClients", "WorkerGate", "main"]
 
 #: Seconds between two reports to the parent.
 REPORT_S: Final = 0.5
@@ -70,7 +70,7 @@ TAKEN_A_TURN: Final = 16
 log = logging.getLogger("batchval.proxy")
 
 
-class _ReportedClients(ClientTable):
+class ReportedClients(ClientTable):
     """Keeps what the parent's table is to add."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class WorkerGate(RunningGate):
         self._parts = parts
         self._asking = asking
         self._report = report
-        self.clients = _ReportedClients()
+        self.clients = ReportedClients()
         self._remote_ports = RemotePorts(asking, lambda node_id: self.discovery.brokers[node_id])
         super().__init__(parts.settings, version=parts.version)
         self.follow(parts.news)
