@@ -13,20 +13,17 @@ from prometheus_client.registry import CollectorRegistry
 
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import settings_from
+from batchval.proxy.reloading import Reloader
 
 PREFIX = "batchval_gate_"
 _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-#: Metrics of changes that are under way.
+#: Metrics of the parent of several workers, and of changes that are under way.
 PENDING = frozenset(
     PREFIX + name
     for name in (
         "broker_duration_seconds_bucket",
         "broker_duration_seconds_count",
         "broker_duration_seconds_sum",
-        "config_last_applied_timestamp_seconds",
-        "config_last_reload_successful",
-        "config_reloads_total",
-        "log_connections_left_out_total",
         "quarantine_bytes",
         "quarantine_dropped_total",
         "request_duration_seconds_bucket",
@@ -71,6 +68,7 @@ def settings(folder: Path) -> dict[str, Any]:
 def metrics_of_a_gate(folder: Path) -> dict[str, frozenset[str]]:
     """Return the labels of each metric of /metrics, by its name in PromQL."""
     gate = RunningGate(settings_from(settings(folder)))
+    gate.metrics.add(Reloader(gate, None).families)  # as the command does
     found: dict[str, frozenset[str]] = {}
     for family in gate.metrics._families():
         for suffix in _SUFFIXES[family.kind]:
