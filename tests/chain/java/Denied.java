@@ -37,10 +37,14 @@ public final class Denied {
         String topic = args[2];
         try (Admin admin = Admin.create(with(args[0]))) {
             ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
-            AlterConfigOp op = new AlterConfigOp(new ConfigEntry("retention.ms", "1"), AlterConfigOp.OpType.SET);
-            AclBinding acl = new AclBinding(new ResourcePattern(ResourceType.TOPIC, topic, PatternType.LITERAL),
-                new AccessControlEntry("User:bob", "*", AclOperation.READ, AclPermissionType.ALLOW));
-            say("createTopics", () -> admin.createTopics(List.of(new NewTopic("new", 1, (short) 1))).all().get());
+            ConfigEntry entry = new ConfigEntry("retention.ms", "1");
+            AlterConfigOp op = new AlterConfigOp(entry, AlterConfigOp.OpType.SET);
+            AclBinding acl = new AclBinding(
+                new ResourcePattern(ResourceType.TOPIC, topic, PatternType.LITERAL),
+                new AccessControlEntry("User:bob", "*", AclOperation.READ,
+                    AclPermissionType.ALLOW));
+            NewTopic made = new NewTopic("new", 1, (short) 1);
+            say("createTopics", () -> admin.createTopics(List.of(made)).all().get());
             say("deleteTopics", () -> admin.deleteTopics(List.of(topic)).all().get());
             say("incrementalAlterConfigs", () -> admin.incrementalAlterConfigs(
                 Map.of(resource, (Collection<AlterConfigOp>) List.of(op))).all().get());
@@ -50,16 +54,19 @@ public final class Denied {
             say("describeTopics", () -> admin.describeTopics(List.of(topic)).allTopicNames().get());
             say("describeConfigs", () -> admin.describeConfigs(List.of(resource)).all().get());
         }
+        StringSerializer writes = new StringSerializer();
         for (String idempotent : List.of("true", "false")) {
             Properties properties = with(args[1]);
             properties.put("enable.idempotence", idempotent);
             try (KafkaProducer<String, String> producer =
-                    new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
-                say("send " + idempotent, () -> producer.send(new ProducerRecord<>(topic, "v")).get());
+                    new KafkaProducer<>(properties, writes, writes)) {
+                ProducerRecord<String, String> one = new ProducerRecord<>(topic, "v");
+                say("send " + idempotent, () -> producer.send(one).get());
             }
         }
+        StringDeserializer reads = new StringDeserializer();
         try (KafkaConsumer<String, String> consumer =
-                new KafkaConsumer<>(with(args[1]), new StringDeserializer(), new StringDeserializer())) {
+                new KafkaConsumer<>(with(args[1]), reads, reads)) {
             consumer.assign(List.of(new TopicPartition(topic, 0)));
             consumer.seekToBeginning(consumer.assignment());
             say("poll", () -> consumer.poll(Duration.ofSeconds(10)));
