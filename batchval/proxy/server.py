@@ -312,7 +312,8 @@ class Proxy:
         """
         if options.bridge != self.options.bridge:
             self._bridge(options.bridge)
-        self.options = self.cluster.options = options
+        self.options = options
+        self.cluster.use(options)
         self.gate = gate
         self._renew(iter(list(self.connections)))
 
