@@ -97,6 +97,20 @@ class Listeners:
             return self.bootstrap
         return known or self.brokers.get(node_id) or self._open(node_id)
 
+    def use(self, options: ProxyOptions) -> None:
+        """Take other options: answers hold their advertised addresses from now on."""
+        self.options = options
+        self._advertised = Advertised(options)
+        self._written.clear()
+        for listener in self.listeners:
+            listener.advertised = self._address_of(listener.node_id, listener.port)
+
+    def _address_of(self, node_id: int | None, port: int) -> tuple[str, int]:
+        if node_id is None:
+            return self._advertised.bootstrap(port)
+        is_wanted = self.options.sni is not None or port == self._wanted(node_id)
+        return self._advertised.broker(node_id, port, is_wanted=is_wanted)
+
     def named(self, node_id: int | None) -> Listener:
         """Return the listener of a broker that a client chose by its server name, known or not;
         None: of any.
@@ -147,8 +161,7 @@ class Listeners:
             return listener
         key = self.options.listener_name, node_id
         port = self._ports.open(key, self.options.listen[0], self._numbers(node_id))
-        is_wanted = port.number == self._wanted(node_id)
-        advertised = self._advertised.broker(node_id, port.number, is_wanted=is_wanted)
+        advertised = self._address_of(node_id, port.number)
         listener = Listener(node_id, port.sock, self.options.listen[0], port.number, advertised)
         self.brokers[node_id] = listener
         self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
@@ -159,8 +172,7 @@ class Listeners:
         """Return the listener of a broker that has no port of its own."""
         assert self.bootstrap is not None
         port = self.bootstrap.port
-        advertised = self._advertised.broker(node_id, port, is_wanted=True)
-        return Listener(node_id, None, self.options.listen[0], port, advertised)
+        return Listener(node_id, None, self.options.listen[0], port, self._address_of(node_id, port))
 
     def _numbers(self, node_id: int) -> list[int]:
         """Return the ports to try: the one of the configuration, if it is one of ``broker_ports``,

@@ -331,7 +331,8 @@ class Proxy:
         if (options.bridge, options.deny) != (self.options.bridge, self.options.deny):
             self._bridge(options.bridge)
             self.deny_list = self._deny_list(options.deny)
-        self.options = self.cluster.options = options
+        self.options = options
+        self.cluster.use(options)
         self.gate = gate
         self._renew(iter(list(self.connections)))
 

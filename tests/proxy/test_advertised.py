@@ -5,6 +5,8 @@ answer that can hold one.
 from __future__ import annotations
 
 import struct
+import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +86,26 @@ def test_a_broker_above_the_range_is_at_its_own_port() -> None:
         own = proxy.proxy.listening[2][1]
         assert own != port + 3
         assert found == [(1, "127.0.0.1", 30001), (2, "127.0.0.1", own)]
+
+
+def test_other_options_are_in_the_next_answer() -> None:
+    port = free_ports(6)
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address, listen=("127.0.0.1", port), advertised_host="old") as proxy,
+        connected(proxy) as sock,
+    ):
+        for host, first_port in (("old", None), ("new", None), ("b{node}", 30000)):
+            options = replace(proxy.options, advertised_host=host, advertised_first_port=first_port)
+            used = threading.Event()
+            proxy.loop.call_soon_threadsafe(
+                lambda options, used: (proxy.proxy.cluster.use(options), used.set()), options, used
+            )
+            assert used.wait(10)
+            for _ in range(2):  # the second answer is a known one
+                sock.sendall(other_frame(8, key=3, version=12, body=b"\0" * 12))
+                expected = host.replace("{node}", "4"), port + 5 if first_port is None else 30004
+                assert addresses(read_frame(sock), 3, 12) == [(4, *expected)]
 
 
 def test_an_answer_of_a_broker_without_an_id() -> None:
