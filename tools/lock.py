@@ -21,7 +21,7 @@ PYTHON = "3.11"
 #: {file: the extras it holds}; each has the build system's requirements too. The first comes first:
 #: the others take its versions.
 FILES = {
-    "dev": ("test", "check", "bench", "arrow", "audit", "spark", "demo", "proxy", "perf"),
+    "dev": ("test", "check", "bench", "arrow", "audit", "spark", "demo", "proxy", "otel", "perf"),
     "build": (),
     "demo": ("demo", "proxy"),
     "release": ("release",),

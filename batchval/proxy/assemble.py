@@ -13,8 +13,9 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from batchval.optional import MissingExtraError
 from batchval.policy import TopicPolicy
 from batchval.proxy.audit_log import RefusalLog
 from batchval.proxy.clients_page import Asked, page_of
@@ -29,7 +30,7 @@ from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.listening_sockets import ListeningSockets
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
-from batchval.proxy.metrics import GateMetrics
+from batchval.proxy.metrics import Family, GateMetrics
 from batchval.proxy.observed import ObservedCounts
 from batchval.proxy.observed_file import ObservedFile
 from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
@@ -40,6 +41,9 @@ from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.tls import ListenerContext, UpstreamContext, identity_of, subject_of
 from batchval.proxy.values import Address
+
+if TYPE_CHECKING:
+    from batchval.proxy.otlp_export import OtlpExport
 
 __all__ = ["RunningGate"]
 
@@ -114,6 +118,7 @@ class RunningGate:
         self._following: asyncio.Task[None] | None = None
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
+        self.otlp = self._export(version)
         self._watch()
 
     # ---- what it is made of ------------------------------------------------------------------------------------------
@@ -240,6 +245,8 @@ class RunningGate:
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
         self.shared.traffic.nodes = self.settings.metrics.nodes
         metrics.add(self.shared.traffic.families)
+        if self.otlp is not None:
+            metrics.add(partial(_otlp_families, self.otlp))
         metrics.add(self.record_parts.families)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         metrics.add(self.connection_log.families)
@@ -300,7 +307,27 @@ class RunningGate:
             if self.observed_file is not None:
                 self.observed_file.start()
         self._tasks = [asyncio.create_task(self._look())]
+        if self.otlp is not None:
+            self.otlp.start()
         self._start_judging()
+
+    def _export(self, version: str) -> OtlpExport | None:
+        """Return what sends metrics to a collector, where the settings name one. ConfigError."""
+        otlp = self.settings.metrics.otlp
+        if otlp is None:
+            return None
+        try:
+            from batchval.proxy.otlp_export import OtlpExport
+        except MissingExtraError as error:
+            raise ConfigError([f"metrics.otlp: {error}"]) from None
+        with _named("metrics.otlp.headers"):
+            return OtlpExport(otlp, self._taken_families, version=version, mode=self.settings.mode)
+
+    async def _taken_families(self) -> Callable[[], Iterable[Family]]:
+        """Take the values of the whole gate; what is returned gives its families, in any thread."""
+        self.shared.budget.measure()
+        families = self.metrics.families()
+        return lambda: families
 
     def _log_unbounded(self) -> None:
         if self.cluster_topics is None and not self.settings.topics.policies:
@@ -403,6 +430,8 @@ class RunningGate:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.health.stop()
+        if self.otlp is not None:
+            await self.otlp.stop()
         for sock in self._metrics_sockets:  # where nothing has been accepted yet
             sock.close()
         self.record_parts.close()
@@ -481,6 +510,12 @@ def _principal(certificate: Mapping[str, Any] | None) -> str | None:
     """Return Kafka's principal of a verified certificate."""
     subject = subject_of(certificate)
     return None if subject is None else f"User:{subject}"
+
+
+def _otlp_families(otlp: OtlpExport) -> Iterator[Family]:
+    taken, failed = [((), otlp.exports_total)], [((), otlp.failures_total)]
+    yield Family("counter", "otlp_exports", "Exports of metrics that the collector has taken.", (), taken)
+    yield Family("counter", "otlp_failures", "Exports of metrics that failed.", (), failed)
 
 
 @contextlib.contextmanager

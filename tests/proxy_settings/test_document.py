@@ -96,6 +96,7 @@ def test_the_metrics_that_it_names_exist() -> None:
     record_rules = {"schema_id": {"registry": "default"}}
     given |= {"topics": {"policies": [{"match": "*", "record_rules": record_rules, "custom_rules": ["builtins:len"]}]}}
     given |= {"schema_registries": [{"url": "http://127.0.0.1:1"}]}
+    given |= {"metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}}}
     text = RunningGate(settings_from(given)).metrics.text().decode()
     table = PAGE.split("## Metrics and health")[1].split("## The log")[0]
     named = re.findall(r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
