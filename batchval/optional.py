@@ -17,6 +17,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "batchval.audit": ("audit", ("pyarrow",)),
     "batchval.perf.clients.rdkafka": ("perf", ("confluent_kafka",)),
     "batchval.cli.proxying": _PROXY,
+    "batchval.proxy.otlp_export": ("otel", ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")),
     "batchval.proxy": _PROXY,
     "batchval.segment.remote": ("audit", ("pyarrow",)),
     "batchval.spark": ("spark", ("pyarrow", "pyspark")),
@@ -46,5 +47,12 @@ def require(part: str) -> None:
     """
     extra, names = EXTRAS[part]
     for name in names:
-        if find_spec(name) is None:
+        if not _is_installed(name):
             raise MissingExtraError(part, name, extra)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # a package that would hold it
+        return False

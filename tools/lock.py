@@ -20,7 +20,7 @@ FOLDER = ROOT / "requirements"
 PYTHON = "3.11"
 #: {file: the extras it holds}. The first comes first: the others take its versions.
 FILES = {
-    "dev": ("test", "check", "bench", "arrow", "audit", "spark", "demo", "proxy", "perf"),
+    "dev": ("test", "check", "bench", "arrow", "audit", "spark", "demo", "proxy", "otel", "perf"),
     "build": (),
     "demo": ("demo", "proxy"),
     "gate": ("proxy",),

@@ -15,9 +15,10 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from batchval.ledger import ClaimsLedger
+from batchval.optional import MissingExtraError
 from batchval.policy import TopicPolicy
 from batchval.proxy.ages import Ages
 from batchval.proxy.audit_file import AuditFile
@@ -48,6 +49,9 @@ from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.tls import identity_of, subject_of
 from batchval.proxy.values import Address
+
+if TYPE_CHECKING:
+    from batchval.proxy.otlp_export import OtlpExport
 
 __all__ = ["RunningGate"]
 
@@ -121,6 +125,7 @@ class RunningGate:
         self._tasks: list[asyncio.Task[None]] = []
         self._topics_task: asyncio.Task[None] | None = None
         self._retired: list[tuple[Parts, list[Gate]]] = []
+        self.otlp = self._export(version)
         self._watch()
 
     # ---- what it is made of ------------------------------------------------------------------------------------------
@@ -256,6 +261,8 @@ class RunningGate:
         metrics.watch("ready", "1 where clients can be served.", lambda: float(self.unready() is None), "min")
         self.shared.traffic.nodes = self.settings.metrics.nodes
         metrics.add(self.shared.traffic.families)
+        if self.otlp is not None:
+            metrics.add(partial(_otlp_families, self.otlp))
         metrics.add(self._families)
         if self.quarantine is not None:
             metrics.add(self.quarantine.families)
@@ -332,12 +339,32 @@ class RunningGate:
         if self.quarantine is not None:
             self.quarantine.start()
         self._tasks = [asyncio.create_task(self._look())]
+        if self.otlp is not None:
+            self.otlp.start()
         self.start_judging()
         self.read_topics_anew()
 
     def start_judging(self) -> None:
         """Start what judges records."""
         self.record_parts.start()
+
+    def _export(self, version: str) -> OtlpExport | None:
+        """Return what sends metrics to a collector, where the settings name one. ConfigError."""
+        otlp = self.settings.metrics.otlp
+        if otlp is None:
+            return None
+        try:
+            from batchval.proxy.otlp_export import OtlpExport
+        except MissingExtraError as error:
+            raise ConfigError([f"metrics.otlp: {error}"]) from None
+        with _named("metrics.otlp.headers"):
+            return OtlpExport(otlp, self._taken_families, version=version, mode=self.settings.mode)
+
+    async def _taken_families(self) -> Callable[[], Iterable[Family]]:
+        """Take the values of the whole gate; what is returned gives its families, in any thread."""
+        self.shared.budget.measure()
+        families = self.metrics.families()
+        return lambda: families
 
     def _log_unbounded(self) -> None:
         if self.cluster_topics is None and not self.settings.topics.policies:
@@ -454,6 +481,8 @@ class RunningGate:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.health.stop()
+        if self.otlp is not None:
+            await self.otlp.stop()
         for sock in self._metrics_sockets:  # where nothing has been accepted yet
             sock.close()
         self._close_retired()
@@ -524,6 +553,12 @@ def _principal(certificate: Mapping[str, Any] | None) -> str | None:
     """Return Kafka's principal of a verified certificate."""
     subject = subject_of(certificate)
     return None if subject is None else f"User:{subject}"
+
+
+def _otlp_families(otlp: OtlpExport) -> Iterator[Family]:
+    taken, failed = [((), otlp.exports_total)], [((), otlp.failures_total)]
+    yield Family("counter", "otlp_exports", "Exports of metrics that the collector has taken.", (), taken)
+    yield Family("counter", "otlp_failures", "Exports of metrics that failed.", (), failed)
 
 
 @contextlib.contextmanager

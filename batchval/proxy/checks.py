@@ -287,7 +287,9 @@ def _workers(settings: Settings) -> Iterator[Fault]:
 def _metrics(metrics: Metrics) -> Iterator[Fault]:
     address: Loc = ("metrics", "address")
     if metrics.address is None:
-        for key in ("remote", "topics"):
+        for key in ("remote", "topics", "nodes"):
+            if metrics.otlp is not None and key != "remote":
+                continue
             if getattr(metrics, key) != Metrics.model_fields[key].default:
                 yield _fault(("metrics", key), "has no effect: metrics.address is null", address)
     elif metrics.address.is_loopback and metrics.remote:

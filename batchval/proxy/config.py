@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.otlp_settings import Otlp
 from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
 from batchval.proxy.refusal_settings import DenySettings, QuarantineField
 from batchval.proxy.values import (
@@ -335,12 +336,14 @@ class Metrics(_Model):
 
     ``topics``: so many topics have their own label in the count of refusals; the others share one.
     ``nodes``: so many brokers have their own label in what is counted by node.
+    ``otlp``: a collector that gets the same by OpenTelemetry's protocol; None: none does.
     """
 
     address: AddressField | None = Address("127.0.0.1", 9464)
     remote: bool = False
     topics: Annotated[int, Field(ge=0, le=10_000)] = 100
     nodes: Annotated[int, Field(ge=0, le=1_000)] = 50
+    otlp: Otlp | None = None
 
 
 class Log(_Model):

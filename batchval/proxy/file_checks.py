@@ -19,9 +19,11 @@ from typing import Final
 
 from batchval.custom_rules import CustomRule
 from batchval.errors import BatchvalError
+from batchval.optional import MissingExtraError, require
 from batchval.proxy.config import ListenerTls, Settings, UpstreamTls
 from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.loading import ConfigError
+from batchval.proxy.otlp_settings import Otlp
 from batchval.proxy.secret import Secret
 from batchval.proxy.tls import ListenerContext, UpstreamContext
 
@@ -56,7 +58,19 @@ def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
     for i, registry in enumerate(settings.schema_registries):
         if registry.ca is not None:
             yield from _authorities(("schema_registries", i, "ca"), registry.ca)
+    if (otlp := settings.metrics.otlp) is not None:
+        yield from _otlp(otlp)
     yield from _custom_rules(settings)
+
+
+def _otlp(otlp: Otlp) -> Iterator[Fault]:
+    loc: Loc = ("metrics", "otlp")
+    try:
+        require("batchval.proxy.otlp_export")
+    except MissingExtraError as error:
+        yield Fault(loc, f"needs {error.name}, which is not installed: pip install 'batchval[otel]'", (loc,))
+    if otlp.ca is not None:
+        yield from _authorities((*loc, "ca"), otlp.ca)
 
 
 def _secrets(settings: Settings) -> Iterator[tuple[Loc, Secret]]:
@@ -68,6 +82,9 @@ def _secrets(settings: Settings) -> Iterator[tuple[Loc, Secret]]:
     for i, listener in enumerate(settings.listeners):
         if listener.tls is not None and listener.tls.key_password is not None:
             yield ("listeners", i, "tls", "key_password"), listener.tls.key_password
+    if settings.metrics.otlp is not None:
+        for name, secret in settings.metrics.otlp.headers.items():
+            yield ("metrics", "otlp", "headers", name), secret
     for i, registry in enumerate(settings.schema_registries):
         if registry.password is not None:
             yield ("schema_registries", i, "password"), registry.password

@@ -39,11 +39,11 @@ from batchval.proxy.observed import OTHER
 from batchval.proxy.reasons import explained
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["BOUNDS_S", "CONTENT_TYPE", "OTHER", "Family", "GateMetrics", "TopicCounts"]
+__all__ = ["BOUNDS_S", "CONTENT_TYPE", "OTHER", "PREFIX", "Family", "GateMetrics", "TopicCounts"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_PREFIX = "batchval_gate"
+PREFIX: Final = "batchval_gate"
 #: label of each dict of Counters
 _LABELS = {
     "connections_closed": "reason",
@@ -283,14 +283,14 @@ def _metric(family: Family) -> Metric:
     if family.kind == "histogram":
         return _histogram(family)
     kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    metric = kind(f"{_PREFIX}_{family.name}", family.text, labels=family.labels)
+    metric = kind(f"{PREFIX}_{family.name}", family.text, labels=family.labels)
     for labels, value in family.samples:
         metric.add_metric(labels, value)
     return metric
 
 
 def _histogram(family: Family) -> Metric:
-    metric = HistogramMetricFamily(f"{_PREFIX}_{family.name}", family.text, labels=family.labels)
+    metric = HistogramMetricFamily(f"{PREFIX}_{family.name}", family.text, labels=family.labels)
     words = [*map(floatToGoString, BOUNDS_S), "+Inf"]
     for labels, (counts, total) in family.samples:
         metric.add_metric(labels, list(zip(words, accumulate(counts), strict=True)), total)

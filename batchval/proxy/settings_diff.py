@@ -60,6 +60,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "limits.max_connection_age_ms": Effect.NEW,
     "limits.stop_delay_ms": Effect.RESTART,
     "metrics.address": Effect.RESTART,
+    "metrics.otlp": Effect.RESTART,
     "metrics.remote": Effect.AT_ONCE,
     "metrics.topics": Effect.AT_ONCE,
     "metrics.nodes": Effect.AT_ONCE,

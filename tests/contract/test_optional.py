@@ -19,7 +19,13 @@ from tests.contract.sources import PACKAGE, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 #: the distribution that brings a module, where their names differ
-DISTRIBUTIONS = {"py4j": "pyspark", "snappy": "python-snappy", "yaml": "pyyaml"}
+DISTRIBUTIONS = {
+    "py4j": "pyspark",
+    "snappy": "python-snappy",
+    "yaml": "pyyaml",
+    **dict.fromkeys(("opentelemetry", "opentelemetry.sdk"), "opentelemetry-sdk"),
+    "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+}
 
 
 def imports(node: ast.AST) -> Iterator[str]:
@@ -50,7 +56,7 @@ def undeclared(package: Path, allowed: set[str]) -> Iterator[str]:
 
 def test_every_import_is_declared() -> None:
     extras = PROJECT["optional-dependencies"]
-    served = ("arrow", "audit", "spark", "demo", "proxy", "perf")
+    served = ("arrow", "audit", "spark", "demo", "proxy", "otel", "perf")
     wanted = [*PROJECT["dependencies"], *(one for name in served for one in extras[name])]
     assert list(undeclared(PACKAGE, {normal(one) for one in wanted})) == []
 

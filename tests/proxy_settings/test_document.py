@@ -101,7 +101,7 @@ def test_the_metrics_that_it_names_exist() -> None:
     record_rules = {"schema_id": {"registry": "default"}}
     given |= {"topics": {"policies": [{"match": "*", "record_rules": record_rules, "custom_rules": ["builtins:len"]}]}}
     given |= {"schema_registries": [{"url": "http://127.0.0.1:1"}], "log": {"audit_file": "/dev/null"}}
-    given |= {"quarantine": "quarantine"}
+    given |= {"quarantine": "quarantine", "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}}}
     gate = RunningGate(settings_from(given))
     gate.metrics.add(Reloader(gate, None).families)
     text = gate.metrics.text().decode()

@@ -11,15 +11,16 @@ import errno
 import logging
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.clients_page import Asked
 from batchval.proxy.config import Settings
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.health import MOST_CONNECTIONS
+from batchval.proxy.metrics import Family
 from batchval.proxy.open_files import raise_limit, reserve_for
 from batchval.proxy.options import ProxyOptions
 from batchval.proxy.prepared import Step
@@ -43,7 +44,7 @@ from batchval.proxy.workers.pool import WorkerPool
 from batchval.proxy.workers.preparing import PreparedWorkers, prepared_by
 from batchval.proxy.workers.processes import Processes
 from batchval.proxy.workers.shares import share_of, workers_of
-from batchval.proxy.workers.summing import Key, Totals
+from batchval.proxy.workers.summing import Totals
 
 __all__ = ["ParentGate", "gate_of"]
 
@@ -213,13 +214,16 @@ class ParentGate(RunningGate):
     # ---- pages -----------------------------------------------------------------------------------
 
     async def _metrics_page(self) -> Callable[[], bytes]:
+        return partial(self._merged_page, await self._taken_families(), self.pool.pids())
+
+    async def _taken_families(self) -> Callable[[], Iterable[Family]]:
+        """Take the values of all processes; what is returned adds them up, in any thread."""
         answers = await self.pool.ask("families", ANSWER_S)
         running = {one.key for one in self.pool.workers if one.pid is not None}
-        return partial(self._merged_page, self.metrics.families(), answers, running, self.pool.pids())
+        return partial(self._totals.merged, self.metrics.families(), answers, running)
 
-    def _merged_page(self, own: Any, answers: dict[Key, bytes], running: set[Key], pids: list[int]) -> bytes:
-        families = self._totals.merged(own, answers, running)
-        return self.metrics.format(families, self._processes.collect(pids))
+    def _merged_page(self, families: Callable[[], Iterable[Family]], pids: list[int]) -> bytes:
+        return self.metrics.format(families(), self._processes.collect(pids))
 
     async def _clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
         await self.pool.ask("clients", ANSWER_S)

@@ -7,6 +7,7 @@ never go down. Gauges are those of the workers that run, put together as ``Famil
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
@@ -78,9 +79,10 @@ def _together(family: Family, one: Any, other: Any) -> Any:
 
 
 class Totals:
-    """The metrics of the whole gate. Its methods belong to one thread at a time."""
+    """The metrics of the whole gate. For any thread: /metrics and OpenTelemetry have one each."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._last: dict[Key, list[Family]] = {}
         self._ended: list[Family] = []
 
@@ -91,9 +93,10 @@ class Totals:
         ``answers``  of the workers that have answered; the others have their last values
         ``running``  processes that have not ended
         """
-        for key, content in answers.items():
-            self._last[key] = [one for one in unpacked(content) if one.name not in OF_PARENT]
-        for key in self._last.keys() - running:
-            counted = [one for one in self._last.pop(key) if one.kind != "gauge"]
-            self._ended = added((self._ended, counted))
-        return added((own, self._ended, *self._last.values()))
+        with self._lock:
+            for key, content in answers.items():
+                self._last[key] = [one for one in unpacked(content) if one.name not in OF_PARENT]
+            for key in self._last.keys() - running:
+                counted = [one for one in self._last.pop(key) if one.kind != "gauge"]
+                self._ended = added((self._ended, counted))
+            return added((own, self._ended, *self._last.values()))

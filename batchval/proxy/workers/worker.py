@@ -123,6 +123,9 @@ class WorkerGate(RunningGate):
         topics = self.cluster_topics
         return topics is not None and topics.age_s < 0 and not topics.failures_total
 
+    def _export(self, version: str) -> None:
+        """Leave it to the parent, which has the values of all workers."""
+
     def _log_unbounded(self) -> None:
         """Leave the line to the parent."""
 
