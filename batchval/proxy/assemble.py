@@ -35,13 +35,14 @@ from batchval.proxy.handover_messages import HandOverError
 from batchval.proxy.health import MOST_CONNECTIONS, HealthServer
 from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.listening_sockets import ListeningSockets
+from batchval.proxy.loading import ConfigError
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.metrics import Family, GateMetrics
 from batchval.proxy.observed import ObservedCounts
 from batchval.proxy.observed_file import ObservedFile
 from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
 from batchval.proxy.options import Counters, Limits, ObserveGlobs, ProxyOptions, Refusal
-from batchval.proxy.parts import Parts
+from batchval.proxy.parts import Parts, named
 from batchval.proxy.policies import read_brokers, read_topic_configs
 from batchval.proxy.prepared import Prepared, Step
 from batchval.proxy.quarantine import Quarantine
@@ -357,7 +358,7 @@ class RunningGate:
             from batchval.proxy.otlp_export import OtlpExport
         except MissingExtraError as error:
             raise ConfigError([f"metrics.otlp: {error}"]) from None
-        with _named("metrics.otlp.headers"):
+        with named("metrics.otlp.headers"):
             return OtlpExport(otlp, self._taken_families, version=version, mode=self.settings.mode)
 
     async def _taken_families(self) -> Callable[[], Iterable[Family]]:

@@ -198,7 +198,7 @@ class GateMetrics:
     def name_mode(self, mode: str) -> None:
         """Show this mode of the gate."""
         value = {"mode": mode, "version": self._version, "python": platform.python_version()}
-        self._info = InfoMetricFamily(_PREFIX, "What runs.", value=value)
+        self._info = InfoMetricFamily(PREFIX, "What runs.", value=value)
 
     def add_clients(self, clients: ClientTable) -> None:
         """Show how many clients there are, and how many of them Kafka 4 turns away."""

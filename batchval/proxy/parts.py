@@ -18,7 +18,7 @@ from batchval.proxy.policies import UNBOUNDED, ClusterTopics, Read, TopicLookup
 from batchval.proxy.record_parts import RecordParts
 from batchval.proxy.tls import ListenerContext, UpstreamContext
 
-__all__ = ["Parts"]
+__all__ = ["Parts", "named"]
 
 
 class Parts:
@@ -45,7 +45,7 @@ class Parts:
         if not self.settings.reads_topic_configs or admin is None:
             return None
         if admin.password is not None:
-            with _named("upstream.admin.password"):
+            with named("upstream.admin.password"):
                 admin.password.reveal()
         if before is not None and before.cluster_topics is not None:
             return before.cluster_topics
@@ -76,7 +76,8 @@ class Parts:
 
 
 @contextlib.contextmanager
-def _named(key: str) -> Iterator[None]:
+def named(key: str) -> Iterator[None]:
+    """Raise a ValueError as a ConfigError of this key."""
     try:
         yield
     except ValueError as error:
