@@ -487,6 +487,7 @@ class Gate:
                 enforced,
                 verdicts.reports(i),
                 facts.principal,
+                version=request.api_version,
             )
             self.on_refusal(refusal)
             if rule:

@@ -158,6 +158,18 @@ REASONS: Final[dict[str, Reason]] = {
         "Check the client's mechanism, user and password.",
     ),
     # ---- verdicts ----
+    "denied": _wrong(
+        "The settings deny this API, and the request has no answer (acks=0).",
+        "See the denied lines of this client, and deny in the settings.",
+    ),
+    "denied_early": _wrong(
+        "A request of an API that some may not use came before the client's principal was known.",
+        "Send requests after the answer to SaslAuthenticate, as Kafka's clients do.",
+    ),
+    "denied_size": _wrong(
+        "A denied request is too large to be answered.",
+        "See the denied lines of this client, and deny in the settings.",
+    ),
     "acks_0_refused": _wrong(
         "A batch sent with acks=0 was refused; the end of the connection reports it.",
         "See the refused lines of this client.",

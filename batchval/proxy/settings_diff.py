@@ -67,6 +67,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "log": Effect.AT_ONCE,
     "log.audit_file": Effect.RESTART,
     "reload": Effect.AT_ONCE,
+    "quarantine": Effect.RESTART,
     "state_directory": Effect.RESTART,
     "control": Effect.RESTART,
     "workers": Effect.RESTART,

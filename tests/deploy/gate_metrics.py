@@ -11,30 +11,12 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
-from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import settings_from
 from batchval.proxy.reloading import Reloader
+from batchval.proxy.workers.parent import gate_of
 
 PREFIX = "batchval_gate_"
 _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-#: Metrics of the parent of several workers, and of changes that are under way.
-PENDING = frozenset(
-    PREFIX + name
-    for name in (
-        "broker_duration_seconds_bucket",
-        "broker_duration_seconds_count",
-        "broker_duration_seconds_sum",
-        "quarantine_bytes",
-        "quarantine_dropped_total",
-        "request_duration_seconds_bucket",
-        "request_duration_seconds_count",
-        "request_duration_seconds_sum",
-        "requests_denied_total",
-        "worker_restarts_total",
-        "workers",
-    )
-)
-
 #: Labels that Prometheus adds to every sample, and histograms to their buckets.
 COMMON_LABELS = frozenset(("job", "instance", "namespace", "pod", "le"))
 
@@ -61,18 +43,20 @@ def settings(folder: Path) -> dict[str, Any]:
             ]
         },
         "schema_registries": [{"url": "http://127.0.0.1:1"}],
+        "quarantine": str(folder / "quarantine"),
         "state_directory": str(folder),
     }
 
 
 def metrics_of_a_gate(folder: Path) -> dict[str, frozenset[str]]:
     """Return the labels of each metric of /metrics, by its name in PromQL."""
-    gate = RunningGate(settings_from(settings(folder)))
-    gate.metrics.add(Reloader(gate, None).families)  # as the command does
     found: dict[str, frozenset[str]] = {}
-    for family in gate.metrics._families():
-        for suffix in _SUFFIXES[family.kind]:
-            found[PREFIX + family.name + suffix] = frozenset(family.labels)
+    for workers in (1, 2):  # one process, and the parent of several
+        gate = gate_of(settings_from(settings(folder) | {"workers": workers}))
+        gate.metrics.add(Reloader(gate, None).families)  # as the command does
+        for family in gate.metrics.families():
+            for suffix in _SUFFIXES[family.kind]:
+                found[PREFIX + family.name + suffix] = frozenset(family.labels)
     return found | _of_the_process()
 
 
@@ -101,9 +85,7 @@ def grouped_by(expression: str) -> frozenset[str]:
 def unknown(expression: str, metrics: dict[str, frozenset[str]]) -> list[str]:
     """Return what an expression names that a gate does not have: metrics, and labels of metrics."""
     found = uses(expression)
-    wrong = [use.metric for use in found if use.metric not in metrics and use.metric not in PENDING]
-    if any(use.metric in PENDING - metrics.keys() for use in found):
-        return wrong
+    wrong = [use.metric for use in found if use.metric not in metrics]
     labels = COMMON_LABELS.union(*(metrics.get(use.metric, ()) for use in found))
     for use in found:
         if use.metric in metrics:

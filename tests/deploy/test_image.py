@@ -40,6 +40,7 @@ def test_it_has_no_compiler_and_no_pip(image: Path) -> None:
     assert "batchval" in programs
 
 
+@pytest.mark.alone
 def test_a_gate_runs_in_it_read_only_without_privileges(image: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     os.chown(tmp_path, 10001, 10001)

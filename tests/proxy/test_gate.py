@@ -479,7 +479,7 @@ def test_batches_that_were_made_are_in_the_budget(monkeypatch: pytest.MonkeyPatc
             self.size = size
 
     monkeypatch.setattr(gate_module, "Charge", Noted)
-    judgement = gate_module.Judgement(0, "", None, "")
+    judgement = gate_module.Judgement(0, "", None, "", "")
     assert not charges
     judgement.take_batches([b"a" * 1000, None, b"b" * 24])
     assert not judgement.untouched

@@ -53,7 +53,7 @@ def peers() -> set[str]:
 
 
 def test_every_reason_of_the_code_is_in_the_table_and_no_other() -> None:
-    modules = ("answering", "bridges", "budget", "handlers", "server", "session", "session_clock")
+    modules = ("answering", "bridges", "budget", "denying", "handlers", "server", "session", "session_clock")
     found = {
         reason
         for name in modules

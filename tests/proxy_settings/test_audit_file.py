@@ -204,7 +204,7 @@ async def test_a_gate_writes_what_the_log_leaves_out(path: Path) -> None:
         written = gate.audit_file
         eventually(lambda: written.rows == 101)
         path.rename(path.with_suffix(".1"))
-        gate.reload()
+        gate.reopen_files()
         eventually(path.exists)
         await asked(gate.addresses["default"], produce_frame(1, ("t", 7, BAD), version=10))
         await gate.stop(0.2)
