@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -74,6 +75,27 @@ def test_it_stops_after_the_longest_drain_and_has_files_for_all_clients() -> Non
     assert int(stop_s) * 1000 >= 2 * limits.drain_timeout_ms
     (files,) = values("LimitNOFILE")
     assert int(files) >= 2 * limits.max_connections + 1000
+
+
+def test_the_gate_says_when_it_is_ready(tmp_path: Path) -> None:
+    assert values("Type") == ["notify"]
+    path = tmp_path / "notify"
+    options = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--upstream", "127.0.0.1:2"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(path))
+        sock.settimeout(30)
+        gate = subprocess.Popen(
+            [sys.executable, "-m", "batchval", "proxy", *options],
+            cwd=ROOT,
+            env=os.environ | {"NOTIFY_SOCKET": str(path)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            assert sock.recv(100) == b"READY=1"
+        finally:
+            gate.terminate()
+            gate.wait(30)
 
 
 def test_a_reload_checks_the_settings_first() -> None:
