@@ -83,6 +83,8 @@ class RunningGate:
         self.settings = settings
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
+        # one more, so that denied requests hide no refused batch
+        self.denials = RefusalLog(settings.log.refusals_per_second, what="denied requests")
         self.connection_log = ConnectionLog(settings.log.connections_per_second)
         self.audit_file = None if settings.log.audit_file is None else AuditFile(settings.log.audit_file)
         self.metrics = GateMetrics(
@@ -196,7 +198,7 @@ class RunningGate:
             ),
             threads=limits.threads,
             on_refusal=self._refused,
-            on_denied=self.refusals.denied,
+            on_denied=self.denials.denied,
             quarantine=self.quarantine,
         )
 
@@ -267,6 +269,8 @@ class RunningGate:
         metrics.add(self._families)
         if self.quarantine is not None:
             metrics.add(self.quarantine.families)
+        text = "Denied requests without a log line."
+        metrics.count("log_denied_left_out", text, lambda: self.denials.suppressed_total)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: self.refusals.suppressed_total)
         metrics.add(self.connection_log.families)
         if self.audit_file is not None:
@@ -491,6 +495,7 @@ class RunningGate:
         if self.quarantine is not None:
             await asyncio.to_thread(self.quarantine.stop)
         self.refusals.flush()
+        self.denials.flush()
         if self.audit_file is not None:
             await asyncio.to_thread(self.audit_file.stop)
         if self._following is not None:
@@ -546,6 +551,7 @@ class RunningGate:
         while True:
             self._ages.look(one for proxy in self.proxies.values() for one in proxy.connections)
             self.refusals.flush()
+            self.denials.flush()
             self.connection_log.flush()
             await asyncio.sleep(LOOK_S)
 

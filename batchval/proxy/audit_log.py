@@ -91,11 +91,12 @@ class AnyDenied(AnySent, Protocol):
 class RefusalLog:
     """Writes a line for each refusal: at most ``per_second`` a second, and counts the others.
 
-    MOST_AT_ONCE of them at once, because the event loop writes them.
+    MOST_AT_ONCE of them at once, because the event loop writes them. ``what`` it counts in words.
     """
 
-    def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic, *, what: str = "refusals") -> None:
         self.suppressed_total = 0
+        self._what = what
         self._clock = clock
         self.bound(per_second)
         self._left_out = 0
@@ -140,7 +141,7 @@ class RefusalLog:
             self._tell_left_out()
 
     def _tell_left_out(self) -> None:
-        log.warning("refusals left out of the log", extra={"facts": {"count": self._left_out}})
+        log.warning(f"{self._what} left out of the log", extra={"facts": {"count": self._left_out}})
         self._left_out = 0
 
 

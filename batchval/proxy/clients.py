@@ -24,6 +24,7 @@ from batchval.proxy.pending import Facts
 
 __all__ = [
     "MOST_CLIENTS",
+    "NOTHING_SERVED",
     "WINDOW_MS",
     "Client",
     "ClientKey",
@@ -92,8 +93,14 @@ class Served(NamedTuple):
     most_ns: int = 0
     stalls: int = 0
 
+    def plus(self, other: Served) -> Served:
+        """Return both together."""
+        first, second = self._replace(most_ns=0), other._replace(most_ns=0)
+        summed = Served(*(a + b for a, b in zip(first, second, strict=True)))
+        return summed._replace(most_ns=max(self.most_ns, other.most_ns))
 
-_NOTHING: Final = Served()
+
+NOTHING_SERVED: Final = Served()
 
 
 class Latency(NamedTuple):
@@ -186,7 +193,7 @@ class ClientTable:
         """Return the time as the rows have it."""
         return self._clock_ns() // 1_000_000
 
-    def add(self, key: ClientKey, uses: Mapping[int, int], served: Served = _NOTHING) -> None:
+    def add(self, key: ClientKey, uses: Mapping[int, int], served: Served = NOTHING_SERVED) -> None:
         """Add requests of a client, by API key << 16 | version, and what it got."""
         now_ms = self.now_ms()
         before = self._rows.pop(key, None)

@@ -1,17 +1,17 @@
 """Requests that the settings deny: answered here with an authorization error, in their place.
 
     DenyRule   API names, globs of principals and listeners
-    DenyList   principal -> the APIs that it may not use on one listener, and the routes without
-               them
+    DenyList   principal -> the APIs that it may not use on one listener
 
 No broker sees a denied request. Its API stays in the answer to ApiVersions: clients report an API
-that is missing there as an old broker. A large request is answered in a thread.
+that is missing there as an old broker. A large request is answered in a thread, and its answer
+counts as waiting before it is made: it may be several times as large.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
@@ -20,14 +20,16 @@ from batchval.protocol.error_answers import SENTENCES, error_answer, reads_reque
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.request import Chunks
-from batchval.proxy.fast_path import Routes
 from batchval.proxy.options import DenyRule
 from batchval.proxy.pending import Answer, Item, Queue
 
 __all__ = ["DenyList", "refuse_denied"]
 
-#: Bytes of a request that is read on the loop to answer it: up to 1 us for each of them.
+#: Bytes of a request that is read on the loop to answer it: up to 1 us for each of them. The answer
+#: to a larger one has no message, which would stand at each of its elements.
 INLINE: Final = 512
+#: Bytes of an answer for each byte of a request above `INLINE`, at most.
+GROWTH: Final = 8
 #: A larger one ends its connection, except Produce: its values take 200 times its size in memory.
 MOST_READ: Final = 128 << 10
 
@@ -36,46 +38,33 @@ _NOTHING: Final[frozenset[int]] = frozenset()
 
 
 class DenyList:
-    """What one listener denies. ``plain`` are its routes where nothing is denied.
+    """What one listener denies.
 
     ``guarded``  the APIs that are denied to some principal
     """
 
     MOST_KNOWN = 1_000
-    #: Characters of a principal that globs are compared with; a longer one is matched as "".
+    #: Characters of a principal that globs are compared with; a longer one may use no guarded API.
     LONGEST_MATCHED = 2_000
 
-    def __init__(
-        self, rules: Iterable[DenyRule], listener: str, plain: Routes, without: Callable[[frozenset[int]], Routes]
-    ) -> None:
+    def __init__(self, rules: Iterable[DenyRule], listener: str) -> None:
         self._rules = [rule for rule in rules if fnmatchcase(listener, rule.listeners)]
         self.guarded = frozenset(key for rule in self._rules for key in rule.keys)
-        self._plain = plain
-        self._without = without
         self._known: dict[str, frozenset[int]] = {}
-        self._routes: dict[frozenset[int], Routes] = {_NOTHING: plain}
 
     def denied_to(self, principal: str) -> frozenset[int]:
         """Return the keys of the APIs that a principal may not use."""
         if not self._rules:
             return _NOTHING
-        whose = principal if len(principal) <= self.LONGEST_MATCHED else ""
-        known = self._known.get(whose)
+        if len(principal) > self.LONGEST_MATCHED:
+            return self.guarded
+        known = self._known.get(principal)
         if known is None:
-            known = frozenset(key for rule in self._rules if rule.matches(whose) for key in rule.keys)
+            known = frozenset(key for rule in self._rules if rule.matches(principal) for key in rule.keys)
             if len(self._known) >= self.MOST_KNOWN:
                 self._known.clear()
-            self._known[whose] = known
+            self._known[principal] = known
         return known
-
-    def routes(self, denied: frozenset[int]) -> Routes:
-        """Return the routes of the fast path without these APIs: there are as many as sets of
-        rules.
-        """
-        found = self._routes.get(denied)
-        if found is None:
-            found = self._routes[denied] = self._without(denied)
-        return found
 
 
 class Denier(Queue, Protocol):
@@ -89,11 +78,13 @@ class Denier(Queue, Protocol):
 def refuse_denied(session: Denier, frame: memoryview, key: int, version: int, correlation_id: int) -> bool:
     """Answer a request whose API is denied to its client; return whether it was. ProtocolError.
 
-    A request that comes while the broker has yet to say who the client is ends the connection:
-    clients wait for that.
+    A request that comes before the broker has authenticated the client ends the connection: clients
+    wait for that.
     """
-    assert session.deny_list is not None
-    if any(isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.answers):
+    if session.deny_list is None:  # no more, since a reload
+        return False
+    is_asked = any(isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.answers)
+    if is_asked or not session.authenticated:
         session.end("denied_early")
         return True
     if key not in session.deny_list.denied_to(session.facts.principal):
@@ -105,10 +96,11 @@ def refuse_denied(session: Denier, frame: memoryview, key: int, version: int, co
     work = _Denying(session, frame, answer)
     if len(frame) <= INLINE or not reads_request(key):
         ready = work.made()
-        session.answers.append(answer)
+        session.place(answer)
         session.answer_here(answer, ready)
     else:
-        session.answers.append(answer)
+        session.place(answer)
+        session.keep(answer, GROWTH * len(frame))
         work.item.work = work
         session.put(work.item)
         session.proxy.judging.put(work)
@@ -152,7 +144,11 @@ class _Denying:
         """Return the answer. ProtocolError."""
         frame, key, version = self._frame[4:], self.answer.key, self.answer.version
         code = unauthorized(frame, key, version)
-        text = f"{SENTENCES[code]} The gate denies {APIS[key].name}."
+        text = (
+            None
+            if len(frame) > INLINE and reads_request(key)
+            else f"{SENTENCES[code]} The gate denies {APIS[key].name}."
+        )
         return error_answer(frame, key, version, int(code), text, max_partitions=self._most)
 
     def work(self) -> tuple[str, float]:
@@ -171,6 +167,7 @@ class _Denying:
         self.item.work = None  # or the cycle collector alone would free the frame
         if self.cancelled:
             return
+        session.let_go(self.answer)
         if error is None:
             self.item.waits = False
             session.answer_here(self.answer, self._ready)

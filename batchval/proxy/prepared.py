@@ -84,6 +84,7 @@ class Prepared:
         gate.hold(parts)
         audit_log.change(settings.log)
         gate.refusals.bound(settings.log.refusals_per_second)
+        gate.denials.bound(settings.log.refusals_per_second)
         gate.connection_log.bound(settings.log.connections_per_second)
         gate.metrics.name_mode(settings.mode)
         gate.metrics.topics.most = settings.metrics.topics

@@ -30,8 +30,8 @@ __all__ = ["Quarantine"]
 
 #: Bytes of batches that may wait for the thread.
 MOST_WAITING: Final = 32 << 20
-#: A batch of at most so many bytes is copied at once; a larger one keeps the memory that it was
-#: read into, which is not much more than itself.
+#: A batch of at most so many bytes is copied at once; a larger one keeps the memory that its
+#: request was read into, all of which counts as waiting.
 COPIED: Final = 64 << 10
 #: Batches that are written each second, and without a pause: one takes the thread 0.2 ms.
 PER_SECOND: Final = 100
@@ -110,6 +110,8 @@ class Quarantine:
         if not self._tokens.take():
             self.dropped["rate"] += 1
             return
+        if batch is not None and size > COPIED:
+            size = max(size, memoryview(batch.obj).nbytes)
         with self._lock:
             if self._waiting and self._waiting + size > self._most_waiting:
                 self.dropped["queue"] += 1

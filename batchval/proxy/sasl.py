@@ -108,7 +108,10 @@ def _principal_in(mechanism: str, token: bytes) -> str:
         parts = token.split(b"\0")
         name = parts[1] if len(parts) == 3 else b""
     elif mechanism.startswith("SCRAM-"):  # RFC 5802: n,[a=authzid],n=name,r=nonce
-        for part in token.split(b","):
+        parts = token.split(b",")
+        if b"tokenauth=true" in parts:  # KIP-48: the name is a token's, its owner the principal
+            return ""
+        for part in parts:
             if part.startswith(b"n="):
                 name = part[2:].replace(b"=2C", b",").replace(b"=3D", b"=")
                 break

@@ -34,6 +34,7 @@ from batchval.proxy.clients import ClientTable
 from batchval.proxy.connection_log import ConnectionLog
 from batchval.proxy.denying import DenyList
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.durations import Traffic
 from batchval.proxy.endpoints import address_text, problem_of
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Gate
@@ -171,6 +172,7 @@ class Proxy:
         self.routes: Mapping[int, tuple[int, int, int]] = {
             key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()
         }
+        self._routes_by: dict[tuple[frozenset[int], frozenset[int]], Routes] = {}
         self._bridge(options.bridge)
         self.deny_list = self._deny_list(options.deny)
         self.now = 0.0
@@ -184,18 +186,24 @@ class Proxy:
         self._sweep: asyncio.TimerHandle | None = None
         self._last_error: tuple[str, float] = ("", 0.0)
 
-    def _routes_without(self, denied: frozenset[int]) -> Routes:
-        """Return what the fast path takes where these APIs are denied."""
-        routes = (
-            {**self.routes}
-            | {key: (*self.carried[key], 0) for key in _FOLLOWED}
-            | {key: (raised.first_kept, *self.routes[key][1:]) for key, raised in self.raised.items()}
-        )
-        return Routes({key: route for key, route in routes.items() if key not in denied})
+    def routes_for(self, denied: frozenset[int], raised: Mapping[int, Raised]) -> Routes:
+        """Return what the fast path takes of a session that raises these versions, and to which
+        these APIs are denied: there are as many as sets of rules.
+        """
+        key = denied, frozenset(raised)
+        found = self._routes_by.get(key)
+        if found is None:
+            routes = (
+                {**self.routes}
+                | {api: (*self.carried[api], 0) for api in _FOLLOWED}
+                | {api: (one.first_kept, *self.routes[api][1:]) for api, one in raised.items()}
+            )
+            found = self._routes_by[key] = Routes({api: route for api, route in routes.items() if api not in denied})
+        return found
 
     def _deny_list(self, rules: Iterable[DenyRule]) -> DenyList | None:
         """Return what these rules deny on this listener; None: nothing."""
-        found = DenyList(rules, self.options.listener_name, self.fast_routes, self._routes_without)
+        found = DenyList(rules, self.options.listener_name)
         return found if found.guarded else None
 
     @property
@@ -322,13 +330,14 @@ class Proxy:
     def _bridge(self, bridge: frozenset[str]) -> None:
         """Raise old versions for these clients, of sessions that begin from now on."""
         self.raised: Mapping[int, Raised] = raised_by(bridge)
-        self.fast_routes = self._routes_without(frozenset())
+        self.fast_routes = self.routes_for(frozenset(), self.raised)
 
     def use(self, options: ProxyOptions, gate: Gate) -> None:
         """Serve by these options from now on: sessions that are open in the next turns of the
         loop.
         """
         if (options.bridge, options.deny) != (self.options.bridge, self.options.deny):
+            self._routes_by.clear()
             self._bridge(options.bridge)
             self.deny_list = self._deny_list(options.deny)
         self.options = options
@@ -349,6 +358,13 @@ class Proxy:
                 break
         if length_hint(sessions):
             self.loop.call_soon(self._renew, sessions)
+
+    def traffic_of(self, listener: Listener) -> Traffic:
+        """Return what counts the requests of a port. A broker that nobody has named yet has no
+        label of its own: TLS clients may ask for any node id.
+        """
+        is_known = listener.node_id is None or listener.node_id in self.discovery.brokers
+        return self.traffic.of(self.options.listener_name, listener.node_id, is_known=is_known)
 
     # ---- what sessions ask for -------------------------------------------------------------------
 

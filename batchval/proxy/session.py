@@ -34,7 +34,7 @@ from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away, software_of
 from batchval.proxy.connection_log import ConnectionLog, Request, upgrade_advice
 from batchval.proxy.denying import DenyList, refuse_denied
-from batchval.proxy.durations import clock_ns
+from batchval.proxy.durations import Traffic, clock_ns
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
@@ -50,7 +50,6 @@ from batchval.proxy.session_clock import AgeLimit, SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
 from batchval.proxy.sockets import address_of, keep_alive, unread
 from batchval.proxy.topics import KnownTopics
-from batchval.proxy.traffic import TrafficTable
 
 __all__ = ["Owner", "Session"]
 
@@ -99,7 +98,10 @@ class Owner(Protocol):
     gate: Gate
     topics: KnownTopics
     clients: ClientTable
-    traffic: TrafficTable
+
+    def traffic_of(self, listener: Listener) -> Traffic: ...
+    def routes_for(self, denied: frozenset[int], raised: Mapping[int, Raised]) -> Routes: ...
+
     ages: AgeLimit
     connection_log: ConnectionLog
     cluster: Listeners
@@ -157,7 +159,7 @@ class Session:
         self.untaken: list[memoryview] = []  # requests that wait for their turn
         self.sasl = SaslExchange()
         self.old_fetches = OldFetches(self.limits.max_partitions)
-        traffic = proxy.traffic.of(proxy.options.listener_name, listener.node_id)
+        traffic = proxy.traffic_of(listener)
         names = proxy.topics.by_id
         self.fast_path = FastPath(proxy.fast_routes, self.gate, self.counters, self.answers, names, traffic)
         self.answering = Answering(self, self.answers)
@@ -272,7 +274,7 @@ class Session:
         keep_alive(transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
         self.sender, principal = self.proxy.names_of(transport)
         self.fast_path.name(self.sender)
-        self.fast_path.measure(self.proxy.traffic.of(self.proxy.options.listener_name, self.listener.node_id))
+        self.fast_path.measure(self.proxy.traffic_of(self.listener))
         self.facts = Facts(self.sender, self.name, ANONYMOUS, self.proxy.options.listener_name)
         if principal is not None:
             self.authenticated_as(principal)
@@ -520,11 +522,11 @@ class Session:
         if deny_list is None:
             if self.guarded:
                 self.guarded = frozenset()
-                self.fast_path.route(self.proxy.fast_routes)
+                self.fast_path.route(self.proxy.routes_for(self.guarded, self.raised))
             return
         self.guarded = deny_list.guarded
         denied = deny_list.denied_to(self.facts.principal) if self.is_named else self.guarded
-        self.fast_path.route(deny_list.routes(denied))
+        self.fast_path.route(self.proxy.routes_for(denied, self.raised))
 
     def note_denied(self, key: int, version: int) -> None:
         """Count and report a denied request."""
@@ -688,6 +690,7 @@ class Session:
         finally:
             self._task = None
         self.broker = broker
+        self.fast_path.measure(proxy.traffic_of(self.listener))  # its broker may be known only now
         if self.log.is_debug:
             self.log.debug(self, "broker connected", broker=self.listener.node_id, broker_address=broker.address)
         if broker.limits is not self.limits:
@@ -745,8 +748,7 @@ class Session:
 
     def authenticated_as(self, principal: str) -> None:
         """Note whom the broker has authenticated; "" where only the broker knows."""
-        if principal:
-            self.facts = self.facts._replace(principal=principal)
+        self.facts = self.facts._replace(principal=principal or ANONYMOUS)
         self.is_named = True
         if self.log.is_debug:
             mechanism = self.sasl.mechanism or "client certificate"

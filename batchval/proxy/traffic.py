@@ -53,9 +53,13 @@ class TrafficTable:
         self._known: dict[int, str] = {}
         self._ports: dict[tuple[str, str], Traffic] = {}
 
-    def of(self, listener: str, node_id: int | None) -> Traffic:
-        """Return the traffic of a listening port; ``node_id`` is None for the bootstrap port."""
-        key = listener, BOOTSTRAP if node_id is None else self._label(node_id)
+    def of(self, listener: str, node_id: int | None, *, is_known: bool = True) -> Traffic:
+        """Return the traffic of a listening port; ``node_id`` is None for the bootstrap port.
+
+        ``is_known``  whether the broker is one of the cluster's: others share a label
+        """
+        label = BOOTSTRAP if node_id is None else self._label(node_id) if is_known else OTHER
+        key = listener, label
         traffic = self._ports.get(key)
         if traffic is None:
             traffic = self._ports[key] = Traffic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -13,8 +14,9 @@ from batchval.protocol.apis import ApiKey
 from batchval.protocol.message import Response
 from batchval.protocol.primitives import Reader, Writer
 from batchval.protocol.schema import read, shape_of, write
-from batchval.proxy.denying import INLINE, MOST_READ
+from batchval.proxy.denying import GROWTH, INLINE, MOST_READ, DenyList
 from batchval.proxy.options import Denied, DenyRule
+from batchval.proxy.session import MOST_HELD
 from tests.proxy.test_strangers import asked, guarded, handshake
 from tests.support.proxy import (
     GOOD,
@@ -214,8 +216,64 @@ def test_other_listeners_and_principals_take_the_fast_path() -> None:
         assert proxy.counters.requests_denied == {}
         assert proxy.proxy.deny_list is not None
         assert proxy.proxy.deny_list.guarded == {ApiKey.PRODUCE}
-        nobody = proxy.proxy.deny_list
-        assert nobody.routes(nobody.denied_to("User:ANONYMOUS")) is proxy.proxy.fast_routes
+        denied = proxy.proxy.deny_list.denied_to("User:ANONYMOUS")
+        assert proxy.proxy.routes_for(denied, proxy.proxy.raised) is proxy.proxy.fast_routes
+
+
+def test_a_principal_that_is_too_long_to_compare_may_use_no_guarded_api() -> None:
+    deny_list = DenyList((DenyRule(frozenset({ApiKey.PRODUCE}), "User:bob"),), "default")
+    assert deny_list.denied_to("User:alice") == frozenset()
+    assert deny_list.denied_to("User:" + "a" * DenyList.LONGEST_MATCHED) == {ApiKey.PRODUCE}
+
+
+def test_the_answer_to_a_large_request_has_no_messages() -> None:
+    """Each element of 3 bytes would have a message of 60."""
+    with ScriptedBroker() as broker, RunningProxy(broker.address, deny=(DELETE_TOPICS,)) as proxy:
+        with connected(proxy) as sock:
+            for count in (3, 20_000):
+                request = delete_topics(1, *["t"] * count)
+                sock.sendall(request)
+                assert len(read_frame(sock)) < max(400, GROWTH * len(request))
+        eventually(lambda: proxy.counters.bytes_held == 0)
+
+
+def test_answers_that_are_made_count_as_waiting() -> None:
+    """A client that sends 400 requests and reads nothing gets no more than one session may hold."""
+    large = delete_topics(1, *["t"] * 20_000)
+    broker, denied = ScriptedBroker(), (DELETE_TOPICS,)
+    with broker, RunningProxy(broker.address, deny=denied) as proxy, connected(proxy) as sock:
+        sock.settimeout(0.5)
+        with contextlib.suppress(TimeoutError):
+            for _ in range(400):
+                sock.sendall(large)
+        (session,) = proxy.proxy.connections
+        assert session.waiting <= 2 * MOST_HELD
+        assert session.unwritten() <= MOST_HELD
+
+
+def test_nothing_is_answered_before_a_client_has_authenticated() -> None:
+    with ScriptedBroker() as broker, RunningProxy(broker.address, deny=(DELETE_TOPICS,)) as proxy:
+        with connected(proxy) as sock:
+            sock.sendall(other_frame(1))
+            read_frame(sock)
+            (session,) = proxy.proxy.connections
+            session.authenticated = session.is_unknown = False
+            sock.sendall(delete_topics(2, "a"))
+            with pytest.raises(EOFError):
+                read_frame(sock)
+        assert proxy.counters.connections_closed == {"denied_early": 1}
+
+
+def test_a_session_that_has_not_followed_yet_sends_requests_on() -> None:
+    """A reload that takes all rules away reaches so many sessions in one turn of the loop."""
+    with ScriptedBroker() as broker, RunningProxy(broker.address, deny=(DELETE_TOPICS,)) as proxy:
+        with connected(proxy) as sock:
+            sock.sendall(other_frame(1))
+            read_frame(sock)
+            proxy.proxy.deny_list = None
+            sock.sendall(delete_topics(2, "a"))
+            assert read_frame(sock)[:4] == struct.pack(">i", 2)
+        assert proxy.counters.connections_closed == {}
 
 
 def test_no_rule_costs_nothing() -> None:

@@ -57,7 +57,7 @@ def send(side: Side, data: bytes) -> None:
 
 
 def traffic_of(side: Side) -> Traffic:
-    return side.proxy.traffic.of("default", 1)
+    return side.proxy.traffic_of(side.session.listener)
 
 
 @pytest.mark.parametrize("short", [True, False])

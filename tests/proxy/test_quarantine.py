@@ -261,6 +261,16 @@ def test_what_the_thread_cannot_keep_up_with_is_left_out(tmp_path: Path) -> None
     assert filled.quarantine.dropped["queue"] == 6
 
 
+def test_a_batch_counts_with_the_request_that_it_keeps_in_memory(tmp_path: Path) -> None:
+    quarantine = Quarantine(QuarantineFolder(tmp_path, 1 << 30), most_waiting=3 << 20)
+    request = memoryview(bytearray(2 << 20))
+    for _ in range(3):  # nobody writes
+        quarantine.take(refusal(), request[: COPIED + 1], {})
+    assert quarantine.dropped["queue"] == 2
+    quarantine.take(refusal(), request[:COPIED], {})  # a small one is copied
+    assert quarantine.dropped["queue"] == 2
+
+
 def test_the_rate_is_bounded(tmp_path: Path) -> None:
     quarantine = Quarantine(QuarantineFolder(tmp_path, MIB), clock=lambda: 0.0)
     for _ in range(1500):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.clients import ClientKey, ClientTable, Software
+from batchval.proxy.clients import ClientKey, ClientTable, Served, Software
 from batchval.proxy.discovery import DiscoveryOptions
 from batchval.proxy.endpoints import EndpointState
 from batchval.proxy.loading import ConfigError, settings_from
@@ -587,15 +587,33 @@ async def test_a_worker_whose_loop_stands_still_is_killed(
 def test_clients_of_all_workers_are_one_table() -> None:
     from batchval.proxy.workers.worker import ROWS_A_TURN, ReportedClients
 
-    key = ClientKey("c", Software("librdkafka", "2"), "10.0.0.1", "User:ANONYMOUS", "edge")
+    keys = [
+        ClientKey(f"c{i}", Software("librdkafka", "2"), "10.0.0.1", "User:ANONYMOUS", "edge")
+        for i in range(ROWS_A_TURN + 1)
+    ]
     parent, worker = ClientTable(), ReportedClients()
-    for _ in range(ROWS_A_TURN + 1):
-        worker.add(key, {3 << 16: 1})
+    for _ in range(2):  # who changes its client id all the time has one row for each
+        for key in keys:
+            worker.add(key, {3 << 16: 1}, Served(10, 20, 1, 5, 5, 1))
+    worker.add(keys[0], {18 << 16: 1}, Served(1, 1, 1, 7, 7))
     sizes = []
     while taken := worker.take():
         sizes.append(len(taken))
-        for arguments, more in taken:
-            parent.add(*arguments, **more)
+        for client in taken:
+            parent.add(*client)
     assert sizes == [ROWS_A_TURN, 1]
-    ((found, client),) = parent.rows()
-    assert (found, client.requests) == (key, ROWS_A_TURN + 1)
+    rows = dict(parent.rows())
+    assert {key: row.requests for key, row in rows.items()} == {key: 2 + (key is keys[0]) for key in keys}
+    assert (rows[keys[0]].request_bytes, rows[keys[0]].answer_bytes, rows[keys[0]].stalls) == (21, 41, 2)
+    assert Served(most_ns=5, total_ns=5).plus(Served(most_ns=7, total_ns=7)) == Served(most_ns=7, total_ns=12)
+
+
+def test_the_clients_that_wait_to_be_reported_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from batchval.proxy.workers import worker as module
+
+    monkeypatch.setattr(module, "MOST_CLIENTS", 10)
+    worker = module.ReportedClients()
+    for i in range(25):
+        worker.add(ClientKey(str(i), Software(), "10.0.0.1", "User:ANONYMOUS", "edge"), {3 << 16: 1})
+    assert [key.client_id for key, _, _ in worker.take()] == [str(i) for i in range(15, 25)]
+    assert worker.evicted_total == 15

@@ -77,6 +77,14 @@ def test_nodes_without_a_label_share_one() -> None:
     assert counts == {(listener, node): n for listener in ("inner", "outer") for node, n in nodes.items()}
 
 
+def test_brokers_that_nobody_has_named_take_no_label() -> None:
+    """TLS clients may ask for any node id by its name."""
+    table = TrafficTable(2)
+    assert len({id(table.of("edge", node, is_known=False)) for node in range(100_000, 100_050)}) == 1
+    assert table.of("edge", 1) is not table.of("edge", 2)
+    assert table.of("edge", 3) is table.of("edge", 100_000, is_known=False)
+
+
 def test_samples_are_those_of_the_moment() -> None:
     table = TrafficTable()
     traffic = table.of("inner", 1)

@@ -11,8 +11,9 @@ same user, so what comes is trusted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from batchval.proxy.clients import ClientKey, Served
 from batchval.proxy.config import Settings
 from batchval.proxy.endpoints import EndpointState
 from batchval.proxy.listening_sockets import SocketKey
@@ -151,7 +152,7 @@ class Closed(NamedTuple):
 class Seen(NamedTuple):
     """Arguments of ClientTable.add, in order."""
 
-    clients: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]
+    clients: Sequence[tuple[ClientKey, Mapping[int, int], Served]]
 
 
 class Observed(NamedTuple):

@@ -160,8 +160,8 @@ class ParentGate(RunningGate):
         """Take what a worker has found out."""
         match message:
             case Seen(clients):
-                for arguments, more in clients:
-                    self.shared.clients.add(*arguments, **more)
+                for client in clients:
+                    self.shared.clients.add(*client)
             case Observed(rows):
                 self.shared.topics.learn((b"", key.topic) for key, _, is_known in rows if is_known)
                 for key, row, _ in rows:

@@ -15,14 +15,15 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from batchval.network.loops import loop_factory
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.audit_log import set_up
-from batchval.proxy.clients import ClientTable
+from batchval.proxy.clients import MOST_CLIENTS, NOTHING_SERVED, ClientKey, ClientTable, Served
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.interpreter import calm_collector, switch_soon
@@ -63,6 +64,8 @@ REPORT_S: Final = 0.5
 STUCK_S: Final = 90
 #: Rows of a report, and connections that are taken in one turn of the event loop.
 ROWS_A_TURN: Final = 250
+#: Pieces of `ROWS_A_TURN` clients in one report; the next report has the others.
+PIECES_A_REPORT: Final = 8
 #: Seconds for the configurations of topics at the start; a cluster that is down has none.
 TOPICS_S: Final = 5.0
 TAKEN_A_TURN: Final = 16
@@ -71,20 +74,30 @@ log = logging.getLogger("batchval.proxy")
 
 
 class ReportedClients(ClientTable):
-    """Keeps what the parent's table is to add."""
+    """Keeps what the parent's table is to add: one row for each client."""
 
     def __init__(self) -> None:
         super().__init__(most=1)
-        self._added: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._added: dict[ClientKey, tuple[dict[int, int], Served]] = {}
 
-    def add(self, *arguments: Any, **more: Any) -> None:
+    def add(self, key: ClientKey, uses: Mapping[int, int], served: Served = NOTHING_SERVED) -> None:
         """Note the arguments for the parent's ClientTable.add."""
-        self._added.append((arguments, more))
+        before = self._added.get(key)
+        if before is None:
+            if len(self._added) >= MOST_CLIENTS:
+                del self._added[next(iter(self._added))]
+                self.evicted_total += 1
+            self._added[key] = dict(uses), served
+            return
+        merged, earlier = before
+        for pair, requests in uses.items():
+            merged[pair] = merged.get(pair, 0) + requests
+        self._added[key] = merged, earlier.plus(served)
 
-    def take(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    def take(self) -> list[tuple[ClientKey, Mapping[int, int], Served]]:
         """Return some of what has been noted, and forget it."""
-        taken, self._added = self._added[:ROWS_A_TURN], self._added[ROWS_A_TURN:]
-        return taken
+        first = list(islice(self._added, ROWS_A_TURN))
+        return [(key, *self._added.pop(key)) for key in first]
 
 
 class WorkerGate(RunningGate):
@@ -306,7 +319,9 @@ class _Worker:
     async def _report(self) -> None:
         send = self._channel.send
         send(Heartbeat(self.gate.counters.produce_partitions_total))
-        while clients := self.gate.clients.take():
+        for _ in range(PIECES_A_REPORT):
+            if not (clients := self.gate.clients.take()):
+                break
             send(Seen(clients))
             await asyncio.sleep(0)
         while rows := self.gate.observed.take(ROWS_A_TURN):
