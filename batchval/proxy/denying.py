@@ -35,6 +35,8 @@ MOST_READ: Final = 128 << 10
 
 _AUTHENTICATION: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, -1})
 _NOTHING: Final[frozenset[int]] = frozenset()
+_NO_FRAME: Final = memoryview(b"")
+_NO_ITEM: Final = Item(_NO_FRAME)
 
 
 class DenyList:
@@ -144,11 +146,8 @@ class _Denying:
         """Return the answer. ProtocolError."""
         frame, key, version = self._frame[4:], self.answer.key, self.answer.version
         code = unauthorized(frame, key, version)
-        text = (
-            None
-            if len(frame) > INLINE and reads_request(key)
-            else f"{SENTENCES[code]} The gate denies {APIS[key].name}."
-        )
+        is_short = len(frame) <= INLINE or not reads_request(key)
+        text = f"{SENTENCES[code]} The gate denies {APIS[key].name}." if is_short else None
         return error_answer(frame, key, version, int(code), text, max_partitions=self._most)
 
     def work(self) -> tuple[str, float]:
@@ -163,17 +162,20 @@ class _Denying:
 
     def done(self, error: BaseException | None) -> None:
         """Answer, and send on what waits for this request."""
-        session = self.session
-        self.item.work = None  # or the cycle collector alone would free the frame
+        session, item = self.session, self.item
+        # a thread refers to its last job until it has another one: that keeps no frame
+        item.work = None
+        self._frame, self.item = _NO_FRAME, _NO_ITEM
+        ready, self._ready = self._ready, []
         if self.cancelled:
             return
         session.let_go(self.answer)
         if error is None:
-            self.item.waits = False
-            session.answer_here(self.answer, self._ready)
+            item.waits = False
+            session.answer_here(self.answer, ready)
             session.send_waiting()
             return
-        session.drop_from(self.item)
+        session.drop_from(item)
         if isinstance(error, ProtocolError):
             session.end("request_malformed")
         else:

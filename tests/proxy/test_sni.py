@@ -48,12 +48,12 @@ def listening(certificates: Certificates) -> ssl.SSLContext:
 
 
 class Rig:
-    """Two brokers, 1 and 2, and a gate with one port."""
+    """Two brokers, 1 and 2, and a gate with one port. ``named``: those that the cluster has at first."""
 
-    def __init__(self, certificates: Certificates, **options: Any) -> None:
+    def __init__(self, certificates: Certificates, named: tuple[int, ...] = (1, 2), **options: Any) -> None:
         self.certificates = certificates
         self.brokers = {node_id: NamingBroker() for node_id in (1, 2)}
-        self.name(1, 2)
+        self.name(*named)
         options.setdefault("listen_tls", listening(certificates))
         self.proxy = RunningProxy(self.brokers[1].address, sni=NAMES, **options)
 
@@ -208,8 +208,7 @@ def test_answers_hold_the_names_and_the_one_port(rig: Rig) -> None:
 
 
 def test_a_name_may_come_before_its_broker_is_known(certificates: Certificates) -> None:
-    with Rig(certificates) as rig:
-        rig.name(1)
+    with Rig(certificates, (1,)) as rig:
         eventually(lambda: rig.is_known(1))
         with rig.client(of(2)) as sock:
             began = time.monotonic()
@@ -225,8 +224,7 @@ def test_a_name_may_come_before_its_broker_is_known(certificates: Certificates) 
 
 def test_the_cluster_is_asked_at_once_for_a_broker_that_a_client_asks_for(certificates: Certificates) -> None:
     """Another gate may have sent the client the new broker's name; rounds are 30 seconds apart."""
-    with Rig(certificates) as rig:
-        rig.name(1)
+    with Rig(certificates, (1,)) as rig:
         eventually(lambda: rig.is_known(1))
         rig.name(1, 2)
         rig.ask(of(2))
@@ -234,8 +232,7 @@ def test_the_cluster_is_asked_at_once_for_a_broker_that_a_client_asks_for(certif
 
 
 def test_many_that_wait_for_one_broker(certificates: Certificates) -> None:
-    with Rig(certificates) as rig:
-        rig.name(1)
+    with Rig(certificates, (1,)) as rig:
         eventually(lambda: rig.is_known(1))
         context = rig.certificates.context()
         socks = []
