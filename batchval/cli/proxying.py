@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,7 @@ def run(settings: Settings, file: SettingsFile | None = None, *, take_over: bool
     from batchval.proxy.audit_log import set_up
     from batchval.proxy.interpreter import switch_soon
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would end the process before it is taken
     set_up(settings.log)
     predecessor = _predecessor(settings) if take_over else None
     switch_soon()
@@ -141,8 +143,13 @@ async def _serve(settings: Settings, file: SettingsFile | None, predecessor: Tak
         gate.reopen_files()
         reloader.ask()
 
-    life = Life(gate, settings.limits.stop_delay_ms / 1000, reload, stop_control)
     reloading: asyncio.Task[None] | None = None
+
+    def stop_reloading() -> None:
+        if reloading is not None:
+            reloading.cancel()
+
+    life = Life(gate, settings.limits.stop_delay_ms / 1000, reload, stop_control, stop_reloading)
     try:
         if predecessor is None:
             _take_signals(life)
@@ -162,8 +169,7 @@ async def _serve(settings: Settings, file: SettingsFile | None, predecessor: Tak
         reloading = asyncio.create_task(reloader.run())
         return INTERRUPTED if await life.run() else 0
     finally:
-        if reloading is not None:
-            reloading.cancel()
+        stop_reloading()
         if control is not None:
             control.stop()
             control.ended()

@@ -75,6 +75,7 @@ class Life:
 
     ``events``     what happens: signals, and the hand-over to a new gate
     ``leaving``    called when the gate begins to end: it cannot be taken over from then on
+    ``draining``   called when it drains: it takes no other settings from then on
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Life:
         stop_delay_s: float,
         reload: Callable[[], object],
         leaving: Callable[[], None] = lambda: None,
+        draining: Callable[[], object] = lambda: None,
     ) -> None:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.phase = Phase.SERVING
@@ -90,6 +92,7 @@ class Life:
         self._stop_delay_s = stop_delay_s
         self._reload = reload
         self._leaving = leaving
+        self._has_left = draining
         self._draining: asyncio.Task[None] | None = None
 
     async def run(self) -> bool:
@@ -123,6 +126,7 @@ class Life:
             self._gate.leave()
             asyncio.get_running_loop().call_later(self._stop_delay_s, self.events.put_nowait, Event.DELAYED)
         elif self.phase is Phase.DRAINING:
+            self._has_left()
             self._draining = asyncio.ensure_future(self._gate.stop())
             self._draining.add_done_callback(lambda _: self.events.put_nowait(Event.DRAINED))
 

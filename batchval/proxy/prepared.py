@@ -24,10 +24,14 @@ from batchval.proxy.settings_diff import restart_faults
 if TYPE_CHECKING:
     from batchval.proxy.assemble import RunningGate
 
-__all__ = ["Prepared", "Step"]
+__all__ = ["NotPrepared", "Prepared", "Step"]
 
 #: Topics whose validators are compiled before the swap: those that clients have used first.
 MOST_WARMED: Final = 1_000
+
+
+class NotPrepared(ConfigError):
+    """A process did not prepare settings, in which nothing may be wrong: try them again."""
 
 
 class Step(Protocol):

@@ -5,7 +5,8 @@
     and the same in two looks                └──────┴───────────┴─▶ refused: nothing changes
 
 One reload at a time. Who asks during one gets another one after it. A content that was refused is
-not tried again before it changes, or before somebody asks. Symbolic links are followed at each
+not tried again before it changes, or before somebody asks; but it is where a worker did not answer.
+Symbolic links are followed at each
 look, so Kubernetes may replace the folder of a ConfigMap.
 """
 
@@ -23,7 +24,7 @@ from batchval.proxy.background import in_background
 from batchval.proxy.config import Settings
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
-from batchval.proxy.prepared import Step
+from batchval.proxy.prepared import NotPrepared, Step
 from batchval.proxy.settings_diff import changes
 from batchval.proxy.settings_file import Checked, FileDigests, SettingsFile, digest_of, digests_of
 
@@ -99,15 +100,23 @@ class Reloader:
 
     async def run(self) -> None:
         """Reload when asked or when the file has changed, for ever."""
-        self._files = await in_background(partial(_digests_now, self._target.settings))
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), self._look_s)
-            if self._asked.is_set():
-                self._asked.clear()
-                await self.reload()
-            elif self._file is not None and self._target.settings.reload.watch:
-                await self._look(self._file)
+            try:
+                await self._take_turn()
+            except Exception:  # no thread can be started, for example
+                log.exception("the settings could not be looked at")
+                await asyncio.sleep(self._look_s)
+
+    async def _take_turn(self) -> None:
+        if self._files is None:
+            self._files = await in_background(partial(_digests_now, self._target.settings))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._asked.wait(), self._look_s)
+        if self._asked.is_set():
+            self._asked.clear()
+            await self.reload()
+        elif self._file is not None and self._target.settings.reload.watch:
+            await self._look(self._file)
 
     @property
     def has_begun(self) -> bool:
@@ -125,6 +134,8 @@ class Reloader:
             result = await self._take()
         except ConfigError as error:
             result, problems = "refused", error.problems
+            if isinstance(error, NotPrepared):
+                self._watch.tried = UNREADABLE
         except Exception as error:  # a defect must not end the gate, nor later reloads
             log.exception("the settings could not be reloaded")
             result, problems = "refused", [type(error).__name__]

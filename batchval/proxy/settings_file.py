@@ -28,6 +28,11 @@ __all__ = ["Checked", "FileDigests", "SettingsFile", "digest_of", "digests_of"]
 _MOST_COMPARED: Final = 64 << 20
 _IRREGULAR: Final = "is not a regular file, and only those are read while the gate runs"
 
+#: Keys of what the gate writes or makes: it is neither compared nor read.
+_WRITTEN: Final[frozenset[Loc]] = frozenset(
+    {("state_directory",), ("control",), ("log", "audit_file"), ("quarantine", "directory")}
+)
+
 FileDigests = dict[str, tuple[str, str]]
 """Key -> (path, SHA-256 of the file)."""
 
@@ -106,11 +111,12 @@ def _irregular(settings: Settings) -> Iterator[Fault]:
 
 
 def _files(at: Loc, value: Any) -> Iterator[tuple[Loc, Path]]:
-    """Yield the files that settings name, and their keys; the state directory is none."""
+    """Yield the files that the gate reads, and the keys that name them."""
+    if at in _WRITTEN:
+        return
     if isinstance(value, BaseModel):
         for name, key in keys_of(type(value)).items():
-            if key != "state_directory":
-                yield from _files((*at, key), getattr(value, name))
+            yield from _files((*at, key), getattr(value, name))
     elif isinstance(value, list):
         for i, one in enumerate(value):
             yield from _files((*at, i), one)

@@ -27,6 +27,9 @@ class FakeGate:
     def closed(self) -> None:
         self.asked.append("closed")
 
+    def draining(self) -> None:
+        self.asked.append("draining")
+
     async def stop(self, drain_s: float | None = None) -> None:
         self.asked.append("stop" if drain_s is None else f"stop {drain_s:g}")
         if drain_s is None:
@@ -35,7 +38,7 @@ class FakeGate:
 
 async def lived(gate: FakeGate, *events: Event, delay_s: float = 60.0) -> tuple[Life, asyncio.Task[bool]]:
     """Return a life after these events, each of which has been taken."""
-    life = Life(gate, delay_s, gate.reload, gate.closed)
+    life = Life(gate, delay_s, gate.reload, gate.closed, gate.draining)
     task = asyncio.ensure_future(life.run())
     for event in events:
         life.events.put_nowait(event)
@@ -78,7 +81,7 @@ async def test_sigterm_waits_and_then_drains() -> None:
     life.events.put_nowait(Event.RELOAD)
     gate.drained.set()
     assert await task is False
-    assert gate.asked == ["reload", "closed", "leave", "reload", "stop"]
+    assert gate.asked == ["reload", "closed", "leave", "reload", "draining", "stop"]
 
 
 async def test_a_second_signal_skips_the_delay_and_a_third_ends_at_once() -> None:
@@ -97,7 +100,7 @@ async def test_sigint_and_a_hand_over_drain_without_a_delay(event: Event, is_int
     _, task = await lived(gate, event)
     gate.drained.set()
     assert await task is is_interrupted
-    assert gate.asked == ["closed", "stop"]
+    assert gate.asked == ["closed", "draining", "stop"]
 
 
 async def test_a_hand_over_while_it_leaves_changes_nothing() -> None:

@@ -1,0 +1,74 @@
+"""Reloads that have nothing to do with the content: what the gate writes, workers, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchval.proxy.prepared import NotPrepared
+from batchval.proxy.reloading import Reloader
+from tests.proxy_settings.reloaded import ReloadedGate, until
+from tests.support.proxy import ScriptedBroker
+
+
+async def test_what_the_gate_writes_is_neither_read_nor_compared(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "control")  # as irregular as the socket
+    (tmp_path / "quarantine").mkdir()
+    written = {
+        "state_directory": str(tmp_path),
+        "control": str(tmp_path / "control"),
+        "log": {"audit_file": str(tmp_path / "audit")},
+        "quarantine": {"directory": str(tmp_path / "quarantine")},
+    }
+    with ScriptedBroker() as broker:
+        async with ReloadedGate(tmp_path, broker, **written) as one:
+            await until(lambda: one.reloader.has_begun)
+            (tmp_path / "audit").write_text("a row")
+            assert await one.reloader.reload() == "unchanged"
+            assert await one.reload(bridge=["producers"]) == "applied"
+
+
+async def test_settings_that_a_worker_did_not_prepare_are_tried_again(tmp_path: Path) -> None:
+    class Late:
+        """Prepares in the third attempt."""
+
+        attempts = 0
+
+        def __init__(self, gate: Any) -> None:
+            self.settings, self.gate = gate.settings, gate
+
+        async def prepare(self, settings: Any) -> Any:
+            self.attempts += 1
+            if self.attempts < 3:
+                raise NotPrepared(["worker 1 did not prepare the settings"])
+            return await self.gate.prepare(settings)
+
+    with ScriptedBroker() as broker:
+        async with ReloadedGate(tmp_path, broker) as one:
+            reloader = Reloader(Late(one.gate), one.reloader._file, look_s=0.01)
+            watching = asyncio.create_task(reloader.run())
+            one.put(mode="observe")
+            await until(lambda: one.gate.settings.mode == "observe")
+            watching.cancel()
+            assert reloader.results["refused"] == 2
+
+
+async def test_a_thread_that_cannot_start_does_not_end_the_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with ScriptedBroker() as broker:
+        async with ReloadedGate(tmp_path, broker, look_s=0.01) as one:
+            await until(lambda: one.reloader.has_begun)
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", start)
+                await until(lambda: "can't start new thread" in caplog.text)
+            one.put(mode="observe")
+            await until(lambda: one.gate.settings.mode == "observe")
