@@ -20,7 +20,7 @@ from batchval.proxy.values import STAND_IN
 from batchval.proxy.workers.shares import workers_of
 from batchval.rules import EXTRAS
 
-__all__ = ["faults_of"]
+__all__ = ["faults_of", "share_faults"]
 
 #: The least bytes of a partition in a Produce request: its index, its records' length and its tags.
 _LEAST_PARTITION: Final = 6
@@ -272,7 +272,11 @@ def _limits(limits: Limits) -> Iterator[Fault]:
 
 def _workers(settings: Settings) -> Iterator[Fault]:
     """Find a number of workers for which one limit is too small to be divided."""
-    limits, workers = settings.limits, workers_of(settings)
+    yield from share_faults(settings.limits, workers_of(settings))
+
+
+def share_faults(limits: Limits, workers: int) -> Iterator[Fault]:
+    """Find that the largest request does not fit into the part of each of so many workers."""
     share = limits.max_bytes_held // workers
     if workers > 1 and share < limits.max_frame_bytes:
         least = workers * limits.max_frame_bytes

@@ -140,16 +140,29 @@ def test_counters_never_go_down_and_gauges_are_those_of_running_workers() -> Non
         first: packed([counter(5), gauge(3, "max"), gauge(3, "sum", "held"), histogram(buckets, 1.5)]),
         second: packed([counter(7), gauge(4, "max"), gauge(4, "sum", "held"), histogram(buckets, 2.0)]),
     }
-    found = totals.merged([gauge(1, "sum", "workers")], answers, {first, second})
+    found = totals.merged([gauge(1, "sum", "workers")], answers, {})
     assert [sample(found, name) for name in ("requests", "age", "held", "workers")] == [12, 4, 7, 1]
     assert sample(found, "latency") == ([2] * len(buckets), 3.5)
-    found = totals.merged([], {}, {first, second})  # no worker has answered
+    found = totals.merged([], {}, {})  # no worker has answered
     assert [sample(found, name) for name in ("requests", "age", "held")] == [12, 4, 7]
-    found = totals.merged([], {third: packed([counter(1), gauge(0, "max"), gauge(1, "sum", "held")])}, {first, third})
+    found = totals.merged([], {third: packed([counter(1), gauge(0, "max"), gauge(1, "sum", "held")])}, {1: 1})
     assert [sample(found, name) for name in ("requests", "age", "held")] == [13, 3, 4]
     assert sample(found, "latency") == ([2] * len(buckets), 3.5)
-    assert sample(totals.merged([], {}, set()), "requests") == 13
-    assert sample(totals.merged([], {}, set()), "requests") == 13
+    assert sample(totals.merged([], {}, {0: 2, 1: 1}), "requests") == 13
+    assert sample(totals.merged([], {}, {0: 2, 1: 1}), "requests") == 13
+
+
+def test_what_was_asked_before_an_end_and_comes_after_it_is_not_counted_again() -> None:
+    totals = Totals()
+    first, second = (0, 1), (0, 2)
+    found = totals.merged([], {first: packed([counter(5)])}, {0: 1})  # ended after it
+    assert sample(found, "requests") == 5
+    assert sample(totals.merged([], {second: packed([counter(2)])}, {0: 1}), "requests") == 7
+    late = {first: packed([counter(5), gauge(3, "sum")])}
+    found = totals.merged([], late, {0: 0})
+    assert sample(found, "requests") == 7
+    assert not [one for one in found if one.kind == "gauge"]
+    assert sample(totals.merged([], {second: packed([counter(3)])}, {0: 1}), "requests") == 8
 
 
 def test_labels_are_summed_one_by_one_and_long_families_come_in_pieces() -> None:
@@ -157,14 +170,14 @@ def test_labels_are_summed_one_by_one_and_long_families_come_in_pieces() -> None
     content = packed([many, counter(1, "Produce")])
     assert len(pickle.loads(content)) == 5
     assert sum(len(list(one.samples)) for one in unpacked(content) if one.name == "many") == 3 * SAMPLES_A_PIECE + 1
-    found = Totals().merged([counter(2, "Fetch")], {(0, 1): content, (1, 1): content}, {(0, 1), (1, 1)})
+    found = Totals().merged([counter(2, "Fetch")], {(0, 1): content, (1, 1): content}, {})
     assert sample(found, "many", "7") == 14
     assert (sample(found, "requests", "Produce"), sample(found, "requests", "Fetch")) == (2, 2)
 
 
 def test_what_the_parent_counts_is_not_counted_twice() -> None:
     own = Family("counter", "connections", "Connections.", (), [((), 3)])
-    found = Totals().merged([own], {(0, 1): packed([own])}, {(0, 1)})
+    found = Totals().merged([own], {(0, 1): packed([own])}, {})
     assert sample(found, "connections") == 3
 
 

@@ -8,6 +8,7 @@ import os
 import pickle
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -79,13 +80,16 @@ class Worker:
         self.state = state
         return True
 
-    async def spawn(self, parts: Parts) -> None:
-        """Create the process. Raises OSError."""
+    async def spawn(self, parts: Callable[[], Parts]) -> None:
+        """Create the process. Raises OSError.
+
+        ``parts`` is called as late as can be: messages that are sent after that reach the process.
+        """
         loop = asyncio.get_running_loop()
         ends, theirs = Pairs.made()
         numbers = [one.fileno() for one in theirs]
         try:
-            self._process = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 *_command(numbers), pass_fds=numbers, env=_environment(), stdin=asyncio.subprocess.DEVNULL
             )
         except BaseException:
@@ -93,27 +97,35 @@ class Worker:
             raise
         finally:
             theirs.close()
+        self._process = process
         self.move(WorkerEvent.SPAWN)
         self.starts += 1
         self.heard, self.judged, self.is_full = loop.time(), 0, False
         self._pairs = ends
         self._silent = asyncio.Event()
-        self._channel = Channel(self._received, self._silent.set)
-        self._watching = loop.create_task(self._watch(self._process))
+        channel = Channel(self._received, self._silent.set)
+        self._watching = loop.create_task(self._watch(process, channel))
         ends.asking.setblocking(False)
         loop.add_reader(ends.asking.fileno(), self._answer, ends.asking)
-        await self._channel.open(ends.control)
-        self._channel.send(Begin(sys.path, pickle.dumps(parts)))
+        try:
+            await channel.open(ends.control)
+            channel.send(Begin(sys.path, pickle.dumps(parts())))
+        except BaseException as error:
+            self.kill()
+            if isinstance(error, OSError):  # its end is reported
+                return
+            raise
+        if self._process is process:  # else it has ended meanwhile
+            self._channel = channel
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+    async def _watch(self, process: asyncio.subprocess.Process, channel: Channel) -> None:
         """Wait for the end of the process, and for what it has sent before."""
         code = await process.wait()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._silent.wait(), LAST_WORDS_S)
         assert self._pairs is not None
         asyncio.get_running_loop().remove_reader(self._pairs.asking.fileno())
-        if self._channel is not None:
-            self._channel.close()
+        channel.close()
         self._pairs.passing.close()
         self._pairs.asking.close()
         self._process = self._channel = self._pairs = None

@@ -16,10 +16,13 @@ from functools import partial
 from typing import Final
 
 from batchval.proxy.assemble import RunningGate
+from batchval.proxy.checks import share_faults
 from batchval.proxy.clients_page import Asked
 from batchval.proxy.config import Settings
+from batchval.proxy.faults import Source, lines_of
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.health import MOST_CONNECTIONS
+from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
 from batchval.proxy.open_files import raise_limit, reserve_for
 from batchval.proxy.options import ProxyOptions
@@ -36,6 +39,7 @@ from batchval.proxy.workers.messages import (
     Parts,
     PortAnswer,
     PortOf,
+    Ready,
     Seen,
     Unauthenticated,
 )
@@ -135,9 +139,24 @@ class ParentGate(RunningGate):
 
     async def prepare(self, settings: Settings) -> Step:
         """Let all workers prepare these settings, and this process. ConfigError."""
-        content = pickle.dumps(share_of(settings, len(self.pool.workers)))
-        self._capacity = await prepared_by(self.pool, content)
-        return PreparedWorkers(await super().prepare(settings), self.pool, content)
+        workers = len(self.pool.workers)
+        faults = list(share_faults(settings.limits, workers))  # ``auto`` would start fewer now
+        if faults:
+            raise ConfigError(lines_of(faults, Source()))
+        content = pickle.dumps(share_of(settings, workers))
+        try:
+            self._capacity = await prepared_by(self.pool, content) or self._capacity
+            return PreparedWorkers(await super().prepare(settings), self.pool, content)
+        except BaseException:
+            self._capacity = self.pool.capacity
+            raise
+
+    def _count_capacity(self) -> None:
+        """Allow as many clients as the workers can serve now."""
+        if self._capacity is not None:  # else the workers are being started
+            self._capacity = self.pool.capacity
+            self.max_connections = min(self.settings.limits.max_connections, self._capacity)
+            self.shared.budget.bound_connections(self.max_connections)
 
     def unready(self) -> str | None:
         """Why clients cannot be served; None if they can."""
@@ -174,6 +193,8 @@ class ParentGate(RunningGate):
                 self.discovery.reached(address)
             case AddressFailed(address, reason):
                 self.discovery.failed(address, OSError(reason))
+            case Ready():
+                self._count_capacity()
             case Unauthenticated():
                 self.discovery.answered_without_authentication()
 
@@ -219,8 +240,7 @@ class ParentGate(RunningGate):
     async def _taken_families(self) -> Callable[[], Iterable[Family]]:
         """Take the values of all processes; what is returned adds them up, in any thread."""
         answers = await self.pool.ask("families", ANSWER_S)
-        running = {one.key for one in self.pool.workers if one.pid is not None}
-        return partial(self._totals.merged, self.metrics.families(), answers, running)
+        return partial(self._totals.merged, self.metrics.families(), answers, self.pool.ended_starts())
 
     def _merged_page(self, families: Callable[[], Iterable[Family]], pids: list[int]) -> bytes:
         return self.metrics.format(families(), self._processes.collect(pids))

@@ -12,6 +12,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from batchval.proxy.accepting import Acceptor
@@ -110,6 +111,10 @@ class WorkerPool:
         """Return the processes that run."""
         return [one.pid for one in self.workers if one.pid is not None]
 
+    def ended_starts(self) -> dict[int, int]:
+        """Return worker -> how many of its processes have ended."""
+        return {one.index: one.starts - (one.pid is not None) for one in self.workers}
+
     def families(self) -> Iterator[Family]:
         """Yield the metrics about workers themselves."""
         yield Family("gauge", "workers", "Workers that serve clients.", (), [((), len(self.serving))])
@@ -130,7 +135,7 @@ class WorkerPool:
         await self._started
 
     async def _start(self, worker: Worker) -> None:
-        await worker.spawn(self._owner.parts_of(worker.index))
+        await worker.spawn(partial(self._owner.parts_of, worker.index))
 
     async def stop(self, drain_s: float) -> None:
         """Let all workers deliver what is under way for so many seconds, and end them."""
@@ -242,6 +247,7 @@ class WorkerPool:
                 worker.judged = judged
             case Ready(connections):
                 self._is_ready(worker, connections)
+                self._owner.received(message)
             case Failed():
                 self._failed(message)
             case _:
@@ -249,17 +255,15 @@ class WorkerPool:
 
     def _is_ready(self, worker: Worker, connections: int) -> None:
         worker.limit = connections
-        if not worker.move(WorkerEvent.READY):
-            return
-        self._serves_since[worker.index] = asyncio.get_running_loop().time()
+        if worker.move(WorkerEvent.READY):
+            self._serves_since[worker.index] = asyncio.get_running_loop().time()
+            if self._has_started:
+                log.info("worker %d serves", worker.index)
+            elif len(self.serving) == len(self.workers):
+                self._has_started = True
+                self._started.set_result(None)
         if self._has_started:
-            log.info("worker %d serves", worker.index)
-        elif len(self.serving) < len(self.workers):
-            return
-        else:
-            self._has_started = True
-            self._started.set_result(None)
-        self._pass_waiting()
+            self._pass_waiting()
 
     def _failed(self, failed: Failed) -> None:
         """End the start with a worker's error; later, the log has it."""

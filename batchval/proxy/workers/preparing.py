@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.config import Settings
 from batchval.proxy.loading import ConfigError
-from batchval.proxy.prepared import Step
+from batchval.proxy.prepared import NotPrepared, Step
 from batchval.proxy.workers.messages import Apply
 from batchval.proxy.workers.pool import WorkerPool
 
@@ -37,19 +37,23 @@ class Outcome(NamedTuple):
     connections: int
 
 
-async def prepared_by(pool: WorkerPool, settings: bytes) -> int:
-    """Let all workers prepare; return how many connections they can serve. ConfigError."""
+async def prepared_by(pool: WorkerPool, settings: bytes) -> int | None:
+    """Let the workers that serve prepare. ConfigError.
+
+    Return how many connections all workers can serve, those that start as many as the others; None
+    where no worker serves.
+    """
     serving = {one.key: one.index for one in pool.serving}
     answers = await pool.ask("prepare", PREPARE_S, settings)
     connections = 0
     for key, index in serving.items():
         if key not in answers:
-            raise ConfigError([f"worker {index} did not prepare the settings in {PREPARE_S:g} s, or has ended"])
+            raise NotPrepared([f"worker {index} did not prepare the settings in {PREPARE_S:g} s, or has ended"])
         outcome: Outcome = pickle.loads(answers[key])
         if outcome.problems:
             raise ConfigError(outcome.problems)
         connections += outcome.connections
-    return connections
+    return connections * len(pool.workers) // len(serving) if serving else None
 
 
 class PreparedWorkers:
@@ -85,6 +89,10 @@ class Preparing:
             except ConfigError as error:
                 self._prepared = None
                 return Outcome(error.problems, 0)
+            except Exception as error:  # a defect must not leave the parent without an answer
+                log.exception("the settings could not be prepared")
+                self._prepared = None
+                return Outcome([type(error).__name__], 0)
             self._prepared, self._content = prepared, content
             return Outcome([], prepared.max_connections)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -85,18 +85,27 @@ class Totals:
         self._lock = threading.Lock()
         self._last: dict[Key, list[Family]] = {}
         self._ended: list[Family] = []
+        self._ended_starts: dict[int, int] = {}
 
-    def merged(self, own: Iterable[Family], answers: Mapping[Key, bytes], running: Collection[Key]) -> list[Family]:
-        """Return the metrics.
+    def merged(self, own: Iterable[Family], answers: Mapping[Key, bytes], ended: Mapping[int, int]) -> list[Family]:
+        """Return the metrics. Calls may come later than others that were prepared after them.
 
         ``own``      of the parent
-        ``answers``  of the workers that have answered; the others have their last values
-        ``running``  processes that have not ended
+        ``answers``  of the workers that have answered; the others have their last values. Those of
+                     a process whose end has been counted are ignored
+        ``ended``    worker -> how many of its processes have ended
         """
         with self._lock:
             for key, content in answers.items():
-                self._last[key] = [one for one in unpacked(content) if one.name not in OF_PARENT]
-            for key in self._last.keys() - running:
+                if not self._has_ended(key):
+                    self._last[key] = [one for one in unpacked(content) if one.name not in OF_PARENT]
+            for worker, start in ended.items():
+                self._ended_starts[worker] = max(start, self._ended_starts.get(worker, 0))
+            for key in list(filter(self._has_ended, self._last)):
                 counted = [one for one in self._last.pop(key) if one.kind != "gauge"]
                 self._ended = added((self._ended, counted))
             return added((own, self._ended, *self._last.values()))
+
+    def _has_ended(self, key: Key) -> bool:
+        worker, start = key
+        return start <= self._ended_starts.get(worker, 0)

@@ -14,6 +14,7 @@ import logging
 import os
 import pickle
 import signal
+import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -27,7 +28,6 @@ from batchval.proxy.clients import MOST_CLIENTS, NOTHING_SERVED, ClientKey, Clie
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.interpreter import calm_collector, switch_soon
-from batchval.proxy.listening_sockets import SocketKey
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
 from batchval.proxy.options import ProxyOptions
@@ -166,9 +166,9 @@ class WorkerGate(RunningGate):
         assert isinstance(proxy, AdoptingProxy)
         if header.broker is not None and header.node_id not in proxy.cluster.brokers:
             assert header.node_id is not None
-            key: SocketKey = (header.listener, header.node_id)
-            self._remote_ports.note({key: header.broker[0]})
-            self.discovery.learn(header.node_id, *header.broker[1])
+            port, address = header.broker
+            self._remote_ports.note({(header.listener, header.node_id): port})
+            proxy.listener_of(header.node_id, *self.discovery.brokers.get(header.node_id, address))
         proxy.adopt(connection, header.node_id, gone)
 
 
@@ -183,6 +183,7 @@ class _Worker:
         self._closed: list[int] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
+        self._serves = False
         self._parts = parts
         self._asking = pairs.asking
         self.gate: WorkerGate
@@ -197,6 +198,7 @@ class _Worker:
         calm_collector()
         self._loop.add_reader(self._passing.fileno(), self._take_connections)
         reports = self._loop.create_task(self._report_often())
+        self._serves = True
         self._channel.send(Ready(self.gate.max_connections))
         await self._stop(await self._drain.get())
         reports.cancel()
@@ -262,7 +264,8 @@ class _Worker:
 
     async def _apply(self, settings: bytes) -> None:
         await self._preparing.apply(settings)
-        self._channel.send(Ready(self.gate.max_connections))
+        if self._serves:
+            self._channel.send(Ready(self.gate.max_connections))
 
     def _parent_ended(self) -> None:
         if self._drain.empty():
@@ -285,7 +288,15 @@ class _Worker:
                 log.warning("a connection was closed: this worker has no more open files")
                 self._gone(header.number)
             else:
-                self.gate.adopt(header, connection, partial(self._gone, header.number))
+                self._adopt(header, connection)
+
+    def _adopt(self, header: PassedHeader, connection: socket.socket) -> None:
+        try:
+            self.gate.adopt(header, connection, partial(self._gone, header.number))
+        except Exception:  # the others that wait here are taken
+            log.exception("a connection could not be served")
+            connection.close()
+            self._gone(header.number)
 
     # ---- to the parent ---------------------------------------------------------------------------
 

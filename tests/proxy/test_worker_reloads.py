@@ -1,0 +1,228 @@
+"""Settings and connections of workers that start, end or do not answer. No process is created."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from batchval.proxy.loading import ConfigError, settings_from
+from batchval.proxy.prepared import NotPrepared
+from batchval.proxy.workers.channel import Pairs, pass_connection, read_message
+from batchval.proxy.workers.handle import Worker
+from batchval.proxy.workers.messages import Apply, Begin, Closed, ClusterNews, Parts, PassedHeader, PortAnswer, Ready
+from batchval.proxy.workers.parent import ParentGate
+from batchval.proxy.workers.preparing import Outcome, Preparing
+from batchval.proxy.workers.states import WorkerEvent
+from batchval.proxy.workers.worker import WorkerGate, _Worker
+
+GATE: dict[str, Any] = {
+    "listeners": [{"address": "127.0.0.1:9092"}],
+    "upstream": {"bootstrap": "127.0.0.1:1"},
+    "metrics": {"address": None},
+}
+KAFKA = ("127.0.0.1", 1)
+MIB = 1 << 20
+
+
+def settings(**limits: int) -> Any:
+    return settings_from(GATE | {"limits": limits})
+
+
+# ---- the parent ----------------------------------------------------------------------------------
+
+
+class Rig:
+    """A parent that has started; ``outcomes`` are what its workers answer to other settings."""
+
+    def __init__(self, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gate = ParentGate(settings(max_connections=100), workers)
+        self.pool = self.gate.pool
+        self.pool._started = asyncio.get_running_loop().create_future()
+        self.outcomes: dict[int, Outcome] = {}
+        monkeypatch.setattr(self.pool, "ask", self._ask)
+        for index in range(workers):
+            self.serve(index, 60)
+        self.gate._capacity = self.pool.capacity
+
+    def serve(self, index: int, connections: int) -> None:
+        worker = self.pool.workers[index]
+        worker.move(WorkerEvent.SPAWN)
+        self.pool.received(worker, Ready(connections))
+
+    def end(self, index: int) -> None:
+        self.pool.workers[index].move(WorkerEvent.EXIT)
+
+    async def _ask(self, *_: object) -> dict[tuple[int, int], bytes]:
+        answering = [one for one in self.pool.serving if one.index in self.outcomes]
+        return {one.key: pickle.dumps(self.outcomes[one.index]) for one in answering}
+
+    async def reload(self, **limits: int) -> int:
+        """Return how many clients the gate admits then."""
+        (await self.gate.prepare(settings(**limits))).apply()
+        return self.gate.shared.budget.max_connections
+
+
+async def test_workers_that_start_are_counted_as_those_that_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(3, monkeypatch)
+    rig.end(0)
+    rig.outcomes = {1: Outcome([], 40), 2: Outcome([], 40)}
+    assert await rig.reload(max_connections=1_000) == 120
+    rig.end(1), rig.end(2)
+    assert await rig.reload(max_connections=1_000) == 120  # nobody answers: as before
+    for index in range(3):
+        rig.serve(index, 200)
+    assert rig.gate.shared.budget.max_connections == 600
+    rig.pool.received(rig.pool.workers[0], Ready(100))
+    assert rig.gate.shared.budget.max_connections == 500
+
+
+async def test_a_reload_that_is_refused_leaves_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(2, monkeypatch)
+    rig.outcomes = {0: Outcome([], 1)}
+    with pytest.raises(NotPrepared, match="worker 1 did not prepare the settings"):
+        await rig.reload(max_connections=1)
+    rig.outcomes[1] = Outcome(["topics: wrong"], 0)
+    with pytest.raises(ConfigError, match="topics: wrong"):
+        await rig.reload(max_connections=1)
+    rig.serve(0, 60)
+    assert rig.gate.shared.budget.max_connections == 100
+
+
+async def test_the_largest_request_must_fit_into_the_workers_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(2, monkeypatch)
+    with pytest.raises(ConfigError) as found:
+        await rig.reload(max_bytes_held=10 * MIB, max_frame_bytes=6 * MIB)
+    (line,) = found.value.problems
+    assert line.startswith("workers: each of 2 has 5242880 bytes of limits.max_bytes_held, which is below")
+
+
+async def test_a_connection_that_waits_is_passed_when_a_worker_can_serve_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(1, monkeypatch)
+    (worker,) = rig.pool.workers
+    passed: list[object] = []
+    monkeypatch.setattr(worker, "give", lambda header, *_: passed.append(header))
+    rig.pool.received(worker, Ready(0))
+    with socket.socket() as connection:
+        rig.pool.take((connection, "header", None))  # type: ignore[arg-type]
+        assert passed == []
+        rig.pool.received(worker, Ready(1))
+        assert passed == ["header"]
+
+
+# ---- a process that is being created -------------------------------------------------------------
+
+
+class Process:
+    """One that runs until ``ended``."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def wait(self) -> int:
+        await self.ended.wait()
+        return 0
+
+
+class Owner:
+    def received(self, *_: object) -> None: ...
+    def asked(self, _: object) -> object: ...
+    def ended(self, *_: object) -> None: ...
+
+
+async def test_what_changes_while_a_process_is_created_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, process = Worker(0, Owner()), Process()
+    current = ["old"]
+    theirs: list[socket.socket] = []
+
+    async def create(*_: object, pass_fds: list[int], **__: object) -> Process:
+        theirs.append(socket.socket(fileno=os.dup(pass_fds[0])))
+        current[:] = ["new"]
+        worker.send(Apply(b"new"))
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
+    await worker.spawn(lambda: current)  # type: ignore[arg-type, return-value]
+    worker.send(Apply(b"newer"))
+    (control,) = theirs
+    begin, apply = [await asyncio.to_thread(read_message, control) for _ in range(2)]
+    assert isinstance(begin, Begin)
+    assert pickle.loads(begin.parts) == ["new"]
+    assert apply == Apply(b"newer")
+    control.close()
+    process.ended.set()
+    await worker.wait_ended()
+
+
+# ---- a worker ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pairs() -> Iterator[tuple[Pairs, Pairs]]:
+    ours, theirs = Pairs.made()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def parts(**news: Any) -> Parts:
+    known = {"brokers": {}, "cluster_id": None, "requires_authentication": None, "endpoints": {}}
+    known |= {"ports": {("default", None): 9092}}
+    return Parts(0, settings(), "", "instance", b"", ClusterNews(**known | news))
+
+
+async def test_a_worker_opens_the_listener_that_a_connection_has_come_by() -> None:
+    def no_port(_: object) -> PortAnswer:
+        return PortAnswer({}, (98, "Address already in use"))
+
+    gate = WorkerGate(parts(brokers={1: KAFKA}), no_port, lambda _: None)  # type: ignore[arg-type]
+    await gate.start()
+    cluster = gate.proxies["default"].cluster
+    assert 1 not in cluster.brokers
+    one, other = socket.socketpair()
+    gone: list[int] = []
+    with other:
+        gate.adopt(PassedHeader(1, "default", 1, (9093, KAFKA)), one, lambda: gone.append(1))
+        assert cluster.brokers[1].port == 9093
+        assert gone == []
+    await gate.stop(0)
+
+
+async def test_a_connection_that_cannot_be_served_holds_up_no_other(
+    pairs: tuple[Pairs, Pairs], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = pairs
+    worker = _Worker(parts(), theirs)
+    worker.gate = WorkerGate(parts(), Mock(), Mock())
+    sent: list[object] = []
+    monkeypatch.setattr(worker._channel, "send", sent.append)
+    clients = []
+    for number in (1, 2):
+        one, client = socket.socketpair()
+        pass_connection(ours.passing, PassedHeader(number, "unknown", None, None), one)
+        one.close()
+        clients.append(client)
+    worker._take_connections()
+    await asyncio.sleep(0)
+    assert sent == [Closed([1, 2])]
+    assert "a connection could not be served" in caplog.text
+    for client in clients:
+        with client:
+            assert client.recv(1) == b""
+
+
+async def test_a_defect_of_preparing_is_answered() -> None:
+    class Broken:
+        async def prepare(self, _: object) -> Any:
+            raise ZeroDivisionError
+
+    preparing = Preparing(Broken())  # type: ignore[arg-type]
+    assert await preparing.prepare(pickle.dumps(None)) == Outcome(["ZeroDivisionError"], 0)
