@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from batchval.proxy.clients import ClientKey, ClientTable, Served, Software
+from batchval.proxy.config import Metrics
 from batchval.proxy.discovery import DiscoveryOptions
 from batchval.proxy.endpoints import EndpointState
 from batchval.proxy.loading import ConfigError, settings_from
@@ -173,6 +174,26 @@ def test_labels_are_summed_one_by_one_and_long_families_come_in_pieces() -> None
     found = Totals().merged([counter(2, "Fetch")], {(0, 1): content, (1, 1): content}, {})
     assert sample(found, "many", "7") == 14
     assert (sample(found, "requests", "Produce"), sample(found, "requests", "Fetch")) == (2, 2)
+
+
+def test_topics_and_nodes_are_bounded_over_all_workers() -> None:
+    def refusals(*topics: str) -> bytes:
+        samples = [((topic, "crc-mismatch"), 1) for topic in topics]
+        requests = Family("counter", "requests", "R.", ("api", "node"), [(("Produce", f"{t}"), 1) for t in topics])
+        return packed([Family("counter", "refusals", "Refusals.", ("topic", "rule"), samples), requests])
+
+    bound = [Metrics(topics=2, nodes=1)]
+    totals = Totals(lambda: bound[0])
+    answers = {(0, 1): refusals("a", "b"), (1, 1): refusals("c", "bootstrap", "b", OTHER)}
+    (topics, nodes) = totals.merged([], answers, {})
+    rule = "crc-mismatch"
+    assert dict(topics.samples) == {("a", rule): 1, ("b", rule): 2, (OTHER, rule): 3}
+    assert dict(nodes.samples) == {("Produce", "a"): 1, ("Produce", "bootstrap"): 1, ("Produce", OTHER): 4}
+    bound[0] = Metrics(topics=3, nodes=1)
+    (topics, _) = totals.merged([], answers, {})
+    assert dict(topics.samples)["c", rule] == 1
+    (topics, _) = totals.merged([], {}, {0: 1, 1: 1})
+    assert sum(dict(topics.samples).values()) == 6
 
 
 def test_what_the_parent_counts_is_not_counted_twice() -> None:

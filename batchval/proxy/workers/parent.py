@@ -82,7 +82,7 @@ class ParentGate(RunningGate):
         self._secret = os.urandom(32)
         self._news: ClusterNews | None = None
         self._capacity: int | None = None  # connections that the workers can serve
-        self._totals = Totals()
+        self._totals = Totals(lambda: self.settings.metrics)
         self._processes = Processes()
         super().__init__(settings, version=version, predecessor=predecessor)
         self.metrics.add(self.pool.families)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from batchval.proxy.config import Metrics
 from batchval.proxy.metrics import Family
+from batchval.proxy.workers.bounding import BoundedLabels
 
 __all__ = ["Totals", "added", "packed", "unpacked"]
 
@@ -79,9 +81,13 @@ def _together(family: Family, one: Any, other: Any) -> Any:
 
 
 class Totals:
-    """The metrics of the whole gate. For any thread: /metrics and OpenTelemetry have one each."""
+    """The metrics of the whole gate. For any thread: /metrics and OpenTelemetry have one each.
 
-    def __init__(self) -> None:
+    ``metrics``  returns the settings that bound the labels
+    """
+
+    def __init__(self, metrics: Callable[[], Metrics] = Metrics) -> None:
+        self._labels = BoundedLabels(metrics)
         self._lock = threading.Lock()
         self._last: dict[Key, list[Family]] = {}
         self._ended: list[Family] = []
@@ -98,7 +104,8 @@ class Totals:
         with self._lock:
             for key, content in answers.items():
                 if not self._has_ended(key):
-                    self._last[key] = [one for one in unpacked(content) if one.name not in OF_PARENT]
+                    counted = [one for one in unpacked(content) if one.name not in OF_PARENT]
+                    self._last[key] = [self._labels.of(one) for one in counted]
             for worker, start in ended.items():
                 self._ended_starts[worker] = max(start, self._ended_starts.get(worker, 0))
             for key in list(filter(self._has_ended, self._last)):
