@@ -48,7 +48,7 @@ def listening(certificates: Certificates) -> ssl.SSLContext:
 
 
 class Rig:
-    """Two brokers and a gate with one port. ``named``: the brokers that the cluster has at first."""
+    """Two brokers and a gate with one port. ``named``: brokers that the cluster has at first."""
 
     def __init__(self, certificates: Certificates, named: tuple[int, ...] = (1, 2), **options: Any) -> None:
         self.certificates = certificates
