@@ -18,6 +18,8 @@ from pathlib import Path
 
 #: what the wheel installs: Spark finds its data sources by the names of the others
 PACKAGES = ("batchval", "pyspark_batchval", "pyspark_batchval_findings", "pyspark_batchval_live")
+#: extras that bring what others bring
+BRINGS = {"otel": {"otel", "proxy"}}
 #: importing it runs the program
 PROGRAM = "__main__"
 
@@ -43,13 +45,15 @@ def imports(extra: str) -> Iterator[str]:
     for name in names():
         if name.endswith(PROGRAM):
             continue
-        owner = next((of for start, (of, _) in EXTRAS.items() if name.startswith(start)), None)
+        owners = {of for start, (of, _) in EXTRAS.items() if name.startswith(start)}
         try:
             importlib.import_module(name)
             count += 1
         except MissingExtraError as error:
             refused += 1
-            if owner is None or owner == extra or error.extra != owner or f"batchval[{owner}]" not in str(error):
+            missing = error.extra
+            is_brought = missing in BRINGS.get(extra, {extra})
+            if missing not in owners or is_brought or f"batchval[{missing}]" not in str(error):
                 yield f"{name}: {error}"
         except BaseException as error:  # whatever a module raises, also SystemExit
             yield f"{name}: {type(error).__name__}: {error}"

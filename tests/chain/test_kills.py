@@ -37,8 +37,8 @@ def killed(broker: KafkaBroker, plan: Plan) -> None:
 
 @pytest.mark.long
 @pytest.mark.alone
-def test_a_hundred_thousand_records_and_ten_kills(broker: KafkaBroker) -> None:
-    killed(broker, Plan(100_000, pattern(10), topic="kills-short"))
+def test_fifty_thousand_records_and_six_kills(broker: KafkaBroker) -> None:
+    killed(broker, Plan(50_000, pattern(6), topic="kills-short"))
 
 
 @pytest.mark.long
