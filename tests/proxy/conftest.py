@@ -23,3 +23,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def broker() -> Iterator[KafkaBroker]:
     with running_kafka() as running:
         yield running
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no request wait for its turn only because the machine is busy."""
+    monkeypatch.setattr("batchval.proxy.session.SLICE_S", 60.0)
+    monkeypatch.setattr("batchval.proxy.session.TURN_S", 60.0)

@@ -44,6 +44,8 @@ from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
 from tests.support.old_fetches import Fetched, OldConsumer, answered, fetch_frame, messages_in, request
 from tests.support.proxy import RunningProxy, ScriptedBroker, eventually, other_frame
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 ABORT = struct.pack(">hh", 0, 0)
 OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, NOT_LEADER, STORAGE_ERROR = 1, 2, 6, 56

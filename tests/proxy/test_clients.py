@@ -38,14 +38,9 @@ from tests.support.proxy import (
     read_frame,
 )
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, API_VERSIONS = 0, 1, 3, 22, 18
-
-
-@pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no request wait for its turn only because the machine is busy."""
-    monkeypatch.setattr("batchval.proxy.session.SLICE_S", 60.0)
-    monkeypatch.setattr("batchval.proxy.session.TURN_S", 60.0)
 
 
 def pair(key: int, version: int) -> int:

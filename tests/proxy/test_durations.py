@@ -26,6 +26,8 @@ from tests.support.proxy import (
     read_frame,
 )
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 GOOD = batch(b"one", b"two")
 BAD = damaged(GOOD)
 PRODUCE, FETCH, INIT_PRODUCER_ID = 0, 1, 22
@@ -79,7 +81,7 @@ async def test_the_time_at_the_broker_is_not_the_gates(short: bool) -> None:
 @pytest.mark.parametrize("short", [True, False])
 async def test_waiting_for_a_turn_is_the_gates_time(short: bool) -> None:
     side = Side(short=short)
-    side.proxy.budget.spent_s = 1.0  # others have taken this turn of the loop
+    side.proxy.budget.spent_s = 100.0  # others have taken this turn of the loop
     side.read(side.session.client, produce_frame(1, ("t", 0, GOOD)))
     assert side.broker.data == b""
     side.proxy.budget.spent_s = 0.0

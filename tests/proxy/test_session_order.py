@@ -31,15 +31,10 @@ from tests.support.proxy import (
     produce_frame,
 )
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 GZIP = 1
 CORRUPT = 2  # CORRUPT_MESSAGE
-
-
-@pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no request wait for its turn only because the machine is busy."""
-    monkeypatch.setattr("batchval.proxy.session.SLICE_S", 60.0)
-    monkeypatch.setattr("batchval.proxy.session.TURN_S", 60.0)
 
 
 class Rig(Side):
