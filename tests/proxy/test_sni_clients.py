@@ -48,6 +48,15 @@ def java(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
+def topic_of_both(keeper: Producer, name: str) -> str:
+    """Return a topic of which each broker leads a partition: who leads one is left to chance."""
+    for n in range(100):
+        partitions = keeper.list_topics(f"{name}-{n}", timeout=10).topics[f"{name}-{n}"].partitions
+        if {one.leader for one in partitions.values()} == {1, 2}:
+            return f"{name}-{n}"
+    raise AssertionError("one broker led all partitions of 100 topics")
+
+
 def test_clients_reach_both_brokers_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_kafka()  # for its Java client
     certificates = Certificates(tmp_path)
@@ -62,12 +71,19 @@ def test_clients_reach_both_brokers_by_name(tmp_path: Path, monkeypatch: pytest.
         port = gate.address[1]
         leaders = [f"{NAMES.broker.host_of(node_id)}:{port}" for node_id in (1, 2)]
         processes = [
-            start(tmp_path, f"{NAMES.bootstrap}:{port}", start.__name__, str(COUNT), str(certificates.ca))
+            start(
+                tmp_path,
+                f"{NAMES.bootstrap}:{port}",
+                topic_of_both(keeper, start.__name__),
+                str(COUNT),
+                str(certificates.ca),
+            )
             for start in (librdkafka, java)
         ]
         for process in processes:
             assert process.communicate(timeout=60)[0].splitlines() == [*leaders, f"{COUNT} of {COUNT}"]
         assert set(chosen) == {None, 1, 2}
-        assert gate.counters.handshakes_failed == {}
+        # a client that ends does not wait for a handshake that it has begun
+        assert gate.counters.handshakes_failed.keys() <= {"client"}
         assert gate.own_ports() == {port}
     keeper.flush(1)
