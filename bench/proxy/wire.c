@@ -525,9 +525,9 @@ static int client(int port, int connections, uint32_t window, double seconds, in
         watch(poll, c->fd, c, EPOLLIN, EPOLL_CTL_ADD);
     }
     double start = pace.start = now(), end = start + seconds, last = end + 20;
-    for (int i = 0; i < connections; i++)
+    for (int i = 0; i < connections && !pace.requests; i++)
         push(poll, &all[i], window, 1);
-    for (;;) {
+    for (int turn = 0;;) {
         struct epoll_event events[EVENTS];
         int count = await(poll, events), open = 0;
         int more = now() < end && (!pace.requests || pace.requests_started < pace.requests);
@@ -535,10 +535,13 @@ static int client(int port, int connections, uint32_t window, double seconds, in
             struct conn *c = events[i].data.ptr;
             if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
                 pull(c, room);
-            push(poll, c, window, more);
+            push(poll, c, window, more && !pace.requests);
         }
-        for (int i = 0; pace.requests && i < connections; i++)
-            push(poll, &all[i], window, more);
+        /* in a paced run requests go out on one connection after the other */
+        for (int i = 0; pace.requests && more && i < connections && may_start(); i++) {
+            push(poll, &all[turn], window, more);
+            turn = (turn + 1) % connections;
+        }
         if (!more) {
             if (last > now() + 20)
                 last = now() + 20;
