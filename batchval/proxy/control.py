@@ -31,6 +31,7 @@ from typing import Any, Final, NamedTuple, cast
 from batchval.proxy.accepting import Acceptor
 from batchval.proxy.handover_messages import MOST_FROM_NEW, VERSION, HandOverError, Incoming, encoded
 from batchval.proxy.listening_sockets import SocketKey
+from batchval.proxy.state_machine import StateMachine
 
 __all__ = ["CONTROL", "TRANSITIONS", "Control", "Event", "Offer", "State", "connectable", "credentials"]
 
@@ -71,7 +72,7 @@ class Event(enum.Enum):
     STOP = "stop"
 
 
-#: (state, event) -> the next state. A pair that is missing changes nothing.
+#: (state, event) -> the next state.
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.SERVING, Event.HELLO): State.OFFERED,
     (State.SERVING, Event.STOP): State.STOPPED,
@@ -96,12 +97,14 @@ class Offer(NamedTuple):
     unready: str | None
 
 
-class Control:
+class Control(StateMachine[State, Event]):
     """The control socket at ``path``, of mode 0600.
 
     ``offer``      returns what a new gate gets. Raises HandOverError where there is none to be had
     ``handed``     called once with the new gate's process id, when it accepts connections
     """
+
+    transitions = TRANSITIONS
 
     def __init__(self, path: Path, offer: Callable[[], Offer], handed: Callable[[int], None]) -> None:
         self.path = path
@@ -146,14 +149,6 @@ class Control:
         if self._taker is not None:
             self._taker.send("ended")
             self._taker.close()
-
-    def move(self, event: Event) -> bool:
-        """Change the state; return whether it has changed."""
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            return False
-        self.state = state
-        return True
 
     def _free(self) -> int:
         return MOST_PEERS - len(self.peers)

@@ -20,6 +20,8 @@ import signal
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from batchval.proxy.state_machine import StateMachine
+
 __all__ = ["SIGNALS", "TRANSITIONS", "Event", "Leaving", "Life", "Phase"]
 
 
@@ -43,7 +45,7 @@ class Event(enum.Enum):
     DRAINED = "drained"
 
 
-#: (phase, event) -> the next phase. A pair that is missing changes nothing.
+#: (phase, event) -> the next phase.
 TRANSITIONS: Final[dict[tuple[Phase, Event], Phase]] = {
     (Phase.SERVING, Event.TERMINATE): Phase.LEAVING,
     (Phase.SERVING, Event.INTERRUPT): Phase.DRAINING,
@@ -70,13 +72,15 @@ class Leaving(Protocol):
     async def stop(self, drain_s: float | None = None) -> None: ...
 
 
-class Life:
+class Life(StateMachine[Phase, Event]):
     """The phases of one gate, which serves already.
 
     ``events``     what happens: signals, and the hand-over to a new gate
     ``leaving``    called when the gate begins to end: it cannot be taken over from then on
     ``draining``   called when it drains: it takes no other settings from then on
     """
+
+    transitions = TRANSITIONS
 
     def __init__(
         self,
@@ -87,7 +91,7 @@ class Life:
         draining: Callable[[], object] = lambda: None,
     ) -> None:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
-        self.phase = Phase.SERVING
+        self.state = Phase.SERVING
         self._gate = gate
         self._stop_delay_s = stop_delay_s
         self._reload = reload
@@ -100,11 +104,11 @@ class Life:
         it.
         """
         is_interrupted = False
-        while self.phase is not Phase.ENDED:
+        while self.state is not Phase.ENDED:
             event = await self.events.get()
-            if event is Event.RELOAD and self.phase in (Phase.SERVING, Phase.LEAVING):
+            if event is Event.RELOAD and self.state in (Phase.SERVING, Phase.LEAVING):
                 self._reload()
-            before = self.phase
+            before = self.state
             if self.move(event):
                 is_interrupted |= event is Event.INTERRUPT or (before is Phase.DRAINING and event is not Event.DRAINED)
                 if before is Phase.SERVING:
@@ -113,19 +117,11 @@ class Life:
         await self._end()
         return is_interrupted
 
-    def move(self, event: Event) -> bool:
-        """Change the phase; return whether it has changed."""
-        phase = TRANSITIONS.get((self.phase, event))
-        if phase is None:
-            return False
-        self.phase = phase
-        return True
-
     def _enter(self) -> None:
-        if self.phase is Phase.LEAVING:
+        if self.state is Phase.LEAVING:
             self._gate.leave()
             asyncio.get_running_loop().call_later(self._stop_delay_s, self.events.put_nowait, Event.DELAYED)
-        elif self.phase is Phase.DRAINING:
+        elif self.state is Phase.DRAINING:
             self._has_left()
             self._draining = asyncio.ensure_future(self._gate.stop())
             self._draining.add_done_callback(lambda _: self.events.put_nowait(Event.DRAINED))

@@ -49,6 +49,7 @@ from batchval.proxy.sasl import SaslExchange
 from batchval.proxy.session_clock import AgeLimit, SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
 from batchval.proxy.sockets import address_of, keep_alive, unread
+from batchval.proxy.state_machine import StateMachine
 from batchval.proxy.topics import KnownTopics
 
 __all__ = ["Owner", "Session"]
@@ -132,8 +133,10 @@ class Owner(Protocol):
     ) -> Chunks: ...
 
 
-class Session:
+class Session(StateMachine[State, Event]):
     """The queue between a client's connection and a broker's, and the state that both are in."""
+
+    transitions = TRANSITIONS
 
     def __init__(self, proxy: Owner, listener: Listener) -> None:
         self.proxy = proxy
@@ -222,14 +225,6 @@ class Session:
         limits = self.limits
         most = limits.max_frame_bytes
         return most if self.authenticated else min(most, limits.max_unauthenticated_frame_bytes)
-
-    def move(self, event: Event) -> bool:
-        """Change the state; return whether it has changed."""
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            return False
-        self.state = state
-        return True
 
     # ---- the client ------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class Event(enum.Enum):
     CLOSE = "close"  # nothing is under way any more, or nothing of it can be delivered
 
 
-#: (state, event) -> the next state. A pair that is missing changes nothing: see Session.move.
+#: (state, event) -> the next state.
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.CONNECTING, Event.CONNECTED): State.AUTHENTICATING,
     (State.CONNECTING, Event.END): State.DRAINING,

@@ -55,9 +55,9 @@ async def until(holds: Callable[[], object]) -> None:
 @pytest.mark.parametrize(("phase", "event"), list(itertools.product(Phase, Event)))
 def test_each_pair_moves_as_the_table_says_or_not_at_all(phase: Phase, event: Event) -> None:
     life = object.__new__(Life)
-    life.phase = phase
+    life.state = phase
     assert life.move(event) is ((phase, event) in TRANSITIONS)
-    assert life.phase is TRANSITIONS.get((phase, event), phase)
+    assert life.state is TRANSITIONS.get((phase, event), phase)
 
 
 def test_the_table() -> None:
@@ -75,9 +75,9 @@ def test_the_table() -> None:
 async def test_sigterm_waits_and_then_drains() -> None:
     gate = FakeGate()
     life, task = await lived(gate, Event.RELOAD, Event.TERMINATE, delay_s=0.05)
-    assert life.phase is Phase.LEAVING
+    assert life.state is Phase.LEAVING
     life.events.put_nowait(Event.RELOAD)
-    await until(lambda: life.phase is Phase.DRAINING)
+    await until(lambda: life.state is Phase.DRAINING)
     life.events.put_nowait(Event.RELOAD)
     gate.drained.set()
     assert await task is False
@@ -88,7 +88,7 @@ async def test_a_second_signal_skips_the_delay_and_a_third_ends_at_once() -> Non
     gate = FakeGate()
     life, task = await lived(gate, Event.TERMINATE, Event.TERMINATE)
     await until(lambda: "stop" in gate.asked)
-    assert life.phase is Phase.DRAINING
+    assert life.state is Phase.DRAINING
     life.events.put_nowait(Event.TERMINATE)
     assert await task is True
     assert gate.asked[-1] == "stop 0"
@@ -106,7 +106,7 @@ async def test_sigint_and_a_hand_over_drain_without_a_delay(event: Event, is_int
 async def test_a_hand_over_while_it_leaves_changes_nothing() -> None:
     gate = FakeGate()
     life, task = await lived(gate, Event.TERMINATE, Event.HANDED)
-    assert life.phase is Phase.LEAVING
+    assert life.state is Phase.LEAVING
     life.events.put_nowait(Event.DELAYED)
     gate.drained.set()
     assert await task is False

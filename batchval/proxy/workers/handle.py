@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from batchval.proxy.state_machine import StateMachine
 from batchval.proxy.workers.channel import LARGEST_PACKET, Channel, Pairs, pass_connection
 from batchval.proxy.workers.messages import Answer, Begin, Drain, Parts, PassedHeader, Question
 from batchval.proxy.workers.states import TRANSITIONS, WorkerEvent, WorkerState
@@ -33,7 +34,7 @@ class WorkerOwner(Protocol):
     def ended(self, worker: Worker, code: int) -> None: ...
 
 
-class Worker:
+class Worker(StateMachine[WorkerState, WorkerEvent]):
     """One of the gate's workers. Its process is replaced; the object stays.
 
     ``starts``       how often a process was created
@@ -43,6 +44,8 @@ class Worker:
     ``judged``       batches that this process has judged
     ``is_full``      it has not taken the connections that were passed last
     """
+
+    transitions = TRANSITIONS
 
     def __init__(self, index: int, owner: WorkerOwner) -> None:
         self.index = index
@@ -71,14 +74,6 @@ class Worker:
     def pid(self) -> int | None:
         """Of the process, while it runs."""
         return None if self._process is None else self._process.pid
-
-    def move(self, event: WorkerEvent) -> bool:
-        """Change the state; return whether it has changed."""
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            return False
-        self.state = state
-        return True
 
     async def spawn(self, parts: Callable[[], Parts]) -> None:
         """Create the process. Raises OSError.

@@ -35,7 +35,7 @@ class WorkerEvent(enum.Enum):
 
 _S, _E = WorkerState, WorkerEvent
 
-#: (state, event) -> the next state. An event without an entry changes nothing.
+#: (state, event) -> the next state.
 TRANSITIONS: Final[Mapping[tuple[WorkerState, WorkerEvent], WorkerState]] = {
     (_S.DEAD, _E.SPAWN): _S.STARTING,
     (_S.STARTING, _E.READY): _S.SERVING,
