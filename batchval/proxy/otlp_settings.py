@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Final
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 
-from batchval.errors import BatchvalError
-from batchval.proxy.values import STAND_IN_WORD, STRICT, PathField, SecretField
+from batchval.proxy.values import STRICT, PathField, SecretField, check_url
 from batchval.schema_registry.client import split_url
 
 __all__ = ["METRICS_PATH", "Otlp"]
@@ -17,7 +17,8 @@ __all__ = ["METRICS_PATH", "Otlp"]
 METRICS_PATH: Final = "/v1/metrics"
 MOST_HEADERS: Final = 20
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")  # RFC 9110, 5.6.2
-_EXPECTED: Final = "expected http://HOST:PORT or https://HOST:PORT; without a path, it is /v1/metrics"
+
+_collector_url = partial(check_url, path=f"; without a path, it is {METRICS_PATH}", instead="the header authorization")
 
 
 class Otlp(BaseModel):
@@ -29,22 +30,10 @@ class Otlp(BaseModel):
 
     model_config = STRICT
 
-    endpoint: str
+    endpoint: Annotated[str, AfterValidator(_collector_url)]
     interval_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 60_000
     headers: Annotated[dict[str, SecretField], Field(max_length=MOST_HEADERS)] = {}
     ca: PathField | None = None
-
-    @field_validator("endpoint")
-    @classmethod
-    def _is_url(cls, url: str) -> str:
-        try:
-            if url != STAND_IN_WORD:
-                split_url(url)
-        except BatchvalError as error:
-            if "credentials" in str(error):
-                raise ValueError("it holds credentials: set the header authorization instead") from None
-            raise ValueError(_EXPECTED) from None
-        return url
 
     @field_validator("headers")
     @classmethod

@@ -5,14 +5,14 @@ what custom rules may cost.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator
 
 from batchval.errors import BatchvalError
-from batchval.proxy.values import STAND_IN_WORD, STRICT, PathField, SecretField
+from batchval.proxy.values import STRICT, PathField, SecretField, check_url
 from batchval.record_rules import RecordRules, SchemaIds
-from batchval.schema_registry.client import split_url
 
 __all__ = ["CustomRuleNames", "CustomRules", "RecordRulesRule", "SchemaIdRule", "SchemaRegistry"]
 
@@ -23,6 +23,8 @@ TOPIC: Final = "{topic}"
 MOST_SUBJECT: Final = 500
 CustomRuleNames = list[Annotated[str, Field(min_length=1, max_length=500)]]
 Action = Literal["refuse", "pass"]
+
+_registry_url = partial(check_url, path=", with a path where the registry has one", instead="username and password")
 
 
 class _Model(BaseModel):
@@ -41,7 +43,7 @@ class SchemaRegistry(_Model):
     """
 
     name: Annotated[str, Field(pattern=_NAME)] = "default"
-    url: str
+    url: Annotated[str, AfterValidator(_registry_url)]
     username: Annotated[str, Field(min_length=1)] | None = None
     password: SecretField | None = None
     ca: PathField | None = None
@@ -49,16 +51,6 @@ class SchemaRegistry(_Model):
     refresh_ms: Annotated[int, Field(ge=1_000)] = 60_000
     absent_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 1_000
     on_error: Action = "refuse"
-
-    @field_validator("url")
-    @classmethod
-    def _is_url(cls, url: str) -> str:
-        try:
-            if url != STAND_IN_WORD:
-                split_url(url)
-        except BatchvalError as error:
-            raise ValueError(str(error).removeprefix("invalid URL: ")) from None
-        return url
 
 
 class SchemaIdRule(_Model):

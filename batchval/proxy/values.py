@@ -21,6 +21,7 @@ from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy
 from batchval.proxy.host_patterns import check_advertised_host, check_server_name
 from batchval.proxy.secret import Secret
+from batchval.schema_registry.client import split_url
 
 __all__ = [
     "BRIDGES",
@@ -39,6 +40,7 @@ __all__ = [
     "PathField",
     "SecretField",
     "WorkersField",
+    "check_url",
 ]
 
 #: Processes that ``workers`` may ask for.
@@ -175,6 +177,22 @@ def _server_name(given: Any, *, has_node: bool) -> Any:
     if not isinstance(given, str) or given is STAND_IN_WORD:
         return given
     return check_server_name(given, has_node=has_node)
+
+
+def check_url(url: str, *, path: str, instead: str) -> str:
+    """Return the URL of a server that is asked by HTTP. ValueError.
+
+    ``path``     what the error says of a URL's path
+    ``instead``  what is set where a URL holds credentials
+    """
+    try:
+        if url != STAND_IN_WORD:
+            split_url(url)
+    except BatchvalError as error:
+        if "credentials" in str(error):
+            raise ValueError(f"it holds credentials: set {instead} instead") from None
+        raise ValueError(f"expected http://HOST:PORT or https://HOST:PORT{path}") from None
+    return url
 
 
 def _path(given: Any, info: ValidationInfo) -> Any:
