@@ -64,7 +64,7 @@ def take(session: Queue, frame: memoryview, key: int, version: int, correlation_
     session.place(answer)
     work.item = Item(frame, answer, waits=True)
     work.item.work = work
-    session.put(work.item)
+    session.outbox.put(work.item)
     session.proxy.judging.put(work)
 
 
@@ -109,7 +109,7 @@ class _Raising:
         if self.cancelled:
             return
         if error is not None:
-            session.drop_from(item)
+            session.outbox.drop_from(item)
             if isinstance(error, ProtocolError):
                 session.end("request_malformed", str(error))
             else:
@@ -125,7 +125,7 @@ class _Raising:
         item.frame = self._raised
         item.waits = False
         self.keep()
-        session.send_waiting()
+        session.outbox.send_ready()
 
     def keep(self) -> None:
         """Count what the session keeps until the answer comes."""

@@ -22,18 +22,24 @@ class ClientSide(Protocol):
     def client_full(self) -> None: ...
     def client_drained(self) -> None: ...
     def client_lost(self) -> None: ...
+    def client_held(self, why: int) -> None: ...
+    def client_released(self, why: int) -> None: ...
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """Frames in and out on the client's side of one session."""
+    """Frames in and out on the client's side of one session.
 
-    __slots__ = ("get_buffer", "session", "splitter", "transport")
+    ``holds``  why it is not read, a bit for each reason: see ``holds``
+    """
+
+    __slots__ = ("get_buffer", "holds", "session", "splitter", "transport")
 
     def __init__(self, session: ClientSide, max_frame_bytes: int, spare: SpareBlock) -> None:
         self.session = session
         self.splitter = FrameSplitter(max_frame_bytes, whole=True, spare=spare)
         self.get_buffer = self.splitter.get_buffer  # type: ignore[assignment,method-assign]  # a call less
         self.transport: asyncio.Transport | None = None
+        self.holds = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -77,15 +83,22 @@ class ClientConnection(asyncio.BufferedProtocol):
         if transport is not None and not transport.is_closing() and transport.can_write_eof():
             transport.write_eof()
 
-    def pause(self) -> None:
-        """Stop reading."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
+    def hold(self, why: int) -> None:
+        """Stop reading, as long as any reason stands."""
+        if not self.holds:
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.pause_reading()
+            self.session.client_held(why)
+        self.holds |= why
 
-    def resume(self) -> None:
-        """Read again."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
+    def release(self, why: int) -> None:
+        """Take one reason away."""
+        if self.holds & why:
+            self.holds &= ~why
+            if not self.holds:
+                if self.transport is not None and not self.transport.is_closing():
+                    self.transport.resume_reading()
+                self.session.client_released(why)
 
     def unwritten(self) -> int:
         """Return the bytes that the client has not taken."""

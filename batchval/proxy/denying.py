@@ -104,7 +104,7 @@ def refuse_denied(session: Denier, frame: memoryview, key: int, version: int, co
         session.place(answer)
         session.keep(answer, GROWTH * len(frame))
         work.item.work = work
-        session.put(work.item)
+        session.outbox.put(work.item)
         session.proxy.judging.put(work)
     return True
 
@@ -173,9 +173,9 @@ class _Denying:
         if error is None:
             item.waits = False
             session.answer_here(self.answer, ready)
-            session.send_waiting()
+            session.outbox.send_ready()
             return
-        session.drop_from(item)
+        session.outbox.drop_from(item)
         if isinstance(error, ProtocolError):
             session.end("request_malformed")
         else:

@@ -247,7 +247,7 @@ def token(session: Queue, frame: memoryview, out: Out) -> None:
     answer.facts = session.sasl.client_token(frame[4:])
     session.place(answer)
     if session.outbox:
-        session.put(Item(frame, answer))
+        session.outbox.put(Item(frame, answer))
     else:
         out.append(frame)
 
@@ -309,14 +309,14 @@ def produce(
     if answer is not None:
         session.place(answer)
     if question is not None:
-        session.put(item)
+        session.outbox.put(item)
         return
     judgement = session.gate.judge(request, session.sender, decision, inline=inline, principal=session.facts.principal)
     if judgement.done and not session.outbox:
         forward_judged(session, frame, answer, request, judgement, out)
         return
     item = Item(frame, answer, request, judgement, waits=not judgement.done)
-    session.put(item)
+    session.outbox.put(item)
     if item.waits:
         session.judge(item, request, judgement)
 
@@ -343,7 +343,7 @@ def _judge_item(session: Queue, item: Item) -> None:
     item.judgement = session.gate.judge(item.request, session.sender, inline=False, principal=session.facts.principal)
     if item.judgement.done:
         item.waits = False
-        session.send_waiting()
+        session.outbox.send_ready()
     else:
         session.judge(item, item.request, item.judgement)
 

@@ -13,6 +13,7 @@ A connection that is closed while something of it is unread is reset by the kern
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from batchval.protocol.apis import ApiKey
@@ -37,15 +38,18 @@ class Departing(Protocol):
     client: ClientConnection
     limits: Limits
 
-    def client_may_end(self) -> None: ...
     def take_late(self, frames: list[memoryview]) -> None: ...
 
 
 class Parting:
-    """The end of one connection, from its last answer on."""
+    """The end of one connection, from its last answer on.
 
-    def __init__(self, session: Departing, loop: asyncio.AbstractEventLoop) -> None:
+    ``over``  is called once nothing more comes
+    """
+
+    def __init__(self, session: Departing, loop: asyncio.AbstractEventLoop, over: Callable[[], None]) -> None:
         self.is_over = False
+        self._over = over
         self._session = session
         self._loop = loop
         self._is_quiet = True
@@ -71,7 +75,7 @@ class Parting:
             return
         if self._loop.time() > self._until or (self._is_quiet and not unacknowledged(transport)):
             self.finish()
-            self._session.client_may_end()
+            self._over()
             return
         self._is_quiet = True
         self._timer = self._loop.call_later(QUIET_S, self._look)

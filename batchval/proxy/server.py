@@ -391,7 +391,7 @@ class Proxy:
         """Forget a session both of whose connections are gone."""
         if session in self.connections:
             del self.connections[session]
-            self.budget.release(session)
+            self.budget.release(session.holding)
 
     def closed(self, why: str) -> None:
         """Count a session that is ended from here."""

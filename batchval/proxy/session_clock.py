@@ -8,9 +8,12 @@ import math
 import random
 import time
 from collections import deque
+from collections.abc import Sized
 from typing import Any, Final, Protocol
 
 from batchval.proxy.client_connection import ClientConnection
+from batchval.proxy.closing import Closing
+from batchval.proxy.holding import Holding
 from batchval.proxy.options import Counters, Limits
 from batchval.proxy.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, silent_s, tcp_state
 from batchval.token_bucket import TokenBucket
@@ -34,18 +37,17 @@ class Timed(Protocol):
     client: ClientConnection
     limits: Limits
     answers: deque[Any]
-    outbox: deque[Any]
-    deadline: float | None
     ending: str | None
-    holds: int
     spoke: bool
     is_aged: bool
     seen: float
     ages: AgeLimit
+    closing: Closing
+    holding: Holding
 
+    @property
+    def outbox(self) -> Sized: ...
     def is_between_requests(self) -> bool: ...
-    def partial_size(self) -> int: ...
-    def bound_writes(self) -> None: ...
     def end(self, why: str) -> None: ...
     def end_when_taken(self, why: str) -> None: ...
     def abort(self, why: str) -> None: ...
@@ -92,10 +94,10 @@ class SessionClock:
             if silent_s(client.transport) > limits.peer_timeout_s:
                 session.abort("client_gone")
                 return
-        if session.deadline is not None:
-            if now > session.deadline:
+        if session.closing.deadline is not None:
+            if now > session.closing.deadline:
                 session.abort("linger")
-        elif session.holds:
+        elif client.holds:
             self._started = now  # while it is not read it cannot be blamed for saying nothing
             self._check_peer(now)
         elif not session.spoke and now - self._started > limits.handshake_s:
@@ -107,7 +109,7 @@ class SessionClock:
         if now > self._old_at and session.ending is None:
             self._check_age(now)
         if client.unwritten():
-            session.bound_writes()
+            session.holding.bound_writes()
 
     def _check_age(self, now: float) -> None:
         """End a session that is too old: between two requests, or ``AGED_S`` later."""
@@ -123,7 +125,7 @@ class SessionClock:
     def _check_frame(self, elapsed_s: float) -> None:
         """End a session whose client does not finish its request in time."""
         self.frame_s += elapsed_s
-        if self.frame_s > self.session.limits.frame_s + self.session.partial_size() / LEAST_RATE:
+        if self.frame_s > self.session.limits.frame_s + self.session.holding.partial_size() / LEAST_RATE:
             self.session.end("frame_timeout")
 
     def _check_peer(self, now: float) -> None:

@@ -33,10 +33,11 @@ from batchval.protocol.old_versions import CONSUMERS
 from batchval.proxy import bridges, budget, lowering
 from batchval.proxy import session as session_module
 from batchval.proxy.fast_path import Routes
+from batchval.proxy.holds import CONVERTING, JUDGING
 from batchval.proxy.old_fetches import MOST_FAULTS, OldFetches
 from batchval.proxy.options import Limits
 from batchval.proxy.pending import Answer
-from batchval.proxy.session import CONVERTING, JUDGING, Session
+from batchval.proxy.session import Session
 from batchval.proxy.session_states import State
 from tests.proxy.test_fast_path import Place
 from tests.proxy.test_session_order import Rig, ids, run, until
@@ -265,14 +266,14 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(partitions: int, monkey
         rig = Bridge()
         wanted = {("t", n): (n, 100) for n in range(partitions)}
         for n in range(60):
-            if rig.session.holds & JUDGING:
+            if rig.session.client.holds & JUDGING:
                 break
             rig.send(fetch_frame(2, n, wanted) if n % 2 else list_offsets(n, partitions))
             await until(lambda: not rig.session.outbox)
             assert rig.session.waiting == kept(rig)
         assert 3 < n < 50
         assert most < rig.session.waiting < 2 * most
-        assert rig.session.held() >= rig.session.waiting
+        assert rig.session.holding.held() >= rig.session.waiting
         for frame in rig.asked():
             if struct.unpack_from(">h", frame) == (ApiKey.LIST_OFFSETS,):
                 rig.read(rig.up, offsets_answer(frame))
@@ -283,7 +284,7 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(partitions: int, monkey
         await until(lambda: len(rig.got()) == n)
         assert ids(rig.got()) == list(range(n))
         assert rig.session.waiting == 0
-        assert not rig.session.holds & JUDGING
+        assert not rig.session.client.holds & JUDGING
 
     run(test)
 
@@ -347,7 +348,7 @@ def test_later_answers_wait_for_one_that_is_converted(held: threading.Event) -> 
         assert rig.up.holds & CONVERTING
         rig.read(rig.up, third)  # what had been read already
         assert rig.session.waiting == len(first) + kept(rig)
-        assert rig.session.held() >= len(first)
+        assert rig.session.holding.held() >= len(first)
         await asyncio.sleep(0.05)
         assert rig.got() == []
         held.set()
@@ -816,7 +817,7 @@ def test_consumers_that_take_nothing_give_way_to_others(monkeypatch: pytest.Monk
         shared = gate.proxy.budget
         eventually(lambda: shared.held > limits.max_bytes_held)
         eventually(lambda: gate.counters.answers_evicted_total)
-        waiting = sum(one.unwritten() for one in list(gate.proxy.connections))
+        waiting = sum(one.client.unwritten() for one in list(gate.proxy.connections))
         assert shared.held >= waiting > 0
         healthy = OldConsumer(gate.address, 2, max_bytes=8 << 20)
         assert len(messages_in(healthy.fetch("t", 0, 0).records)) == 4000

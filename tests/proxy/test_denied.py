@@ -248,7 +248,7 @@ def test_answers_that_are_made_count_as_waiting() -> None:
                 sock.sendall(large)
         (session,) = proxy.proxy.connections
         assert session.waiting <= 2 * MOST_HELD
-        assert session.unwritten() <= MOST_HELD
+        assert session.client.unwritten() <= MOST_HELD
 
 
 def test_nothing_is_answered_before_a_client_has_authenticated() -> None:

@@ -223,6 +223,8 @@ class Fake:
         self.limits = Limits(max_age_s=max_age_s, idle_s=1e9)
         self.ages = ages
         self.client: Any = self
+        self.closing: Any = self
+        self.holding: Any = self
         self.splitter: Any = self
         self.transport = None
         self.buffered = self.holds = 0

@@ -13,7 +13,7 @@ from batchval.proxy.reasons import CLIENT, REASONS, explained, reason_of
 from tests.contract.sources import ROOT
 
 #: methods whose first argument is a reason
-_ENDS = {"abort", "end", "end_when_taken", "refuse", "_close", "_end", "_note_ending"}
+_ENDS = {"abort", "end", "end_when_taken", "refuse", "close", "_end", "note_ending"}
 #: functions that return a reason, alone or as the first of a tuple
 _NAMES = {"why"}
 _RETURNS = {"_why_broker_lost", "_why_not"}
@@ -53,7 +53,18 @@ def peers() -> set[str]:
 
 
 def test_every_reason_of_the_code_is_in_the_table_and_no_other() -> None:
-    modules = ("answering", "bridges", "budget", "denying", "handlers", "server", "session", "session_clock")
+    modules = (
+        "answering",
+        "bridges",
+        "budget",
+        "connecting",
+        "denying",
+        "handlers",
+        "outbox",
+        "server",
+        "session",
+        "session_clock",
+    )
     found = {
         reason
         for name in modules

@@ -16,7 +16,8 @@ import pytest
 
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.broker_connection import BrokerConnection
-from batchval.proxy.session import BROKER, JUDGING, MOST_HELD, SASL, TURN, Session
+from batchval.proxy.holds import BROKER, JUDGING, SASL, TURN
+from batchval.proxy.session import MOST_HELD, Session
 from batchval.proxy.session_states import State
 from tests.proxy.test_fast_path import Place, Side, Wire
 from tests.proxy.test_topic_ids import ORDERS, Broker
@@ -215,10 +216,10 @@ def test_a_broker_that_is_full_at_once_stops_the_client() -> None:
     async def test() -> None:
         rig = Rig()
         await connecting(rig, [other_frame(1)], lambda broker: Full(lambda: broker))
-        assert rig.session.holds == BROKER
+        assert rig.session.client.holds == BROKER
         assert rig.session.broker is not None
         rig.session.broker.resume_writing()
-        assert rig.session.holds == 0
+        assert rig.session.client.holds == 0
         rig.proxy.judging.stop()
 
     run(test)
@@ -230,7 +231,7 @@ def test_a_client_is_read_on_after_a_large_first_request_without_an_answer() -> 
         parts = [("t", n, batch(bytes(1_000_000))) for n in range(MOST_HELD // 1_000_000 + 1)]
         await connecting(rig, [produce_frame(1, *parts, acks=0)], lambda broker: rig.broker)
         await until(lambda: len(rig.asked()) == 1)  # it is written in parts
-        assert not rig.session.holds & JUDGING
+        assert not rig.session.client.holds & JUDGING
         assert rig.session.waiting == 0
         rig.proxy.judging.stop()
 
@@ -307,7 +308,7 @@ def test_what_comes_while_the_handshake_is_not_answered_waits() -> None:
     async def test() -> None:
         rig = Rig()
         rig.send(other_frame(1, key=17, body=struct.pack(">h", 5) + b"PLAIN"))
-        assert rig.session.holds & SASL
+        assert rig.session.client.holds & SASL
         rig.send(struct.pack(">i", 9) + b"\0ann\0pass")
         assert rig.session.ending is None
         (asked,) = rig.asked()
@@ -519,7 +520,7 @@ async def in_turn(rng: random.Random) -> None:
     async with asyncio.timeout(60):
         while len(rig.got()) < len(model.answers) or len(seen) < len(model.forwarded):
             step = rng.randrange(3)
-            if step == 0 and sent < len(data) and not rig.session.holds:
+            if step == 0 and sent < len(data) and not rig.session.client.holds:
                 size = rng.choice([1, 50, 400, 5000, 400_000])
                 rig.send(data[sent : sent + size])
                 sent += size
@@ -559,9 +560,9 @@ def test_large_requests_and_answers_are_read_on_in_later_turns() -> None:
         budget.is_turn_long = lambda: True
         request = other_frame(1, body=bytes(300_000))
         rig.send(request[:200_000])
-        assert rig.session.holds == TURN
+        assert rig.session.client.holds == TURN
         rig.turns.pop()()
-        assert rig.session.holds == 0
+        assert rig.session.client.holds == 0
         rig.send(request[200_000:])
         assert rig.asked() == [request[4:]]
         answer = struct.pack(">ii", 9_000_000, 1) + bytes(9_000_000 - 4)

@@ -14,8 +14,8 @@ import pytest
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from batchval.proxy.holds import UNKNOWN
 from batchval.proxy.options import Limits
-from batchval.proxy.session import UNKNOWN
 from batchval.proxy.session_states import State
 from tests.support.proxy import (
     BAD,
@@ -140,7 +140,7 @@ def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(re
         session.is_unknown = True  # it came before the gate knew
         sender = threading.Thread(target=send, args=(sock, large))
         sender.start()
-        eventually(lambda: session.holds & UNKNOWN)
+        eventually(lambda: session.client.holds & UNKNOWN)
         assert session.client.splitter.buffered < len(large)
         proxy.proxy.discovery._requires = requires
         if requires:
@@ -233,10 +233,10 @@ def test_a_slow_request_that_waits_for_the_gate_is_not_ended():
         (session,) = proxy.proxy.connections
         sock.sendall(other_frame(2)[:-1])
         eventually(lambda: session.client.splitter.buffered)
-        proxy.loop.call_soon_threadsafe(session.hold, 8)
+        proxy.loop.call_soon_threadsafe(session.client.hold, 8)
         time.sleep(1.0)
         assert session.ending is None
-        proxy.loop.call_soon_threadsafe(session.release, 8)
+        proxy.loop.call_soon_threadsafe(session.client.release, 8)
         sock.sendall(other_frame(2)[-1:])
         read_frame(sock)
 

@@ -1,0 +1,123 @@
+"""The requests of one session that cannot go on yet: their verdict is awaited, or that of a request
+before them.
+
+The first request goes on as soon as nothing is awaited for it any more, and so do those after it,
+up to the next that waits: the broker gets requests in the client's order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Protocol
+
+from batchval.proxy import handlers
+from batchval.proxy.answering import Answering
+from batchval.proxy.closing import Closing
+from batchval.proxy.holding import Holding
+from batchval.proxy.pending import Item, Queue
+from batchval.proxy.session_states import State
+
+__all__ = ["Outbox"]
+
+_pack_int = struct.Struct(">i").pack_into
+
+
+class Sending(Queue, Protocol):
+    """What is needed of the session."""
+
+    state: State
+    ending: str | None
+    answering: Answering
+    closing: Closing
+    holding: Holding
+    untaken: list[memoryview]
+
+    def bound_waiting(self) -> None: ...
+    def read_if_bounded(self) -> None: ...
+    def send(self, out: list[bytes | memoryview]) -> None: ...
+
+
+class Outbox(deque[Item]):
+    """The queue of requests that are still to be sent."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Sending) -> None:
+        super().__init__()
+        self._session = session
+
+    def put(self, item: Item) -> None:
+        """Let a request wait for its turn to be sent."""
+        self.append(item)
+        self._session.waiting += len(item.frame)
+        self._session.bound_waiting()
+
+    def judged(self, item: object, error: BaseException | None) -> None:
+        """Send on what the item held up, up to the next that waits."""
+        session = self._session
+        if error is not None:
+            if session.state is not State.CLOSED:
+                session.proxy.log_error("a request could not be judged", error)
+                session.abort("judging")
+            return
+        if isinstance(item, Item) and item.judgement is not None and item.judgement.done:
+            item.waits = False
+            if not item.judgement.cancelled:
+                item.copied = item.judgement.copied_bytes
+                session.waiting += item.copied
+            self.send_ready()
+
+    def send_ready(self) -> None:
+        """Send the requests on that wait for nothing any more."""
+        session = self._session
+        out: list[bytes | memoryview] = []
+        while self and not self[0].waits:
+            item = self.popleft()
+            session.waiting -= item.size
+            if item.request is not None and item.judgement is not None:
+                handlers.forward_judged(session, item.frame, item.answer, item.request, item.judgement, out)
+                if session.ending == "acks_0_refused":
+                    self.drop()
+            elif item.answer is not None and item.answer.ready is not None:
+                continue  # it was answered here
+            elif item.answer is not None:
+                if item.answer.has_id:
+                    _pack_int(item.frame, 8, session.next_id(item.answer))
+                out.append(item.frame)
+        if out:
+            session.send(out)
+        session.answering.write_ready()
+        session.read_if_bounded()
+        session.holding.look()
+        session.closing.close_if_done()
+
+    def drop(self, n: int = 0) -> None:
+        """Drop the requests from the n-th on, their places, and all that came after."""
+        session = self._session
+        first = None
+        while len(self) > n:
+            item = self.pop()
+            session.waiting -= item.size
+            if item.judgement is not None:
+                item.judgement.cancelled = True
+            if item.work is not None:
+                item.work.cancelled = True
+            first = item.answer or first
+        if first is not None:
+            session.answering.drop_from(first)
+        session.untaken.clear()
+        session.proxy.judging.drop(session)
+
+    def drop_from(self, item: Item) -> None:
+        """Drop a request that cannot be sent on, and all after it."""
+        self.drop(self.index(item))
+
+    def drop_unjudged(self) -> None:
+        """Drop what is being judged for a client that is gone, unless nobody waits for the answer
+        anyway (acks=0).
+        """
+        for n, item in enumerate(self):
+            if item.waits and item.answer is not None:
+                self.drop(n)
+                return
