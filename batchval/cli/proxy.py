@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from batchval.cli.commands import Command
+from batchval.cli.early_reload import EarlyReload
 from batchval.cli.exit_codes import USAGE
 from batchval.cli.options import json_option
 
@@ -89,6 +90,8 @@ def command(
         "state_directory": state_directory,
     }
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    is_question = as_report or clients is not None or check_config or print_config
+    early = None if is_question else EarlyReload()
     try:
         from batchval.proxy import loading
     except ModuleNotFoundError as error:
@@ -125,7 +128,7 @@ def command(
         settings = draft.finished()
         if check_config:
             click.echo("the settings are sound", err=print_config)
-        return 0 if check_config else run(settings, file_of(config, overrides, draft), take_over=take_over)
+        return 0 if early is None else run(settings, early, file_of(config, overrides, draft), take_over=take_over)
     except loading.ConfigError as error:
         for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from batchval.cli.output import print_json
 from batchval.proxy import loading
 
 if TYPE_CHECKING:
+    from batchval.cli.early_reload import EarlyReload
     from batchval.proxy.config import Settings
     from batchval.proxy.handover import TakeOver
     from batchval.proxy.lifecycle import Life
@@ -82,9 +82,10 @@ def check_certificates(draft: loading.Draft) -> list[str]:
     return lines_of((one for one in found if not any(map(draft.is_wrong, one.reads))), draft.source)
 
 
-def run(settings: Settings, file: SettingsFile | None = None, *, take_over: bool = False) -> int:
+def run(settings: Settings, early: EarlyReload, file: SettingsFile | None = None, *, take_over: bool = False) -> int:
     """Run a gate until its end, and return the exit code.
 
+    ``early``      has noted SIGHUP since before these settings were read
     ``file``       where settings are read again
     ``take_over``  in place of a gate that runs
     """
@@ -92,13 +93,12 @@ def run(settings: Settings, file: SettingsFile | None = None, *, take_over: bool
     from batchval.proxy.audit_log import set_up
     from batchval.proxy.interpreter import switch_soon
 
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would end the process before it is taken
     set_up(settings.log)
     predecessor = _predecessor(settings) if take_over else None
     switch_soon()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(_serve(settings, file, predecessor))
+            return runner.run(_serve(settings, early, file, predecessor))
     except BaseException as error:
         if predecessor is not None:
             predecessor.fail(str(error) or type(error).__name__)
@@ -117,13 +117,15 @@ def _predecessor(settings: Settings) -> TakeOver | None:
     return predecessor
 
 
-async def _serve(settings: Settings, file: SettingsFile | None, predecessor: TakeOver | None) -> int:
+async def _serve(
+    settings: Settings, early: EarlyReload, file: SettingsFile | None, predecessor: TakeOver | None
+) -> int:
     from batchval import __version__
     from batchval.proxy.control import Control
     from batchval.proxy.handover import taken_over
     from batchval.proxy.interpreter import calm_collector
     from batchval.proxy.lifecycle import Event, Life
-    from batchval.proxy.reloading import Reloader
+    from batchval.proxy.reloading import Reloader, digests_at_start
     from batchval.proxy.service_manager import notify
     from batchval.proxy.workers.parent import gate_of
 
@@ -132,11 +134,12 @@ async def _serve(settings: Settings, file: SettingsFile | None, predecessor: Tak
         notify(f"MAINPID={pid}")
         life.events.put_nowait(Event.HANDED)
 
+    files = digests_at_start(settings)  # before the gate reads them
     gate = gate_of(settings, version=__version__, predecessor=predecessor)
     path = settings.control_path
     control = None if path is None else Control(path, gate.offer, handed)
     stop_control = control.stop if control is not None else lambda: None
-    reloader = Reloader(gate, file)
+    reloader = Reloader(gate, file, files)
     gate.metrics.add(reloader.families)
 
     def reload() -> None:
@@ -149,16 +152,19 @@ async def _serve(settings: Settings, file: SettingsFile | None, predecessor: Tak
         if reloading is not None:
             reloading.cancel()
 
-    life = Life(gate, settings.limits.stop_delay_ms / 1000, reload, stop_control, stop_reloading)
+    def stop_delay_s() -> float:
+        return gate.settings.limits.stop_delay_ms / 1000
+
+    life = Life(gate, stop_delay_s, reload, stop_control, stop_reloading)
     try:
         if predecessor is None:
-            _take_signals(life)
+            _take_signals(life, early)
             if control is not None:
                 control.open()
             await gate.start()
         else:
             await taken_over(predecessor, gate)
-            _take_signals(life)
+            _take_signals(life, early)
             if control is not None:
                 control.open(predecessor.control)
         calm_collector()
@@ -175,11 +181,12 @@ async def _serve(settings: Settings, file: SettingsFile | None, predecessor: Tak
             control.ended()
 
 
-def _take_signals(life: Life) -> None:
-    from batchval.proxy.lifecycle import SIGNALS
+def _take_signals(life: Life, early: EarlyReload) -> None:
+    from batchval.proxy.lifecycle import SIGNALS, Event
 
     for number, event in SIGNALS.items():
         asyncio.get_running_loop().add_signal_handler(number, life.events.put_nowait, event)
+    early.resume(lambda: life.events.put_nowait(Event.RELOAD))
 
 
 def _announce(gate: Any, settings: Settings) -> None:

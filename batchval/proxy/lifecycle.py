@@ -76,6 +76,7 @@ class Life(StateMachine[Phase, Event]):
     """The phases of one gate, which serves already.
 
     ``events``     what happens: signals, and the hand-over to a new gate
+    ``stop_delay_s``  returns the settings' of now, in seconds
     ``leaving``    called when the gate begins to end: it cannot be taken over from then on
     ``draining``   called when it drains: it takes no other settings from then on
     """
@@ -85,7 +86,7 @@ class Life(StateMachine[Phase, Event]):
     def __init__(
         self,
         gate: Leaving,
-        stop_delay_s: float,
+        stop_delay_s: Callable[[], float],
         reload: Callable[[], object],
         leaving: Callable[[], None] = lambda: None,
         draining: Callable[[], object] = lambda: None,
@@ -120,7 +121,7 @@ class Life(StateMachine[Phase, Event]):
     def _enter(self) -> None:
         if self.state is Phase.LEAVING:
             self._gate.leave()
-            asyncio.get_running_loop().call_later(self._stop_delay_s, self.events.put_nowait, Event.DELAYED)
+            asyncio.get_running_loop().call_later(self._stop_delay_s(), self.events.put_nowait, Event.DELAYED)
         elif self.state is Phase.DRAINING:
             self._has_left()
             self._draining = asyncio.ensure_future(self._gate.stop())

@@ -28,7 +28,7 @@ from batchval.proxy.prepared import NotPrepared, Step
 from batchval.proxy.settings_diff import changes
 from batchval.proxy.settings_file import Checked, FileDigests, SettingsFile, digest_of, digests_of
 
-__all__ = ["FileWatch", "Reloader", "Target"]
+__all__ = ["FileWatch", "Reloader", "Target", "digests_at_start"]
 
 #: Seconds between two looks at the file.
 LOOK_S: Final = 1.0
@@ -71,6 +71,7 @@ class Reloader:
 
     ``file``    None where all settings are options of the command line: then certificates alone
                 can change
+    ``files``   what named files held before the target read them
     ``clock``   seconds since 1970
     """
 
@@ -78,6 +79,7 @@ class Reloader:
         self,
         target: Target,
         file: SettingsFile | None,
+        files: FileDigests,
         *,
         look_s: float = LOOK_S,
         clock: Callable[[], float] = time.time,
@@ -90,8 +92,7 @@ class Reloader:
         self._look_s = look_s
         self._clock = clock
         self._watch = FileWatch(UNREADABLE if file is None else file.digest)
-        #: what named files held when they were read last; None before ``run`` has begun
-        self._files: FileDigests | None = None
+        self._files = files
         self._asked = asyncio.Event()
 
     def ask(self) -> None:
@@ -108,8 +109,6 @@ class Reloader:
                 await asyncio.sleep(self._look_s)
 
     async def _take_turn(self) -> None:
-        if self._files is None:
-            self._files = await in_background(partial(_digests_now, self._target.settings))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._asked.wait(), self._look_s)
         if self._asked.is_set():
@@ -117,11 +116,6 @@ class Reloader:
             await self.reload()
         elif self._file is not None and self._target.settings.reload.watch:
             await self._look(self._file)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a change of a named file would be found."""
-        return self._files is not None
 
     async def _look(self, file: SettingsFile) -> None:
         if self._watch.look(await in_background(partial(_digest_now, file))):
@@ -153,7 +147,7 @@ class Reloader:
         running = self._target.settings
         checked = await self._checked(running)
         found = await in_background(partial(changes, running, checked.settings))
-        found += _replaced(self._files or {}, checked.files)
+        found += _replaced(self._files, checked.files)
         if not found:
             log.info("settings and files are unchanged")
             return "unchanged"
@@ -190,7 +184,8 @@ def _digest_now(file: SettingsFile) -> str:
         return UNREADABLE
 
 
-def _digests_now(settings: Settings) -> FileDigests:
+def digests_at_start(settings: Settings) -> FileDigests:
+    """Return what the files that settings name hold, as far as they can be compared. Blocks."""
     try:
         return digests_of(settings)
     except ConfigError:  # a pipe, for example

@@ -58,7 +58,6 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "bridge_isolation_level": Effect.AT_ONCE,
     "limits": Effect.AT_ONCE,
     "limits.max_connection_age_ms": Effect.NEW,
-    "limits.stop_delay_ms": Effect.RESTART,
     "metrics.address": Effect.RESTART,
     "metrics.otlp": Effect.RESTART,
     "metrics.remote": Effect.AT_ONCE,

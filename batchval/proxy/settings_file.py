@@ -91,7 +91,10 @@ def digests_of(settings: Settings) -> FileDigests:
 
 def _read(path: Path, most: int) -> bytes:
     """Return at most so many bytes of a regular file. Raises OSError."""
-    # without O_NONBLOCK the open of a pipe would wait for a writer
+    # the writer of a pipe would take the open for its reader
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(0, _IRREGULAR)
+    # the file may be another one by now: without O_NONBLOCK the open of a pipe would wait
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

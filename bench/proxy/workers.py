@@ -44,9 +44,7 @@ def measured(wire: Path, gate: WorkersGate, requests: load.Load, answers: Path, 
     client = subprocess.Popen([*command, str(seconds)], stdout=subprocess.PIPE)
     split = [0.0]
     while client.poll() is None:
-        found = gate.metrics()
-        now = [value for name, value in found.items() if name.startswith("worker_connections")]
-        split = max(split, now, key=sum)
+        split = max(split, connections(gate.metrics()), key=sum)
         with_timeout(client)
     assert client.stdout is not None
     json.loads(client.stdout.read())
@@ -54,6 +52,12 @@ def measured(wire: Path, gate: WorkersGate, requests: load.Load, answers: Path, 
     gigabytes = (after["request_bytes_total"] - before["request_bytes_total"]) / 1e9
     cpu_s = after["process_cpu_seconds_total"] - before["process_cpu_seconds_total"]
     return {"cpu_s_per_gb": cpu_s / gigabytes, "gb_per_s": gigabytes / seconds, "connections": split}
+
+
+def connections(found: dict[str, float]) -> list[float]:
+    """Return the connections of each worker; those of the gate where it is one process."""
+    split = [value for name, value in found.items() if name.startswith("worker_connections")]
+    return split or [found["connections_open"]]
 
 
 def with_timeout(client: subprocess.Popen[bytes]) -> None:

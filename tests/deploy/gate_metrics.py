@@ -53,7 +53,7 @@ def metrics_of_a_gate(folder: Path) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for workers in (1, 2):  # one process, and the parent of several
         gate = gate_of(settings_from(settings(folder) | {"workers": workers}))
-        gate.metrics.add(Reloader(gate, None).families)  # as the command does
+        gate.metrics.add(Reloader(gate, None, {}).families)  # as the command does
         for family in gate.metrics.families():
             for suffix in _SUFFIXES[family.kind]:
                 found[PREFIX + family.name + suffix] = frozenset(family.labels)

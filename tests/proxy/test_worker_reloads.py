@@ -6,27 +6,44 @@ import asyncio
 import os
 import pickle
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from batchval.proxy.loading import ConfigError, settings_from
+from batchval.proxy.metrics import Family
 from batchval.proxy.prepared import NotPrepared
-from batchval.proxy.workers.channel import Pairs, pass_connection, read_message
+from batchval.proxy.workers import worker as module
+from batchval.proxy.workers.channel import Channel, Pairs, encoded, pass_connection, read_message
 from batchval.proxy.workers.handle import Worker
-from batchval.proxy.workers.messages import Apply, Begin, Closed, ClusterNews, Parts, PassedHeader, PortAnswer, Ready
+from batchval.proxy.workers.messages import (
+    Apply,
+    Begin,
+    Closed,
+    ClusterNews,
+    Drain,
+    Failed,
+    Parts,
+    PassedHeader,
+    PortAnswer,
+    Question,
+    Ready,
+)
 from batchval.proxy.workers.parent import ParentGate
 from batchval.proxy.workers.preparing import Outcome, Preparing
 from batchval.proxy.workers.states import WorkerEvent
-from batchval.proxy.workers.worker import WorkerGate, _Worker
+from batchval.proxy.workers.summing import packed
+from batchval.proxy.workers.worker import WorkerGate, _serve, _Worker
+from tests.proxy_settings.reloaded import until
 
 GATE: dict[str, Any] = {
     "listeners": [{"address": "127.0.0.1:9092"}],
     "upstream": {"bootstrap": "127.0.0.1:1"},
     "metrics": {"address": None},
 }
+TLS = {"certificate": "missing.pem", "key": "missing.key"}
 KAFKA = ("127.0.0.1", 1)
 MIB = 1 << 20
 
@@ -81,6 +98,23 @@ async def test_workers_that_start_are_counted_as_those_that_serve(monkeypatch: p
     assert rig.gate.shared.budget.max_connections == 600
     rig.pool.received(rig.pool.workers[0], Ready(100))
     assert rig.gate.shared.budget.max_connections == 500
+
+
+async def test_the_later_of_two_scrapes_wins_whichever_is_merged_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(1, monkeypatch)
+    counts = iter((5, 7))
+
+    async def ask(*_: object) -> dict[tuple[int, int], bytes]:
+        family = Family("counter", "requests", "Requests.", (), [((), next(counts))])
+        return {(0, 1): packed([family])}
+
+    def requests(families: Iterable[Family]) -> object:
+        return next(one.samples for one in families if one.name == "requests")
+
+    monkeypatch.setattr(rig.pool, "ask", ask)
+    monkeypatch.setattr(rig.pool, "ended_starts", dict)
+    older, newer = await rig.gate._taken_families(), await rig.gate._taken_families()
+    assert [requests(newer()), requests(older())] == [[((), 7)], [((), 7)]]
 
 
 async def test_a_reload_that_is_refused_leaves_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +235,6 @@ async def test_a_connection_that_cannot_be_served_holds_up_no_other(
 ) -> None:
     ours, theirs = pairs
     worker = _Worker(parts(), theirs)
-    worker.gate = WorkerGate(parts(), Mock(), Mock())
     sent: list[object] = []
     monkeypatch.setattr(worker._channel, "send", sent.append)
     clients = []
@@ -217,6 +250,65 @@ async def test_a_connection_that_cannot_be_served_holds_up_no_other(
     for client in clients:
         with client:
             assert client.recv(1) == b""
+
+
+async def test_settings_that_fail_are_reported_whatever_comes_meanwhile(pairs: tuple[Pairs, Pairs]) -> None:
+    ours, theirs = pairs
+    wrong = settings_from(GATE | {"listeners": [GATE["listeners"][0] | {"tls": TLS}]})
+    received: list[object] = []
+    parent = Channel(received.append, lambda: None)
+    await parent.open(ours.control)
+    for message in (parts().news, Apply(pickle.dumps(wrong)), Question(1, "families"), Drain(1.0)):
+        parent.send(message)
+    assert await _serve(parts()._replace(settings=wrong), theirs) == 1
+    assert received == [Failed(["missing.pem: No such file or directory"])]
+
+
+async def test_what_a_worker_sends_last_is_read_although_its_parent_still_sends(pairs: tuple[Pairs, Pairs]) -> None:
+    ours, theirs = pairs
+    channel = Channel(lambda _: None, lambda: None)
+    await channel.open(theirs.control)
+    channel.send(Closed([1]))
+    finishing = asyncio.ensure_future(channel.finish())
+    await asyncio.sleep(0.01)
+    channel.send(Closed([2]))
+    for _ in range(3):
+        ours.control.sendall(encoded(parts().news))  # EPIPE where the worker has closed
+        await asyncio.sleep(0)
+    assert read_message(ours.control) == Closed([1])
+    assert ours.control.recv(1) == b""
+    assert not finishing.done()
+    ours.control.close()
+    await finishing
+
+
+async def test_a_worker_is_ready_once_it_serves_and_after_each_reload(
+    pairs: tuple[Pairs, Pairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = pairs
+    monkeypatch.setattr(module, "faulthandler", Mock())
+    monkeypatch.setattr(module, "calm_collector", Mock())
+    reads = [True]
+    monkeypatch.setattr(WorkerGate, "awaits_topics", property(lambda _: reads[0]))
+    received: list[object] = []
+    parent = Channel(received.append, lambda: None)
+    await parent.open(ours.control)
+
+    def ready() -> list[object]:
+        return [one for one in received if isinstance(one, Ready)]
+
+    worker = _Worker(parts(), theirs)
+    running = asyncio.ensure_future(worker.run())
+    parent.send(Apply(pickle.dumps(settings(max_connections=7))))
+    await until(lambda: worker.gate.settings.limits.max_connections == 7)
+    assert ready() == []
+    reads[0] = False
+    await until(ready)
+    parent.send(Apply(pickle.dumps(settings(max_connections=5))))
+    await until(lambda: len(ready()) == 2)
+    parent.send(Drain(0.0))
+    assert await running == 0
+    assert ready() == [Ready(7), Ready(5)]
 
 
 async def test_a_defect_of_preparing_is_answered() -> None:

@@ -141,29 +141,39 @@ def test_counters_never_go_down_and_gauges_are_those_of_running_workers() -> Non
         first: packed([counter(5), gauge(3, "max"), gauge(3, "sum", "held"), histogram(buckets, 1.5)]),
         second: packed([counter(7), gauge(4, "max"), gauge(4, "sum", "held"), histogram(buckets, 2.0)]),
     }
-    found = totals.merged([gauge(1, "sum", "workers")], answers, {})
+    found = totals.merged([gauge(1, "sum", "workers")], answers, {}, 1)
     assert [sample(found, name) for name in ("requests", "age", "held", "workers")] == [12, 4, 7, 1]
     assert sample(found, "latency") == ([2] * len(buckets), 3.5)
-    found = totals.merged([], {}, {})  # no worker has answered
+    found = totals.merged([], {}, {}, 2)  # no worker has answered
     assert [sample(found, name) for name in ("requests", "age", "held")] == [12, 4, 7]
-    found = totals.merged([], {third: packed([counter(1), gauge(0, "max"), gauge(1, "sum", "held")])}, {1: 1})
+    found = totals.merged([], {third: packed([counter(1), gauge(0, "max"), gauge(1, "sum", "held")])}, {1: 1}, 3)
     assert [sample(found, name) for name in ("requests", "age", "held")] == [13, 3, 4]
     assert sample(found, "latency") == ([2] * len(buckets), 3.5)
-    assert sample(totals.merged([], {}, {0: 2, 1: 1}), "requests") == 13
-    assert sample(totals.merged([], {}, {0: 2, 1: 1}), "requests") == 13
+    assert sample(totals.merged([], {}, {0: 2, 1: 1}, 4), "requests") == 13
+    assert sample(totals.merged([], {}, {0: 2, 1: 1}, 5), "requests") == 13
 
 
 def test_what_was_asked_before_an_end_and_comes_after_it_is_not_counted_again() -> None:
     totals = Totals()
     first, second = (0, 1), (0, 2)
-    found = totals.merged([], {first: packed([counter(5)])}, {0: 1})  # ended after it
+    found = totals.merged([], {first: packed([counter(5)])}, {0: 1}, 1)  # ended after it
     assert sample(found, "requests") == 5
-    assert sample(totals.merged([], {second: packed([counter(2)])}, {0: 1}), "requests") == 7
+    assert sample(totals.merged([], {second: packed([counter(2)])}, {0: 1}, 2), "requests") == 7
     late = {first: packed([counter(5), gauge(3, "sum")])}
-    found = totals.merged([], late, {0: 0})
+    found = totals.merged([], late, {0: 0}, 3)
     assert sample(found, "requests") == 7
     assert not [one for one in found if one.kind == "gauge"]
-    assert sample(totals.merged([], {second: packed([counter(3)])}, {0: 1}), "requests") == 8
+    assert sample(totals.merged([], {second: packed([counter(3)])}, {0: 1}, 4), "requests") == 8
+
+
+def test_an_answer_that_comes_late_replaces_no_newer_one() -> None:
+    totals = Totals()
+    worker = (0, 1)
+    assert sample(totals.merged([], {worker: packed([counter(7)])}, {}, 2), "requests") == 7
+    assert sample(totals.merged([], {worker: packed([counter(5)])}, {}, 1), "requests") == 7
+    assert sample(totals.merged([], {}, {}, 3), "requests") == 7
+    assert sample(totals.merged([], {}, {0: 1}, 4), "requests") == 7  # what it counted to its end
+    assert sample(totals.merged([], {(0, 2): packed([counter(1)])}, {0: 1}, 5), "requests") == 8
 
 
 def test_labels_are_summed_one_by_one_and_long_families_come_in_pieces() -> None:
@@ -171,7 +181,7 @@ def test_labels_are_summed_one_by_one_and_long_families_come_in_pieces() -> None
     content = packed([many, counter(1, "Produce")])
     assert len(pickle.loads(content)) == 5
     assert sum(len(list(one.samples)) for one in unpacked(content) if one.name == "many") == 3 * SAMPLES_A_PIECE + 1
-    found = Totals().merged([counter(2, "Fetch")], {(0, 1): content, (1, 1): content}, {})
+    found = Totals().merged([counter(2, "Fetch")], {(0, 1): content, (1, 1): content}, {}, 1)
     assert sample(found, "many", "7") == 14
     assert (sample(found, "requests", "Produce"), sample(found, "requests", "Fetch")) == (2, 2)
 
@@ -185,20 +195,20 @@ def test_topics_and_nodes_are_bounded_over_all_workers() -> None:
     bound = [Metrics(topics=2, nodes=1)]
     totals = Totals(lambda: bound[0])
     answers = {(0, 1): refusals("a", "b"), (1, 1): refusals("c", "bootstrap", "b", OTHER)}
-    (topics, nodes) = totals.merged([], answers, {})
+    (topics, nodes) = totals.merged([], answers, {}, 1)
     rule = "crc-mismatch"
     assert dict(topics.samples) == {("a", rule): 1, ("b", rule): 2, (OTHER, rule): 3}
     assert dict(nodes.samples) == {("Produce", "a"): 1, ("Produce", "bootstrap"): 1, ("Produce", OTHER): 4}
     bound[0] = Metrics(topics=3, nodes=1)
-    (topics, _) = totals.merged([], answers, {})
+    (topics, _) = totals.merged([], answers, {}, 2)
     assert dict(topics.samples)["c", rule] == 1
-    (topics, _) = totals.merged([], {}, {0: 1, 1: 1})
+    (topics, _) = totals.merged([], {}, {0: 1, 1: 1}, 3)
     assert sum(dict(topics.samples).values()) == 6
 
 
 def test_what_the_parent_counts_is_not_counted_twice() -> None:
     own = Family("counter", "connections", "Connections.", (), [((), 3)])
-    found = Totals().merged([own], {(0, 1): packed([own])}, {})
+    found = Totals().merged([own], {(0, 1): packed([own])}, {}, 1)
     assert sample(found, "connections") == 3
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import drafted_file
-from batchval.proxy.reloading import Reloader
+from batchval.proxy.reloading import Reloader, digests_at_start
 from batchval.proxy.settings_file import SettingsFile
 from tests.support.proxy import ScriptedBroker, codes
 
@@ -32,8 +32,10 @@ class ReloadedGate:
         } | values
         self.put()
         draft = drafted_file(self.path)
-        self.gate = RunningGate(draft.finished())
-        self.reloader = Reloader(self.gate, SettingsFile(self.path, {}, draft.digest), look_s=look_s)
+        settings = draft.finished()
+        files = digests_at_start(settings)
+        self.gate = RunningGate(settings)
+        self.reloader = Reloader(self.gate, SettingsFile(self.path, {}, draft.digest), files, look_s=look_s)
         self.gate.metrics.add(self.reloader.families)
         self._watching: asyncio.Task[None] | None = None
 

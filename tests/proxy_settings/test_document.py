@@ -103,7 +103,7 @@ def test_the_metrics_that_it_names_exist() -> None:
     given |= {"schema_registries": [{"url": "http://127.0.0.1:1"}], "log": {"audit_file": "/dev/null"}}
     given |= {"quarantine": "quarantine", "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}}}
     gate = RunningGate(settings_from(given))
-    gate.metrics.add(Reloader(gate, None).families)
+    gate.metrics.add(Reloader(gate, None, {}).families)
     text = gate.metrics.text().decode()
     table = PAGE.split("## Metrics and health")[1].split("## The log")[0]
     named = re.findall(r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))

@@ -38,7 +38,7 @@ class FakeGate:
 
 async def lived(gate: FakeGate, *events: Event, delay_s: float = 60.0) -> tuple[Life, asyncio.Task[bool]]:
     """Return a life after these events, each of which has been taken."""
-    life = Life(gate, delay_s, gate.reload, gate.closed, gate.draining)
+    life = Life(gate, lambda: delay_s, gate.reload, gate.closed, gate.draining)
     task = asyncio.ensure_future(life.run())
     for event in events:
         life.events.put_nowait(event)
@@ -82,6 +82,17 @@ async def test_sigterm_waits_and_then_drains() -> None:
     gate.drained.set()
     assert await task is False
     assert gate.asked == ["reload", "closed", "leave", "reload", "draining", "stop"]
+
+
+async def test_the_delay_is_that_of_the_settings_at_the_signal() -> None:
+    gate, delays = FakeGate(), [60.0]
+    life = Life(gate, lambda: delays[0], gate.reload)
+    task = asyncio.ensure_future(life.run())
+    delays[0] = 0.0
+    life.events.put_nowait(Event.TERMINATE)
+    await until(lambda: "stop" in gate.asked)
+    gate.drained.set()
+    assert await task is False
 
 
 async def test_a_second_signal_skips_the_delay_and_a_third_ends_at_once() -> None:

@@ -27,7 +27,6 @@ async def test_what_the_gate_writes_is_neither_read_nor_compared(tmp_path: Path)
     }
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker, **written) as one:
-            await until(lambda: one.reloader.has_begun)
             (tmp_path / "audit").write_text("a row")
             assert await one.reloader.reload() == "unchanged"
             assert await one.reload(bridge=["producers"]) == "applied"
@@ -50,7 +49,7 @@ async def test_settings_that_a_worker_did_not_prepare_are_tried_again(tmp_path: 
 
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker) as one:
-            reloader = Reloader(Late(one.gate), one.reloader._file, look_s=0.01)
+            reloader = Reloader(Late(one.gate), one.reloader._file, {}, look_s=0.01)
             watching = asyncio.create_task(reloader.run())
             one.put(mode="observe")
             await until(lambda: one.gate.settings.mode == "observe")
@@ -61,12 +60,15 @@ async def test_settings_that_a_worker_did_not_prepare_are_tried_again(tmp_path: 
 async def test_a_thread_that_cannot_start_does_not_end_the_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "batchval-background":
+            raise RuntimeError("can't start new thread")
+        real(thread)
 
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker, look_s=0.01) as one:
-            await until(lambda: one.reloader.has_begun)
             with monkeypatch.context() as patched:
                 patched.setattr(threading.Thread, "start", start)
                 await until(lambda: "can't start new thread" in caplog.text)

@@ -365,25 +365,35 @@ async def test_two_who_ask_at_once_get_the_newest_file(tmp_path: Path) -> None:
             assert found["config_last_applied_timestamp_seconds"] > 1.7e9
 
 
-async def test_a_certificate_alone_may_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def issue() -> None:
-        leaf = trustme.CA().issue_cert("127.0.0.1")
-        (tmp_path / "gate.pem").write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
-        leaf.private_key_pem.write_to_path(tmp_path / "gate.key")
-        (tmp_path / "gate.key").chmod(0o600)
+def put_certificate(folder: Path) -> None:
+    leaf = trustme.CA().issue_cert("127.0.0.1")
+    (folder / "gate.pem").write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+    leaf.private_key_pem.write_to_path(folder / "gate.key")
+    (folder / "gate.key").chmod(0o600)
 
-    issue()
+
+async def test_a_certificate_alone_may_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put_certificate(tmp_path)
     with ScriptedBroker() as broker, caplog.at_level(logging.INFO, "batchval"):
         async with ReloadedGate(tmp_path, broker, listeners=[{"address": ADDRESS, "tls": TLS}]) as one:
-            await until(lambda: one.reloader.has_begun)
             assert await one.reloader.reload() == "unchanged"
             before = one.gate.proxies["default"].options.listen_tls
-            issue()
+            put_certificate(tmp_path)
             assert await one.reloader.reload() == "applied"
             assert one.gate.proxies["default"].options.listen_tls is not before
             assert "listeners[0].tls.certificate: " in caplog.text
             (tmp_path / "gate.key").write_text("half")
             assert await one.reloader.reload() == "refused"
+
+
+async def test_a_certificate_that_is_replaced_before_the_first_look_is_taken(tmp_path: Path) -> None:
+    put_certificate(tmp_path)
+    with ScriptedBroker() as broker:
+        one = ReloadedGate(tmp_path, broker, listeners=[{"address": ADDRESS, "tls": TLS}])
+        put_certificate(tmp_path)
+        async with one:
+            assert await one.reloader.reload() == "applied"
+            assert await one.reloader.reload() == "unchanged"
 
 
 async def test_a_defect_ends_no_later_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -397,7 +407,7 @@ async def test_a_defect_ends_no_later_reload(tmp_path: Path, caplog: pytest.LogC
                     raise RuntimeError("a defect")
 
             one.put(mode="observe")
-            reloader = Reloader(Broken(), one.reloader._file)
+            reloader = Reloader(Broken(), one.reloader._file, {})
             assert [await reloader.reload(), await reloader.reload()] == ["refused", "refused"]
             assert "the settings could not be reloaded" in caplog.text
 

@@ -104,3 +104,4 @@ def test_the_nearest_key_around_a_key_decides() -> None:
     assert effect_of(("listeners", 3, "something_new")) is Effect.RESTART
     assert effect_of(("something_new",)) is Effect.RESTART
     assert effect_of(("limits", "something_new")) is Effect.AT_ONCE
+    assert effect_of(("limits", "stop_delay_ms")) is Effect.AT_ONCE

@@ -7,6 +7,7 @@ pickled header + one descriptor    a packet of ``passing`` (SCM_RIGHTS)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
 import socket
 import struct
@@ -21,6 +22,8 @@ _LENGTH: Final = struct.Struct("=I")
 _DESCRIPTOR: Final = struct.Struct("i")
 #: Of a packet: a header is some 200 bytes, an answer with the ports of one broker a few kB.
 LARGEST_PACKET: Final = 64 << 10
+#: Seconds for the other process to read what was sent last.
+FINISH_S: Final = 5.0
 
 
 class Pairs(NamedTuple):
@@ -92,6 +95,8 @@ class Channel(asyncio.Protocol):
         self._ended = ended
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
+        self._is_finishing = False
+        self._is_closed = asyncio.Event()
 
     async def open(self, sock: socket.socket) -> None:
         """Take over the socket."""
@@ -117,17 +122,26 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._is_closed.set()
         self._ended()
 
     def send(self, message: object) -> None:
-        """Send a message; nothing once the other process is gone."""
-        if self._transport is not None and not self._transport.is_closing():
+        """Send a message; nothing once the other process is gone, or after ``finish``."""
+        if self._transport is not None and not self._is_finishing and not self._transport.is_closing():
             self._transport.write(encoded(message))
 
-    async def flush(self) -> None:
-        """Wait until what was sent is in the kernel."""
-        while self._transport is not None and self._transport.get_write_buffer_size():
-            await asyncio.sleep(0.001)
+    async def finish(self) -> None:
+        """End what is sent, and wait for at most `FINISH_S` until the other process has read it.
+
+        What comes meanwhile is still read. A socket that was closed instead would fail the other
+        process' next write, and what it had not read by then would be lost.
+        """
+        if self._transport is not None and not self._transport.is_closing():
+            self._is_finishing = True
+            self._transport.write_eof()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_closed.wait(), FINISH_S)
+        self.close()
 
     def close(self) -> None:
         """Close the socket, after what was sent."""

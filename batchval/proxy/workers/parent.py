@@ -83,6 +83,7 @@ class ParentGate(RunningGate):
         self._news: ClusterNews | None = None
         self._capacity: int | None = None  # connections that the workers can serve
         self._totals = Totals(lambda: self.settings.metrics)
+        self._asked = 0  # how often the workers were asked for their metrics
         self._processes = Processes()
         super().__init__(settings, version=version, predecessor=predecessor)
         self.metrics.add(self.pool.families)
@@ -239,8 +240,9 @@ class ParentGate(RunningGate):
 
     async def _taken_families(self) -> Callable[[], Iterable[Family]]:
         """Take the values of all processes; what is returned adds them up, in any thread."""
+        asked = self._asked = self._asked + 1
         answers = await self.pool.ask("families", ANSWER_S)
-        return partial(self._totals.merged, self.metrics.families(), answers, self.pool.ended_starts())
+        return partial(self._totals.merged, self.metrics.families(), answers, self.pool.ended_starts(), asked)
 
     def _merged_page(self, families: Callable[[], Iterable[Family]], pids: list[int]) -> bytes:
         return self.metrics.format(families(), self._processes.collect(pids))

@@ -89,29 +89,36 @@ class Totals:
     def __init__(self, metrics: Callable[[], Metrics] = Metrics) -> None:
         self._labels = BoundedLabels(metrics)
         self._lock = threading.Lock()
-        self._last: dict[Key, list[Family]] = {}
+        self._last: dict[Key, tuple[int, list[Family]]] = {}
         self._ended: list[Family] = []
         self._ended_starts: dict[int, int] = {}
 
-    def merged(self, own: Iterable[Family], answers: Mapping[Key, bytes], ended: Mapping[int, int]) -> list[Family]:
+    def merged(
+        self, own: Iterable[Family], answers: Mapping[Key, bytes], ended: Mapping[int, int], asked: int
+    ) -> list[Family]:
         """Return the metrics. Calls may come later than others that were prepared after them.
 
         ``own``      of the parent
         ``answers``  of the workers that have answered; the others have their last values. Those of
                      a process whose end has been counted are ignored
         ``ended``    worker -> how many of its processes have ended
+        ``asked``    a number that is higher for answers to later questions: older ones do not
+                     replace them
         """
         with self._lock:
             for key, content in answers.items():
-                if not self._has_ended(key):
+                if not self._has_ended(key) and self._is_newer(key, asked):
                     counted = [one for one in unpacked(content) if one.name not in OF_PARENT]
-                    self._last[key] = [self._labels.of(one) for one in counted]
+                    self._last[key] = asked, [self._labels.of(one) for one in counted]
             for worker, start in ended.items():
                 self._ended_starts[worker] = max(start, self._ended_starts.get(worker, 0))
             for key in list(filter(self._has_ended, self._last)):
-                counted = [one for one in self._last.pop(key) if one.kind != "gauge"]
+                counted = [one for one in self._last.pop(key)[1] if one.kind != "gauge"]
                 self._ended = added((self._ended, counted))
-            return added((own, self._ended, *self._last.values()))
+            return added((own, self._ended, *(families for _, families in self._last.values())))
+
+    def _is_newer(self, key: Key, asked: int) -> bool:
+        return key not in self._last or self._last[key][0] < asked
 
     def _has_ended(self, key: Key) -> bool:
         worker, start = key

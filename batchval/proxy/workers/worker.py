@@ -173,7 +173,9 @@ class WorkerGate(RunningGate):
 
 
 class _Worker:
-    """Serves until the parent says otherwise, or is gone."""
+    """Serves until the parent says otherwise, or is gone. ConfigError where a gate of these
+    settings cannot be made.
+    """
 
     def __init__(self, parts: Parts, pairs: Pairs) -> None:
         self._passing = pairs.passing
@@ -185,15 +187,15 @@ class _Worker:
         self._loop = asyncio.get_running_loop()
         self._serves = False
         self._parts = parts
-        self._asking = pairs.asking
-        self.gate: WorkerGate
-        self._preparing: Preparing
+        self.gate = WorkerGate(parts, Asking(pairs.asking), self._channel.send)
+        self._preparing = Preparing(self.gate)
 
     async def run(self) -> int:
         """Return the exit code."""
+        await self._channel.open(self._control)
         if (failed := await self._start()) is not None:
             self._channel.send(failed)
-            await self._channel.flush()
+            await self._channel.finish()
             return 1
         calm_collector()
         self._loop.add_reader(self._passing.fileno(), self._take_connections)
@@ -203,19 +205,11 @@ class _Worker:
         await self._stop(await self._drain.get())
         reports.cancel()
         await self._report()
-        await self._channel.flush()
-        self._channel.close()
+        await self._channel.finish()
         return 0
 
     async def _start(self) -> Failed | None:
         """Start the gate; return why that is not possible."""
-        try:
-            self.gate = WorkerGate(self._parts, Asking(self._asking), self._channel.send)
-            self._preparing = Preparing(self.gate)
-        except ConfigError as error:
-            return Failed(error.problems)
-        finally:
-            await self._channel.open(self._control)  # news need the gate
         try:
             await self.gate.start()
         except OSError as error:
@@ -353,7 +347,21 @@ class _WithWorker(logging.Filter):
 
 
 async def _serve(parts: Parts, pairs: Pairs) -> int:
-    return await _Worker(parts, pairs).run()
+    """Return the exit code of a worker, or of one whose settings fail."""
+    try:
+        worker = _Worker(parts, pairs)
+    except ConfigError as error:
+        await _report_failure(Failed(error.problems), pairs.control)
+        return 1
+    return await worker.run()
+
+
+async def _report_failure(failed: Failed, control: socket.socket) -> None:
+    """Send why this worker cannot start. Messages that come have nothing to reach."""
+    channel = Channel(lambda _: None, lambda: None)
+    await channel.open(control)
+    channel.send(failed)
+    await channel.finish()
 
 
 def main() -> None:

@@ -1,0 +1,77 @@
+"""SIGHUP while a gate starts: it neither ends the process nor is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from batchval.cli import proxying
+from batchval.cli.early_reload import EarlyReload
+from batchval.proxy import interpreter
+from batchval.proxy.assemble import RunningGate
+from tests.support.proxy import ScriptedBroker, eventually
+
+
+@pytest.fixture(autouse=True)
+def handlers_as_they_were() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # where a test sends it although no gate runs
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_signal_is_noted_and_asks_for_one_reload() -> None:
+    asked: list[int] = []
+    early = EarlyReload()
+    early.resume(lambda: asked.append(1))
+    assert asked == []
+    signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGHUP)
+    early.resume(lambda: asked.append(2))
+    early.resume(lambda: asked.append(3))
+    assert asked == [2]
+
+
+def test_settings_that_change_while_the_gate_is_made_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes after the file was read, before the loop takes signals."""
+    gates: list[RunningGate] = []
+    made = RunningGate.__init__
+
+    def put(mode: str) -> None:
+        path.write_text(yaml.safe_dump(values | {"mode": mode}))
+
+    def make(gate: RunningGate, *words: Any, **more: Any) -> None:
+        made(gate, *words, **more)
+        gates.append(gate)
+        put("observe")
+        signal.raise_signal(signal.SIGHUP)
+
+    def end_once_reloaded() -> None:
+        try:
+            eventually(lambda: gates and gates[0].settings.mode == "observe")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    path = tmp_path / "gate.yaml"
+    monkeypatch.setattr(RunningGate, "__init__", make)
+    for change in ("calm_collector", "switch_soon"):  # of the whole process
+        monkeypatch.setattr(interpreter, change, lambda: None)
+    with ScriptedBroker() as broker:
+        values = {"listeners": [{"address": "127.0.0.1:0"}], "upstream": {"bootstrap": broker.address}}
+        values |= {"metrics": {"address": None}, "reload": {"watch": False}}
+        put("enforce")
+        early = EarlyReload()
+        draft = proxying.draft_of(path, None, {})
+        ending = threading.Thread(target=end_once_reloaded)
+        ending.start()
+        assert proxying.run(draft.finished(), early, proxying.file_of(path, {}, draft)) == 0
+        ending.join()
+    assert gates[0].settings.mode == "observe"
