@@ -130,14 +130,14 @@ async def _serve(
     from batchval.proxy.workers.parent import gate_of
 
     def handed(pid: int) -> None:
-        gate.hand_over()
+        gate.succession.hand_over()
         notify(f"MAINPID={pid}")
         life.events.put_nowait(Event.HANDED)
 
     files = digests_at_start(settings)  # before the gate reads them
     gate = gate_of(settings, version=__version__, predecessor=predecessor)
     path = settings.control_path
-    control = None if path is None else Control(path, gate.offer, handed)
+    control = None if path is None else Control(path, gate.succession.offer, handed)
     stop_control = control.stop if control is not None else lambda: None
     reloader = Reloader(gate, file, files)
     gate.metrics.add(reloader.families)

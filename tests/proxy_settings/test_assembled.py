@@ -160,13 +160,13 @@ async def test_the_age_of_what_waits_is_seen(monkeypatch: pytest.MonkeyPatch) ->
 
     async def use(gate: RunningGate) -> None:
         waiting = asyncio.ensure_future(asked(gate.addresses["default"], produce_frame(1, ("t", 0, batch(b"x")))))
-        while gate._ages.oldest_s < 0.3:
+        while gate.pages.oldest.oldest_s < 0.3:
             await asyncio.sleep(0.02)
         assert broker.talking is not None
         assert "batchval_gate_requests_in_flight 1.0" in gate.metrics.text().decode()
         broker.talking.sendall(answered(broker.frames[0]) or b"")
         assert await waiting == {0: 0}
-        while gate._ages.oldest_s:
+        while gate.pages.oldest.oldest_s:
             await asyncio.sleep(0.02)
 
     with ScriptedBroker(lambda _: None) as broker:

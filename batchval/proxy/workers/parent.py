@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import pickle
 from collections.abc import Callable, Iterable
@@ -20,12 +19,13 @@ from batchval.proxy.checks import share_faults
 from batchval.proxy.clients_page import Asked
 from batchval.proxy.config import Settings
 from batchval.proxy.faults import Source, lines_of
+from batchval.proxy.file_limits import log_fewer, reserve_of
 from batchval.proxy.handover import TakeOver
-from batchval.proxy.health import MOST_CONNECTIONS
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
-from batchval.proxy.open_files import raise_limit, reserve_for
+from batchval.proxy.open_files import raise_limit
 from batchval.proxy.options import ProxyOptions
+from batchval.proxy.pages import Pages
 from batchval.proxy.prepared import Step
 from batchval.proxy.server import Proxy
 from batchval.proxy.workers.messages import (
@@ -59,8 +59,6 @@ NEWS_S: Final = 0.1
 #: Sockets of a worker, and its process.
 FILES_A_WORKER: Final = 4
 
-log = logging.getLogger("batchval.proxy")
-
 
 def gate_of(settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> RunningGate:
     """Return the gate that the settings ask for: one process, or a parent of several."""
@@ -82,14 +80,14 @@ class ParentGate(RunningGate):
         self._secret = os.urandom(32)
         self._news: ClusterNews | None = None
         self._capacity: int | None = None  # connections that the workers can serve
-        self._totals = Totals(lambda: self.settings.metrics)
-        self._asked = 0  # how often the workers were asked for their metrics
-        self._processes = Processes()
         super().__init__(settings, version=version, predecessor=predecessor)
         self.metrics.add(self.pool.families)
 
     def _proxy(self, options: ProxyOptions) -> Proxy:
         return PassingProxy(options, self.shared, self.pool)
+
+    def _pages(self) -> Pages:
+        return _AllPages(self)
 
     def _judged(self) -> int:
         return self.pool.judged
@@ -119,9 +117,7 @@ class ParentGate(RunningGate):
         OSError where it does not suffice for the ports.
         """
         limit = raise_limit()
-        listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
-        health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
-        reserve = reserve_for(listening, 0, health) + FILES_A_WORKER * len(self.pool.workers)
+        reserve = reserve_of(settings, 0) + FILES_A_WORKER * len(self.pool.workers)
         if limit < reserve:
             text = f"at most {limit} open files are allowed, and the gate's parent process needs {reserve}"
             advice = "raise it (ulimit -n, LimitNOFILE=), or lower listeners[].broker_ports"
@@ -129,13 +125,8 @@ class ParentGate(RunningGate):
         wanted = settings.limits.max_connections
         if self._capacity is None or self._capacity >= wanted:
             return wanted
-        level = logging.WARNING if "max_connections" in settings.limits.model_fields_set else logging.INFO
-        log.log(
-            level,
-            "limits.max_connections is %d here, not %d: the open files of %d workers suffice for "
-            "no more: raise their limit (ulimit -n, LimitNOFILE=), or lower limits.max_connections",
-            *(self._capacity, wanted, len(self.pool.workers)),
-        )
+        why = f"the open files of {len(self.pool.workers)} workers suffice for no more"
+        log_fewer(settings, self._capacity, f"{why}: raise their limit (ulimit -n, LimitNOFILE=)")
         return self._capacity
 
     async def prepare(self, settings: Settings) -> Step:
@@ -161,7 +152,7 @@ class ParentGate(RunningGate):
 
     def unready(self) -> str | None:
         """Why clients cannot be served; None if they can."""
-        if not self._draining and not self.pool.serving:
+        if not self.is_draining and not self.pool.serving:
             return "no worker serves clients"
         return super().unready()
 
@@ -233,20 +224,29 @@ class ParentGate(RunningGate):
                 self.pool.broadcast(news)
             await asyncio.sleep(NEWS_S)
 
-    # ---- pages -----------------------------------------------------------------------------------
 
-    async def _metrics_page(self) -> Callable[[], bytes]:
-        return partial(self._merged_page, await self._taken_families(), self.pool.pids())
+class _AllPages(Pages):
+    """The pages of all processes of a gate."""
 
-    async def _taken_families(self) -> Callable[[], Iterable[Family]]:
+    def __init__(self, gate: ParentGate) -> None:
+        super().__init__(gate)
+        self._pool = gate.pool
+        self._totals = Totals(lambda: gate.settings.metrics)
+        self._asked = 0  # how often the workers were asked for their metrics
+        self._processes = Processes()
+
+    async def metrics_page(self) -> Callable[[], bytes]:
+        return partial(self._merged_page, await self.families(), self._pool.pids())
+
+    async def families(self) -> Callable[[], Iterable[Family]]:
         """Take the values of all processes; what is returned adds them up, in any thread."""
         asked = self._asked = self._asked + 1
-        answers = await self.pool.ask("families", ANSWER_S)
-        return partial(self._totals.merged, self.metrics.families(), answers, self.pool.ended_starts(), asked)
+        answers = await self._pool.ask("families", ANSWER_S)
+        return partial(self._totals.merged, self.gate.metrics.families(), answers, self._pool.ended_starts(), asked)
 
     def _merged_page(self, families: Callable[[], Iterable[Family]], pids: list[int]) -> bytes:
-        return self.metrics.format(families(), self._processes.collect(pids))
+        return self.gate.metrics.format(families(), self._processes.collect(pids))
 
-    async def _clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
-        await self.pool.ask("clients", ANSWER_S)
-        return await super()._clients_page(asked)
+    async def clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
+        await self._pool.ask("clients", ANSWER_S)
+        return await super().clients_page(asked)

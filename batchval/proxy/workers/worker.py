@@ -309,7 +309,7 @@ class _Worker:
             self.gate.shared.budget.measure()
             content = await asyncio.to_thread(packed, self.gate.metrics.families())
         elif question.what == "clients":
-            await self.gate.collect_clients()
+            await self.gate.pages.collect_clients()
             await self._report()
         else:
             content = pickle.dumps(await self._preparing.prepare(question.content))

@@ -1,0 +1,48 @@
+"""How many clients a gate may have by its settings and by the open files of its process."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+from batchval.proxy.config import Settings
+from batchval.proxy.health import MOST_CONNECTIONS
+from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
+
+__all__ = ["connections_of", "log_fewer", "reserve_of"]
+
+log = logging.getLogger("batchval.proxy")
+
+
+def reserve_of(settings: Settings, threads: int) -> int:
+    """Return how many open files are not for clients, with the ports that the settings ask for."""
+    listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
+    health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
+    return reserve_for(listening, threads, health)
+
+
+def connections_of(settings: Settings) -> int:
+    """Raise the limit of open files, and return how many clients it suffices for. Raises
+    OSError.
+    """
+    limit, wanted = raise_limit(), settings.limits.max_connections
+    reserve = reserve_of(settings, settings.limits.threads)
+    allowed = connections_allowed(limit, wanted, reserve)
+    advice = "raise it (ulimit -n, LimitNOFILE=)"
+    if allowed < 1:
+        text = f"at most {limit} open files are allowed, and the gate keeps {reserve} for itself"
+        raise OSError(errno.EMFILE, f"{text}: {advice}, or lower listeners[].broker_ports")
+    if allowed < wanted:
+        why = f"at most {limit} open files are allowed, the gate keeps {reserve} for itself, and each client takes 2"
+        log_fewer(settings, allowed, f"{why}: {advice}")
+    return allowed
+
+
+def log_fewer(settings: Settings, allowed: int, why: str) -> None:
+    """Log that there may be fewer clients than in the settings."""
+    # nobody has asked for the default
+    level = logging.WARNING if "max_connections" in settings.limits.model_fields_set else logging.INFO
+    wanted = settings.limits.max_connections
+    log.log(
+        level, "limits.max_connections is %d here, not %d: %s, or lower limits.max_connections", allowed, wanted, why
+    )

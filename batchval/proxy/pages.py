@@ -1,0 +1,120 @@
+"""What one gate shows of itself: /metrics, /clients, and the metrics for a collector."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from batchval.optional import MissingExtraError
+from batchval.proxy.ages import Ages
+from batchval.proxy.clients_page import Asked, page_of
+from batchval.proxy.loading import ConfigError
+from batchval.proxy.metrics import Family
+from batchval.proxy.parts import named
+from batchval.proxy.session import Session
+
+if TYPE_CHECKING:
+    from batchval.proxy.assemble import RunningGate
+    from batchval.proxy.otlp_export import OtlpExport
+
+__all__ = ["Pages"]
+
+#: Sessions whose requests are collected in one turn of the loop, before /clients is answered.
+COLLECTED_A_TURN: Final = 100
+
+
+class Pages:
+    """The pages of one gate; ``oldest`` is how long the oldest requests have waited."""
+
+    def __init__(self, gate: RunningGate) -> None:
+        self.gate = gate
+        self.oldest = Ages()
+
+    def watch(self) -> None:
+        """Show in the metrics what the parts of the gate count."""
+        gate, metrics = self.gate, self.gate.metrics
+        metrics.add_clients(gate.shared.clients)
+        metrics.watch("requests_in_flight", "Requests that await an answer.", self._in_flight)
+        text = "How long the oldest has waited."
+        metrics.watch("oldest_request_age_seconds", text, lambda: self.oldest.oldest_s, "max")
+        metrics.watch("ready", "1 where clients can be served.", lambda: float(gate.unready() is None), "min")
+        gate.shared.traffic.nodes = gate.settings.metrics.nodes
+        metrics.add(gate.shared.traffic.families)
+        if gate.otlp is not None:
+            metrics.add(partial(_otlp_families, gate.otlp))
+        metrics.add(self._families)
+        if gate.quarantine is not None:
+            metrics.add(gate.quarantine.families)
+        text = "Denied requests without a log line."
+        metrics.count("log_denied_left_out", text, lambda: gate.denials.suppressed_total)
+        metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: gate.refusals.suppressed_total)
+        metrics.add(gate.connection_log.families)
+        if gate.audit_file is not None:
+            metrics.add(gate.audit_file.families)
+        if (file := gate.observed_file) is not None:
+            text = "Counts of refusals that could not be written."
+            metrics.count("observed_file_failures", text, lambda: file.failures_total)
+
+    def sessions(self) -> Iterator[Session]:
+        """Yield all sessions of the gate."""
+        return (one for proxy in self.gate.proxies.values() for one in proxy.connections)
+
+    def _in_flight(self) -> int:
+        return sum(len(one.answers) for one in self.sessions())
+
+    def _families(self) -> Iterator[Family]:
+        """Yield the metrics of what a reload may replace."""
+        yield from self.gate.record_parts.families()
+        if (topics := self.gate.cluster_topics) is None:
+            return
+        text = "Topics whose configuration is known."
+        yield Family("gauge", "topic_configs", text, (), [((), len(topics))], "max")
+        text = "Since all were read; -1: never."
+        yield Family("gauge", "topic_configs_age_seconds", text, (), [((), topics.age_s)], "max")
+        yield Family("counter", "topic_config_failures", "Attempts that failed.", (), [((), topics.failures_total)])
+
+    async def metrics_page(self) -> Callable[[], bytes]:
+        """Take the values of /metrics; what is returned writes them, in any thread."""
+        self.gate.shared.budget.measure()
+        return self.gate.metrics.page()
+
+    async def clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
+        """Take the table of /clients; what is returned writes it, in any thread."""
+        await self.collect_clients()
+        raised = next(iter(self.gate.proxies.values())).raised
+        return page_of(self.gate.shared.clients, raised, asked)
+
+    async def collect_clients(self) -> None:
+        """Enter the clients' requests that have not been collected yet into the table."""
+        for proxy in self.gate.proxies.values():
+            for n, session in enumerate(list(proxy.connections)):
+                session.seen_client.collect()
+                if n % COLLECTED_A_TURN == COLLECTED_A_TURN - 1:
+                    await asyncio.sleep(0)
+
+    async def families(self) -> Callable[[], Iterable[Family]]:
+        """Take the values of the whole gate; what is returned gives its families, in any thread."""
+        self.gate.shared.budget.measure()
+        families = self.gate.metrics.families()
+        return lambda: families
+
+    def export(self, version: str) -> OtlpExport | None:
+        """Return what sends metrics to a collector, where the settings name one. ConfigError."""
+        settings = self.gate.settings
+        otlp = settings.metrics.otlp
+        if otlp is None:
+            return None
+        try:
+            from batchval.proxy.otlp_export import OtlpExport
+        except MissingExtraError as error:
+            raise ConfigError([f"metrics.otlp: {error}"]) from None
+        with named("metrics.otlp.headers"):
+            return OtlpExport(otlp, self.families, version=version, mode=settings.mode)
+
+
+def _otlp_families(otlp: OtlpExport) -> Iterator[Family]:
+    taken, failed = [((), otlp.exports_total)], [((), otlp.failures_total)]
+    yield Family("counter", "otlp_exports", "Exports of metrics that the collector has taken.", (), taken)
+    yield Family("counter", "otlp_failures", "Exports of metrics that failed.", (), failed)
