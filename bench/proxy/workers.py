@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import load
 
-from tests.support.workers_gate import WorkersGate
+from tests.support.gate_command import GateCommand
 
 CONNECTIONS, WINDOW = 16, 8
 
@@ -37,7 +37,7 @@ def built(folder: Path) -> Path:
     return program
 
 
-def measured(wire: Path, gate: WorkersGate, requests: load.Load, answers: Path, seconds: float) -> dict[str, Any]:
+def measured(wire: Path, gate: GateCommand, requests: load.Load, answers: Path, seconds: float) -> dict[str, Any]:
     """Run one round; CPU is in seconds for each GB."""
     before = gate.metrics()
     command = [str(wire), "client", str(gate.port), str(requests.path), str(answers), str(CONNECTIONS), str(WINDOW)]
@@ -83,7 +83,7 @@ def main() -> None:
         broker = subprocess.Popen([str(wire), "broker", str(answers)], stdout=subprocess.PIPE, text=True)
         assert broker.stdout is not None
         port = broker.stdout.readline().split()[1]
-        gates = {count: WorkersGate(f"127.0.0.1:{port}", count) for count in counts}
+        gates = {count: GateCommand(f"127.0.0.1:{port}", workers=count) for count in counts}
         rounds: dict[int, list[dict[str, Any]]] = {count: [] for count in counts}
         try:
             for gate in gates.values():

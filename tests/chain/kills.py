@@ -246,7 +246,7 @@ def kill_and_write(
 
 def _kill(kill: str, broker: KafkaBroker, gate: GateProcess | GateCommand, run: Run) -> None:
     if isinstance(gate, GateCommand):
-        {"r": gate.reload, "w": gate.kill_worker, "h": gate.hand_over}[kill]()
+        {"r": lambda: _reload(gate), "w": gate.kill_worker, "h": gate.hand_over}[kill]()
         run.operations[kill] += 1
         return
     if kill in "gx":
@@ -263,6 +263,14 @@ def _kill(kill: str, broker: KafkaBroker, gate: GateProcess | GateCommand, run: 
         time.sleep(1.0)
         gate.signal(signal.SIGCONT)
         run.stops += 1
+
+
+def _reload(gate: GateCommand) -> None:
+    """Change limits and policies."""
+    limits = gate.settings.get("limits", {})
+    most = limits.get("max_requests_waiting", 1000) + 1
+    policies = [{"match": f"other-{most}-*", "max.message.bytes": 1000}]
+    gate.reload(limits=limits | {"max_requests_waiting": most}, topics={"policies": policies})
 
 
 def checked(run: Run, brokers: Sequence[KafkaBroker], plan: Plan) -> Findings:

@@ -1,5 +1,8 @@
-"""``batchval proxy`` as a process that new ones take over, one after the other, on the same
-ports.
+"""``batchval proxy`` as a process, with its workers, that tests may kill, reload and let new ones
+take over, on the same ports.
+
+with GateCommand(broker.address, workers=2) as gate:
+    ... gate.bootstrap ...  gate.hand_over()  os.kill(gate.workers()[0], signal.SIGKILL)
 """
 
 from __future__ import annotations
@@ -8,7 +11,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -16,17 +18,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 import yaml
 
 from tests.support.ports import free_ports
-from tests.support.proxy import eventually
+from tests.support.processes import children, is_alive, until
 
 LOOPBACK = "127.0.0.1"
 BROKERS = 3  # node ids that are provided for
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 60.0
 
 
 class GateCommand:
@@ -51,7 +52,7 @@ class GateCommand:
             "state_directory": str(self.folder),
         } | settings
         self.process: subprocess.Popen[str] | None = None
-        self._logs: dict[int, TextIO] = {}
+        self._logs: dict[int, int] = {}  # process id -> descriptor
         self.facts: dict[str, Any] = {}
         self.err = ""
         self.codes: list[int] = []
@@ -71,7 +72,7 @@ class GateCommand:
             process = subprocess.Popen(
                 command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
             )
-            self._logs[process.pid] = open(os.dup(log.fileno()))  # noqa: SIM115
+            self._logs[process.pid] = os.dup(log.fileno())
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
@@ -80,15 +81,25 @@ class GateCommand:
         self.process, self.facts = process, json.loads(line)
         return self
 
+    def log(self) -> str:
+        """Return what the gate that runs has logged."""
+        file = self._logs[self.running.pid]
+        return os.pread(file, os.fstat(file).st_size, 0).decode()  # the gate writes at its end
+
     def _log_of(self, process: subprocess.Popen[str]) -> str:
-        with self._logs.pop(process.pid) as log:
+        with open(self._logs.pop(process.pid)) as log:
             log.seek(0)
             return log.read()
 
+    @property
+    def running(self) -> subprocess.Popen[str]:
+        """The process that serves; the parent of the workers."""
+        assert self.process is not None
+        return self.process
+
     def take_over(self) -> subprocess.Popen[str]:
         """Start a new gate in place of the one that runs, which is returned: it drains."""
-        before = self.process
-        assert before is not None
+        before = self.running
         self.start("--take-over")
         return before
 
@@ -96,34 +107,33 @@ class GateCommand:
         """Replace the gate that runs; returns when it has ended."""
         self.codes.append(self.ended(self.take_over()))
 
-    def worker_pids(self) -> list[int]:
+    def workers(self) -> list[int]:
         """Return the processes of its workers."""
-        assert self.process is not None
-        pid = self.process.pid
-        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+        return children(self.running.pid)
 
     def kill_worker(self) -> None:
-        """``kill -9`` one worker; return when another is in its place."""
-        before = self.worker_pids()
+        """``kill -9`` one worker; return when another is in its place and serves."""
+        before, restarts = self.workers(), self.metrics()["worker_restarts_total"]
         os.kill(before[0], signal.SIGKILL)
-        eventually(lambda: before[0] not in (now := self.worker_pids()) and len(now) == len(before), TIMEOUT_S)
 
-    def reload(self) -> None:
-        """Change limits and policies, and send SIGHUP; return when they are applied."""
+        def is_whole() -> bool:
+            found = self.metrics()
+            return found["worker_restarts_total"] > restarts and found["workers"] == len(before)
+
+        until(f"{len(before)} workers serve again", is_whole)
+
+    def reload(self, **settings: Any) -> None:
+        """Change settings in the file, and send SIGHUP; return when they are applied."""
         before = self._applied()
-        limits = self.settings.setdefault("limits", {})
-        limits["max_requests_waiting"] = limits.get("max_requests_waiting", 1000) + 1
-        match = f"other-{limits['max_requests_waiting']}-*"
-        self.settings["topics"] = {"policies": [{"match": match, "max.message.bytes": 1000}]}
+        self.settings |= settings
         fresh = self.config.with_suffix(".new")
         fresh.write_text(yaml.safe_dump(self.settings))
         fresh.replace(self.config)
         self.signal(signal.SIGHUP)
-        eventually(lambda: self._applied() > before, TIMEOUT_S)
+        until("the settings are applied", lambda: self._applied() > before)
 
     def _applied(self) -> float:
-        found = re.search(r'config_reloads_total\{result="applied"\} ([0-9.]+)', self.get("/metrics")[1])
-        return float(found[1]) if found else 0.0
+        return self.metrics().get('config_reloads_total{result="applied"}', 0.0)
 
     def ended(self, process: subprocess.Popen[str]) -> int:
         """Return the exit code of a gate."""
@@ -132,22 +142,23 @@ class GateCommand:
         return process.returncode
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGTERM, SIGSTOP, SIGCONT."""
-        assert self.process is not None
-        self.process.send_signal(number)
+        """Send a signal to the process that serves."""
+        self.running.send_signal(number)
 
     def end(self) -> int:
         """SIGTERM; return the exit code."""
+        process = self.running
         self.signal(signal.SIGTERM)
-        process, self.process = self.process, None
-        assert process is not None
+        self.process = None
         return self.ended(process)
 
     def kill(self) -> None:
-        """kill -9."""
+        """kill -9 of the process that serves; returns when its workers have ended, too."""
         process, self.process = self.process, None
         if process is not None:
+            workers = children(process.pid)
             process.kill()
+            until("the workers end", lambda: not any(map(is_alive, workers)), 20)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.ended(process)
 
@@ -156,8 +167,13 @@ class GateCommand:
         with socket.create_connection((LOOPBACK, self.port), 10) as sock:
             yield sock
 
+    def metrics(self) -> dict[str, float]:
+        """Return the samples of /metrics by name and labels, as the page has them."""
+        lines = [line.rpartition(" ") for line in self.get("/metrics")[1].splitlines() if not line.startswith("#")]
+        return {name.removeprefix("batchval_gate_"): float(value) for name, _, value in lines}
+
     def get(self, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self.facts["metrics"], timeout=10)
+        connection = http.client.HTTPConnection(self.facts["metrics"], timeout=20)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
