@@ -104,7 +104,8 @@ def test_a_new_gate_that_cannot_start_changes_nothing() -> None:
         socket.create_server((LOOPBACK, 0)) as taken,
     ):
         eventually(lambda: gate.get("/readyz")[0] == 200)
-        gate.settings["listeners"].append({"name": "a", "address": f"{LOOPBACK}:{taken.getsockname()[1]}"})
+        other = {"name": "a", "address": f"{LOOPBACK}:{taken.getsockname()[1]}", "broker_ports": 1}
+        gate.settings["listeners"].append(other)
         with pytest.raises(RuntimeError, match="Address already in use"):
             gate.start("--take-over")
         assert served(gate)
