@@ -77,8 +77,14 @@ def command(
         raise click.UsageError("--json needs --report or --clients (the log is JSON with --log-format json)")
     if slowest and clients is None:
         raise click.UsageError("--slowest needs --clients")
-    if as_report and clients is not None:
-        raise click.UsageError("--report cannot be combined with --clients")
+    _refuse_two(
+        {
+            "--report": as_report,
+            "--clients": clients is not None,
+            "--check-config or --print-config": check_config or print_config,
+            "--take-over": take_over,
+        }
+    )
     given = {
         "mode": mode,
         "claims_in": claims_in,
@@ -133,3 +139,10 @@ def command(
         for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)
         return USAGE
+
+
+def _refuse_two(modes: dict[str, bool]) -> None:
+    """Raise UsageError where two options ask for different things to be done."""
+    chosen = [option for option, is_set in modes.items() if is_set]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{chosen[0]} cannot be combined with {chosen[1]}")

@@ -44,7 +44,8 @@ def show_clients(url: str, as_json: bool, slowest: bool = False) -> int:
         lines = list(lines_of(summary, clients))
         old = bool(summary["old"])
     except (OSError, http.client.HTTPException) as error:
-        return _unreadable(f"{place}: {str(error) or type(error).__name__}")
+        why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        return _unreadable(f"{place}: {why}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return _unreadable(f"{place}: the answer is not that of a gate")
     if as_json:

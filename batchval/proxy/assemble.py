@@ -389,5 +389,5 @@ def _listening(address: Address) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         raise OSError(error.errno, f"cannot listen on {address}: {why}") from None

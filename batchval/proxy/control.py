@@ -33,7 +33,7 @@ from batchval.proxy.handover_messages import MOST_FROM_NEW, VERSION, HandOverErr
 from batchval.proxy.listening_sockets import SocketKey
 from batchval.proxy.state_machine import StateMachine
 
-__all__ = ["CONTROL", "TRANSITIONS", "Control", "Event", "Offer", "State", "connectable", "credentials"]
+__all__ = ["CONTROL", "NOT_A_SOCKET", "TRANSITIONS", "Control", "Event", "Offer", "State", "connectable", "credentials"]
 
 CONTROL: Final[SocketKey] = (":control", None)
 
@@ -43,6 +43,8 @@ PREPARE_S: Final = 120.0
 TAKE_S: Final = 10.0
 
 MOST_PEERS: Final = 8
+#: What to do about a file at the path of the control socket.
+NOT_A_SOCKET: Final = "remove it, or set control to another path"
 #: Sockets that go with one message; Linux takes up to 253 (SCM_MAX_FD).
 SOCKETS_AT_ONCE: Final = 100
 WRITE_AGAIN_S: Final = 0.005
@@ -175,7 +177,7 @@ class Control(StateMachine[State, Event]):
             peer.send("go")
         elif kind == "took" and self.move(Event.TOOK):
             peer.allow(None)
-            log.info("process %d has taken over: this gate drains and ends", self._taker_pid)
+            log.info("process %d has taken over", self._taker_pid)
             self._handed(self._taker_pid)
         else:
             raise HandOverError(f"it sent {kind!r:.40}, which is out of turn: the hand-over is {self.state.value}")
@@ -346,7 +348,7 @@ def _is_used(address: str) -> bool:
             sock.connect(address)
         except (FileNotFoundError, ConnectionRefusedError):
             if os.path.lexists(address) and not Path(address).is_socket():
-                raise OSError(errno.EEXIST, "it is not a socket") from None
+                raise OSError(errno.EEXIST, f"it is not a socket: {NOT_A_SOCKET}") from None
             return False
         return True
 

@@ -21,6 +21,7 @@ from batchval.custom_rules import CustomRule
 from batchval.errors import BatchvalError
 from batchval.optional import MissingExtraError, require
 from batchval.proxy.config import ListenerTls, Settings, UpstreamTls
+from batchval.proxy.control import NOT_A_SOCKET
 from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.otlp_settings import Otlp
@@ -51,6 +52,7 @@ def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
         yield from _folder(("state_directory",), settings.state_folder)
     if settings.control is not None:
         yield from _folder(("control",), settings.control.parent)
+    yield from _control(settings)
     if settings.log.audit_file is not None:
         yield from _appended(("log", "audit_file"), settings.log.audit_file)
     if settings.quarantine is not None:
@@ -218,6 +220,14 @@ def _folder(loc: Loc, path: Path) -> Iterator[Fault]:
         yield Fault(loc, f"{path}: is not a directory", (loc,))
     elif not os.access(path, os.W_OK | os.X_OK):
         yield Fault(loc, f"{path}: this user may not write there", (loc,))
+
+
+def _control(settings: Settings) -> Iterator[Fault]:
+    """Find a file or a folder at the path of the control socket."""
+    path = settings.control_path
+    if path is not None and path.exists() and not path.is_socket():
+        loc: Loc = ("state_directory",) if settings.control is None else ("control",)
+        yield Fault(loc, f"{path}: is not a socket: {NOT_A_SOCKET}", (loc,))
 
 
 def _new_folder(loc: Loc, path: Path) -> Iterator[Fault]:

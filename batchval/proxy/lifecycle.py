@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import logging
 import signal
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -63,6 +64,9 @@ SIGNALS: Final = {
     signal.SIGINT: Event.INTERRUPT,
     signal.SIGHUP: Event.RELOAD,
 }
+
+
+log = logging.getLogger("batchval.proxy")
 
 
 class Leaving(Protocol):
@@ -120,9 +124,12 @@ class Life(StateMachine[Phase, Event]):
 
     def _enter(self) -> None:
         if self.state is Phase.LEAVING:
+            delay_s = self._stop_delay_s()
+            log.info("this gate stops: /readyz is 503, ports close after %g s", delay_s)
             self._gate.leave()
-            asyncio.get_running_loop().call_later(self._stop_delay_s(), self.events.put_nowait, Event.DELAYED)
+            asyncio.get_running_loop().call_later(delay_s, self.events.put_nowait, Event.DELAYED)
         elif self.state is Phase.DRAINING:
+            log.info("this gate drains: ports are closed, what is under way is delivered")
             self._has_left()
             self._draining = asyncio.ensure_future(self._gate.stop())
             self._draining.add_done_callback(lambda _: self.events.put_nowait(Event.DRAINED))
@@ -135,3 +142,4 @@ class Life(StateMachine[Phase, Event]):
             self._draining.cancel()
             await asyncio.wait((self._draining,))
             await self._gate.stop(0)
+        log.info("this gate has ended")

@@ -145,8 +145,7 @@ def drafted(
         settings = Settings.model_validate(values, context=context)
     except ValidationError as error:
         problems: list[Any] = [
-            {**problem, "loc": _place_in(values, problem["loc"])}
-            for problem in error.errors(include_url=False, include_input=False)
+            {**problem, "loc": _place_in(values, problem["loc"])} for problem in error.errors(include_url=False)
         ]
         wrong = [_fault(problem, source or Source()) for problem in problems]
         copy = _copied(values)
@@ -363,6 +362,9 @@ def _words(problem: Any) -> str:
         return f"must be {_KINDS[kind]}"
     if kind == "string_pattern_mismatch":
         return f"must look like {context['pattern']}"
+    if kind in _BOUNDS:  # of a number, which is not a secret
+        word, bound = _BOUNDS[kind]
+        return f"must be {word} {context[bound]}, not {problem['input']}"
     text: str = problem["msg"]
     return text[:1].lower() + text[1:]
 
@@ -401,6 +403,13 @@ _KINDS = {
     "list_type": "a list",
     "dict_type": "keys and values",
     "model_type": "keys and values",
+}
+#: type of an error -> words, key of the bound in its context
+_BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
 }
 
 

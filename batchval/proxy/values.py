@@ -169,7 +169,7 @@ def _bridge(given: Any) -> Any:
 def _workers(value: Any) -> Any:
     is_number = type(value) is int and 1 <= value <= MOST_WORKERS
     if not is_number and value != "auto":
-        raise ValueError(f"must be a number from 1 to {MOST_WORKERS}, or auto")
+        raise ValueError(f"must be a number from 1 to {MOST_WORKERS}, or auto, not {value!r:.40}")
     return value
 
 

@@ -44,8 +44,8 @@ REFUSED = [
     ({"advertised_host": ""}, "cannot be a host"),
     ({"advertised_port": 9092}, "all brokers would have one address: set advertised_host with {node}, or sni"),
     ({"advertised_port": 9092, "advertised_host": "gate"}, "advertised_port: all brokers would have one address"),
-    ({"advertised_port": 0}, "advertised_port: input should be greater than or equal to 1"),
-    ({"advertised_first_port": 65536}, "advertised_first_port: input should be less than or equal to 65535"),
+    ({"advertised_port": 0}, "advertised_port: must be at least 1, not 0"),
+    ({"advertised_first_port": 65536}, "advertised_first_port: must be at most 65535, not 65536"),
     (
         {"advertised_port": 1, "advertised_host": "b{node}", "advertised_first_port": 30000},
         "advertised_first_port: cannot be combined with advertised_port",

@@ -463,7 +463,7 @@ WANTED = """\
 31: topics.policies[1].match: 'orders.*' never decides
 32: topics.policies[2]: must be keys and values
 33: validation.kafka_version: must be one of 3.9, 4.1, 4.4, in quotes
-34: limits.max_frame_bytes: input should be greater than or equal to 1024
+34: limits.max_frame_bytes: must be at least 1024, not 1
 34: limits.idle_timeout_ms: must be a whole number
 34: limits.max_connections_per_address: 20000 has no effect
 35: claims_in: audit needs a rate

@@ -307,6 +307,9 @@ USAGE = [
     (["--listen", ":1", "--upstream", "a:1", "--claims-in", "trust"], "claims_in: trust needs a sender"),
     (["--listen", ":1", "--upstream", "a:1", "--claims-out", "all"], "claims_out: must be none, tag or payload"),
     (["--listen", ":1", "--upstream", "a:1", "--take-over"], "--take-over needs control or state_directory"),
+    (["--config", "a", "--take-over", "--check-config"], "--check-config or --print-config cannot be combined with"),
+    (["--clients", "127.0.0.1:1", "--take-over"], "--clients cannot be combined with --take-over"),
+    (["--report", "--clients", "127.0.0.1:1"], "--report cannot be combined with --clients"),
     (["--nothing"], "unknown option"),
 ]
 

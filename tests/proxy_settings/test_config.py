@@ -152,7 +152,7 @@ claims_in: audit:2
             ":12: topics.policies[0].max.message.bytes: must be a whole number",
             f":14: topics.policies[1].cleanup.policy: {cleanup}",
             ":15: limits.idle_timeout_ms: must be a whole number",
-            ":15: limits.max_frame_bytes: input should be greater than or equal to 1024",
+            ":15: limits.max_frame_bytes: must be at least 1024, not 1",
             ":16: mode: must be enforce or observe",
             ":17: claims_in: audit needs a rate above 0 and at most 1, not 2.0 (0 is called trust)",
         ]
@@ -228,7 +228,7 @@ TOGETHER = [
     ({"listeners": [{"address": "a:1"}, {"address": "a:200"}]}, "the same name"),
     ({"listeners": [{"address": "a:1"}, {"address": ":1", "name": "b"}]}, "is taken by listener default"),
     ({"listeners": [{"address": "127.0.0.1:9464"}]}, "is taken by metrics"),
-    ({"listeners": [{"address": "a:1", "first_broker_port": 65536}]}, "less than or equal to 65535"),
+    ({"listeners": [{"address": "a:1", "first_broker_port": 65536}]}, "must be at most 65535, not 65536"),
     ({"listeners": [{"address": "a:1", "tls": TLS | {"client_auth": "required"}}]}, "needs client_ca"),
     ({"listeners": [{"address": "a:1", "tls": TLS | {"client_auth": "none", "client_ca": "c"}}]}, "has no effect"),
     ({"listeners": [{"address": "a:1", "tls": TLS | {"minimum_version": "1.1"}}]}, "must be 1.2 or 1.3"),

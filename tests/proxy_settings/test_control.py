@@ -17,8 +17,11 @@ import pytest
 
 from batchval.proxy import control as module
 from batchval.proxy.control import CONTROL, MOST_PEERS, SOCKETS_AT_ONCE, TRANSITIONS, Control, Event, Offer, State
+from batchval.proxy.faults import path_of
+from batchval.proxy.file_checks import file_faults
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.handover_messages import MOST_FROM_NEW, VERSION, HandOverError, Incoming, encoded
+from batchval.proxy.loading import settings_from
 from batchval.proxy.state_file import State as Brokers
 
 LOOPBACK = "127.0.0.1"
@@ -225,6 +228,22 @@ async def test_where_no_gate_runs(tmp_path: Path) -> None:
     gate.end()
 
 
+def test_a_file_in_place_of_the_socket_is_a_fault_of_the_settings(tmp_path: Path) -> None:
+    def faults(**values: Any) -> list[str]:
+        gate = {"listeners": [{"address": "127.0.0.1:1"}], "upstream": {"bootstrap": "127.0.0.1:999"}}
+        return [f"{path_of(fault.loc)}: {fault.text}" for fault in file_faults(settings_from(gate | values), None)]
+
+    path = tmp_path / "gate.sock"
+    keys = {"control": {"control": str(path)}, "state_directory": {"state_directory": str(tmp_path)}}
+    for key, values in keys.items():
+        assert faults(**values) == []
+        path.touch()
+        assert faults(**values) == [f"{key}: {path}: is not a socket: remove it, or set control to another path"]
+        path.unlink()
+    os.mknod(path, stat.S_IFSOCK | 0o600)
+    assert faults(control=str(path)) == []
+
+
 async def test_a_socket_that_another_gate_has_and_a_file(tmp_path: Path) -> None:
     gate = Running(tmp_path / "gate.sock")
     with pytest.raises(OSError, match=r"gate.sock cannot be had: a running gate has it"):
@@ -232,7 +251,7 @@ async def test_a_socket_that_another_gate_has_and_a_file(tmp_path: Path) -> None
     assert gate.state is State.SERVING
     gate.end()
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="it is not a socket"):
+    with pytest.raises(OSError, match="it is not a socket: remove it, or set control to another path"):
         Running(tmp_path / "file")
     with pytest.raises(OSError, match="No such file or directory"):
         Running(tmp_path / "none" / "gate.sock")

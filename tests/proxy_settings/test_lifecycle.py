@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -72,7 +73,8 @@ def test_the_table() -> None:
     assert all(order.index(before) < order.index(after) for (before, _), after in TRANSITIONS.items())
 
 
-async def test_sigterm_waits_and_then_drains() -> None:
+async def test_sigterm_waits_and_then_drains(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "batchval.proxy")
     gate = FakeGate()
     life, task = await lived(gate, Event.RELOAD, Event.TERMINATE, delay_s=0.05)
     assert life.state is Phase.LEAVING
@@ -82,6 +84,11 @@ async def test_sigterm_waits_and_then_drains() -> None:
     gate.drained.set()
     assert await task is False
     assert gate.asked == ["reload", "closed", "leave", "reload", "draining", "stop"]
+    assert caplog.messages == [
+        "this gate stops: /readyz is 503, ports close after 0.05 s",
+        "this gate drains: ports are closed, what is under way is delivered",
+        "this gate has ended",
+    ]
 
 
 async def test_the_delay_is_that_of_the_settings_at_the_signal() -> None:

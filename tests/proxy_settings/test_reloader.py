@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.support.proxy import ScriptedBroker
 
 
 async def test_what_the_gate_writes_is_neither_read_nor_compared(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "control")  # as irregular as the socket
+    os.mknod(tmp_path / "control", stat.S_IFSOCK | 0o600)
     (tmp_path / "quarantine").mkdir()
     written = {
         "state_directory": str(tmp_path),
