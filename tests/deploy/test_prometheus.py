@@ -57,6 +57,12 @@ def test_the_page_has_no_section_about_an_alert_that_does_not_exist() -> None:
     assert set(re.findall(r"^### (BatchvalGate\w+)$", PAGE, re.MULTILINE)) == {alert["alert"] for alert in ALERTS}
 
 
+def test_the_page_names_the_alerts_for_people_on_call() -> None:
+    sentence = PAGE.split("severity `critical`")[1].split("Those of severity")[0]
+    critical = {alert["alert"] for alert in ALERTS if alert["labels"]["severity"] == "critical"}
+    assert set(re.findall(r"BatchvalGate\w+", sentence)) == critical
+
+
 def test_connections_that_end_without_a_fault_raise_no_alarm() -> None:
     (alert,) = (one for one in ALERTS if one["alert"] == "BatchvalGateClosesConnections")
     left_out = re.findall(r'reason!~"(.*?)"', alert["expr"])
