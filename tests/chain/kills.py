@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chain.senders import IDEMPOTENT, TRANSACTIONAL, JavaSender, Sender, TransactionalSender, read
+from tests.chain.senders import IDEMPOTENT, TRANSACTIONAL, JavaSender, Sender, TransactionalSender, create, read
 from tests.interop.kafka_broker import KafkaBroker, two_brokers
 from tests.support.gate_command import GateCommand
 from tests.support.gate_process import GateProcess
@@ -129,6 +129,9 @@ class _Producers:
     """All producers of a run, each in a thread."""
 
     def __init__(self, plan: Plan, bootstrap: str, expected_s: float) -> None:
+        name = f"{plan.topic}-transactions"
+        for topic in (plan.topic, name):
+            create(bootstrap, topic, PARTITIONS)
         self.over = threading.Event()
         self.progress = 0.0  # the share of kills up to the next one
         self.share = -(-plan.records // plan.producers)
@@ -163,7 +166,6 @@ class _Producers:
         first += len(plan.old_clients)
         for java in self.java:
             java.await_first()
-        name = f"{plan.topic}-transactions"
         self.transactional = [
             TransactionalSender(first + n, bootstrap, name, PARTITIONS, _tuned(TRANSACTIONAL, n))
             for n in range(plan.transactional)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.kafka_broker import java_command
 from tests.support.record_checker import Acked, Stored, Transaction, payload, unpacked
@@ -238,6 +239,19 @@ _NO_LEADER_YET = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 )
+
+
+def create(bootstrap: str, topic: str, partitions: int) -> None:
+    """Create a topic; return once the leader of each partition serves it.
+
+    Until then a broker may refuse the first batch of an idempotent producer and take the second,
+    after which it refuses the first one for ever as out of order (KAFKA-14359).
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
+    until = time.monotonic() + 60
+    for partition in range(partitions):
+        _log_end(bootstrap, TopicPartition(topic, partition), until)
 
 
 def _log_end(bootstrap: str, partition: TopicPartition, until: float) -> int:
