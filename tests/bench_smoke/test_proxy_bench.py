@@ -188,3 +188,11 @@ def test_an_interval_decides_only_where_it_is_on_one_side() -> None:
     assert before.verdict(1.031, 1.05) == "missed"
     assert before.verdict(1.02, 1.05) == "open"
     assert list(before.in_turns(3)) == [("now", "before"), ("before", "now"), ("now", "before")]
+
+
+def test_the_connections_of_a_gate_without_workers_are_shown() -> None:
+    with on_path("proxy"):
+        import workers
+    split = {'worker_connections{worker="0"}': 9.0, 'worker_connections{worker="1"}': 7.0}
+    assert workers.connections({"connections_open": 16.0} | split) == [9.0, 7.0]
+    assert workers.connections({"connections_open": 16.0}) == [16.0]

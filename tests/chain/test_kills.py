@@ -86,7 +86,7 @@ def test_a_million_records_while_a_gate_is_operated(broker: KafkaBroker) -> None
 
 @pytest.mark.slow
 def test_ages_end_connections_between_hand_overs(broker: KafkaBroker) -> None:
-    plan = Plan(100_000, "hh", java=0, topic="handed-aged")
+    plan = Plan(100_000, "hh", topic="handed-aged")
     metrics = operated(broker, plan, max_connection_age_ms=1_000)
     assert re.search(r'connections_closed_total\{.*reason="max_age".*\} [1-9]', metrics)
 
