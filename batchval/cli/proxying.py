@@ -125,8 +125,9 @@ async def _serve(
     from batchval.proxy.handover import taken_over
     from batchval.proxy.interpreter import calm_collector
     from batchval.proxy.lifecycle import Event, Life
-    from batchval.proxy.reloading import Reloader, digests_at_start
+    from batchval.proxy.reloading import Reloader
     from batchval.proxy.service_manager import notify
+    from batchval.proxy.settings_file import digests_of
     from batchval.proxy.workers.parent import gate_of
 
     def handed(pid: int) -> None:
@@ -134,7 +135,7 @@ async def _serve(
         notify(f"MAINPID={pid}")
         life.events.put_nowait(Event.HANDED)
 
-    files = digests_at_start(settings)  # before the gate reads them
+    files = digests_of(settings)  # before the gate reads them
     gate = gate_of(settings, version=__version__, predecessor=predecessor)
     path = settings.control_path
     control = None if path is None else Control(path, gate.succession.offer, handed)

@@ -25,6 +25,7 @@ from batchval.proxy.control import NOT_A_SOCKET
 from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.otlp_settings import Otlp
+from batchval.proxy.regular_files import opened, read
 from batchval.proxy.secret import Secret
 from batchval.proxy.tls import ListenerContext, UpstreamContext
 
@@ -148,7 +149,7 @@ def _tls(at: Loc, tls: ListenerTls | UpstreamTls, context: Callable[[], object])
 
 def _unreadable(path: Path) -> str:
     try:
-        path.open("rb").close()
+        opened(path).close()
     except OSError as error:
         return f"{path}: {error.strerror}"
     return ""
@@ -157,8 +158,7 @@ def _unreadable(path: Path) -> str:
 def _is_open(key: Path) -> bool:
     """Whether a private key in PEM form needs no password."""
     try:
-        with key.open("rb") as file:
-            text = file.read(_LARGEST_KEY)
+        text = read(key, _LARGEST_KEY)
     except OSError:
         return False
     return b"PRIVATE KEY-----" in text and b"ENCRYPTED" not in text

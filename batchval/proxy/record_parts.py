@@ -15,6 +15,7 @@ from batchval.proxy.config import Settings, TopicRule
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Across, Family
 from batchval.proxy.record_settings import SchemaRegistry
+from batchval.proxy.regular_files import opened
 from batchval.proxy.rule_budget import BudgetedRule, RuleBudget
 from batchval.proxy.topic_rules import RegistryIds, TopicRules
 from batchval.schema_registry import RegistryClient, SubjectIds
@@ -129,6 +130,8 @@ def _context(settings: SchemaRegistry) -> ssl.SSLContext:
     """Return a context of what the file of authorities holds now. ConfigError."""
     name, ca = settings.name, settings.ca
     try:
+        if ca is not None:
+            opened(ca).close()  # before OpenSSL opens it, which would wait for a pipe
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ValueError) as error:  # SSLError is an OSError
         raise ConfigError([f"schema registry {name}: {ca}: {error}"]) from None

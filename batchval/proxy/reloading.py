@@ -26,9 +26,9 @@ from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
 from batchval.proxy.prepared import NotPrepared, Step
 from batchval.proxy.settings_diff import changes
-from batchval.proxy.settings_file import Checked, FileDigests, SettingsFile, digest_of, digests_of
+from batchval.proxy.settings_file import UNREADABLE, Checked, FileDigests, SettingsFile, digest_of, digests_of
 
-__all__ = ["FileWatch", "Reloader", "Target", "digests_at_start"]
+__all__ = ["FileWatch", "Reloader", "Target"]
 
 #: Seconds between two looks at the file.
 LOOK_S: Final = 1.0
@@ -36,8 +36,6 @@ LOOK_S: Final = 1.0
 MOST_NAMED: Final = 20
 #: Lines about faults that are written in one turn of the loop.
 LINES_A_TURN: Final = 10
-#: Stands for the content of a file that cannot be read.
-UNREADABLE: Final = ""
 
 Result = Literal["applied", "unchanged", "refused"]
 
@@ -184,18 +182,10 @@ def _digest_now(file: SettingsFile) -> str:
         return UNREADABLE
 
 
-def digests_at_start(settings: Settings) -> FileDigests:
-    """Return what the files that settings name hold, as far as they can be compared. Blocks."""
-    try:
-        return digests_of(settings)
-    except ConfigError:  # a pipe, for example
-        return {}
-
-
 def _replaced(before: FileDigests, after: FileDigests) -> list[str]:
     """Return the files that hold something else now, by the keys that name them."""
-    return [f"{key}: {one[0]} has changed" for key, one in after.items() if key in before and _is_new(before[key], one)]
-
-
-def _is_new(before: tuple[str, str], after: tuple[str, str]) -> bool:
-    return before[0] == after[0] and before[1] != after[1]
+    return [
+        f"{key}: {path} has changed"
+        for path, (key, digest) in after.items()
+        if digest != before.get(path, ("", digest))[1]
+    ]

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from batchval.proxy.regular_files import read
 
 __all__ = ["HIDDEN", "Secret"]
 
 #: what stands where a secret would be shown
 HIDDEN = "(hidden)"
+
+#: Bytes of a secret's file.
+MOST_BYTES: Final = 64 << 10
 
 
 class Secret:
@@ -58,11 +63,14 @@ class Secret:
         """The secret itself; the last line break of a file is none of it. ValueError names the source alone."""
         if self.file is not None:
             try:
-                word = self.file.read_text("utf-8")
+                data = read(self.file, MOST_BYTES + 1)
+                word = data.decode()
             except OSError as error:
                 raise ValueError(f"{self.file}: {error.strerror}") from None
             except UnicodeDecodeError:
                 raise ValueError(f"{self.file}: is not UTF-8") from None
+            if len(data) > MOST_BYTES:
+                raise ValueError(f"{self.file}: is longer than {MOST_BYTES} bytes")
             word = word.removesuffix("\n").removesuffix("\r")
             if not word:
                 raise ValueError(f"{self.file}: is empty")

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from batchval.proxy.config import ListenerTls, UpstreamTls
 from batchval.proxy.loading import ConfigError
+from batchval.proxy.regular_files import opened
 from batchval.proxy.secret import Secret
 
 __all__ = ["ListenerContext", "UpstreamContext", "identity_of", "refusal_of", "server_certificate", "subject_of"]
@@ -141,7 +142,7 @@ def _load_revoked(context: ssl.SSLContext, path: Path) -> None:
 
 def _readable(path: Path) -> None:
     try:
-        path.open("rb").close()
+        opened(path).close()  # before OpenSSL opens it, which would wait for a pipe
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from None
 

@@ -12,8 +12,8 @@ import yaml
 
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import drafted_file
-from batchval.proxy.reloading import Reloader, digests_at_start
-from batchval.proxy.settings_file import SettingsFile
+from batchval.proxy.reloading import Reloader
+from batchval.proxy.settings_file import SettingsFile, digests_of
 from tests.support.proxy import ScriptedBroker, codes
 
 
@@ -33,7 +33,7 @@ class ReloadedGate:
         self.put()
         draft = drafted_file(self.path)
         settings = draft.finished()
-        files = digests_at_start(settings)
+        files = digests_of(settings)
         self.gate = RunningGate(settings)
         self.reloader = Reloader(self.gate, SettingsFile(self.path, {}, draft.digest), files, look_s=look_s)
         self.gate.metrics.add(self.reloader.families)

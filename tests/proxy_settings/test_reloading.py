@@ -396,6 +396,23 @@ async def test_a_certificate_that_is_replaced_before_the_first_look_is_taken(tmp
             assert await one.reloader.reload() == "unchanged"
 
 
+async def test_a_certificate_is_found_again_when_listeners_have_changed_places(tmp_path: Path) -> None:
+    listeners = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        put_certificate(tmp_path / name)
+        tls = {key: str(tmp_path / name / file) for key, file in TLS.items()}
+        listeners.append({"name": name, "address": ADDRESS, "tls": tls})
+    with ScriptedBroker() as broker:
+        async with ReloadedGate(tmp_path, broker, listeners=listeners) as one:
+            assert await one.reload(listeners=listeners[::-1]) == "unchanged"
+            before = one.gate.parts.listener_tls
+            put_certificate(tmp_path / "a")
+            assert await one.reloader.reload() == "applied"
+            assert one.gate.parts.listener_tls["a"].context is not before["a"].context
+            assert await one.reloader.reload() == "unchanged"
+
+
 async def test_a_defect_ends_no_later_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker) as one:
