@@ -71,16 +71,11 @@ class OtlpExport:
 
     def __init__(self, settings: Otlp, take: Take, *, version: str = "", mode: str = "") -> None:
         self.exports_total = self.failures_total = 0
+        self._settings = settings
         self._interval_s = settings.interval_ms / 1000
         self._take = take
         self._url = settings.url
-        self._exporter = OTLPMetricExporter(
-            endpoint=self._url,
-            headers={name: secret.reveal() for name, secret in settings.headers.items()},
-            certificate_file=None if settings.ca is None else str(settings.ca),
-            timeout=min(self._interval_s, MOST_S),
-            max_export_batch_size=BATCH,
-        )
+        self._exporter = self.renewed()
         names = {"service.name": "batchval-gate", "service.version": version, "batchval.gate.mode": mode}
         self._resource = Resource.create({**names, "service.instance.id": str(uuid.uuid4())})
         self._start_ns = time.time_ns()
@@ -90,6 +85,20 @@ class OtlpExport:
         self._task: asyncio.Task[None] | None = None
         self._reason = _LastLine()
         self._fails = False
+
+    def renewed(self) -> OTLPMetricExporter:
+        """Return an exporter with the headers that files hold now. ValueError. For any thread."""
+        return OTLPMetricExporter(
+            endpoint=self._url,
+            headers={name: secret.reveal() for name, secret in self._settings.headers.items()},
+            certificate_file=None if self._settings.ca is None else str(self._settings.ca),
+            timeout=min(self._interval_s, MOST_S),
+            max_export_batch_size=BATCH,
+        )
+
+    def use(self, exporter: OTLPMetricExporter) -> None:
+        """Send by this exporter from the next request on."""
+        self._exporter = exporter
 
     def start(self) -> None:
         """Export from now on."""

@@ -18,7 +18,7 @@ from batchval.proxy.config import Settings
 from batchval.proxy.faults import Source, lines_of
 from batchval.proxy.gate import Gate
 from batchval.proxy.loading import ConfigError
-from batchval.proxy.parts import Parts
+from batchval.proxy.parts import Parts, named
 from batchval.proxy.settings_diff import restart_faults
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Prepared:
         except OSError as error:
             raise ConfigError([f"limits.max_connections: {error.strerror}"]) from None
         self.parts = Parts(settings, gate.read_topics, gate.parts)
+        with named("metrics.otlp.headers"):
+            self.exporter = None if gate.otlp is None else gate.otlp.renewed()
         self.options = gate.options_of(self.parts)
         self._gate = gate
         self.gates = {name: gate.proxies[name].gate_of(options) for name, options in self.options.items()}
@@ -94,6 +96,8 @@ class Prepared:
         gate.metrics.topics.most = settings.metrics.topics
         gate.shared.traffic.nodes = settings.metrics.nodes
         gate.observed.mode = settings.mode
+        if gate.otlp is not None and self.exporter is not None:
+            gate.otlp.use(self.exporter)
         self._apply_ledger()
         limits = next(iter(self.options.values())).limits
         gate.max_connections = self.max_connections

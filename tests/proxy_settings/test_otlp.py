@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import gzip
 import logging
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from batchval.proxy.assemble import RunningGate
 from batchval.proxy.durations import BOUNDS_S
 from batchval.proxy.loading import ConfigError, drafted, settings_from, shown
 from batchval.proxy.otlp_settings import Otlp
+from tests.proxy_settings.reloaded import ReloadedGate
 from tests.support.network import closed_port
 from tests.support.proxy import ScriptedBroker, other_frame
 
@@ -197,6 +200,25 @@ def test_headers_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
     with pytest.raises(ConfigError, match="NO_SUCH_TOKEN"):
         RunningGate(settings_from(missing))
+
+
+async def test_a_reload_takes_the_token_that_a_file_holds_now(collector: Collector, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    token.chmod(0o600)
+    otlp = {"endpoint": collector.url, "interval_ms": 1_000, "headers": {"authorization": {"file": str(token)}}}
+    with ScriptedBroker() as broker:
+        async with ReloadedGate(tmp_path, broker, metrics={"address": None, "otlp": otlp}) as one:
+            token.unlink()
+            os.mkfifo(token, 0o600)
+            assert await one.reloader.reload() == "refused"
+            token.unlink()
+            token.write_text("second")
+            token.chmod(0o600)
+            assert await one.reloader.reload() == "applied"
+            assert await one.reloader.reload() == "unchanged"
+        _, headers, _ = collector.requests[-1]
+        assert headers["authorization"] == "second"
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
