@@ -321,7 +321,7 @@ class RunningGate:
             await self.otlp.stop()
         for sock in self._metrics_sockets:  # where nothing has been accepted yet
             sock.close()
-        self._close_retired()
+        self._close_retired(len(self._retired))
         self.record_parts.close()
         if self.quarantine is not None:
             await asyncio.to_thread(self.quarantine.stop)
@@ -354,13 +354,16 @@ class RunningGate:
     def retire(self, parts: Parts, gates: list[Gate]) -> None:
         """Close what was used before, once nobody waits for an answer of it any more."""
         self._retired.append((parts, gates))
-        asyncio.get_running_loop().call_later(RETIRE_S, self._close_retired)
+        asyncio.get_running_loop().call_later(RETIRE_S, self._close_retired, 1)
 
-    def _close_retired(self) -> None:
-        """Close all that was retired; a thread frees it, which takes long for many policies."""
-        retired, self._retired = self._retired, []
+    def _close_retired(self, count: int) -> None:
+        """Close the oldest of what was retired; a thread frees it, which takes long for many
+        policies.
+        """
+        retired, self._retired = self._retired[:count], self._retired[count:]
+        used = [parts.record_parts for parts, _ in self._retired]
         for parts, _ in retired:
-            parts.record_parts.close(self.record_parts)
+            parts.record_parts.close(self.record_parts, *used)
         if retired:
             threading.Thread(target=retired.clear, daemon=True).start()
 

@@ -99,9 +99,9 @@ class RecordParts:
         for registry in self.registries.values():
             registry.start()
 
-    def close(self, following: RecordParts | None = None) -> None:
-        """End what runs in the background, but for what others go on with."""
-        kept = [] if following is None else list(following.registries.values())
+    def close(self, *used: RecordParts) -> None:
+        """End what runs in the background, but for what others that are ``used`` go on with."""
+        kept = [registry for one in used for registry in one.registries.values()]
         for registry in self.registries.values():
             if registry not in kept:
                 registry.close()

@@ -75,3 +75,36 @@ async def test_a_thread_that_cannot_start_does_not_end_the_looks(
                 await until(lambda: "can't start new thread" in caplog.text)
             one.put(mode="observe")
             await until(lambda: one.gate.settings.mode == "observe")
+
+
+async def test_a_registry_is_closed_when_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each settings keep theirs for RETIRE_S, whatever was retired before and after them."""
+    closed: list[str] = []
+
+    def parts(**timeouts: int) -> dict[str, Any]:
+        registries = [{"name": name, "url": "http://127.0.0.1:1", "timeout_ms": ms} for name, ms in timeouts.items()]
+        rules = {
+            "schema_id": [
+                {"place": place, "registry": name} for place, name in zip(("key", "value"), timeouts, strict=False)
+            ]
+        }
+        return {
+            "schema_registries": registries,
+            "topics": {"policies": [{"match": "t", "record_rules": rules}]},
+        }
+
+    def watch(gate: Any, name: str, text: str) -> None:
+        registry = gate.record_parts.registries[name]
+        close = registry.close
+        monkeypatch.setattr(registry, "close", lambda: (closed.append(text), close()))
+
+    with ScriptedBroker() as broker:
+        async with ReloadedGate(tmp_path, broker, **parts(a=1_000, b=1_000)) as one:
+            watch(one.gate, "a", "first a"), watch(one.gate, "b", "b")
+            assert await one.reload(**parts(a=2_000, b=1_000)) == "applied"
+            watch(one.gate, "a", "second a")
+            assert await one.reload(**parts(a=3_000)) == "applied"
+            one.gate._close_retired(1)  # the timer of the first reload
+            assert closed == ["first a"]  # the settings of the second one still use b
+            one.gate._close_retired(1)
+            assert sorted(closed) == ["b", "first a", "second a"]
