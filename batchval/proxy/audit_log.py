@@ -15,19 +15,21 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, Protocol, TextIO
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TextIO
 
 from batchval.protocol.apis import APIS
 from batchval.proxy.config import Log
 from batchval.token_bucket import TokenBucket
 
 __all__ = [
+    "LONGEST_LINE",
     "MOST_AT_ONCE",
     "JsonFormatter",
     "RefusalLog",
     "TextFormatter",
     "change",
+    "encoded",
     "event_of",
     "facts_of",
     "set_up",
@@ -38,6 +40,9 @@ log = logging.getLogger("batchval.proxy")
 
 _LONGEST = 249  # Kafka's longest topic name
 _LONGEST_REASON = 500
+#: Bytes of a line with its end: a pipe takes so many as one piece (PIPE_BUF of Linux), so that
+#: the lines of several workers do not mix.
+LONGEST_LINE: Final = 4_096
 #: Lines that may come without a pause: one takes the event loop 30 microseconds.
 MOST_AT_ONCE = 20
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/+,[]=*")
@@ -188,23 +193,51 @@ def _facts(record: logging.LogRecord) -> dict[str, Any]:
     return facts
 
 
-class TextFormatter(logging.Formatter):
-    """One line for people: words, then key=value."""
+class _LineFormatter(logging.Formatter):
+    """One line of at most LONGEST_LINE bytes. The longest facts are shortened where it has more."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        facts = {"event": record.getMessage()} | _facts(record)
+        line = self.line(record, facts)
+        while len(encoded(line)) > LONGEST_LINE and (name := _longest(facts)):
+            facts[name] = short(facts[name], len(facts[name]) // 2)
+            line = self.line(record, facts)
+        return line
+
+    def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
+        """Return the line of a record; its message is the fact ``event``."""
+        raise NotImplementedError
+
+
+class TextFormatter(_LineFormatter):
+    """One line for people: words, then key=value."""
+
+    def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
         """Never more than one line."""
-        parts = [_time(record), record.levelname, _line(record.getMessage())]
-        parts += [f"{key}={_value(value)}" for key, value in _facts(record).items()]
+        parts = [_time(record), record.levelname, _line(str(facts["event"]))]
+        parts += [f"{key}={_value(value)}" for key, value in facts.items() if key != "event"]
         return " ".join(parts)
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_LineFormatter):
     """One object a line."""
 
-    def format(self, record: logging.LogRecord) -> str:
+    def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
         """ASCII, so that nothing in it can be taken for the end of the line."""
-        row = {"time": _time(record), "level": record.levelname, "event": record.getMessage()}
-        return json.dumps(row | _facts(record), default=str)
+        row = {"time": _time(record), "level": record.levelname}
+        return json.dumps(row | facts, default=str)
+
+
+def encoded(line: str) -> bytes:
+    """Return a line as it is written, with its end."""
+    return f"{line}\n".encode(errors="backslashreplace")
+
+
+def _longest(facts: Mapping[str, object]) -> str | None:
+    """Return which text of several characters takes the most bytes."""
+    texts = {name: len(json.dumps(fact)) for name, fact in facts.items() if isinstance(fact, str) and len(fact) > 8}
+    return max(texts, key=texts.__getitem__, default=None)
 
 
 def _line(text: str) -> str:

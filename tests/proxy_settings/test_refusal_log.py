@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from batchval.core.validator import LogValidator
-from batchval.proxy.audit_log import MOST_AT_ONCE, RefusalLog, set_up
+from batchval.proxy.audit_log import (
+    LONGEST_LINE,
+    MOST_AT_ONCE,
+    JsonFormatter,
+    RefusalLog,
+    TextFormatter,
+    encoded,
+    set_up,
+)
 from batchval.proxy.config import Log
 from tests.proxy_settings.refused import Refused
 
@@ -76,6 +84,29 @@ def test_what_a_client_chose_is_no_line_of_its_own(kind: str) -> None:
     assert line.isascii()
     (line,) = lines(kind, Refused(client_id="y" * 5000, topic="z" * 5000, reason="w" * 5000, principal="p" * 5000))
     assert len(line) < 1750
+
+
+LONG = "\U0001f600" * 5_000
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_a_pipe_takes_the_longest_line_as_one_piece(kind: str) -> None:
+    """Several workers write to one pipe: what is above PIPE_BUF is cut by the lines of others."""
+    (line,) = lines(kind, Refused(client_id=LONG, topic=LONG, reason=LONG, principal=LONG, partition=7))
+    assert 1_000 < len(line) < LONGEST_LINE
+    assert all(word in line for word in ("refused", "127.0.0.1:1", "crc-mismatch", "CORRUPT_MESSAGE"))
+    if kind == "json":
+        row = json.loads(line)
+        assert row["partition"] == 7
+        assert all(row[name].endswith("…") for name in ("client_id", "topic", "reason", "principal"))
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+@pytest.mark.parametrize("message", ["x" * 10_000, "é" * 10_000, "\udc80" * 10_000, "\0" * 10_000])
+def test_a_long_message_is_shortened(formatter: logging.Formatter, message: str) -> None:
+    line = formatter.format(logging.makeLogRecord({"msg": message, "facts": {"count": 1}}))
+    assert 1_000 < len(encoded(line)) <= LONGEST_LINE
+    assert "count" in line
 
 
 def test_a_line_may_stand_for_several_batches() -> None:
