@@ -205,10 +205,19 @@ class Session(StateMachine[State, Event]):
             self.ending = "refused"
             self.state = State.CLOSED
             transport.abort()
-        elif (secured := self.proxy.secure(self)) is None:
-            self._client_ready()
-        else:
-            self.task = self.proxy.loop.create_task(self._secure(secured))
+            return
+        try:
+            if (secured := self.proxy.secure(self)) is None:
+                self._client_ready()
+            else:
+                self.task = self.proxy.loop.create_task(self._secure(secured))
+        except Exception as error:  # uvloop would close it and never say so
+            self._not_served(error)
+
+    def _not_served(self, error: Exception) -> None:
+        """End a session that a defect keeps from its beginning: its slot is free again."""
+        self.proxy.log_error("a connection could not be served", error)
+        self.abort("fault")
 
     async def _secure(self, secured: Awaitable[asyncio.Transport]) -> None:
         """Wait for the TLS handshake with the client."""
@@ -222,7 +231,10 @@ class Session(StateMachine[State, Event]):
             return
         self.task = None
         self.client.transport = transport
-        self._client_ready()
+        try:
+            self._client_ready()
+        except Exception as error:
+            self._not_served(error)
 
     def _client_ready(self) -> None:
         transport = self.client.transport

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from batchval.proxy.accepting import Acceptor
+from batchval.proxy.assemble import RunningGate
+from batchval.proxy.loading import settings_from
 
 MOST = 3
 
@@ -87,3 +91,26 @@ def test_a_failed_connection_counts_no_longer() -> None:
             owner.acceptor.close()
 
     asyncio.run(asyncio.wait_for(main(), 20))
+
+
+@pytest.mark.parametrize("part", ["secure", "names_of"])
+async def test_a_session_that_a_defect_keeps_from_its_beginning_frees_its_slot(
+    part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = {"address": "127.0.0.1:0"}
+    settings = {"listeners": [listener], "upstream": {"bootstrap": "127.0.0.1:1"}, "metrics": {"address": None}}
+    gate = RunningGate(settings_from(settings))
+    await gate.start()
+    proxy = gate.proxies["default"]
+    monkeypatch.setattr(proxy, part, Mock(side_effect=ZeroDivisionError))
+    reader, writer = await asyncio.open_connection("127.0.0.1", gate.addresses["default"].port)
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    async with asyncio.timeout(10):
+        while proxy.connections:
+            await asyncio.sleep(0.001)
+    assert proxy.counters.connections_open == 0
+    assert proxy.counters.connections_closed == {"fault": 1}
+    assert "a connection could not be served: ZeroDivisionError" in caplog.text
+    writer.close()
+    await gate.stop(0)

@@ -173,6 +173,16 @@ def test_a_worker_follows_its_parent_and_reports_what_is_new(caplog: pytest.LogC
     assert "was not tried: Too many open files" in caplog.text
 
 
+def test_a_worker_forgets_the_brokers_of_another_cluster_as_its_parent_does() -> None:
+    follower = Parent().follower()
+    follower.follow(news())
+    follower.learn(2, "other", 9092)
+    follower.follow(news())  # sent before the parent knew of broker 2
+    assert sorted(follower.brokers) == [1, 2]
+    follower.follow(news(cluster_id="another", brokers={3: KAFKA}))
+    assert follower.brokers == {3: KAFKA}
+
+
 def test_the_parent_is_asked_for_its_own_requests_alone() -> None:
     parent = Parent()
     follower = parent.follower()

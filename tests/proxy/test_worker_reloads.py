@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from batchval.proxy.listeners import Listener
 from batchval.proxy.loading import ConfigError, settings_from
 from batchval.proxy.metrics import Family
 from batchval.proxy.prepared import NotPrepared
@@ -153,6 +154,40 @@ async def test_a_connection_that_waits_is_passed_when_a_worker_can_serve_more(mo
 # ---- a process that is being created -------------------------------------------------------------
 
 
+def passed_connection() -> Mock:
+    return Mock(**{"getpeername.return_value": ("127.0.0.1", 50_000)})
+
+
+async def test_a_connection_to_the_port_of_a_forgotten_broker_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(1, monkeypatch)
+    headers: list[PassedHeader] = []
+    monkeypatch.setattr(rig.pool.workers[0], "give", lambda header, *_: headers.append(header))
+    listener = Listener(2, None, "127.0.0.1", 9094, ("127.0.0.1", 9094))
+    for brokers in ({2: KAFKA}, {}):
+        rig.gate.discovery.brokers = brokers
+        rig.gate.proxies["default"].take(passed_connection(), listener)
+    assert [header[1:] for header in headers] == [("default", 2, (9094, KAFKA)), ("default", 2, None)]
+
+
+async def test_a_connection_that_a_defect_keeps_from_the_workers_frees_its_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(1, monkeypatch)
+    proxy, budget = rig.gate.proxies["default"], rig.gate.shared.budget
+    listener = Listener(None, None, "127.0.0.1", 9092, ("127.0.0.1", 9092))
+    free = budget.free_connections()
+    broken = passed_connection()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.pool.workers[0], "give", Mock(side_effect=ZeroDivisionError))
+        with pytest.raises(ZeroDivisionError):
+            proxy.take(broken, listener)
+    assert budget.free_connections() == free
+    broken.close.assert_called_once()
+    monkeypatch.setattr(rig.pool.workers[0], "give", taken := Mock())
+    proxy.take(passed_connection(), listener)
+    taken.assert_called_once()  # it does not wait for the other one
+
+
 class Process:
     """One that runs until ``ended``."""
 
@@ -227,6 +262,24 @@ async def test_a_worker_opens_the_listener_that_a_connection_has_come_by() -> No
         gate.adopt(PassedHeader(1, "default", 1, (9093, KAFKA)), one, lambda: gone.append(1))
         assert cluster.brokers[1].port == 9093
         assert gone == []
+    await gate.stop(0)
+
+
+async def test_a_connection_to_a_forgotten_broker_waits_for_its_news() -> None:
+    gate = WorkerGate(parts(), Mock(), lambda _: None)
+    await gate.start()
+    gone = asyncio.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        one, _ = server.accept()
+        gate.adopt(PassedHeader(1, "default", 7, None), one, gone.set)
+        proxy = gate.proxies["default"]
+        async with asyncio.timeout(10):
+            while not proxy.connections:
+                await asyncio.sleep(0.001)
+        (session,) = proxy.connections
+        assert session.listener.node_id == 7
+    await asyncio.wait_for(gone.wait(), 10)
+    assert gate.shared.budget.counters.connections_open == 0
     await gate.stop(0)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 

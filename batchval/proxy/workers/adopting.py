@@ -25,8 +25,7 @@ class AdoptingProxy(Proxy):
         ``node_id``  broker whose port it came by
         ``gone``     is called once both connections of its session are gone
         """
-        listener = self.cluster.bootstrap if node_id is None else self.cluster.brokers.get(node_id)
-        assert listener is not None, node_id
+        listener = self.cluster.named(node_id)
         connection.setblocking(False)
         session = Session(self, listener)
         self._gone[session] = gone

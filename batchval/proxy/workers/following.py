@@ -89,7 +89,13 @@ class FollowingDiscovery(Discovery):
         """Nothing is under way."""
 
     def follow(self, news: ClusterNews) -> None:
-        """Take over what the parent knows. The ports must be known before."""
+        """Take over what the parent knows. The ports must be known before.
+
+        With another cluster, the brokers of the one before are forgotten, as the parent has done.
+        Else none is: this worker may know one whose news the parent has not got yet.
+        """
+        if self.cluster_id not in (None, news.cluster_id):
+            self.brokers.clear()
         self.cluster_id, self._requires = news.cluster_id, news.requires_authentication
         self._is_following = True
         try:

@@ -106,7 +106,9 @@ class Apply(NamedTuple):
 
 
 class PassedHeader(NamedTuple):
-    """One accepted connection. ``broker``: port of the gate and address of the broker."""
+    """One accepted connection. ``broker``: port of the gate and address of the broker; None where
+    ``node_id`` is, and while the parent does not know the broker any more.
+    """
 
     number: int
     listener: str

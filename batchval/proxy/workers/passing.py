@@ -53,11 +53,13 @@ class PassingProxy(Proxy):
             return
         passed = _Passed(self, address)
         self.passed.add(passed)
-        broker = None
-        if listener.node_id is not None:
-            broker = listener.port, self.discovery.brokers[listener.node_id]
-        header = PassedHeader(next(_numbers), self.options.listener_name, listener.node_id, broker)
-        self._pool.take(Accepted(connection, header, passed))
+        self._pool.take(Accepted(connection, self._header(listener), passed))
+
+    def _header(self, listener: Listener) -> PassedHeader:
+        node_id, broker = listener.node_id, None
+        if node_id is not None and (address := self.discovery.brokers.get(node_id)) is not None:
+            broker = listener.port, address
+        return PassedHeader(next(_numbers), self.options.listener_name, node_id, broker)
 
     def _free(self) -> int:
         """Return how many more clients this listener may have."""

@@ -183,16 +183,20 @@ class WorkerPool:
 
     def _pass_waiting(self) -> None:
         while self._waiting and (worker := self._least()) is not None:
-            connection, header, admitted = self._waiting[0]
+            connection, header, admitted = accepted = self._waiting.popleft()
             try:
                 worker.give(header, connection, admitted)
             except OSError:  # it has not taken earlier ones, or is about to end
+                self._waiting.appendleft(accepted)
                 worker.is_full = True
                 if self._again is None:
                     self._again = asyncio.get_running_loop().call_later(AGAIN_S, self._offer_again)
                 continue
+            except BaseException:
+                connection.close()
+                admitted.release()
+                raise
             self._turn = worker.index + 1
-            self._waiting.popleft()
             connection.close()
         is_held = not self._may_accept()
         for acceptor in self.acceptors:
