@@ -25,7 +25,7 @@ from tests.support.proxy import (
     read_frame,
 )
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.kills
 
 
 def connect(gate: GateCommand, port: int | None = None) -> socket.socket:
