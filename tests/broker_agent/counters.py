@@ -6,7 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
-from tests.interop.kafka_broker import KafkaBroker, find_java
+from tests.interop.kafka_broker import KafkaBroker
+from tests.interop.kafka_java import TARGET, find_java
+from tests.support.java_classes import compiled
 
 __all__ = ["COUNTERS", "Counters"]
 
@@ -31,9 +33,9 @@ class Counters:
 
     def __enter__(self) -> Self:
         flags = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-modules=jdk.attach"]
-        self.process = subprocess.Popen(
-            [find_java(), *flags, str(PROGRAM), str(self.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        classes = compiled([PROGRAM], "", find_java(), TARGET)
+        command = [find_java(), *flags, "-cp", str(classes), PROGRAM.stem, str(self.pid)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return self
 
     def __exit__(self, *_: object) -> None:

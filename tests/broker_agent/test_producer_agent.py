@@ -21,7 +21,9 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.options import TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
 from tests.interop.kafka_broker import KafkaBroker, classpath, find_java, java_command
+from tests.interop.kafka_java import TARGET
 from tests.producer.scripted import ScriptedBroker, no_fault
+from tests.support.java_classes import compiled
 from tests.support.jvm_agents import broker_agent, counters, producer_agent
 from tests.support.proxy import RunningProxy
 
@@ -107,12 +109,9 @@ def assert_honest(found: list[Sent], carrier: str, *, schema_ids: bool = False) 
 
 
 @pytest.fixture(scope="module")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def classes() -> Path:
     """Return the folder of the producer's program, compiled for all releases of Kafka."""
-    folder = tmp_path_factory.mktemp("classes")
-    javac = Path(find_java()).with_name("javac")
-    subprocess.run([str(javac), "-cp", classpath("3.9"), "-d", str(folder), str(SOURCE)], check=True)
-    return folder
+    return compiled([SOURCE], classpath("3.9"), find_java(), TARGET)
 
 
 class HasBootstrap(Protocol):

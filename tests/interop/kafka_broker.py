@@ -14,10 +14,7 @@ import argparse
 import atexit
 import base64
 import contextlib
-import functools
 import hashlib
-import os
-import re
 import shutil
 import signal
 import socket
@@ -32,76 +29,36 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Self
 
-from tests.support.fetching import locked, maven
+from tests.interop.kafka_java import (
+    KAFKA_VERSION,
+    POM,
+    TARGET,
+    BrokerError,
+    ToolMissing,
+    classpath,
+    find_java,
+    java_command,
+    java_version,
+)
+from tests.support.class_archives import MAKES, archive_option
 from tests.support.ports import free_port
 
-KAFKA_VERSION = "4.4.0"
+__all__ = [
+    "KAFKA_VERSION",
+    "TOOLS_VERSION",
+    "BrokerError",
+    "KafkaBroker",
+    "ToolMissing",
+    "brokers",
+    "classpath",
+    "find_java",
+    "is_ready",
+    "java_command",
+    "java_version",
+    "two_brokers",
+]
+
 TOOLS_VERSION = "4.3.1"
-MIN_JAVA = 17
-POM = Path(__file__).resolve().parent / "kafka" / "pom.xml"
-TARGET = POM.parent / "target"
-
-
-class BrokerError(RuntimeError):
-    """The broker could not be started or stopped; the first line says why, the broker's last log lines follow."""
-
-
-class ToolMissing(BrokerError):
-    """Java or Maven is not on this machine: a reason to skip, where a test may be skipped."""
-
-
-@functools.cache
-def find_java() -> str:
-    """JAVA_HOME, else PATH, else the newest installed JDK: the first that is new enough for Kafka."""
-    first = [str(Path(home) / "bin" / "java")] if (home := os.environ.get("JAVA_HOME")) else []
-    first += [java] if (java := shutil.which("java")) else []
-    installed = [str(path) for path in Path("/usr/lib/jvm").glob("*/bin/java")]
-    for java in [*first, *sorted(installed, key=java_version, reverse=True)]:
-        if java_version(java) >= MIN_JAVA:
-            return java
-    seen = ", ".join(f"{java} is {java_version(java)}" for java in [*first, *installed])
-    raise ToolMissing(f"Kafka {KAFKA_VERSION} needs Java {MIN_JAVA} or newer: {seen or 'no java found'}")
-
-
-@functools.cache
-def java_version(java: str) -> int:
-    """The feature release (17, 25) of this java, 0 if it does not run."""
-    try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    match = re.search(r'version "(?:1\.)?(\d+)', answer)
-    return int(match[1]) if match else 0
-
-
-def classpath(profile: str = "broker") -> str:
-    """Return the class path of a broker with the Java clients.
-
-    ``profile``: "3.9" is a broker of that release; "clients-2.8" are the Java clients of Kafka 2.8;
-    "tools" are Kafka's own commands.
-    """
-    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
-    kept = TARGET / f"{profile}-{digest}.classpath"
-    TARGET.mkdir(exist_ok=True)
-    with locked(TARGET / "lock"):
-        if not kept.exists() or not all(os.path.exists(jar) for jar in kept.read_text().split(os.pathsep)):
-            _resolve(profile, kept)
-        return kept.read_text()
-
-
-def _resolve(profile: str, kept: Path) -> None:
-    fresh = kept.with_suffix(".new")
-    arguments = ["-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
-    arguments += [] if profile == "broker" else ["-P", profile]
-    try:
-        done = maven(*arguments, java=Path(find_java()), cwd=TARGET)
-    except FileNotFoundError as error:
-        raise ToolMissing(str(error)) from None
-    if done.returncode or not fresh.exists():
-        said = (done.stdout + done.stderr).splitlines()
-        reason = next((line for line in said if "[ERROR]" in line), said[-1] if said else "no output")
-        raise BrokerError(f"Maven could not resolve {POM.name}: {reason.replace('[ERROR]', '').strip()}")
-    fresh.replace(kept)
 
 
 def _is_stopped(thread: Path) -> bool:
@@ -112,14 +69,20 @@ def _is_stopped(thread: Path) -> bool:
         return True
 
 
-def java_command(
-    main: str, *args: str, profile: str = "broker", heap: str = "384m", jvm: Sequence[str] = ()
-) -> list[str]:
-    """A command line of this class path: short-lived by its flags, so it starts fast and stays small."""
-    log = ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
-    quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    fast = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-    return [find_java(), f"-Xmx{heap}", *fast, *quiet, *log, *jvm, "-cp", classpath(profile), main, *args]
+def class_archive(profile: str, jvm: Sequence[str]) -> list[str]:
+    """Return the option of an archive of a broker's classes.
+
+    A broker that starts and stops makes it.
+    """
+    if any(option.startswith(MAKES) for option in jvm):
+        return []
+
+    def fill(option: str) -> None:
+        with KafkaBroker(profile=profile, jvm=[option]):
+            pass
+
+    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    return archive_option(TARGET / f"{profile}-{digest}", find_java(), fill)
 
 
 class KafkaBroker:
@@ -245,7 +208,8 @@ class KafkaBroker:
             self._log_start = log.tell()
             if not (self.data / "meta.properties").exists():
                 self._format(properties, log)
-            command = java_command("kafka.Kafka", str(properties), heap=self.heap, jvm=self.jvm, profile=self.profile)
+            jvm = [*class_archive(self.profile, self.jvm), *self.jvm]
+            command = java_command("kafka.Kafka", str(properties), heap=self.heap, jvm=jvm, profile=self.profile)
             # a session of its own: an interrupt at the terminal is for the tests, which then stop the broker in order
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,9 +16,10 @@ from pathlib import Path
 
 import confluent_kafka
 
-from tests.interop.kafka_broker import TARGET, classpath, find_java, java_command
+from tests.interop.kafka_java import TARGET, classpath, find_java, java_command
 from tests.support import go, old_clients
 from tests.support.fetching import locked
+from tests.support.java_classes import compiled
 
 __all__ = ["CLIENTS", "Client", "named"]
 
@@ -90,15 +90,7 @@ def _classes(profile: str) -> Path:
     names += ["OldAdmin"] if profile in {"clients-0.11.0", "clients-1.1"} else []
     sources = [FOLDER / "java" / f"{name}.java" for name in names]
     jars = classpath(profile)
-    text = jars.encode() + b"".join(source.read_bytes() for source in sources)
-    folder = TARGET / f"{profile}-{hashlib.sha256(text).hexdigest()[:12]}.classes"
-    with locked(TARGET / "lock"):
-        if not folder.is_dir():
-            fresh = folder.with_suffix(".new")
-            compiler = Path(find_java()).resolve().with_name("javac")
-            subprocess.run([compiler, "-nowarn", "-d", fresh, "-cp", jars, *sources], check=True)
-            fresh.rename(folder)
-    return folder
+    return compiled(sources, jars, find_java(), TARGET)
 
 
 def _java(profile: str, main: str) -> list[str]:
