@@ -3,10 +3,13 @@
     python -m tools.dist [--keep]
 
 1. Build the sdist twice: equal bytes. It holds what git has, and nothing else.
-2. Build the wheel from the unpacked sdist, twice, in two folders: equal bytes.
-3. Check how its modules are hardened (tools/hardening.py).
+2. Build the wheel from the unpacked sdist and check how its modules are hardened
+   (tools/hardening.py).
+3. Build it again in another folder: equal bytes. The second build links the objects that make
+   build has compiled in this folder.
 4. Install it with no extra and with each extra alone, in environments without a compiler; import
-   every module and run the command line (tools/dist_probe.py).
+   every module and run the command line (tools/dist_probe.py). Of this and step 3, two are done at
+   a time.
 5. Run tests/core against the installed wheel, without the source tree.
 
 The sdist and the wheel stay in dist/. Needs the packages of the extras test and check, as make
@@ -21,6 +24,7 @@ import hashlib
 import os
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,16 +32,24 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tools import hardening
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "dist"
 OUT = ROOT / "dist"
+#: the modules in this tree are a release's
+COMPILED = ROOT / "build" / ".built-release"
+#: steps at a time, of those that use one processor
+AT_ONCE = 2
 LOCK = ROOT / "requirements" / "dev.txt"
+CONSTRAINTS = WORK / "constraints.txt"
 #: extras for those who develop batchval: they are not what a user installs
 DEVELOPMENT = {"bench", "check", "release", "test"}
 #: what setuptools adds to an sdist
@@ -55,12 +67,11 @@ class DistError(Exception):
 
 @contextmanager
 def step(what: str) -> Iterator[None]:
-    """Print what is done, and what it took: wall time, and CPU time of all processes."""
-    began, cpu_before = time.monotonic(), _cpu_seconds()
+    """Print what is done, and how long it took."""
+    began = time.monotonic()
     print(f"dist: {what} ...", flush=True)
     yield
-    took, cpu = time.monotonic() - began, _cpu_seconds() - cpu_before
-    print(f"dist: {what}: {took:.0f} s, {cpu:.0f} s of CPU", flush=True)
+    print(f"dist: {what}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 def _cpu_seconds() -> float:
@@ -172,17 +183,22 @@ def unpack(sdist: Path, folder: Path) -> Path:
 
 
 def make_wheel(sdist: Path) -> tuple[Path, Path]:
-    """Build the wheel twice from the unpacked sdist; return the wheel and a source folder.
-
-    The first build may take objects from ccache, the second compiles all of them.
-    """
-    compiler = os.environ.get("CC", "cc")
-    cached = {"CC": f"ccache {compiler}"} if shutil.which("ccache") and "ccache" not in compiler else {}
+    """Build the wheel from the unpacked sdist; return it and its source folder."""
     source = unpack(sdist, WORK / "one")
-    wheel = build("wheel", source, WORK / "wheel", **cached)
-    again = unpack(sdist, WORK / "another folder")
-    same(wheel, build("wheel", again, WORK / "wheel-again", CCACHE_DISABLE="1"))
-    return wheel, source
+    return build("wheel", source, WORK / "wheel", CCACHE_DISABLE="1"), source
+
+
+def compare_wheel(sdist: Path, wheel: Path) -> None:
+    """Build the wheel again and compare it. Objects of make build are taken where C is equal.
+
+    Raises:
+        DistError: two builds in two folders differ.
+    """
+    with step(f"{wheel.name} again"):
+        source = unpack(sdist, WORK / "another folder")
+        wrapper = [sys.executable, "-I", "-S", str(ROOT / "tools" / "kept_objects.py"), str(ROOT)]
+        compiler = {"CC": f"{shlex.join(wrapper)} {os.environ.get('CC', 'cc')}"} if COMPILED.exists() else {}
+        same(wheel, build("wheel", source, WORK / "wheel-again", **compiler))
 
 
 def check_hardening(wheel: Path) -> None:
@@ -201,14 +217,12 @@ def extras(wheel: Path) -> list[str]:
     return ["", *sorted(set(metadata.get_all("Provides-Extra", [])) - DEVELOPMENT)]
 
 
-def constraints() -> Path:
+def write_constraints() -> None:
     """Write the versions of the lock file without their hashes, which a wheel just built has
     not.
     """
     lines = [line for line in LOCK.read_text("utf-8").splitlines() if re.match(r"[A-Za-z0-9]", line)]
-    path = WORK / "constraints.txt"
-    path.write_text("".join(f"{line.rstrip(chr(92)).strip()}\n" for line in lines), "utf-8")
-    return path
+    CONSTRAINTS.write_text("".join(f"{line.rstrip(chr(92)).strip()}\n" for line in lines), "utf-8")
 
 
 def environment(name: str, wheel: Path, extra: str) -> Path:
@@ -218,7 +232,7 @@ def environment(name: str, wheel: Path, extra: str) -> Path:
     python = place / "bin" / "python"
     wanted = f"batchval[{extra}] @ {wheel.as_uri()}" if extra else f"batchval @ {wheel.as_uri()}"
     pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check", "install"]
-    run(*pip, "--no-compile", "--constraint", constraints(), wanted, env=bare(python))
+    run(*pip, "--no-compile", "--constraint", CONSTRAINTS, wanted, env=bare(python))
     return python
 
 
@@ -238,19 +252,39 @@ def try_extra(extra: str, wheel: Path, source: Path) -> None:
         shutil.rmtree(python.parents[1])
 
 
-def run_core_tests(wheel: Path, source: Path) -> None:
-    """Run the core's tests where only the installed wheel can be imported as batchval."""
-    place = WORK / "tests"
-    place.mkdir()
-    for name in TESTS:
-        (shutil.copytree if (source / name).is_dir() else shutil.copy2)(source / name, place / name)
-    python = environment("tests", wheel, "test")
-    settings = bare(python)
-    where = run(python, "-c", "import batchval; print(batchval.__file__)", cwd=place, env=settings).strip()
-    if not Path(where).is_relative_to(python.parents[1]):
-        raise DistError(f"the tests would import {where}, not the wheel")
+def prepare_core_tests(wheel: Path, source: Path) -> tuple[Path, Path]:
+    """Make a folder with the core's tests, and an environment in which only the installed wheel can
+    be imported as batchval; return the folder and the interpreter.
+    """
+    with step("batchval[test]"):
+        place = WORK / "tests"
+        place.mkdir()
+        for name in TESTS:
+            (shutil.copytree if (source / name).is_dir() else shutil.copy2)(source / name, place / name)
+        python = environment("tests", wheel, "test")
+        where = run(python, "-c", "import batchval; print(batchval.__file__)", cwd=place, env=bare(python)).strip()
+        if not Path(where).is_relative_to(python.parents[1]):
+            raise DistError(f"the tests would import {where}, not the wheel")
+        return place, python
+
+
+def run_core_tests(place: Path, python: Path) -> None:
+    """Run the core's tests on the wheel."""
     command = [python, "-m", "pytest", "-q", "-n", "2", "-m", "not slow and not alone"]
+    # test processes share compiled modules
+    settings = {key: value for key, value in bare(python).items() if key != "PYTHONDONTWRITEBYTECODE"}
     run(*command, "-p", "no:cacheprovider", "tests/core", cwd=place, env=settings, show=True)
+
+
+def all_of(tasks: list[Callable[[], Any]]) -> list[Any]:
+    """Carry out tasks, some at a time, and return what they returned; the first error ends it."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        under_way = [pool.submit(task) for task in tasks]
+        try:
+            return [one.result() for one in under_way]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def distribute(keep: bool) -> None:
@@ -262,13 +296,19 @@ def distribute(keep: bool) -> None:
         file.unlink()
     with step("sdist, twice"):
         sdist = make_sdist()
-    with step("wheel from the sdist, twice"):
+    with step("wheel from the sdist"):
         wheel, source = make_wheel(sdist)
     check_hardening(wheel)
-    for extra in extras(wheel):
-        try_extra(extra, wheel, source)
+    write_constraints()
+    (place, python), *_ = all_of(
+        [
+            partial(prepare_core_tests, wheel, source),
+            partial(compare_wheel, sdist, wheel),
+            *(partial(try_extra, extra, wheel, source) for extra in extras(wheel)),
+        ]
+    )
     with step("tests/core on the installed wheel"):
-        run_core_tests(wheel, source)
+        run_core_tests(place, python)
     for made in (sdist, wheel):
         shutil.copy2(made, OUT)
         print(f"dist: dist/{made.name}, {made.stat().st_size:,} bytes, sha256 {digest(made)}")
@@ -286,6 +326,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with step("all"):
             distribute(options.keep)
+        print(f"dist: {_cpu_seconds():.0f} s of CPU")
     except DistError as error:
         print(f"dist: {error}", file=sys.stderr)
         return 1

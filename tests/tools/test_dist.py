@@ -84,3 +84,27 @@ def test_a_wheel_without_modules_is_refused(kind: str, message: str, tmp_path: P
     assert ran.returncode == 1
     assert message in ran.stderr
     assert not list(tmp_path.rglob("*.whl"))
+
+
+def test_an_object_is_taken_where_the_source_is_equal(tmp_path: Path) -> None:
+    tree, folder = tmp_path / "tree", tmp_path / "other"
+    for place in (tree, folder):
+        (place / "build").mkdir(parents=True)
+    (tree / "a.c").write_text("int a;")
+    (tree / "build" / "a.o").write_bytes(b"object")
+    words = [sys.executable, "-I", "-S", str(ROOT / "tools" / "kept_objects.py"), str(tree)]
+    compiler = ["false", "-O3", "-c", "a.c", "-o", "build/a.o"]
+
+    def compiles(text: str, made: bytes | None) -> None:
+        (folder / "a.c").write_text(text)
+        ran = subprocess.run([*words, *compiler], cwd=folder, check=False)
+        assert (ran.returncode == 0) == (made is not None)
+        if made is not None:
+            assert (folder / "build" / "a.o").read_bytes() == made
+
+    compiles("int a;", b"object")
+    compiles("int b;", None)
+    os.utime(tree / "a.c", (2**31 - 9, 2**31 - 9))  # newer than its object
+    compiles("int a;", None)
+    (tree / "a.c").unlink()
+    compiles("int a;", None)

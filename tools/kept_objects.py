@@ -1,0 +1,44 @@
+"""Call a C compiler, except for what `make build` has compiled from equal bytes.
+
+    python tools/kept_objects.py TREE COMPILER ... -c SOURCE ... -o OBJECT ...
+
+Where TREE holds SOURCE with the same bytes, and OBJECT compiled from it, OBJECT is copied. All else
+is left to the compiler. tools/dist.py builds its second wheel so: that the wheels are equal shows
+that the modules compiled in two folders are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+
+def kept(tree: str, words: list[str]) -> tuple[str, str] | None:
+    """Return an object of the tree and where to copy it; None where it is to be compiled."""
+    if "-c" not in words or "-o" not in words:
+        return None
+    source, target = words[words.index("-c") + 1], words[words.index("-o") + 1]
+    if os.path.isabs(source) or os.path.isabs(target):
+        return None
+    known, known_object = os.path.join(tree, source), os.path.join(tree, target)
+    try:
+        is_fresh = os.stat(known).st_mtime_ns <= os.stat(known_object).st_mtime_ns
+        with open(known, "rb") as first, open(source, "rb") as second:
+            return (known_object, target) if is_fresh and first.read() == second.read() else None
+    except FileNotFoundError:
+        return None
+
+
+def main(arguments: list[str]) -> int:
+    """Copy the object, or become the compiler."""
+    tree, *command = arguments
+    found = kept(tree, command)
+    if found is None:
+        os.execvp(command[0], command)
+    shutil.copyfile(*found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
