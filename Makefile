@@ -66,19 +66,17 @@ demo-broker:  ## the same load on a stock Kafka broker and on one with the agent
 	@$(MAKE) ENV=$(DEMO) $(BUILT)
 	@$(DEMO)/bin/python -m demo.two_brokers
 
-# Three stages, of which all count: first all that may share the processors, then two at a time what
-# kills processes, and mostly waits (the marker kills), then one after the other what measures time
-# or memory (the marker alone).
+# Two stages, of which both count: first all that may share the processors, then one after the other
+# what measures time or memory or kills processes (the marker alone).
 # $(1): a condition for the marker slow, or nothing
 define stages
 	@failed=0; \
-	$(PY) -m pytest -n $(JOBS) --maxprocesses 4 -m '$(1)not alone and not kills' || failed=1; \
-	$(PY) -m pytest -n $(JOBS) --maxprocesses 2 -m '$(1)kills and not alone' $(call marked,kills) || failed=1; \
-	$(PY) -m pytest -n 0 -m '$(1)alone' $(call marked,alone) || failed=1; \
+	$(PY) -m pytest -n $(JOBS) --maxprocesses 4 -m '$(1)not alone' || failed=1; \
+	$(PY) -m pytest -n 0 -m '$(1)alone' $(ALONE) || failed=1; \
 	exit $$failed
 endef
 # to collect the other files would take longer than some of these tests
-marked = $(shell grep -rlw --include='test_*.py' 'mark.$(1)' tests | sort)
+ALONE = $(shell grep -rlw --include='test_*.py' 'mark.alone' tests | sort)
 
 test: build  ## the tests this machine can run, in at most 12 minutes; prints what was skipped and why
 	$(call stages,not slow and not long and )

@@ -3,9 +3,8 @@
 A skip is an error in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewhere pytest's ``-ra`` lists skips with
 reasons. Where pytest-xdist runs the tests in several processes (``-n``), each takes whole files, the longest first.
 
-``make test`` runs tests that have the marker ``kills`` (they kill or stop processes) in a second
-stage, in two processes, and those with ``alone`` (they measure time or memory) in a third, in one.
-It leaves out those with ``long``, which CI runs.
+``make test`` runs tests that have the marker ``alone`` in a second stage, in one process: they
+measure time or memory, or kill processes. It leaves out those with ``long``, which CI runs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ NO_SKIPS = os.environ.get("BATCHVAL_NO_SKIPS", "0") == "1" or os.environ.get("CI
 TOGETHER = ("tests/chain/", "tests/auth/", "tests/perf/", "tests/fetch/", "tests/producer/", "tests/spark/")
 #: These take long, so they begin early: no process is to be left alone with one of them at the end.
 LONG = (
-    "tests/at_rest/test_soak.py",
     "tests/proxy/test_real_cluster.py",
     "tests/chain/",
     "tests/auth/",

@@ -9,7 +9,7 @@ from tests.interop.kafka_broker import ToolMissing
 
 
 @pytest.mark.long
-@pytest.mark.kills
+@pytest.mark.alone
 def test_a_healthy_live_broker_has_no_finding() -> None:
     try:
         result = soak(110, spark=True)

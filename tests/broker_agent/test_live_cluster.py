@@ -307,7 +307,7 @@ def test_a_certificate_is_the_sender(live: Live) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.kills
+@pytest.mark.alone
 def test_batches_with_payload_claims_outlive_kills_and_restarts(live: Live) -> None:
     """The log recovers after kill -9, with the agent and without it; clients read every record."""
     topic, broker = make_topic(live.broker.bootstrap, "restarts", **NEVER), live.broker
@@ -387,7 +387,7 @@ async def _write_while(
 
 
 @pytest.mark.slow
-@pytest.mark.kills
+@pytest.mark.alone
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_rolling_upgrade_loses_and_doubles_no_record(carrier: str) -> None:
     """Three brokers get the jar one after the other, and lose it again, while a producer writes.

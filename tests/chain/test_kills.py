@@ -36,18 +36,18 @@ def killed(broker: KafkaBroker, plan: Plan) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.kills
+@pytest.mark.alone
 def test_fifty_thousand_records_and_six_kills(broker: KafkaBroker) -> None:
     killed(broker, Plan(50_000, pattern(6), topic="kills-short"))
 
 
 @pytest.mark.long
-@pytest.mark.kills
+@pytest.mark.alone
 def test_old_clients_and_four_kills(broker: KafkaBroker) -> None:
     killed(broker, of_old_clients(20_000, pattern(4), ("0.8.2", "0.9.0"), topic="kills-old"))
 
 
-@pytest.mark.kills
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_million_records_and_a_hundred_kills(broker: KafkaBroker) -> None:
     killed(broker, Plan(1_000_000, pattern(100), topic="kills-long", seed=7))
@@ -71,7 +71,7 @@ def operated(broker: KafkaBroker, plan: Plan, **limits: int) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.kills
+@pytest.mark.alone
 def test_a_gate_is_operated(broker: KafkaBroker) -> None:
     pause_s = (0.1, 0.2)
     plan = Plan(10_000, "rwhrw", idempotent=1, transactional=1, java=0, pause_s=pause_s, topic="operated-short")
@@ -79,7 +79,7 @@ def test_a_gate_is_operated(broker: KafkaBroker) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.kills
+@pytest.mark.alone
 def test_a_million_records_while_a_gate_is_operated(broker: KafkaBroker) -> None:
     operated(broker, Plan(1_000_000, OPERATIONS, topic="operated-long"))
 

@@ -1,4 +1,4 @@
-"""Tests that measure have the marker ``alone``, those that kill processes ``kills``."""
+"""Tests that measure time or memory, or kill processes, have the marker ``alone``."""
 
 from __future__ import annotations
 
@@ -28,22 +28,21 @@ def unmarked(root: Path) -> Iterator[str]:
     for path in sorted((root / "tests").rglob("test_*.py")):
         file = str(path.relative_to(root))
         tree = ast.parse(path.read_text("utf-8"))
-        of_file = _markers(*(node for node in tree.body if isinstance(node, ast.Assign)))
+        if any(_is_alone(node) for node in tree.body if isinstance(node, ast.Assign)):
+            continue
         for node in tree.body:
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("test_"):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
-            markers = of_file | _markers(*node.decorator_list)
-            if "alone" in markers:
+            if not node.name.startswith("test_") or any(map(_is_alone, node.decorator_list)):
                 continue
-            wrong = MEASURES if "kills" in markers else MEASURES | KILLS
             used = {found.attr for found in ast.walk(node) if isinstance(found, ast.Attribute)}
             used |= {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
-            for name in sorted(used & wrong - EXEMPT.get(file, set())):
+            for name in sorted(used & (MEASURES | KILLS) - EXEMPT.get(file, set())):
                 yield f"{file}: {node.name}: {name}"
 
 
-def _markers(*nodes: ast.AST) -> set[str]:
-    return {found.attr for node in nodes for found in ast.walk(node) if isinstance(found, ast.Attribute)}
+def _is_alone(node: ast.AST) -> bool:
+    return any(isinstance(found, ast.Attribute) and found.attr == "alone" for found in ast.walk(node))
 
 
 def test_every_test_that_measures_or_kills_is_marked() -> None:
@@ -57,9 +56,6 @@ def test_every_test_that_measures_or_kills_is_marked() -> None:
         ("async def test_a():\n    broker.kill()\n", ["tests/test_x.py: test_a: kill"]),
         ("@pytest.mark.alone\ndef test_a():\n    broker.kill()\n", []),
         ("pytestmark = [pytest.mark.jvm, pytest.mark.alone]\ndef test_a():\n    kill()\n", []),
-        ("@pytest.mark.kills\ndef test_a():\n    broker.kill()\n", []),
-        ("@pytest.mark.kills\ndef test_a():\n    thread_time()\n", ["tests/test_x.py: test_a: thread_time"]),
-        ("pytestmark = pytest.mark.kills\ndef test_a():\n    broker.kill()\n", []),
         ("def helper():\n    broker.kill()\n", []),
     ],
 )
@@ -72,6 +68,5 @@ def test_an_unmarked_test_is_found(tmp_path: Path, text: str, found: list[str]) 
 def test_the_makefile_runs_both_stages() -> None:
     """Every test is in one of them, whatever its markers."""
     text = (ROOT / "Makefile").read_text("utf-8")
-    assert "-m '$(1)not alone and not kills'" in text
-    assert "-m '$(1)kills and not alone' $(call marked,kills)" in text
-    assert "-n 0 -m '$(1)alone' $(call marked,alone)" in text
+    assert "-m '$(1)not alone'" in text
+    assert "-n 0 -m '$(1)alone' $(ALONE)" in text

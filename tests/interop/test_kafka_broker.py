@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import kafka_java
+from tests.interop import kafka_broker
 from tests.interop.kafka_broker import BrokerError, KafkaBroker, ToolMissing, is_ready
 from tests.support.fixtures import running_kafka
 
@@ -42,7 +42,7 @@ def consume(broker: KafkaBroker, count: int) -> list[bytes]:
         consumer.close()
 
 
-@pytest.mark.kills
+@pytest.mark.alone
 def test_a_record_goes_in_and_survives_kill(broker: KafkaBroker) -> None:
     assert produce(broker, b"before") == 0
     assert consume(broker, 1) == [b"before"]
@@ -55,7 +55,7 @@ def test_a_record_goes_in_and_survives_kill(broker: KafkaBroker) -> None:
     assert consume(broker, 2) == [b"before", b"after"]
 
 
-@pytest.mark.kills
+@pytest.mark.alone
 def test_a_paused_broker_answers_nothing(broker: KafkaBroker) -> None:
     broker.pause()
     assert not is_ready(broker.host, broker.port)
@@ -71,16 +71,16 @@ def test_a_setting_it_cannot_take_is_said_with_the_log(broker: KafkaBroker, tmp_
 
 
 def test_an_old_or_absent_java_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_java, "java_version", lambda java: 11)
-    kafka_java.find_java.cache_clear()
+    monkeypatch.setattr(kafka_broker, "java_version", lambda java: 11)
+    kafka_broker.find_java.cache_clear()
     try:
         with pytest.raises(ToolMissing, match=r"^Kafka 4.4.0 needs Java 17 or newer: .*$"):
-            kafka_java.find_java()
+            kafka_broker.find_java()
     finally:
-        kafka_java.find_java.cache_clear()
+        kafka_broker.find_java.cache_clear()
 
 
-@pytest.mark.kills
+@pytest.mark.alone
 def test_from_the_shell(broker: KafkaBroker, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.interop.kafka_broker", "--dir", str(tmp_path)]
     root = Path(__file__).parents[2]

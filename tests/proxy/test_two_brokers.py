@@ -27,7 +27,7 @@ from tests.support.fixtures import needs_kafka
 from tests.support.proxy import RunningProxy, batch, eventually, produce_frame, read_frame
 from tests.support.record_checker import Stored, check, unpacked
 
-pytestmark = [pytest.mark.jvm, pytest.mark.kills]
+pytestmark = [pytest.mark.jvm, pytest.mark.alone]
 
 NOT_LEADER = 6
 

@@ -25,7 +25,7 @@ from tests.support.proxy import (
     read_frame,
 )
 
-pytestmark = pytest.mark.kills
+pytestmark = pytest.mark.alone
 
 
 def connect(gate: GateCommand, port: int | None = None) -> socket.socket:

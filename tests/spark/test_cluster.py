@@ -33,7 +33,7 @@ def work() -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.kills
+@pytest.mark.alone
 @pytest.mark.slow
 def test_rows_of_a_cluster_that_loses_workers(tmp_path: Path, work: None) -> None:
     logs = a_cluster(tmp_path / "logs")

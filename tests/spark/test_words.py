@@ -138,7 +138,7 @@ def test_a_jvm_that_ends_at_once_is_told_in_its_words(monkeypatch: pytest.Monkey
         start._launch({"spark.x": "y"}, said)
 
 
-@pytest.mark.kills
+@pytest.mark.alone
 def test_an_interrupt_waits_until_the_jvm_is_up() -> None:
     """Else that JVM stays for ever: it reads the end of its stdin when it is up, and not before."""
     before = signal.getsignal(signal.SIGINT)
