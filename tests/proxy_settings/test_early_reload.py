@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -58,7 +57,7 @@ def test_settings_that_change_while_the_gate_is_made_are_taken(tmp_path: Path, m
         try:
             eventually(lambda: gates and gates[0].settings.mode == "observe")
         finally:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
 
     path = tmp_path / "gate.yaml"
     monkeypatch.setattr(RunningGate, "__init__", make)
