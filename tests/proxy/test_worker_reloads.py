@@ -103,7 +103,7 @@ async def test_workers_that_start_are_counted_as_those_that_serve(monkeypatch: p
 
 async def test_the_later_of_two_scrapes_wins_whichever_is_merged_last(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(1, monkeypatch)
-    counts = iter((5, 7))
+    counts = iter((5, 7, 9))
 
     async def ask(*_: object) -> dict[tuple[int, int], bytes]:
         family = Family("counter", "requests", "Requests.", (), [((), next(counts))])
@@ -116,6 +116,8 @@ async def test_the_later_of_two_scrapes_wins_whichever_is_merged_last(monkeypatc
     monkeypatch.setattr(rig.pool, "ended_starts", dict)
     older, newer = await rig.gate.pages.families(), await rig.gate.pages.families()
     assert [requests(newer()), requests(older())] == [[((), 7)], [((), 7)]]
+    newest = await rig.gate._taken_families()
+    assert requests(newest()) == [((), 9)]
 
 
 async def test_a_reload_that_is_refused_leaves_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

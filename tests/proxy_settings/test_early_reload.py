@@ -39,8 +39,8 @@ def test_a_signal_is_noted_and_asks_for_one_reload() -> None:
     assert asked == [2]
 
 
-def test_settings_that_change_while_the_gate_is_made_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The signal comes after the file was read, before the loop takes signals."""
+def test_settings_that_change_while_the_gate_starts_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes after the file was read, before there is a loop."""
     gates: list[RunningGate] = []
     made = RunningGate.__init__
 
@@ -50,8 +50,6 @@ def test_settings_that_change_while_the_gate_is_made_are_taken(tmp_path: Path, m
     def make(gate: RunningGate, *words: Any, **more: Any) -> None:
         made(gate, *words, **more)
         gates.append(gate)
-        put("observe")
-        signal.raise_signal(signal.SIGHUP)
 
     def end_once_reloaded() -> None:
         try:
@@ -69,6 +67,8 @@ def test_settings_that_change_while_the_gate_is_made_are_taken(tmp_path: Path, m
         put("enforce")
         early = EarlyReload()
         draft = proxying.draft_of(path, None, {})
+        put("observe")
+        signal.raise_signal(signal.SIGHUP)
         ending = threading.Thread(target=end_once_reloaded)
         ending.start()
         assert proxying.run(draft.finished(), early, proxying.file_of(path, {}, draft)) == 0
