@@ -100,7 +100,7 @@ def respond(session: Queue, first: Answer | int, frame: memoryview) -> Chunks | 
             # of some mechanisms only this answer shows that the broker knows the client
             if not session.sasl.mechanism:
                 session.proxy.answered_without_authentication()
-            session.authenticate()
+            session.identity.authenticate()
     return answer.respond(session, answer, frame)
 
 
@@ -183,7 +183,7 @@ def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
 def _versions(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
     if _is_own(session, frame):
         return
-    session.introduce(frame, version)
+    session.identity.introduce(frame, version)
     session.forward(frame, Answer(correlation_id, key, version, _intersect), out)
 
 
@@ -223,7 +223,7 @@ def _handshake(session: Queue, frame: memoryview, key: int, version: int, correl
         session.end("sasl_mechanism", f"mechanism {request.mechanism[:100]}, expected {', '.join(sorted(TOKENS))}")
         return
     session.sasl.begin(request.mechanism)
-    session.authentication_begins()
+    session.identity.authentication_begins()
     session.forward(frame, Answer(correlation_id, key, version, _shaken), out)
     if version == 0:
         session.wait_for_handshake()
@@ -254,7 +254,7 @@ def token(session: Queue, frame: memoryview, out: Out) -> None:
 
 def _token_answered(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     if session.sasl.broker_token():
-        session.authenticated_as(answer.facts.principal)
+        session.identity.authenticated_as(answer.facts.principal)
     return [frame]
 
 
@@ -271,7 +271,7 @@ def _authenticated(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
         if response.error_code:
             session.sasl.refused(response.error_code)
         elif answer.facts.is_complete(bytes(response.auth_bytes)):
-            session.authenticated_as(answer.facts.principal)
+            session.identity.authenticated_as(answer.facts.principal)
     return _pass_on(session, answer, frame)
 
 

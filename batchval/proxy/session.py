@@ -11,6 +11,7 @@ they are written.
     handlers        what is done with the requests and answers of an API
     outbox          requests that cannot go on yet
     answering       the queue of answers
+    identity        who the client is, and what follows from that
     connecting      the connection to the broker, until it is open
     holding, holds  what the session holds in memory, and why its client is not read
     closing         the end of both connections
@@ -36,7 +37,7 @@ from batchval.proxy.answering import Answering
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import TURN_S, Budget
 from batchval.proxy.client_connection import ClientConnection
-from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away, software_of
+from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away
 from batchval.proxy.closing import Closing
 from batchval.proxy.connecting import Connecting
 from batchval.proxy.connection_log import ConnectionLog, Request, upgrade_advice
@@ -47,6 +48,7 @@ from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.handshakes import HandshakeError
 from batchval.proxy.holding import Holding
 from batchval.proxy.holds import ANSWERS, BROKER, BUDGET, CONVERTING, ENDING, IN_WORDS, JUDGING, SASL, TURN, UNKNOWN
+from batchval.proxy.identity import Identity
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
 from batchval.proxy.options import ANONYMOUS, Counters, Denied, Limits
@@ -123,7 +125,8 @@ class Session(StateMachine[State, Event]):
         requires = proxy.requires_authentication
         self.authenticated = not requires
         self.is_unknown = requires is None  # then large requests wait until that is known
-        self.client = ClientConnection(self, self._most_of_frame(), self.budget.spare)
+        self.identity = Identity(self)
+        self.client = ClientConnection(self, self.identity.most_of_frame(), self.budget.spare)
         self.broker: BrokerConnection | None = None
         # an int: the answer is passed on, see fast_path.pyx
         self.answers: deque[Answer | int] = deque()
@@ -150,9 +153,8 @@ class Session(StateMachine[State, Event]):
         self.sender = ""
         self.own_host = ""  # of the gate, that the client has connected to
         self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
-        self.is_named = True  # its principal is that of ``facts``, and not about to change
         self.guarded: frozenset[int] = frozenset()  # APIs that some clients may not use
-        self.follow_deny_list()
+        self.identity.follow_deny_list()
         self.seen = proxy.now
         self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now, self._named)
         self.spoke = False
@@ -167,7 +169,7 @@ class Session(StateMachine[State, Event]):
         if self.gate is not self.proxy.gate:
             self.gate = self.proxy.gate
             self.fast_path.follow(self.gate)
-        self.follow_deny_list()
+        self.identity.follow_deny_list()
         if self.limits != self.proxy.options.limits:
             self._bound(self.proxy.options.limits)
 
@@ -176,7 +178,7 @@ class Session(StateMachine[State, Event]):
         states.
         """
         before, self.limits = self.limits, limits
-        self.client.splitter.max_frame_bytes = self._most_of_frame()
+        self.client.splitter.max_frame_bytes = self.identity.most_of_frame()
         self.old_fetches.bound(limits.max_partitions)
         transport = self.client.transport
         if transport is not None and limits.peer_timeout_s != before.peer_timeout_s:
@@ -185,12 +187,6 @@ class Session(StateMachine[State, Event]):
         if self.broker is not None:
             self.broker.bound(limits)
         self.read_if_bounded()
-
-    def _most_of_frame(self) -> int:
-        """Return the bytes that a request may have now."""
-        limits = self.limits
-        most = limits.max_frame_bytes
-        return most if self.authenticated else min(most, limits.max_unauthenticated_frame_bytes)
 
     # ---- the client ------------------------------------------------------------------------------
 
@@ -250,7 +246,7 @@ class Session(StateMachine[State, Event]):
         self.fast_path.measure(self.proxy.traffic_of(self.listener))
         self.facts = Facts(self.sender, self.name, ANONYMOUS, self.proxy.options.listener_name)
         if principal is not None:
-            self.authenticated_as(principal)
+            self.identity.authenticated_as(principal)
         own = transport.get_extra_info("sockname")
         self.own_host = own[0] if isinstance(own, tuple) else "localhost"
 
@@ -273,7 +269,7 @@ class Session(StateMachine[State, Event]):
                     self.holding.look()
             return
         if self.is_unknown:
-            self._look_for_authentication()
+            self.identity.look()
         if not frames:
             size = self.client.splitter.partial_size
             if size > self.budget.large:
@@ -466,29 +462,10 @@ class Session(StateMachine[State, Event]):
             why = "produce_malformed" if key == ApiKey.PRODUCE else "request_malformed"
             self.end(why, str(error), (key, version))
 
-    def introduce(self, frame: memoryview, version: int) -> None:
-        """Note what an ApiVersions request says of the client's software."""
-        self.seen_client.software = software_of(frame, version) or self.seen_client.software
-        self.facts = self.facts._replace(software=" ".join(self.seen_client.software).strip())
-
     @property
     def deny_list(self) -> DenyList | None:
         """Return what is denied on this listener; None: nothing."""
         return self.proxy.deny_list
-
-    def follow_deny_list(self) -> None:
-        """Choose the routes of the fast path by the client's principal: without the APIs that are
-        denied to it; while its principal may change, without all that are denied to anybody.
-        """
-        deny_list = self.proxy.deny_list
-        if deny_list is None:
-            if self.guarded:
-                self.guarded = frozenset()
-                self.fast_path.route(self.proxy.routes_for(self.guarded, self.raised))
-            return
-        self.guarded = deny_list.guarded
-        denied = deny_list.denied_to(self.facts.principal) if self.is_named else self.guarded
-        self.fast_path.route(self.proxy.routes_for(denied, self.raised))
 
     def note_denied(self, key: int, version: int) -> None:
         """Count and report a denied request."""
@@ -560,53 +537,6 @@ class Session(StateMachine[State, Event]):
             self.broker.write(out)
 
     # ---- the broker ------------------------------------------------------------------------------
-
-    def _look_for_authentication(self) -> None:
-        """Decide about a client that came before the gate knew whether brokers authenticate: its
-        requests are limited from now on, or not, or a large one waits.
-        """
-        requires = self.proxy.requires_authentication
-        most = self.limits.max_unauthenticated_frame_bytes
-        is_large = self.client.splitter.partial_size > most
-        if requires is False:
-            self.authenticate()
-        elif requires is None:
-            if is_large:
-                self.client.hold(UNKNOWN)
-        else:
-            self.authenticated = self.is_unknown = False
-            self.client.splitter.max_frame_bytes = self._most_of_frame()
-            self.client.release(UNKNOWN)
-            if is_large:
-                size = self.client.splitter.partial_size
-                self.end_when_taken("frame_unauthenticated", f"length {size}, allowed 0 to {most}")
-
-    def authenticate(self) -> None:
-        """Lift the limits of a client that nobody knows: it has shown who it is, or nobody asks it
-        to.
-        """
-        self.authenticated = True
-        self.is_unknown = self.sasl.is_open = False
-        self.client.release(UNKNOWN)
-        self.client.splitter.max_frame_bytes = self._most_of_frame()
-        if self.guarded:
-            self.follow_deny_list()
-        self.move(Event.AUTHENTICATED)
-
-    def authenticated_as(self, principal: str) -> None:
-        """Note whom the broker has authenticated; "" where only the broker knows."""
-        self.facts = self.facts._replace(principal=principal or ANONYMOUS)
-        self.is_named = True
-        if self.log.is_debug:
-            mechanism = self.sasl.mechanism or "client certificate"
-            self.log.debug(self, "client authenticated", mechanism=mechanism, principal=principal or None)
-        self.authenticate()
-
-    def authentication_begins(self) -> None:
-        """Note that the client's principal may change."""
-        self.is_named = False
-        if self.guarded:
-            self.follow_deny_list()
 
     def wait_for_handshake(self) -> None:
         """Take no more requests until the broker has answered SaslHandshake 0: tokens may come
@@ -803,7 +733,7 @@ class Session(StateMachine[State, Event]):
     def check_time(self, now: float) -> None:
         """End what has waited too long. Called now and then."""
         if self.client.holds & UNKNOWN:
-            self._look_for_authentication()
+            self.identity.look()
         if self.client.holds & UNKNOWN and now - self.seen > self.limits.frame_s:
             self.end("upstream_unreachable", IN_WORDS[UNKNOWN])
         self.seen_client.check(now)

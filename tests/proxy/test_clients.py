@@ -253,7 +253,7 @@ async def test_the_software_and_the_principal_count_for_earlier_requests_too() -
     side = Side(short=True)
     side.read(side.session.client, asked(METADATA, 0))
     side.read(side.session.client, bytes(introduced("librdkafka", "2.0.2")))
-    side.session.authenticated_as("User:alice")
+    side.session.identity.authenticated_as("User:alice")
     side.session.seen_client.collect()
     ((key, row),) = side.proxy.clients.rows()
     assert key == ClientKey("test", Software("librdkafka", "2.0.2"), "unknown", "User:alice", "default")

@@ -60,6 +60,7 @@ def test_every_reason_of_the_code_is_in_the_table_and_no_other() -> None:
         "connecting",
         "denying",
         "handlers",
+        "identity",
         "outbox",
         "server",
         "session",
