@@ -101,7 +101,8 @@ def run(settings: Settings, early: EarlyReload, file: SettingsFile | None = None
             return runner.run(_serve(settings, early, file, predecessor))
     except BaseException as error:
         if predecessor is not None:
-            predecessor.fail(str(error) or type(error).__name__)
+            why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+            predecessor.fail(why)
         raise
 
 

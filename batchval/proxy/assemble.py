@@ -24,6 +24,7 @@ from batchval.proxy.background import in_background
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.connection_log import ConnectionLog
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.false_claims import FalseClaims
 from batchval.proxy.file_limits import connections_of
 from batchval.proxy.gate import Gate
 from batchval.proxy.handover import TakeOver
@@ -113,6 +114,7 @@ class RunningGate:
         self.health = HealthServer(self.pages.metrics_page, self.unready, self.pages.clients_page)
         self.metrics_at: Address | None = None
         self.max_connections = settings.limits.max_connections
+        self._false_claims = FalseClaims()
         self._metrics_sockets: list[socket.socket] = []
         self.is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -384,6 +386,7 @@ class RunningGate:
             self.refusals.flush()
             self.denials.flush()
             self.connection_log.flush()
+            await self._false_claims.look(self.ledger)
             await asyncio.sleep(LOOK_S)
 
 

@@ -112,6 +112,7 @@ def test_a_new_gate_that_cannot_start_changes_nothing() -> None:
         assert gate.get("/readyz") == (200, "ok\n")
         assert gate.end() == 0
         (line,) = [line for line in gate.err.splitlines() if "does not take over" in line]
+        assert "does not take over: cannot listen on" in line
         assert "Address already in use; this gate goes on" in line
 
 
