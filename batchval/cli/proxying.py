@@ -139,7 +139,7 @@ async def _serve(
     files = digests_of(settings)  # before the gate reads them
     gate = gate_of(settings, version=__version__, predecessor=predecessor)
     path = settings.control_path
-    control = None if path is None else Control(path, gate.succession.offer, handed)
+    control = None if path is None else Control(path, gate.succession.offer, handed, gate.succession.go_on)
     stop_control = control.stop if control is not None else lambda: None
     reloader = Reloader(gate, file, files)
     gate.metrics.add(reloader.families)

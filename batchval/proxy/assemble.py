@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import ssl
@@ -100,6 +101,8 @@ class RunningGate:
         if predecessor is not None:
             self.discovery.inherit(predecessor.state)
         self.ports = ListeningSockets(None if predecessor is None else predecessor.sockets)
+        if predecessor is not None:
+            self.ports.shared_until = math.inf
         options = self.options_of(self.parts)
         self.shared = self._shared(next(iter(options.values())))
         self.proxies = {name: self._proxy(each) for name, each in options.items()}

@@ -104,16 +104,24 @@ class Control(StateMachine[State, Event]):
 
     ``offer``      returns what a new gate gets. Raises HandOverError where there is none to be had
     ``handed``     called once with the new gate's process id, when it accepts connections
+    ``kept``       called when a new gate that had the offer is lost
     """
 
     transitions = TRANSITIONS
 
-    def __init__(self, path: Path, offer: Callable[[], Offer], handed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        offer: Callable[[], Offer],
+        handed: Callable[[int], None],
+        kept: Callable[[], None] = lambda: None,
+    ) -> None:
         self.path = path
         self.state = State.SERVING
         self.peers: set[_Peer] = set()
         self._offer = offer
         self._handed = handed
+        self._kept = kept
         self._sock: socket.socket | None = None
         self._file: tuple[int, int] | None = None
         self._acceptor: Acceptor | None = None
@@ -209,6 +217,7 @@ class Control(StateMachine[State, Event]):
         if peer is self._taker:
             self._taker = None
             if self.move(Event.LOST):
+                self._kept()
                 why = why or "it closed the connection"
                 log.error("process %d does not take over: %s; this gate goes on", self._taker_pid, why)
         elif why:

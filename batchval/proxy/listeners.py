@@ -9,6 +9,7 @@ With server names (SNI) there is the bootstrap port alone: the name chooses the 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from batchval.proxy.accepting import Acceptor
 from batchval.proxy.advertised import Advertised
 from batchval.proxy.awaited_brokers import WAIT_S, AwaitedBrokers
 from batchval.proxy.discovery import Discovery
-from batchval.proxy.listening_sockets import Ports
+from batchval.proxy.listening_sockets import Port, Ports
 from batchval.proxy.options import ProxyOptions
 
 __all__ = ["Listener", "Listeners"]
@@ -29,6 +30,8 @@ log = logging.getLogger("batchval.proxy")
 #: Pairs of an advertised host and a version of Metadata whose answers are kept; with one more all
 #: are forgotten.
 MOST_WRITTEN: Final = 64
+#: Seconds until a port is tried again that the other gate of a hand-over has.
+AGAIN_S: Final = 0.05
 
 
 @dataclass(slots=True, eq=False)
@@ -76,8 +79,8 @@ class Listeners:
     def open_bootstrap(self) -> Listener:
         """Bind the port of the configuration, and those of all brokers known. Raises OSError."""
         host, port = self.options.listen
-        number, sock = self._ports.open((self.options.listener_name, None), host, [port])
-        self.bootstrap = Listener(None, sock, host, number, self._advertised.bootstrap(number))
+        bound = self._ports.open((self.options.listener_name, None), host, [port])
+        self.bootstrap = Listener(None, bound.sock, host, bound.number, self._advertised.bootstrap(bound.number))
         self._serve(self.bootstrap)
         self.discovery.subscribe(self._learned)
         return self.bootstrap
@@ -159,14 +162,44 @@ class Listeners:
         if self.options.sni is not None:
             listener = self.brokers[node_id] = self._by_name(node_id)
             return listener
-        key = self.options.listener_name, node_id
-        port = self._ports.open(key, self.options.listen[0], self._numbers(node_id))
+        port = self._port_of(node_id)
         advertised = self._address_of(node_id, port.number)
         listener = Listener(node_id, port.sock, self.options.listen[0], port.number, advertised)
         self.brokers[node_id] = listener
+        if port.is_awaited:
+            log.info("port %d of broker %d is bound once the other gate has closed it", port.number, node_id)
+            self._await(listener, node_id)
+        else:
+            self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
+            self._serve(listener)
+        return listener
+
+    def _port_of(self, node_id: int) -> Port:
+        key = self.options.listener_name, node_id
+        return self._ports.open(key, self.options.listen[0], self._numbers(node_id))
+
+    def _await(self, listener: Listener, node_id: int) -> None:
+        """Bind the port of a broker later, which the other gate of a hand-over has."""
+        asyncio.get_running_loop().call_later(AGAIN_S, self._open_again, listener, node_id)
+
+    def _open_again(self, listener: Listener, node_id: int) -> None:
+        if self._closed:
+            return
+        try:
+            port = self._port_of(node_id)
+        except OSError as error:
+            log.warning("no port for broker %d: %s", node_id, error.strerror)
+            del self.brokers[node_id]  # the next answer that names it tries again
+            return
+        if port.is_awaited:
+            self._await(listener, node_id)
+            return
+        if port.number != listener.port:
+            self._written.clear()
+        listener.sock, listener.port = port.sock, port.number
+        listener.advertised = self._address_of(node_id, port.number)
         self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
         self._serve(listener)
-        return listener
 
     def _by_name(self, node_id: int) -> Listener:
         """Return the listener of a broker that has no port of its own."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -27,10 +28,14 @@ METRICS: Final = ":metrics"
 
 
 class Port(NamedTuple):
-    """A port that clients connect to. ``sock`` is None where another process accepts."""
+    """A port that clients connect to. ``sock`` is None where another process accepts.
+
+    ``is_awaited``  the other gate of a hand-over has it: ``open`` it again soon
+    """
 
     number: int
     sock: socket.socket | None
+    is_awaited: bool = False
 
 
 class Ports(Protocol):
@@ -48,16 +53,21 @@ class Ports(Protocol):
 class ListeningSockets:
     """The listening sockets that this process owns.
 
-    ``inherited``  sockets of another process, which are used in place of new ones at their address
+    ``inherited``     sockets of another process, which are used in place of new ones at their address
+    ``shared_until``  on the clock of ``time.monotonic``: up to then the other gate of a hand-over may
+                      have bound the port of a broker that is new since its sockets were sent
     """
 
     def __init__(self, inherited: Mapping[SocketKey, socket.socket] | None = None) -> None:
         self._inherited = dict(inherited or {})
         self.sockets: dict[SocketKey, socket.socket] = {}
+        self.shared_until = 0.0
 
     def open(self, key: SocketKey, host: str, numbers: Sequence[int]) -> Port:
         """Return a port at the first of ``numbers`` that is free (0: any). Raises OSError."""
         sock = self._first_free(key, host, numbers)
+        if sock is None:
+            return Port(numbers[0], None, is_awaited=True)
         self.sockets[key] = sock
         return Port(sock.getsockname()[1], sock)
 
@@ -88,7 +98,8 @@ class ListeningSockets:
         if (sock := self.sockets.pop(key, None)) is not None:
             sock.close()
 
-    def _first_free(self, key: SocketKey, host: str, numbers: Sequence[int]) -> socket.socket:
+    def _first_free(self, key: SocketKey, host: str, numbers: Sequence[int]) -> socket.socket | None:
+        """Return a socket; None where the first number comes free with the end of a hand-over."""
         *others, last = numbers
         for number in others:
             try:
@@ -96,6 +107,8 @@ class ListeningSockets:
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                     raise
+                if error.errno == errno.EADDRINUSE and time.monotonic() < self.shared_until:
+                    return None
                 log.warning("port %d for broker %s cannot be had (%s): it gets another", number, key[1], error.strerror)
         return self._at(key, host, last)
 

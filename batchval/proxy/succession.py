@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from typing import TYPE_CHECKING, Final
 
 from batchval.proxy.control import Offer
@@ -19,6 +21,8 @@ __all__ = ["Succession"]
 
 #: At the end of a gate, for the end of the one that it has taken over.
 FOLLOW_S: Final = 10.0
+#: For a new gate that was lost, to close what it has bound.
+FREE_S: Final = 5.0
 
 log = logging.getLogger("batchval.proxy")
 
@@ -43,6 +47,7 @@ class Succession:
         """Wait for the end of the other gate; the files are this one's then."""
         await predecessor.ended()
         self.predecessor = None
+        self._gate.ports.shared_until = 0.0
         if self._gate.observed_file is not None:
             await self._gate.observed_file.follow()
 
@@ -53,7 +58,12 @@ class Succession:
             raise HandOverError(f"the gate that it has taken over (process {self.predecessor.pid}) still drains")
         if gate.is_draining:
             raise HandOverError("it ends")
+        gate.ports.shared_until = math.inf
         return Offer(dict(gate.ports.sockets), gate.discovery.state().encode().decode(), gate.unready())
+
+    def go_on(self) -> None:
+        """Keep all that was offered: the new gate is lost."""
+        self._gate.ports.shared_until = time.monotonic() + FREE_S
 
     def hand_over(self) -> None:
         """Leave /metrics and the file of the brokers to the gate that has taken over."""

@@ -14,6 +14,7 @@ import pytest
 
 from batchval.proxy.discovery import DiscoveryOptions
 from batchval.proxy.endpoints import EndpointState
+from batchval.proxy.listening_sockets import Port
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, encoded, pass_connection
 from batchval.proxy.workers.following import Asking, FollowingDiscovery, RemotePorts
 from batchval.proxy.workers.messages import (
@@ -198,10 +199,10 @@ def test_ports_are_the_parents() -> None:
     parent = Parent()
     ports = RemotePorts(parent, {1: KAFKA, 2: ("two", 1)}.__getitem__)  # type: ignore[arg-type]
     ports.note({("edge", None): 9092})
-    assert ports.open(("edge", None), "", [0]) == (9092, None)
+    assert ports.open(("edge", None), "", [0]) == Port(9092, None)
     assert parent.asked == []
     for _ in range(2):
-        assert ports.open(("edge", 1), "", [9100, 0]) == (9093, None)
+        assert ports.open(("edge", 1), "", [9100, 0]) == Port(9093, None)
     assert parent.asked == [PortOf("edge", 1, KAFKA)]
     parent.answer = PortAnswer({}, (98, "Address already in use"))
     with pytest.raises(OSError, match="Address already in use"):
