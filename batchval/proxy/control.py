@@ -139,9 +139,7 @@ class Control(StateMachine[State, Event]):
         self._acceptor = Acceptor(self._sock, lambda: _Peer(self), free=self._free)
 
     def stop(self) -> None:
-        """Accept nothing any more. The socket's file is removed, unless a new gate has the
-        socket.
-        """
+        """Accept nothing any more, and remove the socket's file unless a new gate has the socket."""
         self.move(Event.STOP)
         if self.state is State.STOPPED and self._file is not None and _identity(self.path) == self._file:
             with contextlib.suppress(OSError):
@@ -211,6 +209,10 @@ class Control(StateMachine[State, Event]):
             peer.offer(offer, {**offer.sockets, CONTROL: self._sock})
             log.info("process %d takes over: it gets %d sockets", self._taker_pid, len(offer.sockets) + 1)
 
+    def is_taker(self, peer: _Peer) -> bool:
+        """Return whether this is the new gate that has the sockets."""
+        return peer is self._taker
+
     def lost(self, peer: _Peer, why: str) -> None:
         """Go on as before where the new gate is lost."""
         self.peers.discard(peer)
@@ -255,7 +257,7 @@ class _Peer(asyncio.Protocol):
                 if self._transport is not None and not self._transport.is_closing():
                     self._control.received(self, message)
         except HandOverError as error:
-            self.close(str(error))
+            self.drop(str(error))
 
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
@@ -271,7 +273,7 @@ class _Peer(asyncio.Protocol):
             self._timer = None
         if seconds is not None:
             why = f"it sent nothing for {seconds:g} s"
-            self._timer = asyncio.get_running_loop().call_later(seconds, self.close, why)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.drop, why)
 
     def send(self, kind: str, **values: object) -> None:
         """Send a message without sockets."""
@@ -282,6 +284,13 @@ class _Peer(asyncio.Protocol):
         """Send why the gate cannot be taken over, and close the connection."""
         self.send("refused", why=why)
         self.close(why)
+
+    def drop(self, why: str) -> None:
+        """Close the connection; a new gate that has the sockets gets to know that this one goes on."""
+        if self._control.is_taker(self):
+            self.refuse(why)
+        else:
+            self.close(why)
 
     def close(self, why: str = "") -> None:
         """Close the connection."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from batchval.proxy.control import CONTROL, SOCKETS_AT_ONCE, connectable, credentials
-from batchval.proxy.handover_messages import MOST_FROM_RUNNING, VERSION, HandOverError, Incoming, encoded
+from batchval.proxy.handover_messages import MOST_FROM_RUNNING, VERSION, GoneError, HandOverError, Incoming, encoded
 from batchval.proxy.listening_sockets import SocketKey
 from batchval.proxy.open_files import raise_limit
 from batchval.proxy.state_file import State
@@ -28,6 +30,10 @@ ANSWER_S: Final = 15.0
 PREPARE_S: Final = 60.0
 LOOK_S: Final = 0.02
 _READ: Final = 64 << 10
+_SILENT: Final = f"the running gate did not answer within {ANSWER_S:g} s"
+_CLOSED: Final = "the running gate closed the control connection"
+
+log = logging.getLogger("batchval.proxy")
 
 
 class TakeOver:
@@ -52,12 +58,16 @@ class TakeOver:
             self._receive_sockets()
         except BaseException:
             self.close()
+            for one in self.sockets.values():
+                one.close()
             raise
+        self._sock.setblocking(False)
         self.control = self.sockets.pop(CONTROL)
 
     @classmethod
     def begin(cls, path: Path) -> TakeOver | None:
-        """Get the sockets of the gate whose control socket is at ``path``; None: none runs.
+        """Get the sockets of the gate whose control socket is at ``path``; None: none runs, or it
+        was killed before it had sent them.
 
         Raises HandOverError where the gate refuses, and OSError.
         """
@@ -71,13 +81,16 @@ class TakeOver:
             if user not in (os.geteuid(), 0):  # 0 is root
                 raise OSError(errno.EPERM, f"user {user} runs it, and this is user {os.geteuid()}")
             sock.sendall(encoded("hello", version=VERSION, pid=os.getpid()))
-        except (FileNotFoundError, ConnectionRefusedError):
+        except (FileNotFoundError, ConnectionError):
             sock.close()
             return None
         except OSError as error:
             sock.close()
             raise HandOverError(f"the gate at {path} cannot be taken over: {error.strerror or error}") from None
-        return cls(sock, pid)
+        try:
+            return cls(sock, pid)
+        except GoneError:
+            return None
 
     def _receive_sockets(self) -> None:
         keys: list[SocketKey] = []
@@ -101,7 +114,12 @@ class TakeOver:
 
     def _next_message(self, descriptors: list[int]) -> dict[str, Any]:
         while not self._messages:
-            data, came, _, _ = socket.recv_fds(self._sock, _READ, SOCKETS_AT_ONCE)
+            try:
+                data, came, _, _ = socket.recv_fds(self._sock, _READ, SOCKETS_AT_ONCE)
+            except ConnectionError:
+                raise GoneError(_CLOSED) from None
+            except TimeoutError:
+                raise HandOverError(_SILENT) from None
             descriptors += came
             for one in came:
                 os.set_inheritable(one, False)
@@ -110,24 +128,30 @@ class TakeOver:
 
     def _take(self, data: bytes) -> None:
         if not data:
-            raise HandOverError("the running gate closed the control connection")
+            raise GoneError(_CLOSED)
         self._messages += self._incoming.feed(data)
 
     # ---- on the event loop -----------------------------------------------------------------------
 
     async def ready(self) -> None:
         """Report that this gate has all that it needs; return when it may accept. HandOverError."""
-        self._sock.setblocking(False)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                await self._send("ready")
-                _expected(await self._received(), "go")
-        except TimeoutError:
-            raise HandOverError(f"the running gate did not answer within {ANSWER_S:g} s") from None
+        async with _answering():
+            await self._send("ready")
+            _expected(await self._received(), "go")
 
     async def took(self) -> None:
         """Report that this gate accepts connections: the other one drains now. HandOverError."""
-        await self._send("took")
+        async with _answering():
+            await self._send("took")
+
+    def is_gone(self) -> bool:
+        """Return whether the other gate has ended without a message."""
+        try:
+            return not self._messages and not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     async def ended(self) -> None:
         """Wait until the other gate has written its files for the last time, or is gone."""
@@ -138,7 +162,6 @@ class TakeOver:
     def fail(self, why: str) -> None:
         """Report that this gate does not take over, and close everything."""
         with contextlib.suppress(OSError):
-            self._sock.setblocking(False)
             self._sock.send(encoded("failed", why=why[:1_000]))
         self.close()
 
@@ -149,13 +172,27 @@ class TakeOver:
     async def _send(self, kind: str) -> None:
         try:
             await asyncio.get_running_loop().sock_sendall(self._sock, encoded(kind))
-        except OSError as error:
-            raise HandOverError(f"the running gate is gone: {error.strerror or error}") from None
+        except ConnectionError:
+            # it may have sent why, before it closed the connection
+            _expected(await self._received(), "refused")
 
     async def _received(self) -> dict[str, Any]:
         while not self._messages:
-            self._take(await asyncio.get_running_loop().sock_recv(self._sock, _READ))
+            try:
+                data = await asyncio.get_running_loop().sock_recv(self._sock, _READ)
+            except ConnectionError:
+                data = b""
+            self._take(data)
         return self._messages.pop(0)
+
+
+@contextlib.asynccontextmanager
+async def _answering() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            yield
+    except TimeoutError:
+        raise HandOverError(_SILENT) from None
 
 
 class Successor(Protocol):
@@ -168,24 +205,44 @@ class Successor(Protocol):
 
 
 async def taken_over(predecessor: TakeOver, gate: Successor) -> None:
-    """Start a gate in place of another. Raises OSError, after which the other one goes on."""
+    """Start a gate in place of another. Raises OSError, after which the other one goes on.
+
+    Where the other one is killed meanwhile, nobody else has its sockets: the new gate serves.
+    """
     await gate.start()
     try:
-        await _prepared(gate, predecessor.unready)
-        await predecessor.ready()
+        is_gone = not await _asked(gate, predecessor)
         gate.accept()
-        await predecessor.took()
+        try:
+            if not is_gone:
+                await predecessor.took()
+        except GoneError:
+            is_gone = True
     except BaseException:
         await gate.stop(0)
         raise
+    if is_gone:
+        log.warning("process %d was killed while it was taken over: this gate goes on alone", predecessor.pid)
 
 
-async def _prepared(gate: Successor, unready: str | None) -> None:
-    """Wait until a gate can serve clients, unless the other one cannot either."""
+async def _asked(gate: Successor, predecessor: TakeOver) -> bool:
+    """Return when a gate may accept: whether the other one lives. HandOverError."""
+    try:
+        await _prepared(gate, predecessor)
+        await predecessor.ready()
+    except GoneError:
+        return False
+    return True
+
+
+async def _prepared(gate: Successor, predecessor: TakeOver) -> None:
+    """Wait until a gate can serve clients, unless the other one cannot either. GoneError."""
     until = asyncio.get_running_loop().time() + PREPARE_S
-    while unready is None and (why := gate.preparing()) is not None:
+    while predecessor.unready is None and (why := gate.preparing()) is not None:
         if asyncio.get_running_loop().time() > until:
             raise HandOverError(f"the new gate was not ready within {PREPARE_S:g} s: {why}")
+        if predecessor.is_gone():
+            raise GoneError(_CLOSED)
         await asyncio.sleep(LOOK_S)
 
 

@@ -7,14 +7,15 @@
     new gate                        running gate
     hello    version, pid     ──▶
                               ◀──   sockets  keys, left, unready, state; descriptors come with it
-                              ◀──   refused  why; in place of sockets
+                              ◀──   refused  why; in place of any other, and then it goes on alone
     ready                     ──▶            it has all that it needs
     failed   why              ──▶            in place of ready
                               ◀──   go
     took                      ──▶            it accepts connections; the running gate drains
                               ◀──   ended    the running gate has written its files and ends
 
-A connection that closes stands for ``failed`` up to ``took``, and for ``ended`` after it.
+A connection that the new gate closes stands for ``failed`` up to ``took``. One that the running
+gate closes without ``refused`` stands for its end: it was killed, and the new one goes on alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import json
 import struct
 from typing import Any, Final
 
-__all__ = ["MOST_FROM_NEW", "MOST_FROM_RUNNING", "VERSION", "HandOverError", "Incoming", "encoded"]
+__all__ = ["MOST_FROM_NEW", "MOST_FROM_RUNNING", "VERSION", "GoneError", "HandOverError", "Incoming", "encoded"]
 
 VERSION: Final = 1
 
@@ -43,6 +44,10 @@ def encoded(kind: str, **values: object) -> bytes:
     """Return a message."""
     data = json.dumps({"kind": kind, **values}).encode()
     return _HEADER.pack(_MAGIC, len(data)) + data
+
+
+class GoneError(HandOverError):
+    """The running gate has ended without a message."""
 
 
 class Incoming:
