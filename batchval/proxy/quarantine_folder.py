@@ -62,7 +62,18 @@ class QuarantineFolder:
         return f"{stamp}-{_safe(topic)}-{max(0, partition)}-{os.getpid()}-{self._number:06d}"
 
     def write(self, name: str, batch: memoryview | None, verdict: bytes) -> None:
-        """Write both files of a batch, of ``None`` the verdict alone. Oldest ones make place."""
+        """Write both files of a batch, of ``None`` the verdict alone. Oldest ones make place.
+
+        A folder that somebody has removed is made again.
+        """
+        try:
+            self._write_both(name, batch, verdict)
+        except FileNotFoundError:
+            self._sizes, self.bytes = {}, 0
+            self.open()
+            self._write_both(name, batch, verdict)
+
+    def _write_both(self, name: str, batch: memoryview | None, verdict: bytes) -> None:
         size = (0 if batch is None else len(batch)) + len(verdict)
         if self._written > self.max_bytes // _LOOKS or self._written_batches > self.most_batches // _LOOKS:
             self._read()

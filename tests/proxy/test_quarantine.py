@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -216,6 +217,23 @@ def test_a_batch_that_is_larger_than_the_bound_leaves_its_verdict(tmp_path: Path
     assert first["note"] == f"the batch has more bytes than quarantine.max_bytes ({MIB}) allows"
     assert (second["file"], second["size"]) == (None, None)
     assert list(tmp_path.glob("*.log")) == []
+
+
+def test_a_folder_that_is_removed_is_made_again(tmp_path: Path) -> None:
+    folder = QuarantineFolder(tmp_path / "copies", MIB)
+    folder.open()
+    folder.write("20261126T081500.123Z-orders-3-4711-000001", memoryview(bytes(1000)), b"{}")
+    shutil.rmtree(folder.path)
+    name = "20261126T081500.123Z-orders-3-4711-000002"
+    folder.write(name, memoryview(bytes(10)), b"{}")
+    assert sorted(file.name for file in folder.path.iterdir()) == [f"{name}.json", f"{name}.log"]
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    assert folder.bytes == 12
+    folder.path.rename(tmp_path / "elsewhere")
+    (tmp_path / "copies").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(OSError, match="exists"):
+        folder.write(name, None, b"{}")
+    assert folder.bytes == 0
 
 
 def test_a_disk_that_takes_nothing_is_reported_once(
