@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import subprocess
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from batchval.proxy.config import Metrics
 from batchval.proxy.metrics import BOUNDS_S, Family
 from batchval.proxy.observed import OTHER, ObservedCounts, Row, RowKey
 from batchval.proxy.options import Refusal
+from batchval.proxy.workers.processes import Processes
 from batchval.proxy.workers.summing import SAMPLES_A_PIECE, Totals, packed, unpacked
 
 
@@ -169,3 +172,17 @@ def test_the_clients_that_wait_to_be_reported_are_bounded(monkeypatch: pytest.Mo
         worker.add(ClientKey(str(i), Software(), "10.0.0.1", "User:ANONYMOUS", "edge"), {3 << 16: 1})
     assert [key.client_id for key, _, _ in worker.take()] == [str(i) for i in range(15, 25)]
     assert worker.evicted_total == 15
+
+
+def test_open_files_are_those_of_the_process_that_has_the_fewest_left() -> None:
+    with contextlib.ExitStack() as stack:
+        pids = []
+        for limit in (20, 40):
+            command = f"ulimit -n {limit}; exec 3<&0 4<&0 5<&0 6<&0 7<&0 8<&0 9<&0; echo; exec cat"
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            worker = stack.enter_context(subprocess.Popen(["sh", "-c", command], **pipes))
+            assert worker.stdout is not None
+            worker.stdout.readline()
+            pids.append(worker.pid)
+        found = {metric.name: metric.samples[0].value for metric in Processes().collect(pids)}
+    assert (found["process_open_fds"], found["process_max_fds"]) == (10, 20)

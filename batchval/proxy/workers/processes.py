@@ -5,7 +5,7 @@ The names are those of Prometheus' clients for one process: a dashboard shows th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -16,10 +16,11 @@ from prometheus_client.process_collector import ProcessCollector
 __all__ = ["Processes"]
 
 #: Metrics that are summed; the others, such as the start time, are the parent's.
-_SUMMED: Final = frozenset(
-    {"process_cpu_seconds", "process_open_fds", "process_resident_memory_bytes", "process_virtual_memory_bytes"}
-)
+_SUMMED: Final = frozenset({"process_cpu_seconds", "process_resident_memory_bytes", "process_virtual_memory_bytes"})
 _CPU: Final = "process_cpu_seconds"
+#: Metrics of the process that has the largest part of its open files in use: a limit holds for each.
+_OPEN: Final = "process_open_fds"
+_MOST: Final = "process_max_fds"
 
 
 class Processes:
@@ -32,22 +33,38 @@ class Processes:
         self._ended_cpu_s = 0.0
 
     def collect(self, pids: Iterable[int]) -> Iterator[Metric]:
-        """Yield the metrics of this process, with those of its workers added."""
+        """Yield the metrics of this process, with those of its workers added.
+
+        Open files, and how many are allowed, are those of the process that has the fewest left.
+        """
         running = set(pids)
         for pid in self._cpu_s.keys() - running:
             self._ended_cpu_s += self._cpu_s.pop(pid)
-        others = [value for pid in running for value in self._of(pid)]
-        for metric in self._own.collect():
+        own = list(self._own.collect())
+        all_values = [_values(own), *map(self._of, running)]
+        fullest = max(all_values, key=_used_files)
+        for metric in own:
             if metric.name in _SUMMED:
-                more = sum(value for name, value in others if name == metric.name)
-                more += self._ended_cpu_s if metric.name == _CPU else 0
-                metric.samples = [sample._replace(value=sample.value + more) for sample in metric.samples]
+                total = sum(values.get(metric.name, 0) for values in all_values)
+                total += self._ended_cpu_s if metric.name == _CPU else 0
+                metric.samples = [sample._replace(value=total) for sample in metric.samples]
+            elif metric.name in (_OPEN, _MOST):
+                metric.samples = [sample._replace(value=fullest[metric.name]) for sample in metric.samples]
             yield metric
         yield from self._platform.collect()
 
-    def _of(self, pid: int) -> Iterator[tuple[str, float]]:
-        for metric in ProcessCollector(registry=None, pid=lambda: pid).collect():
-            for sample in metric.samples:
-                yield metric.name, sample.value
-                if metric.name == _CPU:
-                    self._cpu_s[pid] = sample.value
+    def _of(self, pid: int) -> Mapping[str, float]:
+        values = _values(ProcessCollector(registry=None, pid=lambda: pid).collect())
+        if _CPU in values:
+            self._cpu_s[pid] = values[_CPU]
+        return values
+
+
+def _values(metrics: Iterable[Metric]) -> Mapping[str, float]:
+    """Return the values of one process by metric; its files are not there if it has just ended."""
+    return {metric.name: sample.value for metric in metrics for sample in metric.samples}
+
+
+def _used_files(values: Mapping[str, float]) -> float:
+    """Return the part of its open files that a process uses."""
+    return values[_OPEN] / values[_MOST] if values.get(_MOST) and _OPEN in values else -1.0
