@@ -14,6 +14,7 @@ from typing import ClassVar
 import click
 
 from batchval.cli.commands import Commands
+from batchval.cli.standard_streams import open_closed_streams
 from batchval.cli.termination import ends_by_sigterm
 
 __all__ = ["cli", "main"]
@@ -74,6 +75,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit with a documented code. No user sees a stack trace."""
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a file name must not break the output
