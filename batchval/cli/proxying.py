@@ -90,13 +90,14 @@ def run(settings: Settings, early: EarlyReload, file: SettingsFile | None = None
     ``take_over``  in place of a gate that runs
     """
     from batchval.network.loops import loop_factory
-    from batchval.proxy.audit_log import set_up
     from batchval.proxy.interpreter import switch_soon
+    from batchval.proxy.log_thread import write_in_thread
 
-    set_up(settings.log)
-    predecessor = _predecessor(settings) if take_over else None
-    switch_soon()
+    log_handler = write_in_thread(settings.log)
+    predecessor = None
     try:
+        predecessor = _predecessor(settings) if take_over else None
+        switch_soon()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_serve(settings, early, file, predecessor))
     except BaseException as error:
@@ -104,6 +105,8 @@ def run(settings: Settings, early: EarlyReload, file: SettingsFile | None = None
             why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
             predecessor.fail(why)
         raise
+    finally:
+        log_handler.flush()
 
 
 def _predecessor(settings: Settings) -> TakeOver | None:

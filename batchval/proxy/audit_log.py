@@ -32,6 +32,7 @@ __all__ = [
     "encoded",
     "event_of",
     "facts_of",
+    "install",
     "set_up",
     "short",
 ]
@@ -252,12 +253,17 @@ def _value(value: object) -> str:
 def set_up(settings: Log, stream: TextIO | None = None) -> logging.Handler:
     """Sends what batchval logs to stderr as the settings ask; returns the handler, for whoever takes it off again."""
     handler = logging.StreamHandler(stream or sys.stderr)
+    install(settings, handler)
+    return handler
+
+
+def install(settings: Log, handler: logging.Handler) -> None:
+    """Send what batchval logs to this handler alone, as the settings ask."""
     handler.setFormatter(_formatter(settings))
     root = logging.getLogger("batchval")
     root.addHandler(handler)
     root.setLevel(settings.level.upper())
     root.propagate = False
-    return handler
 
 
 def change(settings: Log) -> None:

@@ -11,6 +11,7 @@ from batchval.optional import MissingExtraError
 from batchval.proxy.ages import Ages
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.loading import ConfigError
+from batchval.proxy.log_thread import lines_left_out
 from batchval.proxy.metrics import Family
 from batchval.proxy.parts import named
 from batchval.proxy.session import Session
@@ -51,6 +52,7 @@ class Pages:
         metrics.count("log_denied_left_out", text, lambda: gate.denials.suppressed_total)
         metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: gate.refusals.suppressed_total)
         metrics.add(gate.connection_log.families)
+        metrics.count("log_lines_left_out", "Log lines that stderr did not take.", lines_left_out)
         if gate.audit_file is not None:
             metrics.add(gate.audit_file.families)
         if (file := gate.observed_file) is not None:

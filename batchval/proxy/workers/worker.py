@@ -23,12 +23,12 @@ from typing import Any, Final
 
 from batchval.network.loops import loop_factory
 from batchval.proxy.assemble import RunningGate
-from batchval.proxy.audit_log import set_up
 from batchval.proxy.clients import MOST_CLIENTS, NOTHING_SERVED, ClientKey, ClientTable, Served
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.interpreter import calm_collector, switch_soon
 from batchval.proxy.loading import ConfigError
+from batchval.proxy.log_thread import write_in_thread
 from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
 from batchval.proxy.options import ProxyOptions
 from batchval.proxy.parts import Parts as GateParts
@@ -375,11 +375,13 @@ def main() -> None:
         sys.exit(1)
     sys.path[:] = begin.path  # custom rules are found where the parent finds them
     parts: Parts = pickle.loads(begin.parts)
-    set_up(parts.settings.log).addFilter(_WithWorker(parts.worker))
+    log_handler = write_in_thread(parts.settings.log)
+    log_handler.addFilter(_WithWorker(parts.worker))
     switch_soon()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(_serve(parts, pairs))
     faulthandler.cancel_dump_traceback_later()
+    log_handler.flush()
     sys.stdout.flush()
     os._exit(code)  # no thread of a custom rule keeps it
 

@@ -1,0 +1,177 @@
+"""Writes the log to stderr in a thread of its own: its reader may hang, and clients must not wait.
+
+    any thread ── queue of at most MOST_BYTES ──▶ thread ── one write(2) for each line ──▶ stderr
+
+Lines for which the queue has no place are counted. None is taken from then on until half of the
+queue is free; then one line says how many were left out, where they would stand. A line that
+cannot be written (the reader is gone, the disk is full) is counted, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from batchval.proxy.audit_log import encoded, install
+from batchval.proxy.config import Log
+
+__all__ = ["LineWriter", "ThreadHandler", "lines_left_out", "write_in_thread"]
+
+#: Bytes of lines that wait for the thread: some 4,000 lines.
+MOST_BYTES: Final = 1 << 20
+#: Seconds that the end of the process waits for lines that wait.
+FLUSH_S: Final = 1.0
+#: Seconds before a failed write, or one that would block, is tried again.
+AGAIN_S: Final = 1.0
+
+
+class LineWriter:
+    """Takes lines from any thread and writes them to a descriptor; -1 stands for a closed one.
+
+    ``count_line``  returns the line that says how many were left out
+    ``left_out``    lines that were not written
+    """
+
+    def __init__(self, descriptor: int, count_line: Callable[[int], bytes]) -> None:
+        self.left_out = 0
+        self._descriptor = descriptor
+        self._count_line = count_line
+        self._queue: deque[tuple[bytes, int]] = deque()  # a line, and how many left out it reports
+        self._waiting = 0  # bytes in the queue and in the thread's hands
+        self._reported = 0  # of left_out
+        self._rest = b""  # of a line that was written in part
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._is_late = False
+        # a daemon: a reader that hangs must not keep the process from its end
+        threading.Thread(target=self._run, name="batchval-log", daemon=True).start()
+
+    def put(self, line: bytes) -> None:
+        """Let a line be written; count it where it finds no place. Never waits for the reader."""
+        with self._lock:
+            if self.left_out != self._reported or self._waiting + len(line) > MOST_BYTES:
+                self.left_out += 1
+                return
+            self._append(line, 0)
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def flush(self, timeout_s: float = FLUSH_S) -> None:
+        """Wait until all lines are written, for so long at most; not again after that failed."""
+        if not self._is_late:
+            self._is_late = not self._idle.wait(timeout_s)
+
+    def _append(self, line: bytes, reported: int) -> None:
+        self._queue.append((line, reported))
+        self._waiting += len(line)
+        self._idle.clear()
+
+    # ---- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(AGAIN_S if self.left_out != self._reported else None)
+            self._wake.clear()
+            self._report()
+            while self._queue:
+                line, reported = self._queue.popleft()
+                is_written = self._write(line)
+                self._note(line, reported, is_written)
+                if is_written:
+                    self._report()
+
+    def _report(self) -> None:
+        """Append how many lines were left out, where some were and half of the queue is free."""
+        if self.left_out == self._reported:
+            return
+        with self._lock:
+            if self._waiting <= MOST_BYTES // 2:
+                count = self.left_out - self._reported
+                self._append(self._count_line(count), count)
+                self._reported = self.left_out
+
+    def _note(self, line: bytes, reported: int, is_written: bool) -> None:
+        """Count a line that is out of the queue."""
+        with self._lock:
+            self._waiting -= len(line)
+            if not is_written and reported:
+                self._reported -= reported  # another line says so later
+            elif not is_written:
+                self.left_out += 1
+            if not self._queue:
+                self._idle.set()
+
+    def _write(self, line: bytes) -> bool:
+        """Write a line after what is left of the one before; return whether it has begun."""
+        data = self._rest + line
+        try:
+            while data:
+                data = data[self._written(data) :]
+        except OSError:
+            left = len(data) - len(line)
+            self._rest = data if left < 0 else data[:left]
+            return left < 0
+        self._rest = b""
+        return True
+
+    def _written(self, data: bytes) -> int:
+        """Return how many bytes were written. Raises OSError."""
+        while True:
+            try:
+                return os.write(self._descriptor, data)
+            except BlockingIOError:  # another process that has the descriptor has set it so
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll(AGAIN_S * 1_000)
+
+
+class ThreadHandler(logging.Handler):
+    """Gives the lines of a logger to a LineWriter."""
+
+    def __init__(self, writer: LineWriter, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self.writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Format a record here, since its arguments may change, and leave the rest to the thread."""
+        try:
+            self.writer.put(encoded(self.format(record)))
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Wait for FLUSH_S at most; the interpreter does at its end."""
+        self.writer.flush()
+
+
+def write_in_thread(settings: Log) -> ThreadHandler:
+    """Send what this process logs to stderr; return the handler of batchval's own lines.
+
+    Warnings of other libraries keep their form, and wait for no reader either.
+    """
+
+    def count_line(count: int) -> bytes:
+        message = {"msg": "lines left out of the log", "levelno": logging.WARNING, "levelname": "WARNING"}
+        record = logging.makeLogRecord(message | {"facts": {"count": count}})
+        is_shown = logging.getLogger("batchval").isEnabledFor(logging.WARNING) and handler.filter(record)
+        return encoded(handler.format(record)) if is_shown else b""
+
+    writer = LineWriter(-1 if sys.stderr is None else sys.stderr.fileno(), count_line)
+    handler = ThreadHandler(writer)
+    install(settings, handler)
+    logging.getLogger().addHandler(ThreadHandler(writer, logging.WARNING))
+    return handler
+
+
+def lines_left_out() -> int:
+    """Return how many lines of this process stderr did not take."""
+    handlers = logging.getLogger("batchval").handlers
+    return sum(one.writer.left_out for one in handlers if isinstance(one, ThreadHandler))
