@@ -18,9 +18,12 @@ def open_closed_streams() -> None:
     Else the next file or socket gets its number: what is printed goes there, and libuv ends a
     process that closes a socket of such a number. ``sys.stdin`` stays None where it is.
     """
-    while (number := os.open(os.devnull, os.O_RDWR)) <= _ERROR:
-        os.set_inheritable(number, True)  # workers of a gate have them, too
-    os.close(number)
+    for number in range(_ERROR + 1):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(opened, True)  # workers of a gate have them, too
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:

@@ -16,7 +16,10 @@ from batchval.cli.commands import Commands
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "rich", "asyncio", "pyarrow", "pyspark", "pydantic", "uvloop", "concurrent", "multiprocessing")
 #: modules of batchval that `batchval --help` may import
-LISTING = {"batchval", "batchval.__main__", "batchval.cli", "batchval.cli.commands"} | {"batchval.cli.termination"}
+LISTING = {"batchval", "batchval.__main__", "batchval.cli", "batchval.cli.commands"} | {
+    "batchval.cli.standard_streams",
+    "batchval.cli.termination",
+}
 _PROGRAM = """
 import sys
 from batchval.cli import main

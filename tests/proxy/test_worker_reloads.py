@@ -116,7 +116,7 @@ async def test_the_later_of_two_scrapes_wins_whichever_is_merged_last(monkeypatc
     monkeypatch.setattr(rig.pool, "ended_starts", dict)
     older, newer = await rig.gate.pages.families(), await rig.gate.pages.families()
     assert [requests(newer()), requests(older())] == [[((), 7)], [((), 7)]]
-    newest = await rig.gate._taken_families()
+    newest = await rig.gate.pages.families()
     assert requests(newest()) == [((), 9)]
 
 

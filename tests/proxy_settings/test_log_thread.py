@@ -172,6 +172,7 @@ print(os.fstat(2).st_size)
     assert (ended.returncode, ended.stdout) == (0, b"0\n")
 
 
+@pytest.mark.alone
 def test_a_gate_whose_stderr_hangs_serves_and_ends(pipe: Pipe) -> None:
     os.set_blocking(pipe.writer, False)
     with contextlib.suppress(BlockingIOError):
