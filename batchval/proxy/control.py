@@ -139,7 +139,7 @@ class Control(StateMachine[State, Event]):
         self._acceptor = Acceptor(self._sock, lambda: _Peer(self), free=self._free)
 
     def stop(self) -> None:
-        """Accept nothing any more, and remove the socket's file unless a new gate has the socket."""
+        """Accept nothing any more; remove the socket's file unless a new gate has the socket."""
         self.move(Event.STOP)
         if self.state is State.STOPPED and self._file is not None and _identity(self.path) == self._file:
             with contextlib.suppress(OSError):
@@ -286,7 +286,7 @@ class _Peer(asyncio.Protocol):
         self.close(why)
 
     def drop(self, why: str) -> None:
-        """Close the connection; a new gate that has the sockets gets to know that this one goes on."""
+        """Close the connection; a new gate that has the sockets gets the reason first."""
         if self._control.is_taker(self):
             self.refuse(why)
         else:

@@ -53,9 +53,9 @@ class Ports(Protocol):
 class ListeningSockets:
     """The listening sockets that this process owns.
 
-    ``inherited``     sockets of another process, which are used in place of new ones at their address
-    ``shared_until``  on the clock of ``time.monotonic``: up to then the other gate of a hand-over may
-                      have bound the port of a broker that is new since its sockets were sent
+    ``inherited``     sockets of another process, used in place of new ones at their address
+    ``shared_until``  on the clock of ``time.monotonic``: up to then the other gate of a hand-over
+                      may have bound the port of a broker that is new since its sockets were sent
     """
 
     def __init__(self, inherited: Mapping[SocketKey, socket.socket] | None = None) -> None:
