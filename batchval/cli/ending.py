@@ -9,6 +9,7 @@ import click
 
 from batchval.cli.commands import ReaderGone, nearest
 from batchval.cli.exit_codes import INTERNAL, INTERRUPTED, TERMINATED, UNREADABLE, USAGE
+from batchval.cli.output import discard_output
 from batchval.cli.termination import Terminated
 
 __all__ = ["exit_code_of"]
@@ -65,16 +66,11 @@ def _end_by_sigpipe() -> int:
     """
     import signal
 
-    _discard_output()
+    discard_output()
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGPIPE)
     return 0
-
-
-def _discard_output() -> None:
-    """Open the null device as standard output, so that the interpreter's last flush cannot fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print(line: str) -> None:
@@ -82,7 +78,7 @@ def _print(line: str) -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        _discard_output()
+        discard_output()
     from batchval.segment.uris import without_secrets
 
     click.echo(without_secrets(" ".join(line.split())), err=True)

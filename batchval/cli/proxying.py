@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchval.cli.exit_codes import INTERRUPTED
-from batchval.cli.output import print_json
+from batchval.cli.output import discard_output, print_json
 from batchval.proxy import loading
 
 if TYPE_CHECKING:
@@ -195,7 +195,18 @@ def _take_signals(life: Life, early: EarlyReload) -> None:
 
 
 def _announce(gate: Any, settings: Settings) -> None:
-    """Print the addresses on standard output: with port 0 only the system knows them."""
+    """Print the addresses on standard output. A gate serves on where nobody reads them."""
+    try:
+        _print_addresses(gate, settings)
+        if sys.stdout is not None:  # as where it was closed
+            sys.stdout.flush()
+    except OSError as error:
+        log.warning("standard output cannot be written: %s; the gate goes on", error.strerror)
+        discard_output()
+
+
+def _print_addresses(gate: Any, settings: Settings) -> None:
+    """Print where clients connect: with port 0 only the system knows it."""
     upstream = ",".join(map(str, settings.upstream.bootstrap))
     if settings.log.format == "json":
         facts: dict[str, Any] = {"type": "listening", "upstream": upstream, "mode": settings.mode}
@@ -207,4 +218,3 @@ def _announce(gate: Any, settings: Settings) -> None:
             click.echo(f"listening on {address} ({name}) for {upstream}, mode {settings.mode}")
         if gate.metrics_at is not None:
             click.echo(f"metrics on http://{gate.metrics_at}/metrics")
-    sys.stdout.flush()

@@ -1,0 +1,56 @@
+"""The line with the addresses, on a standard output that nobody reads: the gate goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from batchval.cli.proxying import _announce
+from batchval.proxy.loading import settings_from
+from batchval.proxy.values import Address
+
+
+def broken_pipe() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+def full_disk() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+@pytest.mark.parametrize("output", [broken_pipe, full_disk])
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_an_output_that_fails(
+    output: Callable[[], int], log_format: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    announce(monkeypatch, output(), log_format)
+    assert "standard output cannot be written: " in caplog.text
+
+
+def test_an_output_that_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    announce(monkeypatch, None, "text")
+
+
+def announce(monkeypatch: pytest.MonkeyPatch, descriptor: int | None, log_format: str) -> None:
+    gate = SimpleNamespace(addresses={"default": Address("127.0.0.1", 9092)}, metrics_at=None)
+    settings = settings_from(
+        {
+            "listeners": [{"address": "127.0.0.1:0"}],
+            "upstream": {"bootstrap": "127.0.0.1:1"},
+            "log": {"format": log_format},
+        }
+    )
+    if descriptor is None:
+        monkeypatch.setattr(sys, "stdout", None)
+        _announce(gate, settings)
+        return
+    with open(descriptor, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        _announce(gate, settings)
+        output.flush()  # as the interpreter does at its end
