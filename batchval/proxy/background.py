@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-__all__ = ["YIELD_S", "in_background"]
+__all__ = ["YIELD_S", "OneAtATime", "in_background"]
 
 #: Seconds after which the thread gives the interpreter to the event loop, which asks for it before
 #: each callback: with Python's 5 ms, or the gate's 0.5 ms, a thousand clients would wait a second.
@@ -47,6 +47,36 @@ async def in_background(work: Callable[[], T]) -> T:
     threading.Thread(target=run, name="batchval-background", daemon=True).start()
     with _SWITCHING:
         return await done
+
+
+class OneAtATime:
+    """Works in threads of their own, one at a time, each for ``limit_s`` at most.
+
+    A thread cannot be ended: while one hangs, no other one is started.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._works = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns. TimeoutError, at once where an earlier one still hangs."""
+        if self._works:
+            raise TimeoutError
+
+        def tracked() -> T:
+            try:
+                return work()
+            finally:
+                self._works = False
+
+        self._works = True
+        try:
+            async with asyncio.timeout(self.limit_s):
+                return await in_background(tracked)
+        except RuntimeError:  # perhaps of a thread that cannot be started
+            self._works = False
+            raise
 
 
 class _Switching:

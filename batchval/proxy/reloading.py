@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Literal, Protocol
 
-from batchval.proxy.background import in_background
+from batchval.proxy.background import OneAtATime, in_background
 from batchval.proxy.config import Settings
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
@@ -32,6 +32,8 @@ __all__ = ["FileWatch", "Reloader", "Target"]
 
 #: Seconds between two looks at the file.
 LOOK_S: Final = 1.0
+#: Seconds for a reload to read its files, and to prepare: workers have half of it.
+LIMIT_S: Final = 60.0
 #: Keys that one log line names.
 MOST_NAMED: Final = 20
 #: Lines about faults that are written in one turn of the loop.
@@ -80,6 +82,7 @@ class Reloader:
         files: FileDigests,
         *,
         look_s: float = LOOK_S,
+        limit_s: float = LIMIT_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.results: dict[Result, int] = {"applied": 0, "unchanged": 0, "refused": 0}
@@ -88,6 +91,7 @@ class Reloader:
         self._target = target
         self._file = file
         self._look_s = look_s
+        self._reading = OneAtATime(limit_s)
         self._clock = clock
         self._watch = FileWatch(UNREADABLE if file is None else file.digest)
         self._files = files
@@ -116,7 +120,11 @@ class Reloader:
             await self._look(self._file)
 
     async def _look(self, file: SettingsFile) -> None:
-        if self._watch.look(await in_background(partial(_digest_now, file))):
+        try:
+            digest = await self._reading.run(partial(_digest_now, file))
+        except TimeoutError:
+            digest = UNREADABLE
+        if self._watch.look(digest):
             await self.reload()
 
     async def reload(self) -> Result:
@@ -128,6 +136,9 @@ class Reloader:
             result, problems = "refused", error.problems
             if isinstance(error, NotPrepared):
                 self._watch.tried = UNREADABLE
+        except TimeoutError:
+            result, problems = "refused", [f"not read within {self._reading.limit_s:g} s: does a file system hang?"]
+            self._watch.tried = UNREADABLE
         except Exception as error:  # a defect must not end the gate, nor later reloads
             log.exception("the settings could not be reloaded")
             result, problems = "refused", [type(error).__name__]
@@ -149,7 +160,8 @@ class Reloader:
         if not found:
             log.info("settings and files are unchanged")
             return "unchanged"
-        step = await self._target.prepare(checked.settings)
+        async with asyncio.timeout(self._reading.limit_s):
+            step = await self._target.prepare(checked.settings)
         step.apply()
         self._files = checked.files
         self.applied_s = self._clock()
@@ -159,11 +171,11 @@ class Reloader:
 
     async def _checked(self, running: Settings) -> Checked:
         if self._file is None:
-            return Checked(running, await in_background(partial(digests_of, running)))
+            return Checked(running, await self._reading.run(partial(digests_of, running)))
         self._watch.tried = UNREADABLE
-        data = await in_background(self._file.read)
+        data = await self._reading.run(self._file.read)
         self._watch.tried = digest_of(data)
-        return await in_background(partial(self._file.check, data, running))
+        return await self._reading.run(partial(self._file.check, data, running))
 
     def families(self) -> Iterator[Family]:
         """Yield the metrics of reloads."""

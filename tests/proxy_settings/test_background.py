@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from batchval.proxy.background import YIELD_S, in_background
+from batchval.proxy.background import YIELD_S, OneAtATime, in_background
+from tests.proxy_settings.reloaded import until
 
 
 async def test_it_returns_and_raises_what_the_work_does() -> None:
@@ -45,3 +46,39 @@ async def test_nobody_waits_for_work_that_is_not_wanted_any_more() -> None:
     assert sys.getswitchinterval() == pytest.approx(before)
     go_on.set()
     assert await asyncio.to_thread(ended.wait, 10)
+
+
+def works() -> int:
+    return sum(thread.name == "batchval-background" for thread in threading.enumerate())
+
+
+async def test_one_that_hangs_keeps_others_from_starting_a_thread() -> None:
+    go_on, one = threading.Event(), OneAtATime(0.02)
+    before = sys.getswitchinterval()
+    with pytest.raises(TimeoutError):
+        await one.run(go_on.wait)
+    assert sys.getswitchinterval() == pytest.approx(before)
+    assert works() == 1
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            await one.run(lambda: 7)
+    assert works() == 1
+    go_on.set()
+    await until(lambda: works() == 0)
+    one.limit_s = 60.0
+    assert await one.run(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        await one.run(lambda: 1 // 0)
+    assert await one.run(lambda: 8) == 8
+
+
+async def test_a_thread_that_cannot_start_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    one = OneAtATime(60.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start"):
+            await one.run(lambda: 7)
+    assert await one.run(lambda: 7) == 7

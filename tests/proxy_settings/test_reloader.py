@@ -13,6 +13,7 @@ import pytest
 
 from batchval.proxy.prepared import NotPrepared
 from batchval.proxy.reloading import Reloader
+from batchval.proxy.settings_file import SettingsFile
 from tests.proxy_settings.reloaded import ReloadedGate, until
 from tests.support.proxy import ScriptedBroker
 
@@ -108,3 +109,31 @@ async def test_a_registry_is_closed_when_nobody_waits_for_it(tmp_path: Path, mon
             assert closed == ["first a"]  # the settings of the second one still use b
             one.gate._close_retired(1)
             assert sorted(closed) == ["b", "first a", "second a"]
+
+
+async def test_a_file_system_that_hangs_is_reported_and_ends_no_later_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on = threading.Event()
+    read = SettingsFile.read
+
+    def hang(file: SettingsFile) -> bytes:
+        go_on.wait(10)
+        return read(file)
+
+    with ScriptedBroker() as broker:
+        async with ReloadedGate(tmp_path, broker) as one:
+            reloader = Reloader(one.gate, one.reloader._file, {}, look_s=0.01, limit_s=0.05)
+            one.put(mode="observe")
+            with monkeypatch.context() as patched:
+                patched.setattr(SettingsFile, "read", hang)
+                watching = asyncio.create_task(reloader.run())
+                await until(lambda: reloader.results["refused"] == 1)
+                assert "settings refused: not read within 0.05 s: does a file system hang?" in caplog.text
+                reloader.ask()
+                await until(lambda: reloader.results["refused"] == 2)
+                reloader._reading.limit_s = 60.0
+                go_on.set()
+            await until(lambda: one.gate.settings.mode == "observe")
+            assert reloader.results == {"applied": 1, "unchanged": 0, "refused": 2}
+            watching.cancel()
