@@ -2,11 +2,14 @@
 
     SERVING   clients connect and are served
     LEAVING   /readyz is 503, and all else as before, for limits.stop_delay_ms
+    HANDED    a new gate serves, and this one drains; nobody has asked it to end yet
     DRAINING  ports are closed; what is under way is delivered, for limits.drain_timeout_ms
     ENDED     nothing is left
 
     SERVING ──TERMINATE──► LEAVING ──TERMINATE, INTERRUPT, DELAYED──► DRAINING
-       └────────────INTERRUPT, HANDED────────────────────────────────►   │
+       ├────────────INTERRUPT────────────────────────────────────────►   │
+       └─HANDED─► HANDED ──TERMINATE, INTERRUPT──────────────────────►   │
+                    └──────DRAINED──► ENDED                              │
     ENDED ◄───────────────────────TERMINATE, INTERRUPT, DRAINED──────────┘
 
 RELOAD is served while clients are, and changes no phase.
@@ -31,6 +34,7 @@ class Phase(enum.Enum):
 
     SERVING = "serving"
     LEAVING = "leaving"
+    HANDED = "handed"
     DRAINING = "draining"
     ENDED = "ended"
 
@@ -50,10 +54,13 @@ class Event(enum.Enum):
 TRANSITIONS: Final[dict[tuple[Phase, Event], Phase]] = {
     (Phase.SERVING, Event.TERMINATE): Phase.LEAVING,
     (Phase.SERVING, Event.INTERRUPT): Phase.DRAINING,
-    (Phase.SERVING, Event.HANDED): Phase.DRAINING,
+    (Phase.SERVING, Event.HANDED): Phase.HANDED,
     (Phase.LEAVING, Event.TERMINATE): Phase.DRAINING,
     (Phase.LEAVING, Event.INTERRUPT): Phase.DRAINING,
     (Phase.LEAVING, Event.DELAYED): Phase.DRAINING,
+    (Phase.HANDED, Event.TERMINATE): Phase.DRAINING,
+    (Phase.HANDED, Event.INTERRUPT): Phase.DRAINING,
+    (Phase.HANDED, Event.DRAINED): Phase.ENDED,
     (Phase.DRAINING, Event.TERMINATE): Phase.ENDED,
     (Phase.DRAINING, Event.INTERRUPT): Phase.ENDED,
     (Phase.DRAINING, Event.DRAINED): Phase.ENDED,
@@ -128,7 +135,7 @@ class Life(StateMachine[Phase, Event]):
             log.info("this gate stops: /readyz is 503, ports close after %g s", delay_s)
             self._gate.leave()
             asyncio.get_running_loop().call_later(delay_s, self.events.put_nowait, Event.DELAYED)
-        elif self.state is Phase.DRAINING:
+        elif self._draining is None and self.state is not Phase.ENDED:
             log.info("this gate drains: ports are closed, what is under way is delivered")
             self._has_left()
             self._draining = asyncio.ensure_future(self._gate.stop())

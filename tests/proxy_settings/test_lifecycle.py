@@ -65,7 +65,9 @@ def test_the_table() -> None:
     """A second signal is the only thing that shortens a phase, and nothing leads back."""
     ends = {Event.TERMINATE, Event.INTERRUPT}
     ways = {(Phase.SERVING, Event.TERMINATE): Phase.LEAVING}
-    ways |= dict.fromkeys(((Phase.SERVING, one) for one in (Event.INTERRUPT, Event.HANDED)), Phase.DRAINING)
+    ways |= {(Phase.SERVING, Event.INTERRUPT): Phase.DRAINING, (Phase.SERVING, Event.HANDED): Phase.HANDED}
+    ways |= dict.fromkeys(((Phase.HANDED, one) for one in ends), Phase.DRAINING)
+    ways |= {(Phase.HANDED, Event.DRAINED): Phase.ENDED}
     ways |= dict.fromkeys(((Phase.LEAVING, one) for one in ends | {Event.DELAYED}), Phase.DRAINING)
     ways |= dict.fromkeys(((Phase.DRAINING, one) for one in ends | {Event.DRAINED}), Phase.ENDED)
     assert ways == TRANSITIONS
@@ -119,6 +121,24 @@ async def test_sigint_and_a_hand_over_drain_without_a_delay(event: Event, is_int
     gate.drained.set()
     assert await task is is_interrupted
     assert gate.asked == ["closed", "draining", "stop"]
+
+
+async def test_the_first_signal_after_a_hand_over_ends_nothing_that_is_under_way() -> None:
+    """A service manager sends SIGTERM to the old gate when the new one runs."""
+    gate = FakeGate()
+    life, task = await lived(gate, Event.HANDED, Event.TERMINATE)
+    assert life.state is Phase.DRAINING
+    gate.drained.set()
+    assert await task is False
+    assert gate.asked == ["closed", "draining", "stop"]
+
+
+async def test_the_second_signal_after_a_hand_over_ends_at_once() -> None:
+    gate = FakeGate()
+    life, task = await lived(gate, Event.HANDED, Event.TERMINATE)
+    life.events.put_nowait(Event.TERMINATE)
+    assert await task is True
+    assert gate.asked == ["closed", "draining", "stop", "stop 0"]
 
 
 async def test_a_hand_over_while_it_leaves_changes_nothing() -> None:
