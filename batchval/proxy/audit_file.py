@@ -14,6 +14,7 @@ written is written later; a row for which the queue has no place is counted.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -68,8 +69,8 @@ class AuditFile:
         self._queue: deque[dict[str, Any]] = deque()
         self._wake = threading.Event()
         self._ending = self._reopening = self._failing = False
-        self._unwritten = b""  # of the rows below: a write has failed, or took a part
-        self._unwritten_rows = 0
+        self._piece = b""  # of rows that are being written, or whose write has failed
+        self._piece_rows = self._piece_at = 0  # how many they are; how many bytes were written
         self._descriptor = -1
         self._looked = 0.0
         self._thread: threading.Thread | None = None
@@ -107,7 +108,7 @@ class AuditFile:
         self._ending = True
         self._wake.set()
         self._thread.join(STOP_S)
-        left = len(self._queue) + self._unwritten_rows
+        left = len(self._queue) + self._piece_rows
         if left:
             self.dropped += left
             log.warning("refusals left out of %s: the gate ends", self.path, extra={"facts": {"count": left}})
@@ -138,7 +139,7 @@ class AuditFile:
         """Write what waits, until that fails."""
         try:
             self._follow()
-            while self._unwritten or self._queue:
+            while self._piece or self._queue:
                 self._write_piece()
         except OSError as error:
             self.failures += 1
@@ -164,6 +165,7 @@ class AuditFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = descriptor
+        self._piece_at = self._row_begins()
 
     def _is_in_place(self) -> bool:
         """Return whether the path still leads to the open file."""
@@ -172,14 +174,46 @@ class AuditFile:
         return False
 
     def _write_piece(self) -> None:
-        """Write some rows. What a write leaves stays for the next one. Raises OSError."""
-        if not self._unwritten:
+        """Write some rows. Those that a write leaves stay for the next one. Raises OSError."""
+        if not self._piece:
             count = min(_ROWS_A_PIECE, len(self._queue))
             rows = [self._queue.popleft() for _ in range(count)]
-            self._unwritten_rows = count
-            self._unwritten = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-        while self._unwritten:
-            self._unwritten = self._unwritten[os.write(self._descriptor, self._unwritten) :]
-        self.rows += self._unwritten_rows
-        self._unwritten_rows = 0
+            self._piece_rows = count
+            self._piece = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        with _locked(self._descriptor):
+            try:
+                while self._piece_at < len(self._piece):
+                    self._piece_at += os.write(self._descriptor, self._piece[self._piece_at :])
+            except OSError:
+                self._cut()
+                raise
+        self.rows += self._piece_rows
+        self._piece, self._piece_rows, self._piece_at = b"", 0, 0
         time.sleep(0)  # the event loop goes first
+
+    def _row_begins(self) -> int:
+        """Return where the row begins of which a part was written."""
+        return self._piece.rfind(b"\n", 0, self._piece_at) + 1
+
+    def _cut(self) -> None:
+        """Take half a row off the end of the file: another process may append the next one, or the
+        file may be rotated. A pipe keeps it, and gets the rest.
+        """
+        begins = self._row_begins()
+        with contextlib.suppress(OSError):
+            end = os.lseek(self._descriptor, 0, os.SEEK_CUR)  # where this process has written last
+            if begins < self._piece_at and end == os.fstat(self._descriptor).st_size:
+                os.ftruncate(self._descriptor, end - (self._piece_at - begins))
+                self._piece_at = begins
+
+
+@contextlib.contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    """Keep other gates and workers from writing to the file meanwhile, where it can be locked."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -141,7 +141,7 @@ class ThreadHandler(logging.Handler):
         self.writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Format a record here, since its arguments may change, and leave the rest to the thread."""
+        """Format a record here, since its arguments may change; the thread writes it."""
         try:
             self.writer.put(encoded(self.format(record)))
         except Exception:
@@ -159,8 +159,8 @@ def write_in_thread(settings: Log) -> ThreadHandler:
     """
 
     def count_line(count: int) -> bytes:
-        message = {"msg": "lines left out of the log", "levelno": logging.WARNING, "levelname": "WARNING"}
-        record = logging.makeLogRecord(message | {"facts": {"count": count}})
+        message = {"msg": "lines left out of the log", "facts": {"count": count}}
+        record = logging.makeLogRecord(message | {"levelno": logging.WARNING, "levelname": "WARNING"})
         is_shown = logging.getLogger("batchval").isEnabledFor(logging.WARNING) and handler.filter(record)
         return encoded(handler.format(record)) if is_shown else b""
 

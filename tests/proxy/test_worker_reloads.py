@@ -31,6 +31,7 @@ from batchval.proxy.workers.messages import (
     PortAnswer,
     Question,
     Ready,
+    Reopen,
 )
 from batchval.proxy.workers.parent import ParentGate
 from batchval.proxy.workers.preparing import Outcome, Preparing
@@ -118,6 +119,24 @@ async def test_the_later_of_two_scrapes_wins_whichever_is_merged_last(monkeypatc
     assert [requests(newer()), requests(older())] == [[((), 7)], [((), 7)]]
     newest = await rig.gate.pages.families()
     assert requests(newest()) == [((), 9)]
+
+
+async def test_all_workers_open_their_audit_files_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGHUP reaches the parent alone, which writes no row."""
+    rig = Rig(2, monkeypatch)
+    sent: dict[int, list[object]] = {0: [], 1: []}
+    for one in rig.pool.workers:
+        monkeypatch.setattr(one, "send", sent[one.index].append)
+    rig.gate.reopen_files()
+    assert sent == {0: [Reopen()], 1: [Reopen()]}
+    ends, theirs = Pairs.made()
+    try:
+        worker = _Worker(parts(), theirs)
+        worker.gate = Mock()
+        worker._received(Reopen())
+        worker.gate.reopen_files.assert_called_once_with()
+    finally:
+        ends.close(), theirs.close()
 
 
 async def test_a_reload_that_is_refused_leaves_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,54 @@ def test_an_error_of_the_disk_is_logged_once_and_nothing_is_lost(
     assert audit.dropped == 0
 
 
+@pytest.mark.parametrize("may_cut", [True, False])
+def test_no_file_ends_in_half_a_row_that_another_one_has_the_rest_of(
+    audit: AuditFile, path: Path, monkeypatch: pytest.MonkeyPatch, may_cut: bool
+) -> None:
+    """The disk is full in the middle of a row; then the file is rotated."""
+    write, is_full, aside = os.write, threading.Event(), path.with_name("aside")
+
+    def full(descriptor: int, data: bytes) -> int:
+        if threading.current_thread().name != "batchval-audit" or not is_full.is_set():
+            return write(descriptor, data)
+        if len(data) > 300:
+            return write(descriptor, data[:-100])  # some rows, and a part of the last one
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def unable(*_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(audit_file.os, "write", full)
+    if not may_cut:
+        monkeypatch.setattr(audit_file.os, "ftruncate", unable)
+    audit(Refused(partition=0))
+    eventually(lambda: audit.rows == 1)
+    is_full.set()
+    audit._queue.extend({"partition": partition, "reason": "x" * 90} for partition in (1, 2, 3))
+    audit._wake.set()
+    eventually(lambda: audit.failures >= 2)
+    path.rename(aside)
+    if not may_cut:
+        audit.reopen()
+    is_full.clear()
+    eventually(lambda: audit.rows == 4)
+    assert path.read_bytes().endswith(b"}\n")
+    assert partitions(path) == [3]
+    assert aside.read_bytes().endswith(b"}\n") is may_cut
+    assert partitions(aside) == [0, 1, 2]
+
+
+def test_gates_that_append_to_one_file_write_whole_rows(path: Path) -> None:
+    """Each waits for the other's lock: half a row is cut before the next row is appended."""
+    first, second = (AuditFile(path, lambda: TIME_NS, look_s=0.01) for _ in range(2))
+    first.start(), second.start()
+    for partition in range(500):
+        first(Refused(partition=partition)), second(Refused(partition=partition))
+    first.stop(), second.stop()
+    assert path.read_bytes().endswith(b"}\n")
+    assert sorted(partitions(path)) == sorted(2 * list(range(500)))
+
+
 def test_rows_without_a_place_are_counted(
     audit: AuditFile, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,4 +1,4 @@
-"""The log's thread: a reader of stderr that hangs holds up nobody, and what it misses is counted."""
+"""The log's thread: a reader of stderr that hangs holds up nobody; what it misses is counted."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ __all__ = [
     "PortOf",
     "Question",
     "Ready",
+    "Reopen",
     "Seen",
     "Unauthenticated",
 ]
@@ -103,6 +104,10 @@ class Apply(NamedTuple):
     """Take these settings, which are pickled; most workers have prepared them."""
 
     settings: bytes
+
+
+class Reopen(NamedTuple):
+    """Open files that may have been rotated anew: SIGHUP reaches the parent alone."""
 
 
 class PassedHeader(NamedTuple):

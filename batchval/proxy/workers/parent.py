@@ -40,6 +40,7 @@ from batchval.proxy.workers.messages import (
     PortAnswer,
     PortOf,
     Ready,
+    Reopen,
     Seen,
     Unauthenticated,
 )
@@ -159,6 +160,11 @@ class ParentGate(RunningGate):
     def preparing(self) -> str | None:
         """Return what this gate still lacks before it may take over; workers read topics first."""
         return self.unready()
+
+    def reopen_files(self) -> None:
+        """Let all processes open their audit files anew."""
+        super().reopen_files()
+        self.pool.broadcast(Reopen())
 
     # ---- workers ---------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ from batchval.proxy.workers.messages import (
     PassedHeader,
     Question,
     Ready,
+    Reopen,
     Seen,
 )
 from batchval.proxy.workers.preparing import Preparing
@@ -250,6 +251,8 @@ class _Worker:
                 self._spawn(self._answer_question(message))
             case Apply(settings):
                 self._spawn(self._apply(settings))
+            case Reopen():
+                self.gate.reopen_files()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
