@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 __all__ = ["Ages"]
+
+#: Connections that are looked at in one turn of the event loop: some 0.1 ms.
+LOOKED_A_TURN: Final = 500
 
 
 class Ages:
@@ -18,14 +21,20 @@ class Ages:
         self.oldest_s = 0.0
         self._first: dict[object, tuple[object, float]] = {}
 
-    def look(self, connections: Iterable[Any]) -> None:
-        """To be called now and then; ages are known as exactly as that."""
-        now = asyncio.get_running_loop().time()
-        seen: dict[object, tuple[object, float]] = {}
-        for connection in connections:
-            if connection.answers:
-                first = connection.answers[0]
-                known = self._first.get(connection)
-                seen[connection] = known if known is not None and known[0] is first else (first, now)
-        self._first = seen
-        self.oldest_s = max((now - since for _, since in seen.values()), default=0.0)
+    async def look(self, connections: Sequence[Any]) -> None:
+        """Look at all, some in each turn of the event loop. To be called now and then, not again
+        before it returns; ages are known as exactly as that.
+        """
+        now = oldest = asyncio.get_running_loop().time()
+        before, self._first = self._first, {}
+        for begin in range(0, len(connections), LOOKED_A_TURN):
+            for connection in connections[begin : begin + LOOKED_A_TURN]:
+                known = before.pop(connection, None)
+                if connection.answers:
+                    first = connection.answers[0]
+                    if known is None or known[0] is not first:
+                        known = first, now
+                    self._first[connection] = known
+                    oldest = min(oldest, known[1])
+            await asyncio.sleep(0)
+        self.oldest_s = now - oldest

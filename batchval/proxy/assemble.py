@@ -385,7 +385,7 @@ class RunningGate:
 
     async def _look(self) -> None:
         while True:
-            self.pages.oldest.look(self.pages.sessions())
+            await self.pages.oldest.look(list(self.pages.sessions()))
             self.refusals.flush()
             self.denials.flush()
             self.connection_log.flush()

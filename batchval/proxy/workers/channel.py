@@ -11,6 +11,7 @@ import contextlib
 import pickle
 import socket
 import struct
+import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
@@ -24,6 +25,9 @@ _DESCRIPTOR: Final = struct.Struct("i")
 LARGEST_PACKET: Final = 64 << 10
 #: Seconds for the other process to read what was sent last.
 FINISH_S: Final = 5.0
+#: Seconds after which no further message is taken in one turn of the event loop; one takes 0.4 ms
+#: at most.
+TURN_S: Final = 0.0003
 
 
 class Pairs(NamedTuple):
@@ -87,7 +91,11 @@ def _read(sock: socket.socket, count: int) -> bytes:
 class Channel(asyncio.Protocol):
     """Messages in both directions on the event loop, in their order.
 
-    ``received``  is called with each;  ``ended`` once when the other process has closed its end
+    One read may bring hundreds: those that take longer than TURN_S wait for the next turn of the
+    event loop, and nothing is read meanwhile.
+
+    ``received``  is called with each;  ``ended`` once when the other process has closed its end,
+                  after the last message
     """
 
     def __init__(self, received: Callable[[Any], None], ended: Callable[[], None]) -> None:
@@ -97,6 +105,8 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_finishing = False
         self._is_closed = asyncio.Event()
+        self._next_turn: asyncio.Handle | None = None  # while messages wait for it
+        self._is_held = self._has_ended = False
 
     async def open(self, sock: socket.socket) -> None:
         """Take over the socket."""
@@ -107,23 +117,48 @@ class Channel(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        buffer += data
-        at = 0
-        while len(buffer) - at >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer, at)
-            end = at + _LENGTH.size + length
-            if len(buffer) < end:
-                break
-            message = pickle.loads(buffer[at + _LENGTH.size : end])
-            at = end
-            self._received(message)
-        del buffer[:at]
+        self._buffer += data
+        if self._next_turn is None:
+            self._take()
+
+    def _take(self) -> None:
+        """Take what has come, for TURN_S; leave the others to the next turn."""
+        self._next_turn = None
+        buffer, at, until = self._buffer, 0, time.perf_counter() + TURN_S
+        try:
+            while (end := _end_of_message(buffer, at)) is not None:
+                if at and time.perf_counter() >= until:
+                    self._next_turn = asyncio.get_running_loop().call_soon(self._take)
+                    break
+                message = pickle.loads(buffer[at + _LENGTH.size : end])
+                at = end
+                self._received(message)
+        except BaseException:
+            if self._transport is not None:
+                self._transport.abort()
+            raise
+        finally:
+            del buffer[:at]
+        self._hold(self._next_turn is not None)
+        if self._has_ended and self._next_turn is None:
+            self._ended()
+
+    def _hold(self, is_held: bool) -> None:
+        """Read nothing while messages wait."""
+        if is_held is self._is_held or self._transport is None or self._transport.is_closing():
+            return
+        self._is_held = is_held
+        if is_held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._is_closed.set()
-        self._ended()
+        self._has_ended = True
+        if self._next_turn is None:
+            self._ended()
 
     def send(self, message: object) -> None:
         """Send a message; nothing once the other process is gone, or after ``finish``."""
@@ -144,9 +179,22 @@ class Channel(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Close the socket, after what was sent."""
+        """Close the socket, after what was sent. Messages that wait here are not taken any more."""
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        self._buffer.clear()
         if self._transport is not None:
             self._transport.close()
+
+
+def _end_of_message(buffer: bytearray, at: int) -> int | None:
+    """Return where the message ends that begins at a position; None where its end is not here."""
+    if len(buffer) - at < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack_from(buffer, at)
+    end: int = at + _LENGTH.size + length
+    return end if end <= len(buffer) else None
 
 
 def pass_connection(passing: socket.socket, header: PassedHeader, connection: socket.socket) -> None:

@@ -63,12 +63,15 @@ REPORT_S: Final = 0.5
 #: Seconds without a turn of the event loop after which the process ends by itself, with its
 #: threads' stacks on stderr. Its parent ends it earlier, if there is one.
 STUCK_S: Final = 90
-#: Rows of a report, and connections that are taken in one turn of the event loop.
-ROWS_A_TURN: Final = 250
-#: Pieces of `ROWS_A_TURN` clients in one report; the next report has the others.
-PIECES_A_REPORT: Final = 8
+#: Rows of a message: a new client takes the parent 7 microseconds.
+ROWS_A_TURN: Final = 50
+#: Messages of `ROWS_A_TURN` clients in one report; the next report has the others.
+PIECES_A_REPORT: Final = 40
+#: Connections of one message that says that they are gone.
+CLOSED_A_MESSAGE: Final = 100
 #: Seconds for the configurations of topics at the start; a cluster that is down has none.
 TOPICS_S: Final = 5.0
+#: Connections that are taken in one turn of the event loop.
 TAKEN_A_TURN: Final = 16
 
 log = logging.getLogger("batchval.proxy")
@@ -304,7 +307,8 @@ class _Worker:
 
     def _report_closed(self) -> None:
         closed, self._closed = self._closed, []
-        self._channel.send(Closed(closed))
+        for begin in range(0, len(closed), CLOSED_A_MESSAGE):
+            self._channel.send(Closed(closed[begin : begin + CLOSED_A_MESSAGE]))
 
     async def _answer_question(self, question: Question) -> None:
         content = b""
