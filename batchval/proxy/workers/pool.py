@@ -323,7 +323,9 @@ class WorkerPool:
         while True:
             await asyncio.sleep(LOOK_S)
             now, before, self._looked = loop.time(), self._looked, loop.time()
-            if now - before > 5 * LOOK_S:  # this process has stood still itself
+            if now - before > 5 * LOOK_S:  # this process has stood still, and they may have, too
+                for worker in self.workers:
+                    worker.heard = now
                 continue
             for worker in self._in(WorkerState.STARTING, WorkerState.SERVING):
                 most_s = SILENT_S if worker.state is WorkerState.SERVING else START_S

@@ -15,10 +15,10 @@ from prometheus_client.process_collector import ProcessCollector
 
 __all__ = ["Processes"]
 
-#: Metrics that are summed; the others, such as the start time, are the parent's.
-_SUMMED: Final = frozenset({"process_cpu_seconds", "process_resident_memory_bytes", "process_virtual_memory_bytes"})
 _CPU: Final = "process_cpu_seconds"
-#: Metrics of the process that has the largest part of its open files in use: a limit holds for each.
+#: Metrics that are summed; the others, such as the start time, are the parent's.
+_SUMMED: Final = frozenset({_CPU, "process_resident_memory_bytes", "process_virtual_memory_bytes"})
+#: Metrics of the process that uses the largest part of its limit of open files.
 _OPEN: Final = "process_open_fds"
 _MOST: Final = "process_max_fds"
 

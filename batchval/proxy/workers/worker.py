@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import faulthandler
 import logging
 import os
 import pickle
@@ -55,14 +54,12 @@ from batchval.proxy.workers.messages import (
 )
 from batchval.proxy.workers.preparing import Preparing
 from batchval.proxy.workers.summing import packed
+from batchval.proxy.workers.watchdog import Watchdog
 
 __all__ = ["ReportedClients", "WorkerGate", "main"]
 
 #: Seconds between two reports to the parent.
 REPORT_S: Final = 0.5
-#: Seconds without a turn of the event loop after which the process ends by itself, with its
-#: threads' stacks on stderr. Its parent ends it earlier, if there is one.
-STUCK_S: Final = 90
 #: Rows of a message: a new client takes the parent 7 microseconds.
 ROWS_A_TURN: Final = 50
 #: Messages of `ROWS_A_TURN` clients in one report; the next report has the others.
@@ -190,6 +187,7 @@ class _Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._serves = False
+        self._watchdog = Watchdog()
         self._parts = parts
         self.gate = WorkerGate(parts, Asking(pairs.asking), self._channel.send)
         self._preparing = Preparing(self.gate)
@@ -203,6 +201,7 @@ class _Worker:
             return 1
         calm_collector()
         self._loop.add_reader(self._passing.fileno(), self._take_connections)
+        self._watchdog.start()
         reports = self._loop.create_task(self._report_often())
         self._serves = True
         self._channel.send(Ready(self.gate.max_connections))
@@ -324,7 +323,7 @@ class _Worker:
 
     async def _report_often(self) -> None:
         while True:
-            faulthandler.dump_traceback_later(STUCK_S, exit=True)
+            self._watchdog.turned()
             await self._report()
             await asyncio.sleep(REPORT_S)
 
@@ -387,7 +386,6 @@ def main() -> None:
     switch_soon()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(_serve(parts, pairs))
-    faulthandler.cancel_dump_traceback_later()
     log_handler.flush()
     sys.stdout.flush()
     os._exit(code)  # no thread of a custom rule keeps it
