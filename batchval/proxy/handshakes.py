@@ -41,7 +41,7 @@ from batchval.errors import BatchvalError
 from batchval.proxy.options import Counters
 from batchval.proxy.tls import refusal_of
 
-__all__ = ["TLS_CONNECTION_BYTES", "TLS_READ_BYTES", "HandshakeError", "Handshakes", "Look"]
+__all__ = ["TLS_CONNECTION_BYTES", "TLS_READ_BYTES", "HandshakeError", "Handshakes", "Look", "NoHandshakeError"]
 
 #: Resident memory of one idle TLS connection above that of a plain one, and what reads add to it at
 #: most: it keeps the buffers of its largest read. (It also keeps a buffer as large as what was
@@ -88,6 +88,13 @@ class HandshakeError(BatchvalError):
         self.alert = alert
 
 
+class NoHandshakeError(HandshakeError):
+    """The client closed the connection before it sent a byte: a probe, which failed nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("client", "the client closed the connection before it sent anything")
+
+
 class Handshakes:
     """The handshakes of all listeners of one event loop: a fair queue, and one thread."""
 
@@ -132,6 +139,8 @@ class Handshakes:
                 secured = await guard.run(protocol, context)
         except TimeoutError:
             raise self._failed(HandshakeError("timeout", f"no TLS handshake within {timeout_s:g} s")) from None
+        except NoHandshakeError:
+            raise
         except HandshakeError as error:
             raise self._failed(error) from None
         except (OSError, ValueError) as error:
@@ -351,7 +360,7 @@ class _Guard(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = (exc,)
         if self._inner is None:
-            self.fail(_left())
+            self.fail(_left() if self.hello else NoHandshakeError())
         elif not self._computing:
             self._inner.connection_lost(exc)
 

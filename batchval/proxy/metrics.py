@@ -68,7 +68,7 @@ _HELP = {
     "answers_evicted_total": "Connections closed over budget because their client took nothing of its answers.",
     "connections_closed": f"Connections that the gate ended, by reason. {explained()}",
     "handshakes_total": "TLS handshakes with clients that succeeded.",
-    "handshakes_failed": "TLS handshakes with clients that failed, by reason.",
+    "handshakes_failed": "TLS handshakes with clients that failed, by reason, without probes that sent nothing.",
     "upstream_failures_total": "Connections to brokers that could not be made.",
     "requests_total": "Requests from clients.",
     "request_bytes_total": "Bytes of requests from clients.",

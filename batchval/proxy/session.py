@@ -45,7 +45,7 @@ from batchval.proxy.denying import DenyList, refuse_denied
 from batchval.proxy.durations import Traffic, clock_ns
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, Judgement
-from batchval.proxy.handshakes import HandshakeError
+from batchval.proxy.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.holding import Holding
 from batchval.proxy.holds import ANSWERS, BROKER, BUDGET, CONVERTING, ENDING, IN_WORDS, JUDGING, SASL, TURN, UNKNOWN
 from batchval.proxy.identity import Identity
@@ -219,6 +219,10 @@ class Session(StateMachine[State, Event]):
         """Wait for the TLS handshake with the client."""
         try:
             transport = await secured
+        except NoHandshakeError:
+            self.task = None
+            self.client_lost()
+            return
         except (HandshakeError, asyncio.CancelledError) as error:
             self.task = None
             self.client.transport = None

@@ -283,8 +283,8 @@ def test_tls_that_fails_says_why_in_the_librarys_words(tmp_path: Path, caplog: p
                 assert tls.recv(1) == b""
         hello = b"\x16\3\1\0\x20\1\0\0\x1c" + bytes(28)
         broken = ends(proxy, hello)
-        with connected(proxy):
-            pass  # a probe
+        with connected(proxy) as sock:
+            sock.sendall(hello[:10])  # and it leaves
         eventually(lambda: len(proxy.counters.handshakes_failed) == 4)
         lines = {line["client"]: (line["reason"], line["detail"]) for line in ended(caplog)}
     assert lines.pop(plain) == ("handshake_plaintext", "the client does not speak TLS")
@@ -293,6 +293,18 @@ def test_tls_that_fails_says_why_in_the_librarys_words(tmp_path: Path, caplog: p
     assert reason == "handshake_protocol"
     assert detail
     assert lines == {}
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_probe_of_a_tls_port_is_a_client_that_closes(tmp_path: Path, is_reset: bool) -> None:
+    """As it is without TLS: health checks connect and close, and nothing has failed."""
+    with ScriptedBroker() as broker, secured(tmp_path, broker) as (proxy, _):
+        with connected(proxy) as sock:
+            eventually(lambda: proxy.counters.connections_open)
+            if is_reset:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        eventually(lambda: not proxy.counters.connections_open)
+        assert (proxy.counters.handshakes_failed, proxy.counters.connections_closed) == ({}, {})
 
 
 def test_debug_shows_the_life_of_a_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
