@@ -360,7 +360,7 @@ async def test_a_worker_is_ready_once_it_serves_and_after_each_reload(
     pairs: tuple[Pairs, Pairs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = pairs
-    monkeypatch.setattr(module, "faulthandler", Mock())
+    monkeypatch.setattr(module, "Watchdog", Mock())
     monkeypatch.setattr(module, "calm_collector", Mock())
     reads = [True]
     monkeypatch.setattr(WorkerGate, "awaits_topics", property(lambda _: reads[0]))
@@ -383,6 +383,24 @@ async def test_a_worker_is_ready_once_it_serves_and_after_each_reload(
     parent.send(Drain(0.0))
     assert await running == 0
     assert ready() == [Ready(7), Ready(5)]
+
+
+async def test_a_worker_that_cannot_apply_settings_ends(
+    pairs: tuple[Pairs, Pairs], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = _Worker(parts(), pairs[1])
+    worker._serves = True
+    worker.gate = WorkerGate(parts(), Mock(), Mock())
+    worker._preparing = Preparing(worker.gate)
+    sent: list[object] = []
+    monkeypatch.setattr(worker._channel, "send", sent.append)
+    await worker._apply(pickle.dumps(settings(drain_timeout_ms=7_000)))
+    worker._parent_ended()
+    assert (worker._code, worker._drain.get_nowait(), len(sent)) == (0, 7, 1)  # Ready
+    monkeypatch.setattr(worker.gate, "prepare", Mock(side_effect=ConfigError(["certificate: cannot be read"])))
+    await worker._apply(pickle.dumps(settings(drain_timeout_ms=8_000)))
+    assert (worker._code, worker._drain.get_nowait(), len(sent)) == (1, 0, 1)
+    assert "certificate: cannot be read" in caplog.text
 
 
 async def test_a_defect_of_preparing_is_answered() -> None:

@@ -5,7 +5,8 @@
     problems, or connections     ◀────── changes nothing
     Apply(settings)              ──────▶ takes what it has prepared
 
-A worker that starts meanwhile has not prepared: it does both when ``Apply`` comes.
+A worker that starts meanwhile has not prepared: it does both when ``Apply`` comes. One that cannot
+apply ends, and the process that replaces it starts with these settings.
 """
 
 from __future__ import annotations
@@ -97,11 +98,11 @@ class Preparing:
             return Outcome([], prepared.max_connections)
 
     async def apply(self, content: bytes) -> None:
-        """Take settings, which are prepared first where that has not been done."""
+        """Take settings, which are prepared first where that has not been done. ConfigError."""
         if self._prepared is None or self._content != content:
             outcome = await self.prepare(content)
-            for line in outcome.problems:
-                log.error("settings refused by this worker, which keeps those before: %s", line)
+            if outcome.problems:
+                raise ConfigError(outcome.problems)
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             prepared.apply()

@@ -187,6 +187,7 @@ class _Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._serves = False
+        self._code = 0  # exit status
         self._watchdog = Watchdog()
         self._parts = parts
         self.gate = WorkerGate(parts, Asking(pairs.asking), self._channel.send)
@@ -209,7 +210,7 @@ class _Worker:
         reports.cancel()
         await self._report()
         await self._channel.finish()
-        return 0
+        return self._code
 
     async def _start(self) -> Failed | None:
         """Start the gate; return why that is not possible."""
@@ -262,13 +263,20 @@ class _Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _apply(self, settings: bytes) -> None:
-        await self._preparing.apply(settings)
+        try:
+            await self._preparing.apply(settings)
+        except Exception:  # it must not serve by other settings than the others
+            log.exception("the settings could not be applied: this worker ends")
+            self._code = 1
+            self._drain.put_nowait(0)
+            return
         if self._serves:
             self._channel.send(Ready(self.gate.max_connections))
 
     def _parent_ended(self) -> None:
         if self._drain.empty():
-            self._drain.put_nowait(self._parts.settings.limits.drain_timeout_ms / 1000)
+            settings = self.gate.settings if self._serves else self._parts.settings
+            self._drain.put_nowait(settings.limits.drain_timeout_ms / 1000)
 
     def _take_connections(self) -> None:
         for _ in range(TAKEN_A_TURN):
