@@ -99,8 +99,8 @@ def measured(attack: Attack, checkout: Path = ROOT) -> Found:
     with gate_for(attack.settings, checkout) as gate:
         # without TLS, whose bytes cost the client's end of this process more than the gate
         base = {"ordinary_byte_s": 1e-9, "ordinary_request_s": 1e-5} if gate.uses_tls else ordinary(gate)
-        with probing(gate) as prober:
-            return attacked(gate, prober, attack) | base
+        with attacker_of(attack, gate) as attacker, probing(gate) as prober:
+            return attacked(gate, prober, attacker, attack) | base
 
 
 class Quiet(NamedTuple):
@@ -140,9 +140,18 @@ def limits_and_times(gate: GateUnderTest, calm: Quiet, harmed: dict[str, Any]) -
     }
 
 
-def attacked(gate: GateUnderTest, prober: Child, attack: Attack) -> Found:
-    """Run one attack against this gate; the figures, without those of `ordinary`."""
+@contextlib.contextmanager
+def attacker_of(attack: Attack, gate: GateUnderTest) -> Iterator[Child]:
+    """Start the attacker, which builds its requests while the innocent client starts."""
     attacker = Child(*("-m", "tests.hostile_gate.attacker", attack.name, *gate.address), nice=ATTACKER_NICE)
+    try:
+        yield attacker
+    finally:
+        attacker.stop()
+
+
+def attacked(gate: GateUnderTest, prober: Child, attacker: Child, attack: Attack) -> Found:
+    """Run one attack against this gate; the figures, without those of `ordinary`."""
     try:
         assert attacker.line() == "ready"
         gate.settle(0.25, 3.0)
