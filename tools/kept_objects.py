@@ -13,6 +13,15 @@ import os
 import shutil
 import sys
 
+#: Ends a comment of Cython's with the names of files, in the order of a folder's entries.
+METADATA = b"END: Cython Metadata */"
+
+
+def compiled_of(source: bytes) -> tuple[int, bytes]:
+    """Return what the compiler sees of C: how many lines stand before it, and the rest."""
+    comment, _, rest = source.rpartition(METADATA)
+    return comment.count(b"\n"), rest
+
 
 def kept(tree: str, words: list[str]) -> tuple[str, str] | None:
     """Return an object of the tree and where to copy it; None where it is to be compiled."""
@@ -25,7 +34,8 @@ def kept(tree: str, words: list[str]) -> tuple[str, str] | None:
     try:
         is_fresh = os.stat(known).st_mtime_ns <= os.stat(known_object).st_mtime_ns
         with open(known, "rb") as first, open(source, "rb") as second:
-            return (known_object, target) if is_fresh and first.read() == second.read() else None
+            is_same = compiled_of(first.read()) == compiled_of(second.read())
+        return (known_object, target) if is_fresh and is_same else None
     except FileNotFoundError:
         return None
 

@@ -104,6 +104,11 @@ def test_an_object_is_taken_where_the_source_is_equal(tmp_path: Path) -> None:
 
     compiles("int a;", b"object")
     compiles("int b;", None)
+    (tree / "a.c").write_text("/* b.pxd\nEND: Cython Metadata */int a;")
+    os.utime(tree / "a.c", (0, 0))
+    compiles("/* c.pxd\nEND: Cython Metadata */int a;", b"object")
+    compiles("/* c.pxd\n\nEND: Cython Metadata */int a;", None)
+    (tree / "a.c").write_text("int a;")
     os.utime(tree / "a.c", (2**31 - 9, 2**31 - 9))  # newer than its object
     compiles("int a;", None)
     (tree / "a.c").unlink()
