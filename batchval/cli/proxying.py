@@ -198,8 +198,7 @@ def _announce(gate: Any, settings: Settings) -> None:
     """Print the addresses on standard output. A gate serves on where nobody reads them."""
     try:
         _print_addresses(gate, settings)
-        if sys.stdout is not None:  # as where it was closed
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError as error:
         log.warning("standard output cannot be written: %s; the gate goes on", error.strerror)
         discard_output()

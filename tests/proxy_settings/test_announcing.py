@@ -29,15 +29,6 @@ def full_disk() -> int:
 def test_an_output_that_fails(
     output: Callable[[], int], log_format: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    announce(monkeypatch, output(), log_format)
-    assert "standard output cannot be written: " in caplog.text
-
-
-def test_an_output_that_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    announce(monkeypatch, None, "text")
-
-
-def announce(monkeypatch: pytest.MonkeyPatch, descriptor: int | None, log_format: str) -> None:
     gate = SimpleNamespace(addresses={"default": Address("127.0.0.1", 9092)}, metrics_at=None)
     settings = settings_from(
         {
@@ -46,11 +37,8 @@ def announce(monkeypatch: pytest.MonkeyPatch, descriptor: int | None, log_format
             "log": {"format": log_format},
         }
     )
-    if descriptor is None:
-        monkeypatch.setattr(sys, "stdout", None)
+    with open(output(), "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
         _announce(gate, settings)
-        return
-    with open(descriptor, "w") as output:
-        monkeypatch.setattr(sys, "stdout", output)
-        _announce(gate, settings)
-        output.flush()  # as the interpreter does at its end
+        stdout.flush()  # as the interpreter does at its end
+    assert "standard output cannot be written: " in caplog.text
