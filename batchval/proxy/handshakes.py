@@ -91,9 +91,6 @@ class HandshakeError(BatchvalError):
 class NoHandshakeError(HandshakeError):
     """The client closed the connection before it sent a byte: a probe, which failed nothing."""
 
-    def __init__(self) -> None:
-        super().__init__("client", "the client closed the connection before it sent anything")
-
 
 class Handshakes:
     """The handshakes of all listeners of one event loop: a fair queue, and one thread."""
@@ -360,7 +357,7 @@ class _Guard(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = (exc,)
         if self._inner is None:
-            self.fail(_left() if self.hello else NoHandshakeError())
+            self.fail(_left() if self.hello else NoHandshakeError("client", "the client sent nothing"))
         elif not self._computing:
             self._inner.connection_lost(exc)
 

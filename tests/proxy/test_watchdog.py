@@ -44,6 +44,7 @@ def test_looks_are_counted_from_the_last_turn() -> None:
     signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("how", "code"), [("waits", 1), ("spins", -signal.SIGPROF)])
 def test_a_frozen_process_goes_on_and_a_stuck_one_ends(how: str, code: int) -> None:
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
