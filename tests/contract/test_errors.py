@@ -21,7 +21,7 @@ from batchval.optional import MissingExtraError
 from batchval.producer.errors import ProducerFencedError
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, FrameSplitter
-from batchval.proxy.handshakes import HandshakeError
+from batchval.proxy.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.loading import ConfigError
 from tests.support.batches import NOW, batch
 
@@ -66,6 +66,7 @@ MADE: dict[type[BatchvalError], Callable[[], BatchvalError]] = {
     FrameError: lambda: raised_by(lambda: FrameSplitter().feed(b"\0\0\0\2hi\x16\x03\x01\0\0")),
     ConfigError: lambda: ConfigError(["a.yaml:3: no listener", "a.yaml:7: no upstream"]),
     HandshakeError: lambda: HandshakeError("timeout", "no TLS handshake within 10 s"),
+    NoHandshakeError: lambda: NoHandshakeError("client", "the client sent nothing"),
     MissingExtraError: lambda: MissingExtraError("batchval.audit", "pyarrow", "audit"),
     ProducerFencedError: lambda: ProducerFencedError(90, "InitProducerId: PRODUCER_FENCED"),
 }
