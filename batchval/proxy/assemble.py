@@ -303,7 +303,10 @@ class RunningGate:
         self.health.accept(self._metrics_sockets)
         self.ports.close_unused()
         self.discovery.own_file()
-        self.succession.accepted()
+
+    def succeeded(self) -> None:
+        """Note that the other gate does not accept any more; its end is awaited in a task."""
+        self.succession.succeeded()
 
     # ---- its end ---------------------------------------------------------------------------------
 

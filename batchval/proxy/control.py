@@ -304,16 +304,16 @@ class _Peer(asyncio.Protocol):
 
     async def _send_offer(self, offer: Offer, sockets: Sequence[tuple[SocketKey, socket.socket]]) -> None:
         assert self._transport is not None
-        with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as sock:
-            try:
+        try:
+            with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as sock:
                 for start in range(0, len(sockets), SOCKETS_AT_ONCE):
                     some = sockets[start : start + SOCKETS_AT_ONCE]
                     left = len(sockets) - start - len(some)
                     values = {} if start else {"unready": offer.unready, "state": offer.state}
                     data = encoded("sockets", keys=[key for key, _ in some], left=left, **values)
                     await _send(sock, data, [one.fileno() for _, one in some])
-            except OSError as error:
-                self.close(f"the sockets cannot be sent: {error.strerror or error}")
+        except OSError as error:
+            self.drop(f"the sockets cannot be sent: {error.strerror or error}")
 
 
 async def _send(sock: socket.socket, data: bytes, descriptors: Sequence[int]) -> None:

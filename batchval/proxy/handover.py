@@ -202,6 +202,7 @@ class Successor(Protocol):
     async def stop(self, drain_s: float | None = None) -> None: ...
     def preparing(self) -> str | None: ...
     def accept(self) -> None: ...
+    def succeeded(self) -> None: ...
 
 
 async def taken_over(predecessor: TakeOver, gate: Successor) -> None:
@@ -218,6 +219,7 @@ async def taken_over(predecessor: TakeOver, gate: Successor) -> None:
                 await predecessor.took()
         except GoneError:
             is_gone = True
+        gate.succeeded()  # it reads the messages from then on
     except BaseException:
         await gate.stop(0)
         raise

@@ -201,6 +201,14 @@ class Listeners:
         self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
         self._serve(listener)
 
+    def moved(self, node_id: int, number: int) -> None:
+        """Name another port of a broker in answers: the process that listens has it now."""
+        listener = self.brokers.get(node_id)
+        if listener is not None and listener.port != number:
+            self._written.clear()
+            listener.port = number
+            listener.advertised = self._address_of(node_id, number)
+
     def _by_name(self, node_id: int) -> Listener:
         """Return the listener of a broker that has no port of its own."""
         assert self.bootstrap is not None

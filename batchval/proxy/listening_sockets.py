@@ -107,10 +107,16 @@ class ListeningSockets:
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                     raise
-                if error.errno == errno.EADDRINUSE and time.monotonic() < self.shared_until:
+                if error.errno == errno.EADDRINUSE and self._may_be_shared(key):
                     return None
                 log.warning("port %d for broker %s cannot be had (%s): it gets another", number, key[1], error.strerror)
         return self._at(key, host, last)
+
+    def _may_be_shared(self, key: SocketKey) -> bool:
+        """Return whether the other gate of a hand-over may have bound a port: not one whose socket
+        was sent.
+        """
+        return key not in self._inherited and time.monotonic() < self.shared_until
 
     def _at(self, key: SocketKey, host: str, number: int) -> socket.socket:
         """Return an inherited socket at this address, its own one where any port will do, or a new

@@ -14,8 +14,9 @@ import os
 import select
 import sys
 import threading
-from collections import deque
+import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from batchval.proxy.audit_log import encoded, install
@@ -27,6 +28,8 @@ __all__ = ["LineWriter", "ThreadHandler", "lines_left_out", "write_in_thread"]
 MOST_BYTES: Final = 1 << 20
 #: Seconds that the end of the process waits for lines that wait.
 FLUSH_S: Final = 1.0
+#: Seconds between two looks whether all lines are written.
+LOOK_S: Final = 0.002
 #: Seconds before a failed write, or one that would block, is tried again.
 AGAIN_S: Final = 1.0
 
@@ -42,14 +45,13 @@ class LineWriter:
         self.left_out = 0
         self._descriptor = descriptor
         self._count_line = count_line
-        self._queue: deque[tuple[bytes, int]] = deque()  # a line, and how many left out it reports
+        # a line, and how many left out it reports; as the lock, it may be entered again by a thread
+        # in it: the cycle collector comes anywhere, and what it frees may log
+        self._queue: SimpleQueue[tuple[bytes, int]] = SimpleQueue()
+        self._lock = threading.RLock()
         self._waiting = 0  # bytes in the queue and in the thread's hands
         self._reported = 0  # of left_out
         self._rest = b""  # of a line that was written in part
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._idle = threading.Event()
-        self._idle.set()
         self._is_late = False
         # a daemon: a reader that hangs must not keep the process from its end
         threading.Thread(target=self._run, name="batchval-log", daemon=True).start()
@@ -60,43 +62,42 @@ class LineWriter:
             if self.left_out != self._reported or self._waiting + len(line) > MOST_BYTES:
                 self.left_out += 1
                 return
-            self._append(line, 0)
-        if not self._wake.is_set():
-            self._wake.set()
+            self._waiting += len(line)
+        self._queue.put((line, 0))
 
     def flush(self, timeout_s: float = FLUSH_S) -> None:
         """Wait until all lines are written, for so long at most; not again after that failed."""
-        if not self._is_late:
-            self._is_late = not self._idle.wait(timeout_s)
-
-    def _append(self, line: bytes, reported: int) -> None:
-        self._queue.append((line, reported))
-        self._waiting += len(line)
-        self._idle.clear()
+        until = time.monotonic() + timeout_s
+        while self._waiting and not self._is_late:
+            time.sleep(LOOK_S)
+            self._is_late = time.monotonic() >= until
 
     # ---- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        is_written = True
         while True:
-            self._wake.wait(AGAIN_S if self.left_out != self._reported else None)
-            self._wake.clear()
-            self._report()
-            while self._queue:
-                line, reported = self._queue.popleft()
-                is_written = self._write(line)
-                self._note(line, reported, is_written)
-                if is_written:
-                    self._report()
+            if is_written:
+                self._report()
+            try:
+                line, reported = self._queue.get(timeout=AGAIN_S if self.left_out != self._reported else None)
+            except Empty:
+                is_written = True  # perhaps it can be by now
+                continue
+            is_written = self._write(line)
+            self._note(line, reported, is_written)
 
     def _report(self) -> None:
         """Append how many lines were left out, where some were and half of the queue is free."""
         if self.left_out == self._reported:
             return
-        with self._lock:
-            if self._waiting <= MOST_BYTES // 2:
-                count = self.left_out - self._reported
-                self._append(self._count_line(count), count)
-                self._reported = self.left_out
+        if self._waiting <= MOST_BYTES // 2:
+            count = self.left_out - self._reported
+            line = self._count_line(count)
+            with self._lock:
+                self._waiting += len(line)
+                self._reported += count
+            self._queue.put((line, count))
 
     def _note(self, line: bytes, reported: int, is_written: bool) -> None:
         """Count a line that is out of the queue."""
@@ -106,8 +107,6 @@ class LineWriter:
                 self._reported -= reported  # another line says so later
             elif not is_written:
                 self.left_out += 1
-            if not self._queue:
-                self._idle.set()
 
     def _write(self, line: bytes) -> bool:
         """Write a line after what is left of the one before; return whether it has begun."""

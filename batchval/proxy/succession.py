@@ -38,8 +38,8 @@ class Succession:
         self._gate = gate
         self._following: asyncio.Task[None] | None = None
 
-    def accepted(self) -> None:
-        """Note that the gate accepts connections in place of the other one."""
+    def succeeded(self) -> None:
+        """Note that the gate alone accepts connections, and wait for the end of the other one."""
         if self.predecessor is not None:
             self._following = asyncio.create_task(self._follow(self.predecessor))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import kafka_broker
+from tests.interop import kafka_broker, kafka_java
 from tests.interop.kafka_broker import BrokerError, KafkaBroker, ToolMissing, is_ready
 from tests.support.fixtures import running_kafka
 
@@ -71,7 +71,7 @@ def test_a_setting_it_cannot_take_is_said_with_the_log(broker: KafkaBroker, tmp_
 
 
 def test_an_old_or_absent_java_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_broker, "java_version", lambda java: 11)
+    monkeypatch.setattr(kafka_java, "java_version", lambda java: 11)
     kafka_broker.find_java.cache_clear()
     try:
         with pytest.raises(ToolMissing, match=r"^Kafka 4.4.0 needs Java 17 or newer: .*$"):

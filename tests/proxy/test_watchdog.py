@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -42,6 +43,16 @@ def test_looks_are_counted_from_the_last_turn() -> None:
         watchdog.turned()
     assert [watchdog.look() for _ in range(LOOKS + 1)] == [False] * LOOKS + [True]
     signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def test_a_stuck_one_ends_where_nobody_reads_stderr() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, "waits"], text=True, stderr=writer, **pipes) as process:
+        os.close(writer)
+        process.communicate("\n", timeout=60)
+    assert process.returncode == 1
 
 
 @pytest.mark.alone

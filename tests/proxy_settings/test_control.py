@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import logging
 import os
@@ -12,6 +13,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -312,6 +314,16 @@ async def test_a_refusal_reaches_the_new_gate(path: Path, gate: Running) -> None
     (refused,) = messages(await spoken(path, encoded("hello", version=99)))
     assert refused["kind"] == "refused"
     assert "version 1" in refused["why"]
+
+
+@running
+async def test_sockets_that_cannot_be_sent_are_a_refusal(path: Path, gate: Running) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("batchval.proxy.control.os.dup", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+        with pytest.raises(HandOverError, match="the sockets cannot be sent: Too many open files"):
+            await began(path)
+    assert gate.state is State.SERVING
+    assert gate.handed == []
 
 
 async def test_the_silent_and_the_slow_are_closed_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

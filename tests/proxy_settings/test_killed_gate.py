@@ -22,7 +22,7 @@ class NewGate:
     """A gate during whose ``step`` the running one is killed, or refuses with ``why``."""
 
     def __init__(self, running: Running, step: str, why: str = "") -> None:
-        self.accepts = self.ended = False
+        self.accepts = self.ended = self.succeeds = False
         self._running, self._step, self._why = running, step, why
         self._looks = 0
 
@@ -52,6 +52,11 @@ class NewGate:
     def accept(self) -> None:
         self.accepts = True
         self.at("accept")
+
+    def succeeded(self) -> None:
+        """It reads the connection from here on: two readers would take each other's messages."""
+        assert self.accepts
+        self.succeeds = True
 
 
 async def taken(path: Path, running: Running, step: str, why: str = "") -> tuple[NewGate, TakeOver]:
@@ -88,6 +93,7 @@ async def test_a_new_gate_goes_on_alone(step: str, tmp_path: Path, caplog: pytes
     with caplog.at_level(logging.WARNING, "batchval.proxy"):
         gate, _ = await taken(tmp_path / "gate.sock", running, step)
     assert gate.accepts
+    assert gate.succeeds
     assert not gate.ended
     assert running.handed == []
     assert f"process {os.getpid()} was killed while it was taken over: this gate goes on alone" in caplog.text

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -87,6 +88,21 @@ def test_a_reader_that_hangs_holds_up_nobody(pipe: Pipe, monkeypatch: pytest.Mon
     lines.put(b"after\n")
     eventually(lambda: pipe.read_all() == [b"after\n"])
     assert lines.left_out == missed
+
+
+def test_what_logs_while_a_line_is_taken_does_not_wait_for_itself(pipe: Pipe) -> None:
+    """The cycle collector comes anywhere, and what it frees may log: in this thread."""
+    lines = LineWriter(pipe.writer, count_line)
+
+    def log() -> None:
+        with lines._lock:
+            lines.put(b"freed\n")
+
+    thread = threading.Thread(target=log, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    eventually(lambda: pipe.read_all() == [b"freed\n"])
 
 
 @pytest.mark.parametrize("error", [errno.EPIPE, errno.EBADF, errno.ENOSPC, errno.EIO])

@@ -80,6 +80,7 @@ async def test_a_broker_that_is_new_meanwhile_gets_the_port_of_the_configuration
     assert broker(old).port == broker(new).port == port + 1 + NEW
     new.accept()
     old.succession.hand_over()
+    new.succeeded()
     await old.stop(0)
     offered.over.set()
     await until(lambda: broker(new).server is not None)
@@ -124,6 +125,31 @@ async def test_a_gate_that_ends_binds_nothing_later() -> None:
     cluster, awaited = old.proxies["default"].cluster, broker(old)
     cluster._open_again(awaited, NEW)
     assert awaited.sock is None
+
+
+async def test_a_broker_that_moves_is_named_at_its_new_port() -> None:
+    """A worker opens a port that its parent awaits, and the parent may get another one."""
+    port = free_ports(10)
+    gate = RunningGate(settings(port))
+    await gate.start()
+    learn(gate)
+    cluster, before = gate.proxies["default"].cluster, broker(gate).port
+    written = cluster.written_brokers(LOOPBACK, 9)
+    cluster.moved(NEW, before)
+    assert cluster.written_brokers(LOOPBACK, 9) is written
+    cluster.moved(NEW, before + 1)
+    cluster.moved(NEW + 1, before + 1)  # not known
+    assert (broker(gate).port, broker(gate).advertised[1]) == (before + 1, before + 1)
+    assert cluster.written_brokers(LOOPBACK, 9) is not written
+    await gate.stop(0)
+
+
+def test_a_port_whose_socket_was_sent_is_not_awaited() -> None:
+    with socket.create_server((LOOPBACK, 0)) as foreign, socket.create_server((LOOPBACK, 0)) as kept:
+        ports = ListeningSockets({("a", 1): kept})
+        ports.shared_until = math.inf
+        numbers = [foreign.getsockname()[1], kept.getsockname()[1], 0]
+        assert ports.open(("a", 1), LOOPBACK, numbers) == Port(numbers[1], kept)
 
 
 def test_only_a_hand_over_awaits_a_port() -> None:

@@ -81,7 +81,7 @@ def _together(family: Family, one: Any, other: Any) -> Any:
 
 
 class Totals:
-    """The metrics of the whole gate. For any thread: /metrics and OpenTelemetry have one each.
+    """The metrics of the whole gate. For any thread.
 
     ``metrics``  returns the settings that bound the labels
     """

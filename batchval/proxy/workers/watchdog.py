@@ -52,6 +52,8 @@ class Watchdog:
     def _run(self) -> None:
         while not self.look():
             time.sleep(self._stuck_s / LOOKS)
-        print(f"the event loop has not turned for {self._stuck_s:g} s", file=sys.stderr, flush=True)
-        faulthandler.dump_traceback()
-        os._exit(1)
+        try:
+            print(f"the event loop has not turned for {self._stuck_s:g} s", file=sys.stderr, flush=True)
+            faulthandler.dump_traceback()
+        finally:
+            os._exit(1)  # also where nobody reads stderr any more

@@ -158,6 +158,9 @@ class WorkerGate(RunningGate):
     def follow(self, news: ClusterNews) -> None:
         """Take over what the parent knows of the cluster."""
         self._remote_ports.note(news.ports)
+        for (name, node_id), number in news.ports.items():
+            if node_id is not None and (proxy := self.proxies.get(name)) is not None:
+                proxy.cluster.moved(node_id, number)
         assert isinstance(self.discovery, FollowingDiscovery)
         self.discovery.follow(news)
 
