@@ -326,7 +326,9 @@ def test_schema_ids_are_in_the_log_and_settle_a_gates_rule(classes: Path) -> Non
                 assert {claim for raw in logged for claim in compute(raw, schema_ids=True).schema_ids} == allowed
 
             gated = sum(len(stored(broker, f"t-gated_ids-{codec}")) for codec in CODECS[1:])
-            assert gate.proxy.gate.ledger.counts().trusted == gated > len(CODECS)
+            # a batch that came before its partition had a leader was sent, and judged, again
+            trusted = gate.proxy.gate.ledger.counts().trusted
+            assert trusted >= gated > len(CODECS)
             assert broker.process is not None
             counted = counters(broker.process.pid)
             # the gate has verified nothing, so it passes no claims on
@@ -336,7 +338,7 @@ def test_schema_ids_are_in_the_log_and_settle_a_gates_rule(classes: Path) -> Non
             # the rule is asked: values without ids are refused, and nothing is settled by claims
             printed, _ = await produce(classes, "broker", "carrier=payload;schema.ids=true", ("plain", "zstd", gate))
             assert "InvalidRecordException" in printed["plain", "zstd"]
-            assert gate.proxy.gate.ledger.counts().trusted == gated
+            assert gate.proxy.gate.ledger.counts().trusted == trusted
             assert gate.counters.partitions_refused["record-schema-id"] > 0
 
     run(work())
