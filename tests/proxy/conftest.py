@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from batchval.proxy.workers.channel import Pairs
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support import coroutines
 from tests.support.coroutines import loop_kind, on_both_loops  # noqa: F401
@@ -23,6 +24,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def broker() -> Iterator[KafkaBroker]:
     with running_kafka() as running:
         yield running
+
+
+@pytest.fixture
+def pairs() -> Iterator[tuple[Pairs, Pairs]]:
+    """The socket pairs of a worker: those of its parent, and its own."""
+    ours, theirs = Pairs.made()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import logging
 import pickle
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,14 +29,6 @@ from batchval.proxy.workers.messages import (
     PortOf,
     Unauthenticated,
 )
-
-
-@pytest.fixture
-def pairs() -> Iterator[tuple[Pairs, Pairs]]:
-    ours, theirs = Pairs.made()
-    yield ours, theirs
-    ours.close()
-    theirs.close()
 
 
 def test_a_connection_is_passed_with_its_header(pairs: tuple[Pairs, Pairs]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import pickle
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 from unittest.mock import Mock
 
@@ -253,14 +253,6 @@ async def test_what_changes_while_a_process_is_created_reaches_it(monkeypatch: p
 
 
 # ---- a worker ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pairs() -> Iterator[tuple[Pairs, Pairs]]:
-    ours, theirs = Pairs.made()
-    yield ours, theirs
-    ours.close()
-    theirs.close()
 
 
 def parts(**news: Any) -> Parts:
