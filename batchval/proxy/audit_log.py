@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, Protocol
 
 from batchval.protocol.apis import APIS
 from batchval.proxy.config import Log
@@ -33,7 +32,6 @@ __all__ = [
     "event_of",
     "facts_of",
     "install",
-    "set_up",
     "short",
 ]
 
@@ -250,13 +248,6 @@ def _value(value: object) -> str:
     return text if text and set(text) <= _BARE else json.dumps(text)
 
 
-def set_up(settings: Log, stream: TextIO | None = None) -> logging.Handler:
-    """Sends what batchval logs to stderr as the settings ask; returns the handler, for whoever takes it off again."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    install(settings, handler)
-    return handler
-
-
 def install(settings: Log, handler: logging.Handler) -> None:
     """Send what batchval logs to this handler alone, as the settings ask."""
     handler.setFormatter(_formatter(settings))
@@ -267,7 +258,7 @@ def install(settings: Log, handler: logging.Handler) -> None:
 
 
 def change(settings: Log) -> None:
-    """Write as these settings ask from now on, where ``set_up`` was called."""
+    """Write as these settings ask from now on, where ``install`` was called."""
     root = logging.getLogger("batchval")
     for handler in root.handlers:
         if isinstance(handler.formatter, TextFormatter | JsonFormatter):

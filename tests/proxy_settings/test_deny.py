@@ -13,7 +13,7 @@ from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.error_answers import SENTENCES
 from batchval.protocol.schema import shape_of
-from batchval.proxy.audit_log import RefusalLog, set_up
+from batchval.proxy.audit_log import RefusalLog, install
 from batchval.proxy.checks import faults_of
 from batchval.proxy.config import Log, Settings
 from batchval.proxy.denying import DenyList
@@ -119,7 +119,8 @@ def test_each_principal_has_its_own_list() -> None:
 
 def test_the_log_says_who_was_denied_what(log_as_it_was: None) -> None:
     stream = io.StringIO()
-    handler = set_up(Log(format="json"), stream)
+    handler = logging.StreamHandler(stream)
+    install(Log(format="json"), handler)
     try:
         refusals = RefusalLog(1, clock=lambda: 0.0)
         event = Denied("edge", "10.0.0.7:1", "c\n" * 500, "User:bob", ApiKey.DELETE_TOPICS, 6)

@@ -18,7 +18,7 @@ from batchval.proxy.audit_log import (
     RefusalLog,
     TextFormatter,
     encoded,
-    set_up,
+    install,
 )
 from batchval.proxy.config import Log
 from tests.proxy_settings.refused import Refused
@@ -35,7 +35,7 @@ class Clock:
 
 def lines(kind: str, *refusals: Refused, per_second: int = 100, level: str = "info") -> list[str]:
     stream = io.StringIO()
-    set_up(Log.model_validate({"format": kind, "level": level}), stream)
+    install(Log.model_validate({"format": kind, "level": level}), logging.StreamHandler(stream))
     log = RefusalLog(per_second, Clock())
     for refusal in refusals:
         log(refusal)
@@ -116,7 +116,7 @@ def test_a_line_may_stand_for_several_batches() -> None:
     assert (row["batches"], row["principal"]) == (900, "User:CN=edge,O=Example")
     assert "topic" not in row
     stream = io.StringIO()
-    set_up(Log(), stream)
+    install(Log(), logging.StreamHandler(stream))
     log = RefusalLog(1, Clock())
     for _ in range(3):
         log(several)
@@ -127,7 +127,7 @@ def test_a_line_may_stand_for_several_batches() -> None:
 
 def test_a_flood_is_bounded_and_counted() -> None:
     stream, clock = io.StringIO(), Clock()
-    set_up(Log(), stream)
+    install(Log(), logging.StreamHandler(stream))
     log = RefusalLog(10, clock)
     for _ in range(1_000):
         log(Refused())
@@ -147,7 +147,7 @@ def test_a_flood_is_bounded_and_counted() -> None:
 def test_few_lines_come_at_once() -> None:
     """The event loop writes them: 20 now, and the rest of a hundred in the course of a second."""
     stream, clock = io.StringIO(), Clock()
-    set_up(Log(), stream)
+    install(Log(), logging.StreamHandler(stream))
     log = RefusalLog(100, clock)
     for _ in range(300):
         log(Refused(partition=1))
@@ -166,7 +166,7 @@ def test_the_level_is_kept() -> None:
 
 def test_an_exception_is_named_but_not_quoted() -> None:
     stream = io.StringIO()
-    set_up(Log(), stream)
+    install(Log(), logging.StreamHandler(stream))
     try:
         raise ValueError("pl4nted-s3cret")
     except ValueError:
