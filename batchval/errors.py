@@ -15,6 +15,7 @@ __all__ = [
     "ArgumentValueError",
     "BatchvalError",
     "ErrorCode",
+    "shown_ms",
     "shown_value",
 ]
 
@@ -71,6 +72,12 @@ def shown_value(value: object) -> str:
     except ValueError:
         return f"an {type(value).__name__} of more than 4,300 digits"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def shown_ms(milliseconds: float) -> str:
+    """Return a time for a message: "1500000 ms", "0.25 ms"; never with an exponent."""
+    text = f"{milliseconds:.3f}"
+    return f"{text.rstrip('0').rstrip('.')} ms"
 
 
 # generated from kafka-clients 4.4.0

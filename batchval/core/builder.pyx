@@ -54,7 +54,7 @@ BATCH_OVERHEAD = RECORDS
 
 @cython.final
 cdef class Given:
-    """The values and stamps of one ``produce_many``: buffers that are held until ``close``.
+    """The values and stamps of one ``send_many``: buffers that are held until ``close``.
 
     ``values``: one bytes-like, which is the value of every record, or a sequence of bytes-likes,
     copied to a tuple.

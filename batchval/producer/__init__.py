@@ -4,8 +4,10 @@
 ``sender`` sends them, ``sequences`` and ``transactions`` see to it that each record arrives once.
 """
 
-from batchval.producer.batch import BatchDone, RecordMetadata
+from batchval.producer.batch import BatchDone
+from batchval.producer.delivery import Delivery, RecordMetadata
+from batchval.producer.errors import DeliveryError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.producer import Producer
 
-__all__ = ["BatchDone", "Producer", "ProducerOptions", "RecordMetadata"]
+__all__ = ["BatchDone", "Delivery", "DeliveryError", "Producer", "ProducerOptions", "RecordMetadata"]

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, Given
-from batchval.producer.batch import Callback, PartitionQueue, ProducerBatch
+from batchval.producer.batch import PartitionQueue, ProducerBatch
+from batchval.producer.delivery import Delivery
 from batchval.producer.errors import BufferExhaustedError, RecordTooLargeError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import next_sequence
@@ -42,7 +43,7 @@ class Accumulator:
         self._ratios: dict[str, float] = {}
         self._number = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._refused = False  # produce_many found no room, and nothing has become free since
+        self._refused = False  # send_many met a full buffer, and nothing was freed since
         self._stirred = False  # a batch was begun or is full: there may be something to send, or to wait for
         self._turns: dict[str, list[PartitionQueue]] = {}  # a topic's, by partition
         self._spare: list[bytearray] = []
@@ -89,7 +90,7 @@ class Accumulator:
             self._wake()
 
     def refused(self) -> None:
-        """``produce_many`` found no room."""
+        """Remember that the buffer was too full for ``send_many``."""
         self._refused = True
 
     def stirred(self) -> bool:
@@ -132,7 +133,7 @@ class Accumulator:
         value: Buffer | None,
         headers: Sequence[tuple[str, Buffer | None]],
         timestamp_ms: int,
-        callback: Callback | None,
+        delivery: Delivery,
     ) -> bool:
         """One record. True: a batch was full and another begun."""
         batch, began = self._open(queue, many=False), False
@@ -144,7 +145,7 @@ class Accumulator:
             batch, before = self._begin(queue, many=False), 0
             batch.builder.append(key, value, headers, timestamp_ms)
         self._reserve(batch, batch.builder.size - before)
-        batch.callbacks.append((callback, timestamp_ms))
+        batch.deliveries.append(delivery)
         return began
 
     def append_many(
@@ -254,11 +255,11 @@ class Accumulator:
     def split(self, batch: ProducerBatch) -> None:
         """A batch that was too large for the broker, and has several records, as two in its place."""
         parts: list[ProducerBatch] = []
-        sequence, callbacks, reserved = batch.sequence, batch.callbacks, batch.reserved
+        sequence, deliveries, reserved = batch.sequence, batch.deliveries, batch.reserved
         for n, builder in enumerate(batch.builder.split()):
             part = ProducerBatch(batch.partition, builder, (*batch.number, n), batch.created_ms, batch.many)
             part.closed, part.attempts, part.sequence = True, batch.attempts, sequence
-            part.callbacks, callbacks = callbacks[: builder.count], callbacks[builder.count :]
+            part.deliveries, deliveries = deliveries[: builder.count], deliveries[builder.count :]
             part.reserved = min(reserved, builder.size)
             reserved -= part.reserved
             if sequence >= 0:

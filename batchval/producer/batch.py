@@ -12,25 +12,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from batchval.core.builder import BatchBuilder
+from batchval.producer.delivery import Delivery, Failures, Outcome
 
-__all__ = ["BatchDone", "Callback", "PartitionQueue", "ProducerBatch", "RecordMetadata"]
-
-NO_OFFSET = -1
+__all__ = ["BatchDone", "PartitionQueue", "ProducerBatch"]
 
 log = logging.getLogger("batchval.producer")
 
 
-class RecordMetadata(NamedTuple):
-    """Where a record is. ``offset`` -1: not known (acks=0, or a batch that the broker had already)."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-
-
 class BatchDone(NamedTuple):
-    """What became of a batch that ``produce_many`` filled. ``stamps``: int64, one a record, as they were given."""
+    """What became of a batch that ``send_many`` filled. ``stamps``: one int64 a record."""
 
     topic: str
     partition: int
@@ -40,10 +30,6 @@ class BatchDone(NamedTuple):
     value_bytes: int
     wire_bytes: int
     records: int
-
-
-#: (metadata, None) or (None, error), once for each record.
-Callback = Callable[[RecordMetadata | None, Exception | None], object]
 
 
 class _Result(NamedTuple):
@@ -61,7 +47,7 @@ class ProducerBatch:
     number: tuple[int, ...]  # in the order they were begun; parts of a batch that was split have one more
     created_ms: float
     many: bool
-    callbacks: list[tuple[Callback | None, int]] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
     reserved: int = 0
     attempts: int = 0
     retry_at_ms: float = 0.0
@@ -82,39 +68,32 @@ class ProducerBatch:
         """Its fate is settled."""
         return self.result is not None
 
-    def tell(self, on_batch: Callable[[BatchDone], object] | None) -> None:
-        """Calls back. What a callback raises is logged; the others are called."""
+    def tell(self, on_batch: Callable[[BatchDone], object] | None, failures: Failures) -> None:
+        """Settle the deliveries, or call ``on_batch``. What is raised there is logged."""
         assert self.result is not None
-        builder, (base, appended, error) = self.builder, self.result
-        if self.many:
-            if on_batch is not None:
-                done = BatchDone(
-                    self.partition.topic,
-                    self.partition.partition,
-                    base,
-                    error,
-                    builder.stamps,
-                    builder.value_bytes,
-                    builder.wire_size,
-                    builder.count,
-                )
-                try:
-                    on_batch(done)
-                except Exception:
-                    log.exception("on_batch failed; the others are called all the same")
-            return
-        for n, (callback, timestamp) in enumerate(self.callbacks):
-            if callback is None:
-                continue
+        builder, queue, (base, appended, error) = self.builder, self.partition, self.result
+        outcome = Outcome(queue.topic, queue.partition, base, appended, error, failures, failures.generation)
+        if not self.many:
+            for n, delivery in enumerate(self.deliveries):
+                delivery.settle(outcome, n)
+        elif on_batch is None:
+            outcome.unreceived = builder.count if error is not None else 0
+        else:
+            done = BatchDone(
+                queue.topic,
+                queue.partition,
+                base,
+                error,
+                builder.stamps,
+                builder.value_bytes,
+                builder.wire_size,
+                builder.count,
+            )
             try:
-                if error is not None:
-                    callback(None, error)
-                else:
-                    offset = base + n if base >= 0 else NO_OFFSET
-                    when = appended if appended >= 0 else timestamp
-                    callback(RecordMetadata(self.partition.topic, self.partition.partition, offset, when), None)
+                on_batch(done)
             except Exception:
-                log.exception("a callback failed; the others are called all the same")
+                log.exception("on_batch failed; the others are called all the same")
+        failures.add(outcome)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from batchval.errors import BatchvalError
+from batchval.errors import BatchvalError, ErrorCode
 from batchval.network.errors import BrokerError
 
 __all__ = [
+    "FENCED",
     "BufferExhaustedError",
+    "DeliveryError",
+    "DeliveryFailure",
     "DeliveryTimeoutError",
     "ProducerClosedError",
     "ProducerError",
@@ -23,6 +26,28 @@ class ProducerError(BatchvalError):
     """A record was not sent, or it is not known whether it arrived."""
 
     retriable: ClassVar[bool] = False
+
+
+class DeliveryFailure(NamedTuple):
+    """How many records of one batch failed that nobody had awaited, and why."""
+
+    topic: str
+    partition: int
+    records: int
+    error: Exception
+
+
+class DeliveryError(ProducerError):
+    """Records failed that nobody had awaited. Raised by ``flush`` and ``close``, once each.
+
+    ``count`` is exact; ``failures`` names at most 100 batches, oldest first.
+    """
+
+    def __init__(self, count: int, failures: tuple[DeliveryFailure, ...]) -> None:
+        first = f"; the first: {failures[0].error}" if failures else ""
+        super().__init__(f"{count} records that nobody awaited were not delivered{first}")
+        self.count = count
+        self.failures = failures
 
 
 class BufferExhaustedError(ProducerError, TimeoutError):
@@ -52,6 +77,11 @@ class TransactionStateError(ProducerError):
 class ProducerFencedError(BrokerError):
     """Another producer with this transactional_id has begun: this one can only be closed."""
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(code, message)
+    def __init__(self, code: int, what: str) -> None:
+        name = ErrorCode(code).name
+        super().__init__(code, f"{what}: {name}: another producer has taken the transactional_id over, or it timed out")
         self.retriable = False
+
+
+#: The codes that say so.
+FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}

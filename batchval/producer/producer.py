@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
+from batchval.errors import BatchvalError, shown_ms
 from batchval.network.client import ClientOptions, ConsumerNetworkClient
-from batchval.network.errors import RequestTimeoutError
+from batchval.network.errors import NetworkError, RequestTimeoutError
 from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.network_client import NetworkOptions
 from batchval.network.options import ConnectionOptions
 from batchval.producer.accumulator import Accumulator
-from batchval.producer.batch import BatchDone, Callback, RecordMetadata
-from batchval.producer.errors import ProducerClosedError, TransactionAbortedError
+from batchval.producer.batch import BatchDone
+from batchval.producer.delivery import Delivery
+from batchval.producer.errors import DeliveryError, ProducerClosedError, TransactionAbortedError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.partitioners import RoundRobin, partitioner
 from batchval.producer.sender import ProducerMetrics, Sender
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
+_LAST_ABORT_MS = 5_000.0
 _HEADER_OVERHEAD = 10  # two varints of an int32
 
 log = logging.getLogger("batchval.producer")
@@ -42,8 +45,8 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._closing = False
-        self._wanted: dict[str, None] = {}  # topics that produce_many knew nothing of
-        self._refused = 0  # bytes that produce_many had no room for
+        self._wanted: dict[str, None] = {}  # topics that send_many knew nothing of
+        self._refused = 0  # bytes that send_many had no room for
         self._settled = asyncio.Event()  # since ``_flush`` looked last, a batch was told of, or all has ended
         connection = ConnectionOptions(
             max_in_flight=options.max_in_flight,
@@ -90,8 +93,13 @@ class Producer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: object, *_: object) -> None:
-        await self.close(None if kind is None else 0)
+    async def __aexit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        failed = await self._close(None if error is None else 0)
+        if failed is None:
+            return
+        if error is None:
+            raise failed
+        error.add_note(str(failed))  # the body's own error goes on
 
     # --- questions
 
@@ -107,7 +115,7 @@ class Producer:
 
     @property
     def on_batch(self) -> Callable[[BatchDone], object] | None:
-        """Told of each batch that ``produce_many`` filled, once, in order per partition."""
+        """Called with each batch that ``send_many`` filled, once, in order per partition."""
         return self._sender.on_batch
 
     @on_batch.setter
@@ -125,17 +133,27 @@ class Producer:
         if self._closing:
             raise ProducerClosedError("the producer is closed")
 
-    def _may_produce(self) -> None:
+    def _may_send(self) -> None:
         self._guard()
-        if self._sender.fatal is not None:
-            raise self._sender.fatal
         if self.options.transactional_id is not None:
-            assert self._transactions is not None
-            self._transactions.must_be(State.IN_TRANSACTION)
+            self._must_be(State.IN_TRANSACTION)
+        elif self._sender.fatal is not None:
+            raise self._sender.fatal
+
+    def _must_be(self, *states: State) -> Transactions:
+        """Raise what made it impossible: with that the caller knows why records failed."""
+        transactions = self._transactional()
+        try:
+            transactions.must_be(*states)
+        except BatchvalError:
+            if transactions.error is not None:
+                self._sender.failures.discard()
+            raise
+        return transactions
 
     # --- records
 
-    async def produce_async(
+    async def send(
         self,
         topic: str,
         value: Buffer | None,
@@ -144,15 +162,14 @@ class Producer:
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        callback: Callback | None = None,
-    ) -> None:
-        """Puts a record into a batch; waits while nothing is known of the topic, or the buffer is full.
+    ) -> Delivery:
+        """Put a record into a batch, and return its delivery, awaited for the acknowledgement.
 
-        ``callback`` gets (RecordMetadata, None) or (None, error): once, and in order per partition. Raises
-        RecordTooLargeError, BufferExhaustedError, ValueError for a partition that there is not, TypeError for what is
-        no buffer, and what asking for the topic raised; no callback then.
+        Waits while nothing is known of the topic, or the buffer is full, for max_block_ms at most.
+        Raises RecordTooLargeError, BufferExhaustedError, ValueError for a partition that the topic
+        has not, TypeError for what cannot be bytes, and what asking for the topic raised.
         """
-        self._may_produce()
+        self._may_send()
         partitions = self._metadata.partitions(topic)
         if not partitions:
             partitions = await self._metadata.wait_for(topic, self.options.max_block_ms)
@@ -162,7 +179,7 @@ class Producer:
         self._accumulator.check_size(size)
         if (needed := min(size + BATCH_OVERHEAD, self.options.buffer_memory)) > self._accumulator.free:
             await self._accumulator.wait_for_room(needed, self._sender.pump_soon)
-        self._may_produce()  # much may have happened while it waited
+        self._may_send()  # much may have happened while it waited
         if partition is None:
             chosen = self._partitioner.partition(topic, key, partitions)
         elif 0 <= partition < partitions:
@@ -172,40 +189,16 @@ class Producer:
         queue = self._accumulator.queue_of(topic, chosen)
         now = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         first = not queue.queue
-        if self._accumulator.append(queue, key, value, headers, now, callback):
+        delivery = Delivery(now)
+        if self._accumulator.append(queue, key, value, headers, now, delivery):
             if key is None and partition is None:
                 self._partitioner.on_new_batch(topic, chosen)
             self._sender.pump()
         elif first:
             self._sender.pump_soon()
+        return delivery
 
-    async def produce(
-        self,
-        topic: str,
-        value: Buffer | None,
-        key: Buffer | None = None,
-        headers: Sequence[tuple[str, Buffer | None]] = (),
-        *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> RecordMetadata:
-        """``produce_async``, and waits for the acknowledgement: one record at a time, the slow way."""
-        done: asyncio.Future[RecordMetadata] = self._loop.create_future()
-
-        def told(metadata: RecordMetadata | None, error: Exception | None) -> None:
-            if done.done():
-                return
-            if error is not None:
-                done.set_exception(error)
-            elif metadata is not None:
-                done.set_result(metadata)
-
-        await self.produce_async(
-            topic, value, key, headers, partition=partition, timestamp_ms=timestamp_ms, callback=told
-        )
-        return await done
-
-    def produce_many(
+    def send_many(
         self,
         topic: str,
         values: Buffer | Sequence[Buffer | None],
@@ -214,13 +207,15 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> int:
-        """Puts many records without keys into batches, in one native call a batch; how many were taken, from the first.
+        """Put many records without keys into batches; return how many were taken, from the first.
+
+        One native call fills a batch.
 
         ``values``: one bytes-like, the value of every record, or a sequence of them. ``stamps``: a buffer of int64, one
         a record, of any meaning: they come back through ``on_batch``. Fewer are taken, or none, when the buffer is full
         or nothing is known of the topic yet: ``await room()``, then go on. Raises RecordTooLargeError and ValueError.
         """
-        self._may_produce()
+        self._may_send()
         partitions = self._metadata.partitions(topic)
         if not partitions:
             self._wanted[topic] = None
@@ -229,11 +224,11 @@ class Producer:
             raise ValueError(f"{topic} has the partitions 0 to {partitions - 1}, not {partition}")
         given = Given(values, stamps)
         try:
-            return self._produce_many(topic, given, partition, partitions, timestamp_ms)
+            return self._send_many(topic, given, partition, partitions, timestamp_ms)
         finally:
             given.close()
 
-    def _produce_many(
+    def _send_many(
         self, topic: str, given: Given, partition: int | None, partitions: int, timestamp_ms: int | None
     ) -> int:
         largest = given.largest() + MAX_RECORD_OVERHEAD
@@ -264,7 +259,7 @@ class Producer:
                 self._partitioner.on_new_batch(topic, chosen)
 
     async def room(self) -> None:
-        """Until ``produce_many`` can take a record of the size it refused, and knows its topic.
+        """Until ``send_many`` can take a record of the size it refused, and knows its topic.
 
         Raises BufferExhaustedError after max_block_ms, and what asking for the topic raised.
         """
@@ -301,25 +296,35 @@ class Producer:
                         self._settled.clear()
                         await self._settled.wait()
         except TimeoutError:
-            raise RequestTimeoutError(f"not all records were acknowledged in {timeout_ms:g} ms") from None
+            raise RequestTimeoutError(f"not all records were acknowledged in {shown_ms(timeout_ms or 0)}") from None
         finally:
             self._accumulator.flushing -= 1
 
     async def flush(self, timeout_ms: float | None = None) -> None:
-        """Sends all there is, full or not, and waits until each record given before is settled.
+        """Send all there is, full or not, and wait until each record passed before is settled.
 
-        Raises RequestTimeoutError when that took longer than ``timeout_ms``; the records are sent all the same.
+        Raises DeliveryError for all failed records that nobody has awaited and that were not raised
+        before; RequestTimeoutError after ``timeout_ms``: the records are sent all the same.
         """
         self._guard()
         await self._flush(timeout_ms)
+        failed = self._sender.failures.take()
+        if failed is not None:
+            raise failed
 
     async def close(self, timeout_ms: float | None = None) -> None:
-        """Flushes, at most for ``timeout_ms`` (None: until all is settled), fails what is left, ends all connections.
+        """Flush for at most ``timeout_ms`` (None: without a limit), and end all connections.
 
-        A transaction that is open is aborted.
+        Records that are left then fail. A transaction that is open is aborted. Once all is ended,
+        raises DeliveryError as ``flush`` does.
         """
+        failed = await self._close(timeout_ms)
+        if failed is not None:
+            raise failed
+
+    async def _close(self, timeout_ms: float | None) -> DeliveryError | None:
         if self._closing:
-            return
+            return None
         self._guard()
         self._closing = True
         try:
@@ -330,10 +335,8 @@ class Producer:
                 State.IN_TRANSACTION,
                 State.ABORTABLE,
             ):
-                limit = 5_000.0 if timeout_ms is None else timeout_ms
-                async with asyncio.timeout(limit / 1000):
-                    await self._abort()
-        except (RequestTimeoutError, TimeoutError) as error:
+                await self._abort_quietly(_LAST_ABORT_MS if timeout_ms is None else timeout_ms)
+        except RequestTimeoutError as error:
             log.warning("closed before all was settled: %s", error)
         finally:
             self._sender.close()
@@ -344,6 +347,18 @@ class Producer:
             self._client.close()
             await self._client.network.wait_closed()
             await asyncio.sleep(0)  # what the last callbacks left
+        return self._sender.failures.take()
+
+    async def _abort_quietly(self, limit_ms: float) -> None:
+        """For ``close``: what it cannot end, the coordinator ends after transaction_timeout_ms."""
+        log.warning("closed in a transaction, which is aborted")
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self._abort()
+        except NetworkError as error:
+            log.warning("the transaction's abort failed: %s", error)
+        except TimeoutError:
+            log.warning("the transaction's abort was not answered in %s", shown_ms(limit_ms))
 
     # --- transactions
 
@@ -359,7 +374,8 @@ class Producer:
 
     def begin_transaction(self) -> None:
         """All records from now on are committed, or none."""
-        self._transactional().begin()
+        self._must_be(State.READY).begin()
+        self._sender.failures.begin()
 
     async def send_offsets_to_transaction(
         self,
@@ -379,8 +395,7 @@ class Producer:
         RequestTimeoutError (or the caller's own cancellation) behind the flush: the commit may have come about. As with
         Kafka's producer it can then be asked for again, or the producer closed, and nothing else.
         """
-        transactions = self._transactional()
-        transactions.must_be(State.IN_TRANSACTION, State.COMMITTING)
+        transactions = self._must_be(State.IN_TRANSACTION, State.COMMITTING)
         if transactions.state is State.IN_TRANSACTION:
             transactions.state = State.ENDING
             try:
@@ -391,6 +406,7 @@ class Producer:
                 raise
             if transactions.state is not State.ENDING:
                 assert transactions.error is not None
+                self._sender.failures.discard()
                 raise transactions.error
             transactions.state = State.COMMITTING
         try:
@@ -399,13 +415,14 @@ class Producer:
             raise
         except Exception as error:
             transactions.failed(error)
+            self._sender.failures.discard()
             raise
 
     async def abort_transaction(self) -> None:
         """None of the transaction's records will be read (by those who read committed ones)."""
-        transactions = self._transactional()
-        transactions.must_be(State.IN_TRANSACTION, State.ABORTABLE)
+        self._must_be(State.IN_TRANSACTION, State.ABORTABLE)
         await self._abort()
+        self._sender.failures.discard()
 
     async def _abort(self) -> None:
         transactions = self._transactions

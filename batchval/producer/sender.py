@@ -24,7 +24,8 @@ from batchval.network.request import Build, ClientResponse, Node
 from batchval.producer.accumulator import Accumulator
 from batchval.producer.batch import BatchDone, PartitionQueue, ProducerBatch, _Result
 from batchval.producer.compressing import Compressing
-from batchval.producer.errors import DeliveryTimeoutError
+from batchval.producer.delivery import Failures
+from batchval.producer.errors import FENCED, DeliveryTimeoutError, ProducerFencedError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import Sequences
 from batchval.protocol.apis import ApiKey
@@ -93,6 +94,7 @@ class Sender:
         self.accumulator = accumulator
         self.sequences = sequences
         self.metrics = ProducerMetrics()
+        self.failures = Failures(options.transactional_id is not None)
         self.on_batch: Callable[[BatchDone], object] | None = None
         self.on_settled: Callable[[], None] = lambda: None  # a batch was told of
         self.on_failed: Callable[[Exception], None] = lambda error: None  # for good, and not by the caller's wish
@@ -393,7 +395,10 @@ class Sender:
         if said.record_errors:
             first = said.record_errors[0]
             what += f", record {first.batch_index}: {first.batch_index_error_message or 'refused'}"
-        self._failed(batch, broker_error(code, what, said.error_message), code, said.log_start_offset)
+        error = broker_error(code, what, said.error_message)
+        if code in FENCED and self.options.transactional_id is not None:
+            error = ProducerFencedError(code, what)
+        self._failed(batch, error, code, said.log_start_offset)
 
     def _failed(self, batch: ProducerBatch, error: Exception, code: int, log_start_offset: int) -> None:
         if batch.is_done:  # given up while it was on the wire
@@ -486,7 +491,7 @@ class Sender:
         try:
             while queue.untold and queue.untold[0].is_done:
                 batch = queue.untold.popleft()
-                batch.tell(self.on_batch)
+                batch.tell(self.on_batch, self.failures)
                 if not batch.in_use:
                     self.accumulator.release(batch)
         finally:

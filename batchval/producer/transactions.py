@@ -22,7 +22,7 @@ from batchval.network.errors import NetworkError, RequestTimeoutError, broker_er
 from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import AnyRequest, Build, Node
 from batchval.producer.batch import PartitionQueue
-from batchval.producer.errors import ProducerFencedError, TransactionStateError
+from batchval.producer.errors import FENCED, ProducerFencedError, TransactionStateError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import Sequences
 from batchval.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -37,7 +37,6 @@ from batchval.protocol.messages.txn_offset_commit import (
 
 __all__ = ["State", "Transactions"]
 
-_FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 _COORDINATOR_MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 _FATAL = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -333,9 +332,8 @@ class Transactions:
 
     def _error(self, code: int) -> NetworkError:
         what = f"transactional id {self.options.transactional_id}" if self.options.transactional_id else "producer id"
-        if code in _FENCED:
-            name = ErrorCode(code).name
-            return ProducerFencedError(code, f"{what}: {name}: another producer has taken it over, or it timed out")
+        if code in FENCED:
+            return ProducerFencedError(code, what)
         return broker_error(code, what)
 
     def _start(self, work: Any) -> asyncio.Task[None]:

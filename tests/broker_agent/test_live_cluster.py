@@ -18,7 +18,7 @@ import pytest
 
 from batchval.core.batch import RecordBatch
 from batchval.core.claims import carrier_of, compute, read
-from batchval.producer import Producer, ProducerOptions
+from batchval.producer import Delivery, Producer, ProducerOptions
 from tests.auth.conftest import Certificates
 from tests.broker_agent.counters import Counters
 from tests.broker_agent.lies import CODECS, honest
@@ -158,7 +158,7 @@ def test_transactions_are_committed_and_aborted(live: Live, carrier: str) -> Non
                 producer.begin_transaction()
                 values = [b"%d %d" % (number, n) * 20 for n in range(20)]
                 for value in values:
-                    await producer.produce_async(topic, value, partition=0, key=b"k")
+                    await producer.send(topic, value, partition=0, key=b"k")
                 await producer.flush()
                 if number % 3 == 2:
                     await producer.abort_transaction()
@@ -367,15 +367,17 @@ async def _write_while(
         done = asyncio.ensure_future(asyncio.to_thread(work))
         for sequence in itertools.count():
 
-            def noted(where: Any, error: Exception | None, sequence: int = sequence) -> None:
-                if error is None:
+            def noted(delivery: Delivery, sequence: int = sequence) -> None:
+                if (error := delivery.exception()) is None:
+                    where = delivery.result()
                     acked.append(Acked(1, sequence, topic, where.partition, where.offset))
                 else:
                     errors.append(error)
 
             partition = sequence % partitions
             value = payload(1, sequence, topic, partition, 100)
-            await producer.produce_async(topic, value, key=b"k", partition=partition, callback=noted)
+            delivery = await producer.send(topic, value, key=b"k", partition=partition)
+            delivery.add_done_callback(noted)
             if sequence % 50 == 0:
                 await asyncio.sleep(0.01)
                 if done.done():

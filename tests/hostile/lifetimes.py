@@ -371,7 +371,7 @@ def _builder(of: _Buffer, rng: random.Random) -> _Steps:
 
 
 def _many(of: _Buffer, rng: random.Random) -> _Steps:
-    """Use what produce_many holds: the caller's sequence, and the stamps."""
+    """Use what send_many holds: the caller's sequence, and the stamps."""
     count = rng.choice((1, 5, 100))
     values: Any = [rng.choice((b"v" * 30, memoryview(of.memory)[:9], None)) for _ in range(count)]
     stamps = array.array("q", [NOW] * count)

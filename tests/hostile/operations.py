@@ -489,7 +489,7 @@ def _builder(scene: Scene) -> list[str]:
 
 @_operation("batch", second="stamps")
 def _many_values(scene: Scene) -> list[str]:
-    """Use what produce_many uses: one value or a list, and stamps in memory that is written to."""
+    """Use what send_many uses: one value or a list, and stamps in memory that is written to."""
     part = memoryview(scene.buffer)[61:600]
     stamps = np.frombuffer(scene.second, "<i8")
     values: Any = part if scene.turn % 2 else [part[i % len(part) :] for i in range(len(stamps))]

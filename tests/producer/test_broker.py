@@ -15,6 +15,7 @@ from batchval.producer import BatchDone, Producer, ProducerOptions, RecordMetada
 from batchval.producer.errors import ProducerFencedError, TransactionAbortedError, TransactionStateError
 from batchval.producer.murmur2 import partition_of
 from tests.interop.kafka_broker import KafkaBroker
+from tests.support.deliveries import acked, outcome
 from tests.support.topics import await_markers
 
 kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
@@ -88,13 +89,8 @@ def test_records_of_all_kinds_come_back(broker: KafkaBroker, codec: str, claims:
     async def work() -> None:
         async with Producer(options(broker, compression_type=codec, batch_size=20_000, claims=claims)) as producer:
             for n, (key, value, heads, timestamp) in enumerate(records):
-
-                def done(metadata: RecordMetadata | None, error: Exception | None, n: int = n) -> None:
-                    assert error is None
-                    assert metadata is not None
-                    told.append((n, metadata))
-
-                await producer.produce_async(topic, value, key, heads, timestamp_ms=timestamp, callback=done)
+                delivery = await producer.send(topic, value, key, heads, timestamp_ms=timestamp)
+                delivery.add_done_callback(lambda one, n=n: told.append((n, one.result())))
             await producer.flush()
             assert len(told) == len(records)
             assert producer.buffer_used == 0
@@ -136,7 +132,7 @@ def test_many_with_their_stamps(broker: KafkaBroker, more: dict[str, Any], fast:
             while at < count:
                 part = values[at : at + 777]
                 stamps = array.array("q", range(at, at + len(part)))
-                taken = producer.produce_many(topic, part, stamps)
+                taken = producer.send_many(topic, part, stamps)
                 assert producer.buffer_used <= 1_000_000 + 10_000
                 at += taken
                 if taken < len(part):
@@ -169,9 +165,8 @@ def test_acks_0(broker: KafkaBroker) -> None:
     async def work() -> None:
         async with Producer(options(broker, acks=0, enable_idempotence=False)) as producer:
             for n in range(100):
-                await producer.produce_async(
-                    "acks-0", b"%d" % n, partition=0, callback=lambda *result: told.append(result)
-                )
+                delivery = await producer.send("acks-0", b"%d" % n, partition=0)
+                delivery.add_done_callback(lambda one: told.append(outcome(one)))
 
     run(work())
     assert [error for _, error in told] == [None] * 100
@@ -189,7 +184,7 @@ def test_a_batch_that_is_too_large_is_split(broker: KafkaBroker) -> None:
             done: list[BatchDone] = []
             producer.on_batch = done.append
             await producer.partitions_for("split")
-            assert producer.produce_many("split", values, array.array("q", range(100)), partition=1) == 100
+            assert producer.send_many("split", values, array.array("q", range(100)), partition=1) == 100
             await producer.flush()
             assert producer.metrics.splits >= 4
             assert [stamp for batch in done for stamp in batch.stamps] == list(range(100))
@@ -204,8 +199,8 @@ def test_a_topic_that_there_cannot_be(broker: KafkaBroker) -> None:
     async def work() -> None:
         async with Producer(options(broker, max_block_ms=2_000)) as producer:
             with pytest.raises(Exception, match="INVALID_TOPIC_EXCEPTION"):
-                await producer.produce_async("no topic", b"x")
-            assert producer.produce_many("no topic", b"x", array.array("q", [1])) == 0
+                await producer.send("no topic", b"x")
+            assert producer.send_many("no topic", b"x", array.array("q", [1])) == 0
             with pytest.raises(Exception, match="INVALID_TOPIC_EXCEPTION"):
                 await producer.room()
 
@@ -219,17 +214,13 @@ def test_transactions(broker: KafkaBroker) -> None:
                 producer.begin_transaction()
             await producer.init_transactions()
             with pytest.raises(TransactionStateError, match="no transaction"):
-                await producer.produce_async("tx", b"outside")
+                await producer.send("tx", b"outside")
             for n in range(6):
                 producer.begin_transaction()
                 told: list[Any] = []
                 for m in range(30):
-                    await producer.produce_async(
-                        "tx",
-                        b"%d-%d" % (n, m),
-                        partition=m % 3,
-                        callback=lambda *result, told=told: told.append(result),
-                    )
+                    delivery = await producer.send("tx", b"%d-%d" % (n, m), partition=m % 3)
+                    delivery.add_done_callback(lambda one, told=told: told.append(outcome(one)))
                 await producer.send_offsets_to_transaction({("tx", 0): 100 + n}, "group")
                 if n % 2:
                     await producer.abort_transaction()
@@ -258,7 +249,7 @@ def test_an_aborted_transaction_whose_records_were_sent(broker: KafkaBroker) -> 
             for n in range(3):
                 producer.begin_transaction()
                 for m in range(10):
-                    await producer.produce_async("tx-sent", b"%d-%d" % (n, m), partition=0)
+                    await producer.send("tx-sent", b"%d-%d" % (n, m), partition=0)
                 await producer.flush()
                 await (producer.abort_transaction() if n == 1 else producer.commit_transaction())
 
@@ -278,7 +269,7 @@ def test_aborted_before_the_coordinator_knows_of_it(broker: KafkaBroker, turns: 
             await producer.init_transactions()
             for n in range(12):
                 producer.begin_transaction()
-                await producer.produce_async(topic, b"%d" % n, partition=n % 3)
+                await producer.send(topic, b"%d" % n, partition=n % 3)
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 await (producer.abort_transaction() if n % 2 else producer.commit_transaction())
@@ -293,18 +284,18 @@ def test_a_fenced_producer(broker: KafkaBroker) -> None:
         first = Producer(options(broker, transactional_id="t-2"))
         await first.init_transactions()
         first.begin_transaction()
-        await first.produce("fenced", b"of the first", partition=0)
+        await acked(first, "fenced", b"of the first", partition=0)
         async with Producer(options(broker, transactional_id="t-2")) as second:
             await second.init_transactions()
             second.begin_transaction()
-            await second.produce("fenced", b"of the second", partition=0)
+            await acked(second, "fenced", b"of the second", partition=0)
             await second.commit_transaction()
             with pytest.raises(ProducerFencedError):
                 await first.commit_transaction()
             with pytest.raises(ProducerFencedError):
                 first.begin_transaction()
             with pytest.raises(ProducerFencedError):
-                await first.produce_async("fenced", b"more")
+                await first.send("fenced", b"more")
         await first.close(1_000)
         assert first.buffer_used == 0
 
@@ -315,10 +306,10 @@ def test_a_fenced_producer(broker: KafkaBroker) -> None:
 def test_without_idempotence_a_warning(broker: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with Producer(options(broker, enable_idempotence=False)) as producer:
-            metadata = await producer.produce("plain", b"value", b"key")
+            metadata = await acked(producer, "plain", b"value", b"key")
             assert metadata.offset >= 0
             with pytest.raises(ValueError, match="partitions 0 to 2, not 3"):
-                await producer.produce("plain", b"value", partition=3)
+                await acked(producer, "plain", b"value", partition=3)
 
     run(work())
     assert sum("may reorder" in line for line in caplog.messages) == 1

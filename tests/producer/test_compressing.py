@@ -16,6 +16,7 @@ from batchval.producer import BatchDone, Producer, compressing
 from batchval.producer.errors import DeliveryTimeoutError, ProducerClosedError
 from tests.producer.scripted import ScriptedBroker
 from tests.producer.test_sending import VALUES, fill, options, run, until
+from tests.support.deliveries import acked
 
 real = compressing.compress
 
@@ -155,12 +156,12 @@ def test_callbacks_do_not_run_inside_one_another(monkeypatch: pytest.MonkeyPatch
                 results.append(done.error)
                 monkeypatch.setattr(compressing, "compress", fails)
                 if len(results) < 6:
-                    assert producer.produce_many("t", b"x", stamps, partition=len(results) % 2) == 1
+                    assert producer.send_many("t", b"x", stamps, partition=len(results) % 2) == 1
                 depth -= 1
 
             producer.on_batch = told
             await producer.partitions_for("t")
-            assert producer.produce_many("t", b"x", stamps, partition=0) == 1
+            assert producer.send_many("t", b"x", stamps, partition=0) == 1
             await until(lambda: len(results) == 6)
             assert [type(error) for error in results] == [type(None), *[ValueError] * 5]
             assert deepest == 1
@@ -182,7 +183,7 @@ def test_given_up_while_a_thread_has_it(gate: Gate) -> None:
                 assert producer.buffer_used > 0
                 gate.open.set()
                 await until(lambda: producer.buffer_used == 0)
-                await producer.produce("t", b"next", partition=0)
+                await acked(producer, "t", b"next", partition=0)
                 assert broker.values(0) == [b"next"]
 
     run(work())
@@ -197,7 +198,7 @@ def test_closed_while_threads_compress(gate: Gate) -> None:
             producer.on_batch = done.append
             await producer.partitions_for("t")
             stamps = array.array("q", range(60))
-            assert producer.produce_many("t", VALUES, stamps, partition=0) == 60
+            assert producer.send_many("t", VALUES, stamps, partition=0) == 60
             await until(lambda: gate.began == 2)
             begin = time.monotonic()
             await producer.close(0)

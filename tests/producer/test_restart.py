@@ -11,6 +11,7 @@ import pytest
 from batchval.producer import BatchDone, Producer, ProducerOptions
 from tests.interop.kafka_broker import KafkaBroker
 from tests.producer.test_broker import read_all
+from tests.support.deliveries import acked
 
 pytestmark = pytest.mark.jvm
 
@@ -42,7 +43,7 @@ def test_killed_with_five_in_flight(broker: KafkaBroker, codec: str) -> None:
                     at = 0
                     while at < len(values):
                         stamps = array.array("q", range(sent, sent + len(values) - at))
-                        taken = producer.produce_many(topic, values[at:], stamps, partition=0)
+                        taken = producer.send_many(topic, values[at:], stamps, partition=0)
                         at += taken
                         sent += taken
                         await producer.room()
@@ -80,15 +81,14 @@ def test_killed_after_five_were_stored_and_not_answered(broker: KafkaBroker) -> 
     async def work() -> list[int]:
         options = ProducerOptions(bootstrap_servers=[broker.bootstrap], batch_size=1_000, linger_ms=0)
         async with Producer(options) as producer:
-            offsets: list[Any] = [(await producer.produce(topic, b"0", partition=0)).offset]
+            offsets: list[Any] = [(await acked(producer, topic, b"0", partition=0)).offset]
             connection = producer._client.network.connection(producer._metadata.leader(topic, 0))
             assert connection is not None
             connection._transport.pause_reading()
             for n in range(1, 9):
                 value = b"%d" % n * 900  # a batch of its own
-                await producer.produce_async(
-                    topic, value, partition=0, callback=lambda where, error: offsets.append(error or where.offset)
-                )
+                delivery = await producer.send(topic, value, partition=0)
+                delivery.add_done_callback(lambda one: offsets.append(one.exception() or one.result().offset))
             await until(lambda: producer._client.network.in_flight_count() == 5)
             log = broker.data / f"{topic}-0" / "00000000000000000000.log"
             await until(lambda: log.read_bytes().count(b"5" * 900) == 1)

@@ -13,6 +13,7 @@ from batchval.producer.errors import TransactionAbortedError
 from tests.interop.kafka_broker import KafkaBroker
 from tests.producer.test_broker import read_all
 from tests.producer.test_restart import until
+from tests.support.deliveries import outcome
 from tests.support.topics import make_topic
 
 pytestmark = pytest.mark.jvm
@@ -51,9 +52,8 @@ def test_killed_amid_transactions(broker: KafkaBroker) -> None:
             async def send(number: int) -> None:
                 for n in range(RECORDS):
                     value = b"%d %d" % (number, n)
-                    await producer.produce_async(
-                        topic, value * 20, partition=n % PARTITIONS, callback=lambda *result: told.append(result)
-                    )
+                    delivery = await producer.send(topic, value * 20, partition=n % PARTITIONS)
+                    delivery.add_done_callback(lambda one: told.append(outcome(one)))
 
             async def killed() -> None:
                 await asyncio.to_thread(broker.kill)

@@ -26,6 +26,7 @@ from batchval.producer.errors import (
     TransactionStateError,
 )
 from tests.producer.scripted import ScriptedBroker, no_fault
+from tests.support.deliveries import acked, outcome
 
 RETRIED = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CORRUPT_MESSAGE, None]
 
@@ -46,9 +47,8 @@ async def until(condition: Any) -> None:
 
 async def fill(producer: Producer, values: list[bytes], told: list[Any], partition: int = 0) -> None:
     for value in values:
-        await producer.produce_async(
-            "t", value, partition=partition, callback=lambda *result, value=value: told.append((value, *result))
-        )
+        delivery = await producer.send("t", value, partition=partition)
+        delivery.add_done_callback(lambda one, value=value: told.append((value, *outcome(one))))
 
 
 VALUES = [b"%03d" % n + b"x" * 60 for n in range(60)]
@@ -85,7 +85,7 @@ def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
 def test_the_cap_is_reached_and_kept(cap: int) -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker, max_in_flight=cap)) as producer:
-            await producer.produce("t", b"first", partition=0)
+            await acked(producer, "t", b"first", partition=0)
             broker.holding = True
             told: list[Any] = []
             await fill(producer, VALUES, told)
@@ -105,7 +105,7 @@ def test_the_cap_is_reached_and_kept(cap: int) -> None:
 def test_all_in_flight_lost_at_once_go_again_in_order() -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
-            await producer.produce("t", b"first", partition=0)
+            await acked(producer, "t", b"first", partition=0)
             for kept in (True, False):
                 broker.logs.clear()
                 broker.holding = True
@@ -130,7 +130,7 @@ def test_a_batch_given_up_makes_no_gap() -> None:
 
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
-            await producer.produce("t", b"first", partition=0)
+            await acked(producer, "t", b"first", partition=0)
             broker.faults.append(lambda partition, batch: ErrorCode.INVALID_RECORD)
             told: list[Any] = []
             await fill(producer, VALUES, told)
@@ -151,7 +151,7 @@ def test_a_batch_given_up_makes_no_gap() -> None:
 def test_a_broker_that_forgot_the_producer(code: ErrorCode) -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
-            await producer.produce("t", b"first", partition=0)
+            await acked(producer, "t", b"first", partition=0)
             broker.faults.append(lambda partition, batch: code)
             told: list[Any] = []
             await fill(producer, VALUES, told)
@@ -179,11 +179,11 @@ def test_errors_that_do_not_pass_and_retries_that_run_out() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker, retries=2)) as producer:
             broker.faults.append(lambda partition, batch: ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             with pytest.raises(BrokerError, match=r"1 records for t-0: TOPIC_AUTHORIZATION_FAILED"):
-                await producer.produce("t", b"x", partition=0)
+                await acked(producer, "t", b"x", partition=0)
             broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 3)
             with pytest.raises(BrokerError, match="NOT_ENOUGH_REPLICAS"):
-                await producer.produce("t", b"y", partition=0)
-            assert (await producer.produce("t", b"z", partition=0)).offset == 0
+                await acked(producer, "t", b"y", partition=0)
+            assert (await acked(producer, "t", b"z", partition=0)).offset == 0
             assert producer.metrics.records_failed == 2
             assert producer.metrics.retries == 2
             assert producer.buffer_used == 0
@@ -201,17 +201,17 @@ def test_back_pressure() -> None:
             with pytest.raises(BufferExhaustedError, match="the buffer of 2000 bytes had no room"):
                 await fill(producer, VALUES, told)
             assert 1_700 < producer.buffer_used <= 2_000
-            taken = producer.produce_many("t", b"x" * 60, array.array("q", range(50)), partition=0)
+            taken = producer.send_many("t", b"x" * 60, array.array("q", range(50)), partition=0)
             assert taken == 0
             with pytest.raises(BufferExhaustedError):
                 await producer.room()
             broker.let_go()
             await producer.room()
-            assert producer.produce_many("t", b"x" * 60, array.array("q", [1]), partition=0) == 1
+            assert producer.send_many("t", b"x" * 60, array.array("q", [1]), partition=0) == 1
             await producer.flush()
             assert producer.buffer_used == 0
             with pytest.raises(RecordTooLargeError, match="buffer_memory"):
-                await producer.produce("t", b"x" * 2_000)
+                await acked(producer, "t", b"x" * 2_000)
             assert len(told) + 1 == producer.metrics.records_acked
 
     run(work())
@@ -228,7 +228,7 @@ def test_what_was_split_is_flushed_and_committed_too() -> None:
         async with ScriptedBroker() as broker:
             async with Producer(options(broker, batch_size=8_000)) as producer:
                 told: list[Any] = []
-                await producer.produce("t", b"first", partition=0)
+                await acked(producer, "t", b"first", partition=0)
                 broker.faults.extend([too_large] * 2)
                 await fill(producer, VALUES, told)
                 await producer.flush()
@@ -257,7 +257,7 @@ def test_a_record_that_fails_while_its_transaction_is_aborted_makes_no_gap() -> 
             await producer.init_transactions()
             for fault in (ErrorCode.NONE, ErrorCode.INVALID_RECORD, ErrorCode.NONE):
                 producer.begin_transaction()
-                await producer.produce("t", b"first", partition=0)
+                await acked(producer, "t", b"first", partition=0)
                 broker.holding = True
                 broker.faults.append(lambda partition, batch, fault=fault: fault)
                 await fill(producer, [b"second"], [])
@@ -291,7 +291,7 @@ def test_a_commit_without_an_answer_can_only_be_repeated(cancelled: bool) -> Non
         ):
             await producer.init_transactions()
             producer.begin_transaction()
-            await producer.produce("t", b"once", partition=0)
+            await acked(producer, "t", b"once", partition=0)
             broker.mute_ends = 2
             with pytest.raises(TimeoutError if cancelled else RequestTimeoutError):
                 await asyncio.wait_for(producer.commit_transaction(), 0.3 if cancelled else None)
@@ -300,11 +300,11 @@ def test_a_commit_without_an_answer_can_only_be_repeated(cancelled: bool) -> Non
             with pytest.raises(TransactionStateError, match="commit again, or close"):
                 producer.begin_transaction()
             with pytest.raises(TransactionStateError, match="commit again, or close"):
-                await producer.produce("t", b"too late", partition=0)
+                await acked(producer, "t", b"too late", partition=0)
             broker.mute_ends = 0
             await producer.commit_transaction()
             producer.begin_transaction()
-            await producer.produce("t", b"next", partition=0)
+            await acked(producer, "t", b"next", partition=0)
             await producer.commit_transaction()
             assert broker.values(0) == [b"once", b"next"]
             assert {committed for committed, _ in broker.ends} == {True}
@@ -344,7 +344,7 @@ def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional
             if transactional:
                 await producer.init_transactions()
                 producer.begin_transaction()
-            await producer.produce("t", b"first" * 30, partition=0)
+            await acked(producer, "t", b"first" * 30, partition=0)
             broker.holding = True
             told: list[Any] = []
             broker.faults.extend([no_fault] * stored + [lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 5)
@@ -355,7 +355,7 @@ def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional
             broker.forget()
             broker.holding = False
             broker.cut()
-            await producer.produce("t", b"last", partition=0)
+            await acked(producer, "t", b"last", partition=0)
             if transactional:
                 await producer.commit_transaction()
             assert broker.values(0) == [b"first" * 30, *values, b"last"]
@@ -377,7 +377,7 @@ def test_doubts_that_come_to_nothing(then: str) -> None:
         more = {"delivery_timeout_ms": 1_500, "request_timeout_ms": 1_000} if then == "given up" else {}
         async with ScriptedBroker() as broker:
             producer = Producer(options(broker, **more))
-            await producer.produce("t", b"first" * 30, partition=0)
+            await acked(producer, "t", b"first" * 30, partition=0)
             broker.holding = True
             told: list[Any] = []
             await fill(producer, [b"%d" % n * 150 for n in range(3)], told)
@@ -416,7 +416,7 @@ def test_doubts_that_come_to_nothing(then: str) -> None:
                 assert [type(error) for error in errors] == [type(None), BrokerError, type(None)]
             else:
                 assert [type(error) for error in errors] == [DeliveryTimeoutError] * 3
-            await producer.produce("t", b"last", partition=0)
+            await acked(producer, "t", b"last", partition=0)
             assert broker.values(0)[-1] == b"last"
             assert producer.buffer_used == 0
             await producer.close()
@@ -429,12 +429,12 @@ def test_delivery_timeout() -> None:
         async with ScriptedBroker() as broker:
             more = {"delivery_timeout_ms": 300, "request_timeout_ms": 250}
             async with Producer(options(broker, **more)) as producer:
-                await producer.produce("t", b"first", partition=0)
+                await acked(producer, "t", b"first", partition=0)
                 broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 10_000)
                 with pytest.raises(DeliveryTimeoutError, match="1 records for t-0 were not acknowledged in 300 ms"):
-                    await producer.produce("t", b"lost", partition=0)
+                    await acked(producer, "t", b"lost", partition=0)
                 broker.faults.clear()
-                await producer.produce("t", b"later", partition=0)
+                await acked(producer, "t", b"later", partition=0)
                 assert broker.values(0) == [b"first", b"later"]
                 assert producer.buffer_used == 0
 
@@ -453,7 +453,7 @@ def test_close_fails_what_cannot_be_sent() -> None:
             assert len(told) == len(VALUES)
             assert {type(error) for _, _, error in told} == {ProducerClosedError}
             with pytest.raises(ProducerClosedError):
-                await producer.produce("t", b"x")
+                await acked(producer, "t", b"x")
             assert producer.buffer_used == 0
 
     run(work())
@@ -477,7 +477,7 @@ def test_muted_partitions_keep_the_order_without_idempotence(caplog: pytest.LogC
         async with ScriptedBroker() as broker:
             more = {"enable_idempotence": False, "mute_partitions": mute}
             async with Producer(options(broker, **more)) as producer:
-                await producer.produce("t", b"first", partition=0)
+                await acked(producer, "t", b"first", partition=0)
                 broker.faults.append(lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS)
                 told: list[Any] = []
                 await fill(producer, VALUES, told)
@@ -606,7 +606,7 @@ def test_one_request_holds_all_partitions_and_callbacks_may_fail() -> None:
 
             producer.on_batch = told
             await producer.partitions_for("t")
-            assert producer.produce_many("t", b"v", array.array("q", range(500))) == 500
+            assert producer.send_many("t", b"v", array.array("q", range(500))) == 500
             await producer.flush()
             assert len(done) == 50
             assert producer.metrics.requests <= 2
@@ -622,7 +622,7 @@ def test_another_thread_is_refused() -> None:
 
             def other() -> None:
                 try:
-                    producer.produce_many("t", b"v", array.array("q", [1]))
+                    producer.send_many("t", b"v", array.array("q", [1]))
                 except RuntimeError as error:
                     refused.append(error)
 

@@ -50,7 +50,7 @@ def produce(kafka: KafkaBroker, topic: str, count: int, codec: str = "none") -> 
         )
         async with Producer(options) as producer:
             for n in range(count):
-                await producer.produce_async(topic, b"value %d" % n, key=b"key %d" % n)
+                await producer.send(topic, b"value %d" % n, key=b"key %d" % n)
             await producer.flush()
 
     asyncio.run(send())

@@ -59,7 +59,7 @@ class OwnProducer:
     def send(self, values: Any, stamps: Any) -> int:
         assert self._producer is not None
         try:
-            return self._producer.produce_many(self._topic, values, stamps, partition=self._partition)
+            return self._producer.send_many(self._topic, values, stamps, partition=self._partition)
         except RecordTooLargeError as error:
             if len(stamps) == 1:
                 self._on_batch(stamps, _name(error), 0, 0)
