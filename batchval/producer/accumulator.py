@@ -258,7 +258,7 @@ class Accumulator:
         sequence, deliveries, reserved = batch.sequence, batch.deliveries, batch.reserved
         for n, builder in enumerate(batch.builder.split()):
             part = ProducerBatch(batch.partition, builder, (*batch.number, n), batch.created_ms, batch.many)
-            part.closed, part.attempts, part.sequence = True, batch.attempts, sequence
+            part.closed, part.attempts, part.sequence, part.passed = True, batch.attempts, sequence, batch.passed
             part.deliveries, deliveries = deliveries[: builder.count], deliveries[builder.count :]
             part.reserved = min(reserved, builder.size)
             reserved -= part.reserved

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from batchval.core.builder import BatchBuilder
 from batchval.producer.delivery import Delivery, Failures, Outcome
+from batchval.producer.doubts import Doubt, Leader, Passed
 
 __all__ = ["BatchDone", "PartitionQueue", "ProducerBatch"]
 
@@ -56,6 +57,8 @@ class ProducerBatch:
     compressing: bool = False  # a thread reads its records
     sequence: int = -1
     sequence_was_reset: bool = False
+    asked: Leader | None = None  # whom it was sent to last
+    passed: Passed = Passed.NO
     result: _Result | None = None
 
     @property
@@ -67,6 +70,12 @@ class ProducerBatch:
     def is_done(self) -> bool:
         """Its fate is settled."""
         return self.result is not None
+
+    @property
+    def needs_known_leader(self) -> bool:
+        """Whether only the leader that has shown that it knows the producer may be asked."""
+        sequenced = self.partition.sequenced
+        return self.passed is Passed.UNPROVED or (bool(sequenced) and sequenced[0] is not self)
 
     def tell(self, on_batch: Callable[[BatchDone], object] | None, failures: Failures) -> None:
         """Settle the deliveries, or call ``on_batch``. What is raised there is logged."""
@@ -112,7 +121,10 @@ class PartitionQueue:
     last_acked_sequence: int = -1
     last_acked_offset: int = -1
     sequenced: list[ProducerBatch] = field(default_factory=list)  # have a sequence and no answer that settles them
-    doubted: list[ProducerBatch] = field(default_factory=list)  # the first of these: the next one's answer says of them
+    doubt: Doubt = Doubt.NONE
+    doubted: list[ProducerBatch] = field(default_factory=list)  # the first of these
+    doubted_at: int = 0  # how many metadata answers there had been
+    known_by: Leader | None = None  # the leader that has shown that it knows the producer
     unresolved: bool = False  # it is not known whether the broker has one that was given up
     rewind: bool = False  # sequences start anew when nothing is on the wire
 

@@ -13,6 +13,7 @@ __all__ = [
     "DeliveryError",
     "DeliveryFailure",
     "DeliveryTimeoutError",
+    "DeliveryUnknownError",
     "ProducerClosedError",
     "ProducerError",
     "ProducerFencedError",
@@ -56,6 +57,12 @@ class BufferExhaustedError(ProducerError, TimeoutError):
 
 class DeliveryTimeoutError(ProducerError, TimeoutError):
     """Not acknowledged in delivery_timeout_ms; a request that was under way may have arrived all the same."""
+
+
+class DeliveryUnknownError(ProducerError):
+    """Later records are in the log, and whether these are cannot be known: the leader changed in
+    between.
+    """
 
 
 class RecordTooLargeError(ProducerError, ValueError):

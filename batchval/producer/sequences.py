@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from batchval.errors import ErrorCode
 from batchval.producer.batch import PartitionQueue, ProducerBatch
+from batchval.producer.doubts import Doubt, Leader, Passed
 
 __all__ = ["Sequences", "next_sequence"]
 
@@ -51,22 +52,31 @@ class Sequences:
     def _rewound(self, queue: PartitionQueue) -> None:
         queue.producer_id, queue.producer_epoch = self.producer_id, self.producer_epoch
         queue.rewind = queue.unresolved = False
-        queue.next_sequence, queue.last_acked_sequence = 0, -1
+        queue.next_sequence, queue.last_acked_sequence, queue.known_by = 0, -1, None
         for batch in queue.sequenced:
             batch.sequence, batch.sequence_was_reset = queue.next_sequence, True
             queue.next_sequence = next_sequence(queue.next_sequence, batch.builder.count)
 
-    def may_send(self, batch: ProducerBatch) -> bool:
-        """Whether the first that waits may go now. One that was sent before goes only as the oldest under way."""
+    def may_send(self, batch: ProducerBatch, leader: Leader) -> bool:
+        """Whether the first that waits may go now. One that was sent before goes only as the oldest
+        under way.
+
+        With an earlier one under way it goes only to a leader that knows the producer: any other
+        takes any sequence, and were the earlier one refused, their order would be lost.
+        """
         queue = batch.partition
         if not self.has_id:
             return False
         if queue.rewind:
-            if queue.on_the_wire:
+            if queue.on_the_wire or any(one.passed is not Passed.NO for one in queue.sequenced[:1]):
                 return False
             self._rewound(queue)
+        if queue.doubt is Doubt.CONFIRMING or (batch.needs_known_leader and leader != queue.known_by):
+            return False
         if batch.sequence >= 0:
             return queue.sequenced[len(queue.doubted)] is batch
+        if queue.doubted:
+            return False
         if queue.unresolved:
             if queue.sequenced or queue.on_the_wire:
                 return False
@@ -76,10 +86,6 @@ class Sequences:
                     return False
                 self._rewound(queue)
             queue.unresolved = False
-        if queue.last_acked_sequence < 0 and queue.sequenced:
-            # a broker that knows nothing of a producer takes any first sequence: were the first batch refused and the
-            # second not, their order would be lost
-            return False
         if not queue.sequenced and (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.producer_epoch):
             self._rewound(queue)
         return True
@@ -97,36 +103,59 @@ class Sequences:
         """The broker has it."""
         queue = batch.partition
         self._settled(batch)
-        if batch.sequence >= 0 and (batch.builder.producer_id, batch.builder.producer_epoch) == (
-            queue.producer_id,
-            queue.producer_epoch,
-        ):
+        if not self.is_current(batch):
+            return
+        queue.known_by = batch.asked
+        if batch.passed is Passed.NO:  # else a later one has been acknowledged
             last = next_sequence(batch.sequence, batch.builder.count - 1)
             queue.last_acked_sequence = last
             if base_offset >= 0:
                 queue.last_acked_offset = base_offset + batch.builder.count - 1
 
+    def is_current(self, batch: ProducerBatch) -> bool:
+        """Return whether the batch was last sent with the producer id and epoch that its partition
+        has.
+        """
+        queue, builder = batch.partition, batch.builder
+        return batch.sequence >= 0 and (builder.producer_id, builder.producer_epoch) == (
+            queue.producer_id,
+            queue.producer_epoch,
+        )
+
     def _settled(self, batch: ProducerBatch) -> None:
         if batch in batch.partition.sequenced:
             batch.partition.sequenced.remove(batch)
 
-    def doubts(self, batch: ProducerBatch, code: int) -> bool:
-        """Whether the broker may have this batch although it says OUT_OF_ORDER_SEQUENCE_NUMBER, and another will tell.
+    def doubts(self, batch: ProducerBatch) -> bool:
+        """Return whether the leader may have this batch although it calls it out of order, and
+        another will tell.
 
-        A broker that was killed finds in its log of each producer the last batch alone (ProducerStateManager, 4.4.0).
-        Of five that it had stored and not answered, sent again, only the fifth is a duplicate to it, the others are out
-        of order. So the next is asked for: a broker that has it, or takes it, has all before it. (Kafka's client raises
-        the epoch and sends all again: they are in the log twice.)
+        (Kafka's client raises the epoch and sends all again: they are in the log twice.)
         """
         queue, at = batch.partition, len(batch.partition.doubted)
-        if code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or queue.rewind or queue.unresolved:
+        if queue.rewind or queue.unresolved or batch.attempts < 2:
             return False
-        if batch.attempts < 2 or batch.sequence_was_reset:
-            return False
-        if queue.sequenced[at : at + 1] != [batch] or at + 1 == len(queue.sequenced):
-            return False
-        queue.doubted.append(batch)
-        return True
+        return queue.sequenced[at : at + 1] == [batch] and at + 1 < len(queue.sequenced)
+
+    def passed(self, batch: ProducerBatch, base_offset: int, proved: bool) -> Passed:
+        """Mark the earlier batches that are not settled when this one is acknowledged; return what
+        they are.
+
+        ``proved``: by the leader that they were last sent to, which knew the producer. Even then
+        they are not in the log if too few offsets lie between the last acknowledged batch and this
+        one.
+        """
+        queue = batch.partition
+        if queue.sequenced[:1] == [batch] or batch not in queue.sequenced:
+            return Passed.PROVED
+        earlier = [one for one in queue.sequenced[: queue.sequenced.index(batch)] if one.passed is Passed.NO]
+        if base_offset >= 0 and queue.last_acked_offset >= 0:
+            records = sum(one.builder.count for one in earlier)
+            proved = proved and base_offset - queue.last_acked_offset > records
+        found = Passed.PROVED if proved else Passed.UNPROVED
+        for one in earlier:
+            one.passed = found
+        return found
 
     def should_retry(self, batch: ProducerBatch, code: int, log_start_offset: int, all_doubted: bool) -> bool:
         """For UNKNOWN_PRODUCER_ID and OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry).
@@ -145,8 +174,7 @@ class Sequences:
                 return True
             return False
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            is_next = batch.sequence == next_sequence(queue.last_acked_sequence, 1)
-            if not all_doubted and not queue.unresolved and (batch.sequence_was_reset or not is_next):
+            if not all_doubted and queue.sequenced[:1] != [batch]:
                 return True  # one before it failed, and is tried again first
             if not self.transactional:
                 self.bump(queue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import struct
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -47,11 +48,17 @@ def no_fault(partition: int, batch: RecordBatch) -> ErrorCode | None:
 
 
 class ScriptedBroker:
-    """One broker, every topic with so many partitions. ``answer`` off: answers are kept until ``let_go``."""
+    """Every topic with so many partitions on one leader. ``holding``: answers are kept until
+    ``let_go``.
 
-    def __init__(self, partitions: int = 2, produce: tuple[int, int] = (3, 12)) -> None:
+    ``nodes`` above 1: a cluster whose nodes share the log; ``elect`` makes another the leader.
+    """
+
+    def __init__(self, partitions: int = 2, produce: tuple[int, int] = (3, 12), nodes: int = 1) -> None:
         self.partitions = partitions
         self.produce = produce
+        self.nodes = nodes
+        self.leader, self.leader_epoch = 1, 0
         self.logs: dict[int, list[bytes]] = defaultdict(list)
         self.states: dict[tuple[int, int], tuple[int, int]] = {}  # (partition, id) -> (epoch, last sequence)
         self.seen: dict[tuple[int, int, int, int], int] = {}  # (partition, id, epoch, base sequence) -> offset
@@ -69,12 +76,16 @@ class ScriptedBroker:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 24)
-        self.port = self.server.sockets[0].getsockname()[1]
+        self.servers = [
+            await asyncio.start_server(functools.partial(self._serve, node), "127.0.0.1", 0, limit=1 << 24)
+            for node in range(1, self.nodes + 1)
+        ]
+        self.ports = [server.sockets[0].getsockname()[1] for server in self.servers]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.server.close()
+        for server in self.servers:
+            server.close()
         self.cut()
         await asyncio.sleep(0)
         if self.errors:
@@ -82,7 +93,7 @@ class ScriptedBroker:
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"127.0.0.1:{self.ports[0]}"
 
     def cut(self) -> None:
         """Ends all connections."""
@@ -106,16 +117,42 @@ class ScriptedBroker:
             last[where[:2]] = where
         self.seen = {where: self.seen[where] for where in last.values()}
 
+    def truncate(self, partition: int, keep: int) -> None:
+        """As a leader whose log ends after so many batches: it knows each producer by the last one
+        of those.
+        """
+        del self.logs[partition][keep:]
+        for known in (self.states, self.seen):
+            for where in [where for where in known if where[0] == partition]:
+                del known[where]
+        offset = 0
+        for raw in self.logs[partition]:
+            batch = RecordBatch(raw)
+            self._remember(partition, batch, offset)
+            offset += batch.records_count or 0
+        self.forget()
+
+    def lose_state(self) -> None:
+        """As a leader that knows no producer: it takes any sequence from each."""
+        self.states.clear()
+        self.seen.clear()
+
+    def elect(self, node: int, cut: bool = True) -> None:
+        """Makes a node the leader, in the next epoch; the others answer NOT_LEADER_OR_FOLLOWER."""
+        self.leader, self.leader_epoch = node, self.leader_epoch + 1
+        if cut:
+            self.cut()
+
     def values(self, partition: int) -> list[bytes]:
         return [bytes(one.value or b"") for batch in self.logs[partition] for one in RecordBatch(batch).records()]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
             while True:
                 (length,) = struct.unpack(">i", await reader.readexactly(4))
                 frame = await reader.readexactly(length)
-                if not self._handle(frame, writer):
+                if not self._handle(frame, writer, node):
                     return
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
@@ -129,7 +166,7 @@ class ScriptedBroker:
         self.unanswered -= 1
         writer.writelines(chunks)
 
-    def _handle(self, frame: bytes, writer: asyncio.StreamWriter) -> bool:
+    def _handle(self, frame: bytes, writer: asyncio.StreamWriter, node: int) -> bool:
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
         response: Any
         if key == ApiVersionsRequest.api_key:
@@ -141,9 +178,13 @@ class ScriptedBroker:
             response.api_keys = [ApiVersion(*one) for one in spoken]
         elif key == MetadataRequest.api_key:
             _, asked = MetadataRequest.parse(frame)
-            parts = [MetadataResponsePartition(partition_index=n, leader_id=1) for n in range(self.partitions)]
+            parts = [
+                MetadataResponsePartition(partition_index=n, leader_id=self.leader, leader_epoch=self.leader_epoch)
+                for n in range(self.partitions)
+            ]
             topics = [MetadataResponseTopic(name=one.name, partitions=parts) for one in asked.topics or ()]
-            response = MetadataResponse(brokers=[MetadataResponseBroker(1, "127.0.0.1", self.port)], topics=topics)
+            brokers = [MetadataResponseBroker(n, "127.0.0.1", port) for n, port in enumerate(self.ports, 1)]
+            response = MetadataResponse(brokers=brokers, topics=topics)
         elif key == InitProducerIdRequest.api_key:
             _, init = InitProducerIdRequest.parse(frame)
             if init.producer_id >= 0:
@@ -152,7 +193,7 @@ class ScriptedBroker:
                 self.ids += 1
                 response = InitProducerIdResponse(producer_id=1000 + self.ids)
         elif key == FindCoordinatorRequest.api_key:
-            response = FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=self.port)
+            response = FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=self.ports[0])
         elif key == AddPartitionsToTxnRequest.api_key:
             _, add = AddPartitionsToTxnRequest.parse(frame)
             results = [
@@ -169,7 +210,7 @@ class ScriptedBroker:
             response = EndTxnResponse()
         else:
             assert key == ProduceRequest.api_key
-            produced = self._produced(frame)
+            produced = self._produced(frame, node)
             if produced is None:
                 self.cut()
                 return False
@@ -185,7 +226,7 @@ class ScriptedBroker:
         writer.writelines([bytes(chunk) for chunk in response.encode(correlation_id, version)])
         return True
 
-    def _produced(self, frame: bytes) -> ProduceResponse | None:
+    def _produced(self, frame: bytes, node: int) -> ProduceResponse | None:
         _, request = ProduceRequest.parse(frame)
         self.requests.append(request)
         answers = []
@@ -195,7 +236,10 @@ class ScriptedBroker:
                 raw = bytes(data.records or b"")
                 result = STRICT.validate(raw, now_ms=2**62)
                 assert result.ok, result
-                code, offset = self._kept(data.index, raw)
+                code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                offset = -1
+                if node == self.leader:
+                    code, offset = self._kept(data.index, raw)
                 if code is None:
                     return None
                 parts.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
@@ -207,7 +251,7 @@ class ScriptedBroker:
         fault = (self.faults.popleft() if self.faults else no_fault)(partition, batch)
         if fault != ErrorCode.NONE:
             return fault, -1
-        count, producer_id, epoch = batch.records_count or 0, batch.producer_id, batch.producer_epoch
+        producer_id, epoch = batch.producer_id, batch.producer_epoch
         if producer_id >= 0:
             known_epoch, last = self.states.get((partition, producer_id), (-1, -1))
             where = (partition, producer_id, epoch, batch.base_sequence)
@@ -218,9 +262,15 @@ class ScriptedBroker:
             expected = 0 if epoch != known_epoch else (last + 1) & 0x7FFFFFFF
             if known_epoch >= 0 and batch.base_sequence != expected:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-            self.states[partition, producer_id] = epoch, (batch.base_sequence + count - 1) & 0x7FFFFFFF
-            self.seen[where] = sum(RecordBatch(one).records_count or 0 for one in self.logs[partition])
         offset = sum(RecordBatch(one).records_count or 0 for one in self.logs[partition])
+        self._remember(partition, batch, offset)
         self.logs[partition].append(raw)
         after = (self.after.popleft() if self.after else no_fault)(partition, batch)
         return (after, offset) if after != ErrorCode.NONE else (ErrorCode.NONE, offset)
+
+    def _remember(self, partition: int, batch: RecordBatch, offset: int) -> None:
+        if batch.producer_id < 0:
+            return
+        last = (batch.base_sequence + (batch.records_count or 0) - 1) & 0x7FFFFFFF
+        self.states[partition, batch.producer_id] = batch.producer_epoch, last
+        self.seen[partition, batch.producer_id, batch.producer_epoch, batch.base_sequence] = offset

@@ -1,0 +1,160 @@
+"""The doubt after OUT_OF_ORDER_SEQUENCE_NUMBER: does the log hold a batch that was sent before and
+not answered?
+
+    NONE ─out of order→ CONFIRMING ─metadata: the same leader→ ASKING ─acknowledged→ NONE (stored)
+
+A leader that was killed finds in its log of each producer the last batch alone
+(ProducerStateManager, Kafka 4.4.0). Of five that it had stored and not answered, sent again, only
+the fifth is a duplicate to it; the others are out of order. So the next batch is asked for: a
+leader that has it, or takes it, has all before it, if that leader knew the producer before it was
+asked. A leader that knows nothing of a producer takes any sequence.
+
+Hence two rules. A batch goes to a leader while an earlier one is not settled only if that leader
+has shown that it knows the producer: it has acknowledged a batch, or called one out of order. And
+only the leader that raised a doubt may settle it: the same node and connection, in the same leader
+epoch of the same topic.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from batchval.network.errors import NetworkError
+from batchval.network.request import Node
+
+if TYPE_CHECKING:
+    from batchval.network.client import ConsumerNetworkClient
+    from batchval.network.metadata import ClusterMetadata
+    from batchval.producer.batch import PartitionQueue, ProducerBatch
+
+__all__ = ["TRANSITIONS", "Action", "Doubt", "Event", "Leader", "LeaderChangedError", "Leaders", "Passed", "follow"]
+
+
+class Leader(NamedTuple):
+    """A partition's leader as a request met it. Another connection may lead to another process of
+    the same node.
+    """
+
+    node_id: int
+    connection: object
+    leader_epoch: int
+    topic_id: bytes
+
+
+class LeaderChangedError(NetworkError):
+    """The leader is not the one that the request was for; nothing was sent."""
+
+
+class Doubt(Enum):
+    """Where a partition's doubt stands."""
+
+    NONE = auto()
+    CONFIRMING = auto()  # metadata was asked for: the epoch that was known may have been an old one
+    ASKING = auto()  # the batch after the doubted ones is asked for
+
+
+class Event(Enum):
+    """What can happen to a doubt."""
+
+    DOUBTED = auto()  # the oldest batch not settled is out of order, and another follows it
+    CONFIRMED = auto()  # metadata came, and the leader is the same
+    LEADER_CHANGED = auto()  # another node, connection, epoch or topic, or NOT_LEADER_OR_FOLLOWER
+    PROVED = auto()  # that leader acknowledged a later batch
+    UNPROVED = auto()  # a later batch was acknowledged, perhaps by another leader
+    ALL_DOUBTED = auto()  # out of order, and no batch is left to be asked for
+    FAILED = auto()  # a batch of the partition failed for good
+
+
+class Action(Enum):
+    """What becomes of the doubted batches."""
+
+    KEEP = auto()  # they wait
+    DELIVERED = auto()  # they are in the log; their offsets are not known
+    ASK_AGAIN = auto()  # they go again, the first one first
+
+
+_ENDS: Final = {
+    Event.LEADER_CHANGED: (Doubt.NONE, Action.ASK_AGAIN),
+    Event.PROVED: (Doubt.NONE, Action.DELIVERED),
+    Event.UNPROVED: (Doubt.NONE, Action.ASK_AGAIN),
+    Event.ALL_DOUBTED: (Doubt.NONE, Action.ASK_AGAIN),
+    Event.FAILED: (Doubt.NONE, Action.ASK_AGAIN),
+}
+TRANSITIONS: Final[dict[Doubt, dict[Event, tuple[Doubt, Action]]]] = {
+    Doubt.NONE: dict.fromkeys(Event, (Doubt.NONE, Action.KEEP)) | {Event.DOUBTED: (Doubt.CONFIRMING, Action.KEEP)},
+    Doubt.CONFIRMING: _ENDS
+    | {
+        Event.DOUBTED: (Doubt.CONFIRMING, Action.KEEP),
+        Event.CONFIRMED: (Doubt.ASKING, Action.KEEP),
+    },
+    Doubt.ASKING: _ENDS
+    | {
+        Event.DOUBTED: (Doubt.ASKING, Action.KEEP),
+        Event.CONFIRMED: (Doubt.ASKING, Action.KEEP),
+    },
+}
+
+
+class Passed(Enum):
+    """Whether a later batch was acknowledged while this one was not settled.
+
+    It goes again, since an answer that it is a duplicate brings its offset. If it is called out of
+    order, this says what became of it. UNPROVED ones go to the same leader only: any other might
+    store them after the later one.
+    """
+
+    NO = auto()
+    PROVED = auto()  # by a leader that knew the producer before: this batch is in the log
+    UNPROVED = auto()  # perhaps by one that did not: it is not known
+
+
+def follow(queue: PartitionQueue, event: Event) -> Action:
+    """Take a partition's doubt through one event; return what becomes of its doubted batches."""
+    queue.doubt, action = TRANSITIONS[queue.doubt][event]
+    return action
+
+
+class Leaders:
+    """Which leader a partition has now, and which one a batch was sent to."""
+
+    def __init__(self, client: ConsumerNetworkClient, metadata: ClusterMetadata) -> None:
+        self.client = client
+        self.metadata = metadata
+
+    def now(self, node: Node, queue: PartitionQueue) -> Leader:
+        """Return the node as the partition's leader, by what is known at the moment."""
+        topic, partition = queue.topic, queue.partition
+        connection = self.client.network.connection(node)
+        return Leader(node.id, connection, self.metadata.leader_epoch(topic, partition), self.metadata.topic_id(topic))
+
+    def is_known(self, queue: PartitionQueue) -> bool:
+        """Return whether the partition's leader now is the one that has shown that it knows the
+        producer.
+        """
+        node = self.metadata.leader(queue.topic, queue.partition)
+        return node is not None and self.now(node, queue) == queue.known_by
+
+    def still_leads(self, batch: ProducerBatch) -> bool:
+        """Return whether metadata names the leader that the batch was sent to, in the same
+        epoch.
+        """
+        queue, asked = batch.partition, batch.asked
+        node = self.metadata.leader(queue.topic, queue.partition)
+        if asked is None or node is None:
+            return False
+        now = (node.id, self.metadata.leader_epoch(queue.topic, queue.partition), self.metadata.topic_id(queue.topic))
+        return now == (asked.node_id, asked.leader_epoch, asked.topic_id)
+
+    def ask(self, node: Node, batches: list[ProducerBatch]) -> None:
+        """Note the leader that the batches are about to be written to.
+
+        Raises LeaderChangedError where one of them may go to another leader only.
+        """
+        for batch in batches:
+            queue = batch.partition
+            batch.asked = self.now(node, queue)
+            if batch.needs_known_leader and batch.asked != queue.known_by:
+                raise LeaderChangedError(
+                    f"the leader of {queue} changed before {batch.builder.count} records were sent"
+                )
