@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import click
 
 from batchval.cli.commands import Command
 from batchval.cli.options import json_option
-from batchval.cli.perf_options import output_option, print_result
+from batchval.cli.perf_options import latency_unit_option, output_option, print_result
 
 if TYPE_CHECKING:
     from batchval.perf.results import Result
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     examples=("batchval perf merge host1.json host2.json --output both.json",),
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A.json B.json…")
+@latency_unit_option
 @output_option
 @json_option
-def command(files: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
+def command(files: tuple[Path, ...], latency_unit: str, output: Path | None, as_json: bool) -> int:
     """Adds results that --output wrote: histograms exactly, records and bytes as sums, the time of
-    the longest run.
+    the longest run. Prints the total line of Kafka's producer tool, and that of the steady state
+    if all have one.
     """
     from batchval.perf.merge import merge
     from batchval.perf.results import Result
@@ -39,17 +42,25 @@ def command(files: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
     if as_json:
         print_result(merged)
     else:
-        click.echo(_line(merged))
+        for line in _lines(merged, latency_unit):
+            click.echo(line)
     return 0
 
 
-def _line(merged: Result) -> str:
-    """Return the total line of Kafka's producer tool, or a consumer's figures."""
+def _lines(merged: Result, unit: str) -> Iterator[str]:
+    """Yield the total lines of Kafka's producer tool, or one of a consumer's figures."""
     if merged.kind == "produce" and merged.histogram is not None:
+        from batchval.perf.histogram import Histogram
         from batchval.perf.lines import total_line
 
-        return total_line(merged.histogram, merged.totals["bytes"], merged.totals["elapsed_ns"])
+        totals = merged.totals
+        yield total_line(merged.histogram, totals["bytes"], totals["elapsed_ns"], unit)
+        steady = totals.get("steady_state")
+        if steady is not None and steady.get("histogram") is not None:
+            histogram = Histogram.from_json(steady["histogram"])
+            yield total_line(histogram, steady["bytes"], steady["elapsed_ns"], unit, steady_state=True)
+        return
     from batchval.perf.figures import figures
 
     shown = ", ".join(f"{figure} {name}" for name, figure in figures(merged).items())
-    return f"{merged.totals['records']} records: {shown}"
+    yield f"{merged.totals['records']} records: {shown}"

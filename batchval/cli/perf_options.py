@@ -24,6 +24,7 @@ __all__ = [
     "can_be_written",
     "client_option",
     "keep",
+    "latency_unit_option",
     "output_option",
     "print_metrics",
     "print_metrics_option",
@@ -56,6 +57,16 @@ def client_option(does: str) -> Callable[[F], F]:
         show_default=True,
         help=f"Who {does}.",
     )
+
+
+def latency_unit_option(command: F) -> F:
+    return click.option(
+        "--latency-unit",
+        type=click.Choice(["us", "ms"]),
+        default="us",
+        show_default=True,
+        help="us: three decimals of ms. ms: Kafka's whole ms, and no details on stderr.",
+    )(command)
 
 
 def print_metrics_option(command: F) -> F:

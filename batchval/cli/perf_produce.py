@@ -123,13 +123,7 @@ class _WithProps(Command):
     "--reporting-interval", type=click.IntRange(1, INT), default=5000, show_default=True, metavar="MS",
     help="Milliseconds between lines.",
 )  # fmt: skip
-@click.option(
-    "--latency-unit",
-    type=click.Choice(["us", "ms"]),
-    default="us",
-    show_default=True,
-    help="ms: Kafka's old integers, and nothing else.",
-)
+@perf_options.latency_unit_option
 @perf_options.print_metrics_option
 @perf_options.output_option
 @perf_options.result_option
@@ -270,6 +264,9 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
     finally:
         line.clear()
     total = run.total()
+    if unit == "us":
+        for text in _details(run, total):
+            click.echo(text, err=True)
     for text in _lines(run, total, unit):
         click.echo(text, err=given["as_json"])
     if given["print_metrics"]:
@@ -280,22 +277,29 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
 
 
 def _lines(run: ProduceRun, total: Tally, unit: str) -> Iterator[str]:
-    """Yield the lines of Kafka's tool at the end of a run, and those in microseconds."""
-    from batchval.perf.lines import in_flight_line, second_line, total_line
+    """Yield Kafka's lines at the end of a run: readers take the last, which may be steady."""
+    from batchval.perf.lines import total_line
 
     steady = run.steady()
     yield total_line(total.latencies, total.value_bytes, total.elapsed_ns, unit)
     if steady is not None:
         yield total_line(steady.latencies, steady.value_bytes, steady.elapsed_ns, unit, steady_state=True)
-    if unit == "ms":
-        return
+
+
+def _details(run: ProduceRun, total: Tally) -> Iterator[str]:
+    """Yield what Kafka's lines have no place for.
+
+    It goes to stderr before the totals, so that a total is the last line after ``2>&1`` too.
+    """
+    from batchval.perf.lines import in_flight_line, intended_line, second_line
+
+    steady = run.steady()
     each, over_all, sampled = run.in_flight()
     seen = total if steady is None else steady
-    yield second_line(seen.latencies, seen.value_bytes, seen.wire_bytes, seen.elapsed_ns, over_all)
+    yield second_line(seen.latencies, seen.value_bytes, seen.wire_bytes, seen.elapsed_ns)
     if seen.intended.count:
-        words = total_line(seen.intended, seen.value_bytes, seen.elapsed_ns).partition("MB/sec), ")[2]
-        yield f"from the intended time: {words}"
-    yield in_flight_line(each, over_all) + (" (seen every 200 ms)" if sampled else "")
+        yield intended_line(seen.intended)
+    yield in_flight_line(each, over_all, sampled=sampled)
 
 
 def _files(
@@ -337,6 +341,8 @@ def _files(
 
 
 def _totals(tally: Tally) -> dict[str, Any]:
+    from batchval.perf.figures import latencies_us
+
     return {
         "records": tally.acked,
         "failed": tally.failed,
@@ -344,13 +350,7 @@ def _totals(tally: Tally) -> dict[str, Any]:
         "wire_bytes": tally.wire_bytes,
         "elapsed_ns": tally.elapsed_ns,
         "errors": dict(tally.errors),
-        "avg_us": tally.latencies.mean,
-        "stddev_us": tally.latencies.stddev,
-        "max_us": tally.latencies.max,
-        "percentiles_us": {
-            f"{percent:g}": tally.latencies.percentile(percent) for percent in (50, 75, 95, 99, 99.9, 99.99)
-        },
-    }
+    } | latencies_us(tally.latencies)
 
 
 def _verdict(run: ProduceRun, total: Tally, error: BaseException | None) -> int:

@@ -5,10 +5,13 @@ Latencies are milliseconds with three decimals; a consumer's are those of its ro
 
 from __future__ import annotations
 
+from typing import Any
+
+from batchval.perf.histogram import Histogram
 from batchval.perf.results import Result
 from batchval.perf.rows import fixed4, rate
 
-__all__ = ["PERCENTILES", "figures", "is_better", "throughput"]
+__all__ = ["PERCENTILES", "figures", "is_better", "latencies_us", "throughput"]
 
 PERCENTILES = (50.0, 75.0, 95.0, 99.0, 99.9)
 _MB = 1024 * 1024
@@ -16,6 +19,16 @@ _MB = 1024 * 1024
 
 def _ms(us: int) -> str:
     return f"{us // 1000}.{us % 1000:03d}"
+
+
+def latencies_us(histogram: Histogram) -> dict[str, Any]:
+    """Return the latencies of a producer's totals, by their names in a result; microseconds."""
+    return {
+        "avg_us": histogram.mean,
+        "stddev_us": histogram.stddev,
+        "max_us": histogram.max,
+        "percentiles_us": {f"{percent:g}": histogram.percentile(percent) for percent in (50, 75, 95, 99, 99.9, 99.99)},
+    }
 
 
 def figures(result: Result) -> dict[str, str]:

@@ -17,7 +17,17 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 
 from batchval.perf.histogram import Histogram
 
-__all__ = ["PERCENTILES", "UNITS", "Window", "fixed", "in_flight_line", "interval_line", "second_line", "total_line"]
+__all__ = [
+    "PERCENTILES",
+    "UNITS",
+    "Window",
+    "fixed",
+    "in_flight_line",
+    "intended_line",
+    "interval_line",
+    "second_line",
+    "total_line",
+]
 
 MB = 1024 * 1024
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)  # those of Kafka's line
@@ -79,23 +89,48 @@ def total_line(
     return start + ", ".join(f"{_ms(us)} ms {name}" for name, us in percentiles) + "."
 
 
-def second_line(histogram: Histogram, given_bytes: int, wire_bytes: int | None, elapsed_ns: int, in_flight: int) -> str:
-    """What Kafka's line has no place for. ``wire_bytes`` is None where a client does not count them."""
+def second_line(
+    histogram: Histogram,
+    value_bytes: int,
+    wire_bytes: int | None,
+    elapsed_ns: int,
+) -> str:
+    """Return what Kafka's line has no place for.
+
+    ``wire_bytes`` is None where a client does not count them.
+    """
 
     def rate(n: int) -> str:
         return fixed(Window(0, n, elapsed_ns, 0, 0).mb_per_second, 2)
 
     wire = "not counted" if wire_bytes is None else f"{rate(wire_bytes)} MiB/s"
+    deviation = fixed(histogram.stddev / 1000, 3)
     return (
-        f"{_ms(histogram.percentile(75))} ms 75th, {fixed(histogram.stddev / 1000, 3)} ms stddev, "
-        f"{rate(given_bytes)} MiB/s given, {wire} on the wire, {in_flight} requests in flight"
+        f"latency: 75 % {_ms(histogram.percentile(75))}, standard deviation {deviation} (ms); "
+        f"values {rate(value_bytes)} MiB/s, on the wire {wire}"
     )
 
 
-def in_flight_line(highest: Mapping[int, int], over_all: int) -> str:
-    """The highest number of requests in flight, per connection and over all brokers."""
+def intended_line(histogram: Histogram) -> str:
+    """Return the latencies from the instants of the schedule.
+
+    In other words than Kafka's, for readers that search all output.
+    """
+    shares = [f"{percent:g} % {_ms(histogram.percentile(percent))}" for percent in PERCENTILES]
+    mean = fixed(histogram.mean / 1000, 3)
+    return f"latency from the intended time: average {mean}, {', '.join(shares)}, highest {_ms(histogram.max)} (ms)"
+
+
+def in_flight_line(
+    highest: Mapping[int, int],
+    over_all: int,
+    *,
+    sampled: bool = False,
+) -> str:
+    """Return the highest number of requests in flight, per connection and over all brokers."""
     each = ", ".join(f"broker {node} {n}" for node, n in sorted(highest.items()))
-    return f"highest in flight: {each or 'none'}; over all brokers {over_all}"
+    seen = " (seen every 200 ms)" if sampled else ""
+    return f"highest in flight: {each or 'none'}; over all brokers {over_all}{seen}"
 
 
 def _ms(us: int) -> str:

@@ -2,6 +2,7 @@
 
 Records and bytes are sums, the time is that of the longest run, so rates are never above what was seen. What each
 connection had in flight at most is the highest of all; the sum over brokers is the sum over the runs, an upper bound.
+Averages and percentiles of latencies are those of the added histograms.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from batchval.perf.figures import latencies_us
 from batchval.perf.histogram import Histogram
 from batchval.perf.results import Result, ResultError
 
@@ -21,6 +23,8 @@ _LONGEST = {"elapsed_ns", "highest_in_flight", "max_us", "t_ms", "throttle_time_
 _AVERAGED = {"rebalance_ms"}
 _FIRST = {"start_ms"}
 _LAST = {"end_ms"}
+#: Those of a histogram: they are not added, but read from the sum of the histograms.
+_LATENCIES = ("avg_us", "stddev_us", "max_us", "percentiles_us")
 
 
 def merge(results: Sequence[Result]) -> Result:
@@ -33,13 +37,20 @@ def merge(results: Sequence[Result]) -> Result:
     totals = _totals([result.totals for result in results])
     if kinds == ["consume"]:
         totals["fetch_ms"] = max(result.totals["fetch_ms"] for result in results)
+    histogram = _histogram([result.histogram for result in results])
+    if kinds == ["produce"]:
+        _add_latencies(totals, histogram)
+        if totals.get("steady_state") is not None:
+            steady = _steady([result.totals["steady_state"] for result in results])
+            _add_latencies(totals["steady_state"], steady)
+            totals["steady_state"]["histogram"] = None if steady is None else steady.to_json()
     return Result(
         kind=kinds[0],
         client=" + ".join(sorted({result.client for result in results})),
         settings={"merged": len(results)} | _common([result.settings for result in results]),
         totals=totals,
         intervals=_intervals(results),
-        histogram=_histogram([result.histogram for result in results]),
+        histogram=histogram,
         histogram_intended=_histogram([result.histogram_intended for result in results]),
         machine=_common([result.machine for result in results]),
         versions=_common([result.versions for result in results]),
@@ -58,6 +69,22 @@ def _histogram(histograms: Sequence[Histogram | None]) -> Histogram | None:
         except OverflowError as error:
             raise ResultError(str(error)) from None
     return total
+
+
+def _steady(states: Sequence[dict[str, Any]]) -> Histogram | None:
+    """Return the sum of the latencies after the warm-ups; None where one has no histogram."""
+    try:
+        known = [state.get("histogram") for state in states]
+        found = [None if one is None else Histogram.from_json(one) for one in known]
+    except ValueError as error:
+        raise ResultError(str(error)) from None
+    return _histogram(found)
+
+
+def _add_latencies(totals: dict[str, Any], histogram: Histogram | None) -> None:
+    """Replace what cannot be added up: averages and percentiles."""
+    known = dict.fromkeys(_LATENCIES) if histogram is None else latencies_us(histogram)
+    totals |= {name: value for name, value in known.items() if name in totals}
 
 
 def _totals(many: Sequence[dict[str, Any]]) -> dict[str, Any]:

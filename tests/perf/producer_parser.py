@@ -58,3 +58,12 @@ def parse(text: str, unit: str = "us", *, strict: bool = False) -> list[Line]:
     assert not strict or all(parsed for _, parsed in lines), [line for line, parsed in lines if parsed is None]
     assert all(parsed is not None for line, parsed in lines if "records sent" in line), text
     return [parsed for _, parsed in lines if parsed is not None]
+
+
+#: Lines on stderr at the end of a run in microseconds; the second one with --throughput alone.
+DETAILS = ("latency", "latency from the intended time", "highest in flight")
+
+
+def complaints(stderr: str) -> list[str]:
+    """Return the lines of stderr without the details of the run."""
+    return [line for line in stderr.splitlines() if line.partition(":")[0] not in DETAILS]

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from batchval.cli import cli
 from batchval.perf.charts import percentile_chart
-from batchval.perf.figures import figures, throughput
+from batchval.perf.figures import figures, latencies_us, throughput
 from batchval.perf.histogram import Histogram
 from batchval.perf.merge import merge
 from batchval.perf.report import page
@@ -95,8 +95,28 @@ def test_what_one_run_did_not_count_is_not_known_of_all() -> None:
 def test_the_steady_states_are_added_if_all_have_one() -> None:
     steady = {"records": 10, "elapsed_ns": 5}
     both = merge([produced(1, steady_state=steady), produced(2, steady_state={"records": 7, "elapsed_ns": 9})])
-    assert both.totals["steady_state"] == {"records": 17, "elapsed_ns": 9}
+    assert both.totals["steady_state"] == {"records": 17, "elapsed_ns": 9, "histogram": None}
     assert merge([produced(1, steady_state=steady), produced(2)]).totals["steady_state"] is None
+
+
+def test_latencies_are_those_of_the_added_histograms() -> None:
+    """Averages and percentiles are not sums; of the steady state neither."""
+    parts = [produced(seed) for seed in (1, 2)]
+    for part in parts:
+        assert part.histogram is not None
+        steady = {"records": 5_000, "bytes": 5_000_000, "elapsed_ns": 10**9, "histogram": part.histogram.to_json()}
+        part.totals |= latencies_us(part.histogram) | {"steady_state": steady | latencies_us(part.histogram)}
+    merged = merge(parts)
+    assert merged.histogram is not None
+    expected = latencies_us(merged.histogram)
+    assert {name: merged.totals[name] for name in expected} == expected
+    assert {name: merged.totals["steady_state"][name] for name in expected} == expected
+    assert Histogram.from_json(merged.totals["steady_state"]["histogram"]) == merged.histogram
+    parts[1].totals["steady_state"]["histogram"] = None
+    assert merge(parts).totals["steady_state"]["avg_us"] is None
+    parts[1].totals["steady_state"]["histogram"] = {"no": "histogram"}
+    with pytest.raises(ResultError):
+        merge(parts)
 
 
 def test_intervals_of_the_same_time_are_added() -> None:

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from batchval.perf.histogram import Histogram
-from batchval.perf.lines import Window, fixed, in_flight_line, interval_line, second_line, total_line
+from batchval.perf.lines import Window, fixed, in_flight_line, intended_line, interval_line, second_line, total_line
 from tests.perf.producer_parser import parse, parse_line
 
 #: as Apache Kafka 4.3.1 printed them
@@ -77,11 +77,18 @@ def test_nothing_sent_is_a_line_too() -> None:
 
 
 def test_the_other_figures() -> None:
-    assert second_line(histogram(), 1 << 20, 1 << 19, 1_000_000_000, 5) == (
-        "0.751 ms 75th, 38.982 ms stddev, 1.00 MiB/s given, 0.50 MiB/s on the wire, 5 requests in flight"
+    line = second_line(histogram(), 1 << 20, 1 << 19, 1_000_000_000)
+    assert line.split("; ") == [
+        "latency: 75 % 0.751, standard deviation 38.982 (ms)",
+        "values 1.00 MiB/s, on the wire 0.50 MiB/s",
+    ]
+    assert second_line(histogram(), 1 << 20, None, 1_000_000_000).endswith("on the wire not counted")
+    assert intended_line(histogram()) == (
+        "latency from the intended time: average 1.733, 50 % 0.501, 95 % 0.951, 99 % 0.991, "
+        "99.9 % 1.000, highest 1234.567 (ms)"
     )
-    assert "not counted on the wire" in second_line(histogram(), 1 << 20, None, 1_000_000_000, 5)
     assert in_flight_line({2: 5, 1: 3}, 8) == "highest in flight: broker 1 3, broker 2 5; over all brokers 8"
+    assert in_flight_line({}, 0, sampled=True) == ("highest in flight: none; over all brokers 0 (seen every 200 ms)")
 
 
 def test_halves_round_up_as_in_java() -> None:
