@@ -26,7 +26,7 @@ APIS = [
     "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup",
     "Heartbeat", "LeaveGroup", "SyncGroup", "SaslHandshake", "ApiVersions", "InitProducerId", "AddPartitionsToTxn",
     "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "DescribeConfigs", "SaslAuthenticate", "DescribeCluster",
-    "ShareFetch", "ShareAcknowledge",
+    "ShareFetch", "ShareAcknowledge", "CreateTopics",
 ]  # fmt: skip
 
 APIS_HEAD = '''"""Every API of Kafka {version}: its number, its versions, and whose answers name hosts.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from batchval.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
     from batchval.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
     from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+    from batchval.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
     from batchval.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
     from batchval.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
     from batchval.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -40,6 +41,8 @@ __all__ = [
     "AddPartitionsToTxnResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "CreateTopicsRequest",
+    "CreateTopicsResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponse",
     "DescribeConfigsRequest",
@@ -89,6 +92,8 @@ MODULES = {
     "AddPartitionsToTxnResponse": "add_partitions_to_txn",
     "ApiVersionsRequest": "api_versions",
     "ApiVersionsResponse": "api_versions",
+    "CreateTopicsRequest": "create_topics",
+    "CreateTopicsResponse": "create_topics",
     "DescribeClusterRequest": "describe_cluster",
     "DescribeClusterResponse": "describe_cluster",
     "DescribeConfigsRequest": "describe_configs",
