@@ -16,10 +16,12 @@ _PROXY = ("proxy", ("pydantic", "yaml", "prometheus_client"))
 EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "batchval.audit": ("audit", ("pyarrow",)),
     "batchval.perf.clients.rdkafka": ("perf", ("confluent_kafka",)),
+    "batchval.perf.workload": ("perf", ("pydantic", "yaml")),
     "batchval.cli.proxying": _PROXY,
     "batchval.proxy.otlp_export": ("otel", ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")),
     "batchval.proxy": _PROXY,
     "batchval.segment.remote": ("audit", ("pyarrow",)),
+    "batchval.yaml_settings": ("proxy", ("pydantic", "yaml")),
     "batchval.spark": ("spark", ("pyarrow", "pyspark")),
 }
 

@@ -61,8 +61,8 @@ def check_files(draft: loading.Draft, config: Path | None) -> None:
 
 def check_upstreams(draft: loading.Draft) -> list[str]:
     """Add what is wrong with the upstreams, and return the warnings, a line each."""
-    from batchval.proxy.faults import lines_of
     from batchval.proxy.upstream_checks import upstream_faults
+    from batchval.yaml_settings.faults import lines_of
 
     if draft.settings is None or draft.is_wrong(("upstream", "bootstrap")) or draft.is_wrong(("upstream", "tls")):
         return []
@@ -74,7 +74,7 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
 def check_certificates(draft: loading.Draft) -> list[str]:
     """Return a line for each host that clients could not verify."""
     from batchval.proxy.certificate_names import certificate_warnings
-    from batchval.proxy.faults import lines_of
+    from batchval.yaml_settings.faults import lines_of
 
     if draft.settings is None:
         return []

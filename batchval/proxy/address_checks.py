@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from batchval.proxy.config import Listener, Sni
-from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.host_patterns import NODE, ServerNames
+from batchval.yaml_settings.faults import Fault, Loc
 
 __all__ = ["address_faults"]
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from batchval.proxy.config import Listener, ListenerTls, Settings
-from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.host_patterns import NODE, HostPattern
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.tls import server_certificate
+from batchval.yaml_settings.faults import Fault, Loc
 
 __all__ = ["certificate_warnings"]
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from batchval.proxy.address_checks import address_faults
 from batchval.proxy.config import Admin, Limits, Listener, Metrics, Settings
-from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.globs import name_for
 from batchval.proxy.ports import port_faults
 from batchval.proxy.record_checks import record_faults
@@ -19,6 +18,7 @@ from batchval.proxy.refusal_checks import deny_faults, quarantine_faults
 from batchval.proxy.values import STAND_IN
 from batchval.proxy.workers.shares import workers_of
 from batchval.rules import EXTRAS
+from batchval.yaml_settings.faults import Fault, Loc
 
 __all__ = ["faults_of", "share_faults"]
 

@@ -22,7 +22,6 @@ from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordR
 from batchval.proxy.refusal_settings import DenySettings, QuarantineField
 from batchval.proxy.values import (
     MOST_WORKERS,
-    STRICT,
     Address,
     AddressField,
     AdvertisedHostField,
@@ -37,6 +36,7 @@ from batchval.proxy.values import (
 )
 from batchval.rules import EXTRAS
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+from batchval.yaml_settings.wording import STRICT
 
 __all__ = [
     "MOST_WORKERS",

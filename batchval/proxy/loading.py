@@ -8,7 +8,6 @@ None shows a value that may be secret.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
@@ -18,13 +17,14 @@ from typing import Annotated, Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from batchval.errors import BatchvalError
-from batchval.policy import KAFKA_TOPIC_KEYS, OLDER_TOPIC_KEYS, ClaimsPolicy, nearest
+from batchval.policy import KAFKA_TOPIC_KEYS, OLDER_TOPIC_KEYS, ClaimsPolicy
 from batchval.proxy.checks import faults_of
 from batchval.proxy.config import Settings, TopicRule
-from batchval.proxy.faults import Fault, Loc, Source, lines_of, path_of
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import STAND_IN, STAND_IN_WORD, Address
+from batchval.yaml_settings.faults import Fault, Loc, Source, lines_of
+from batchval.yaml_settings.reading import MOST_FILE_BYTES, ConfigError, parsed, read_bytes, text_of
+from batchval.yaml_settings.wording import fault_of, field_name, keys_of, model_at
 
 __all__ = [
     "MOST_FILE_BYTES",
@@ -39,20 +39,6 @@ __all__ = [
     "settings_from",
     "shown",
 ]
-
-#: Bytes that a file of settings may have.
-MOST_FILE_BYTES = 1 << 20
-#: A key that is this similar to a known one was meant to be that one.
-_ALIKE = 0.8
-_SHOWN = 80
-
-
-class ConfigError(BatchvalError):
-    """What is wrong with settings, a line each."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__(problems[0] if len(problems) == 1 else f"{problems[0]} (and {len(problems) - 1} more)")
-        self.problems = problems
 
 
 class Draft:
@@ -102,22 +88,14 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
 
 def drafted_file(path: Path, overrides: Mapping[str, Any] | None = None) -> Draft:
     """Return the draft of a file. OSError, ConfigError where it is not YAML."""
-    with open(path, "rb") as file:
-        data = file.read(MOST_FILE_BYTES + 1)
-    return drafted_bytes(data, path, overrides)
+    return drafted_bytes(read_bytes(path), path, overrides)
 
 
 def drafted_bytes(data: bytes, path: Path, overrides: Mapping[str, Any] | None = None) -> Draft:
     """Return the draft of what was read of a file. ConfigError where it is not YAML, or too
     long.
     """
-    if len(data) > MOST_FILE_BYTES:
-        raise ConfigError([f"{path}: longer than {MOST_FILE_BYTES} bytes"])
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise ConfigError([f"{path}: is not UTF-8"]) from None
-    values, lines, twice = _parse(text, str(path))
+    values, lines, twice = parsed(text_of(data, str(path)), str(path))
     overrides = overrides or {}
     source = Source(str(path), lines, frozenset(tuple(key.split(".")) for key in overrides))
     draft = drafted(overridden(values, overrides), source=source, folder=path.parent, faults=twice)
@@ -147,7 +125,7 @@ def drafted(
         problems: list[Any] = [
             {**problem, "loc": _place_in(values, problem["loc"])} for problem in error.errors(include_url=False)
         ]
-        wrong = [_fault(problem, source or Source()) for problem in problems]
+        wrong = [fault_of(problem, source or Source(), Settings, _without_effect) for problem in problems]
         copy = _copied(values)
         for problem in problems:
             _repair(copy, tuple(problem["loc"]), problem["type"])
@@ -157,6 +135,12 @@ def drafted(
     if settings is not None:
         draft.add(faults_of(settings))
     return draft
+
+
+def _without_effect(model: type[BaseModel], key: str) -> str:
+    if model is TopicRule and key in KAFKA_TOPIC_KEYS | OLDER_TOPIC_KEYS:
+        return "has no effect: this key of Kafka does not concern what a batch may hold"
+    return ""
 
 
 def overridden(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,14 +212,14 @@ def _has(place: Any, part: str | int) -> bool:
 
 def _expected(parents: list[str | int], last: str | int) -> tuple[Any, bool]:
     """Return the type of a value, and whether it is required."""
-    model = _model(parents)
+    model = model_at(Settings, parents)
     if isinstance(last, int):
         name = next((part for part in reversed(parents) if isinstance(part, str)), "")
-        around = _model([part for part in parents if part != name])
-        field = around.model_fields.get(_name(around, name))
+        around = model_at(Settings, [part for part in parents if part != name])
+        field = around.model_fields.get(field_name(around, name))
         args = get_args(field.annotation) if field is not None else ()
         return (args[0] if args else None), True
-    field = model.model_fields.get(_name(model, last))
+    field = model.model_fields.get(field_name(model, last))
     return (None, False) if field is None else (field.annotation, field.is_required())
 
 
@@ -257,160 +241,6 @@ def _stand_in(annotation: Any) -> Any:
     if get_origin(annotation) in (list, tuple):
         return [_stand_in(get_args(annotation)[0])]
     return STAND_IN_WORD
-
-
-# ---- YAML --------------------------------------------------------------------------------------------------------
-
-
-def _parse(text: str, name: str) -> tuple[dict[str, Any], dict[Loc, int], list[Fault]]:
-    """Return the values, the line (from 1) of each key, and the keys that stand twice."""
-    loader = yaml.SafeLoader(text)
-    try:
-        root = loader.get_single_node()
-        lines: dict[Loc, int] = {}
-        twice: list[Fault] = []
-        if root is not None:
-            _walk(root, (), lines, twice, name, ())
-        values = {} if root is None else loader.construct_document(root)
-    except yaml.MarkedYAMLError as error:
-        # its own words alone: the snippet that comes with them may hold a password
-        mark = error.problem_mark
-        at = f":{mark.line + 1}" if mark else ""
-        raise ConfigError([f"{name}{at}: is not YAML: {error.problem or error.context or 'cannot be read'}"]) from None
-    except yaml.reader.ReaderError as error:
-        raise ConfigError([f"{name}: is not YAML: {error.reason}"]) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError([f"{name}: is not YAML: {type(error).__name__}"]) from None
-    finally:
-        loader.dispose()
-    if not isinstance(values, dict):
-        raise ConfigError([f"{name}: must be keys and values"])
-    return values, lines, twice
-
-
-def _walk(
-    node: yaml.Node,
-    loc: Loc,
-    lines: dict[Loc, int],
-    twice: list[Fault],
-    name: str,
-    above: tuple[yaml.Node, ...],
-) -> None:
-    """Note the lines of all keys, and the keys that stand twice, which YAML itself would pass
-    over.
-    """
-    if node in above:
-        raise ConfigError([f"{name}:{node.start_mark.line + 1}: {path_of(loc)}: holds itself"])
-    if len(lines) > MOST_FILE_BYTES // 16:
-        raise ConfigError([f"{name}: has too many keys"])
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            word = key.value if isinstance(key, yaml.ScalarNode) else "?"
-            line = key.start_mark.line + 1
-            if word in seen:
-                twice.append(Fault((*loc, word), "stands twice", line=line))
-            seen.add(word)
-            lines[*loc, word] = line
-            _walk(value, (*loc, word), lines, twice, name, (*above, node))
-    elif isinstance(node, yaml.SequenceNode):
-        for i, value in enumerate(node.value):
-            lines[*loc, i] = value.start_mark.line + 1
-            _walk(value, (*loc, i), lines, twice, name, (*above, node))
-
-
-# ---- errors ------------------------------------------------------------------------------------------------------
-
-
-def _fault(problem: Any, source: Source) -> Fault:
-    """Return pydantic's error as a fault. An unknown key counts as the known key that it
-    resembles.
-    """
-    loc: Loc = tuple(problem["loc"])
-    shown, kind = loc, problem["type"]
-    if kind == "extra_forbidden":
-        key = _resembled(loc)
-        alike = difflib.SequenceMatcher(None, str(loc[-1])[:_SHOWN], key).ratio() >= _ALIKE
-        return Fault(loc, _words(problem), ((*loc[:-1], key),) if alike else ())
-    # pydantic adds to the key which kind of a union it was, or that it was a key of a mapping
-    while kind != "missing" and source.lines and len(shown) > 1 and shown not in source.lines:
-        if source.is_option(shown):
-            break
-        shown = shown[:-1]
-    return Fault(shown, _words(problem), (loc,))
-
-
-def _resembled(loc: Loc) -> str:
-    return nearest(str(loc[-1]), keys_of(_model(list(loc[:-1]))).values())
-
-
-def _words(problem: Any) -> str:
-    cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, ValueError):
-        return " ".join(str(cause).split())
-    kind, context = problem["type"], problem.get("ctx", {})
-    if kind == "extra_forbidden":
-        *parents, key = problem["loc"]
-        if _model(parents) is TopicRule and key in KAFKA_TOPIC_KEYS | OLDER_TOPIC_KEYS:
-            return "has no effect: this key of Kafka does not concern what a batch may hold"
-        return f"unknown key (nearest known key: {_resembled(tuple(problem['loc']))})"
-    if kind == "missing":
-        return "is missing"
-    if kind == "literal_error":
-        return f"must be {context['expected'].replace(chr(39), '')}"
-    if kind in ("string_type", "int_type", "bool_type", "list_type", "dict_type", "model_type"):
-        return f"must be {_KINDS[kind]}"
-    if kind == "string_pattern_mismatch":
-        return f"must look like {context['pattern']}"
-    if kind in _BOUNDS:  # of a number, which is not a secret
-        word, bound = _BOUNDS[kind]
-        return f"must be {word} {context[bound]}, not {problem['input']}"
-    text: str = problem["msg"]
-    return text[:1].lower() + text[1:]
-
-
-def _model(parents: list[str | int]) -> type[BaseModel]:
-    """Return the model whose keys stand in the mapping at this place."""
-    model: type[BaseModel] = Settings
-    for part in parents:
-        if isinstance(part, str):
-            field = model.model_fields.get(_name(model, part))
-            model = (_model_in(field.annotation) if field is not None else None) or model
-    return model
-
-
-def _name(model: type[BaseModel], part: str | int) -> str:
-    """Return the field's name by the key in the file."""
-    return next((name for name, key in keys_of(model).items() if part in (name, key)), "")
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model in an annotation such as ``list[Listener]`` or ``Tls | None``."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_model_in, get_args(annotation))), None)
-
-
-def keys_of(model: type[BaseModel]) -> dict[str, str]:
-    """Return name of the field -> key in the file."""
-    return {name: field.alias or name for name, field in model.model_fields.items()}
-
-
-_KINDS = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "keys and values",
-    "model_type": "keys and values",
-}
-#: type of an error -> words, key of the bound in its context
-_BOUNDS = {
-    "greater_than": ("more than", "gt"),
-    "greater_than_equal": ("at least", "ge"),
-    "less_than": ("less than", "lt"),
-    "less_than_equal": ("at most", "le"),
-}
 
 
 # ---- back to YAML ------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
-from batchval.proxy.values import STRICT, PathField, SecretField, check_url
+from batchval.proxy.values import PathField, SecretField, check_url
 from batchval.schema_registry.client import split_url
+from batchval.yaml_settings.wording import STRICT
 
 __all__ = ["METRICS_PATH", "Otlp"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from batchval.proxy.config import Settings
-from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.hosts import addresses_of, is_local, listens, wildcard
+from batchval.yaml_settings.faults import Fault, Loc
 
 __all__ = ["port_faults"]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from batchval.proxy import audit_log
 from batchval.proxy.config import Settings
-from batchval.proxy.faults import Source, lines_of
 from batchval.proxy.gate import Gate
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.parts import Parts, named
 from batchval.proxy.settings_diff import restart_faults
+from batchval.yaml_settings.faults import Source, lines_of
 
 if TYPE_CHECKING:
     from batchval.proxy.assemble import RunningGate

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from batchval.errors import BatchvalError
 from batchval.proxy.config import Settings
-from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.record_settings import MOST_SUBJECT, TOPIC, CustomRules, RecordRulesRule, SchemaIdRule
 from batchval.proxy.values import Address
 from batchval.record_rules import RecordRules
+from batchval.yaml_settings.faults import Fault, Loc
 
 __all__ = ["record_faults"]
 

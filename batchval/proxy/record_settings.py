@@ -11,8 +11,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator
 
 from batchval.errors import BatchvalError
-from batchval.proxy.values import STRICT, PathField, SecretField, check_url
+from batchval.proxy.values import PathField, SecretField, check_url
 from batchval.record_rules import RecordRules, SchemaIds
+from batchval.yaml_settings.wording import STRICT
 
 __all__ = ["CustomRuleNames", "CustomRules", "RecordRulesRule", "SchemaIdRule", "SchemaRegistry"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from batchval.proxy.config import Settings
-from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.globs import name_for
+from batchval.yaml_settings.faults import Fault, Loc
 
 __all__ = ["deny_faults", "quarantine_faults"]
 

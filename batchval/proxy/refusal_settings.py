@@ -14,7 +14,8 @@ from pydantic import BaseModel, BeforeValidator, Field
 from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.proxy.options import DenyRule
-from batchval.proxy.values import STRICT, PathField
+from batchval.proxy.values import PathField
+from batchval.yaml_settings.wording import STRICT
 
 __all__ = ["DENIABLE", "NEVER_DENIED", "DenySettings", "Quarantine", "QuarantineField"]
 

@@ -18,10 +18,10 @@ from pydantic import BaseModel
 
 from batchval.policy import ClaimsPolicy
 from batchval.proxy.config import Settings
-from batchval.proxy.faults import Fault, Loc, path_of
 from batchval.proxy.loading import keys_of
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
+from batchval.yaml_settings.faults import Fault, Loc, path_of
 
 __all__ = ["EFFECTS", "Effect", "changes", "effect_of", "restart_faults"]
 

@@ -7,12 +7,12 @@ import ssl
 from typing import Final
 
 from batchval.proxy.config import Settings
-from batchval.proxy.faults import Fault, Loc
 from batchval.proxy.hosts import addresses_of
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.probe import Kind, Probe, probe
 from batchval.proxy.tls import UpstreamContext
 from batchval.proxy.values import STAND_IN, Address
+from batchval.yaml_settings.faults import Fault, Loc
 
 __all__ = ["upstream_faults"]
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, ValidationInfo
 
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy
@@ -28,7 +28,6 @@ __all__ = [
     "MOST_WORKERS",
     "STAND_IN",
     "STAND_IN_WORD",
-    "STRICT",
     "Address",
     "AddressField",
     "AdvertisedHostField",
@@ -47,10 +46,6 @@ __all__ = [
 MOST_WORKERS: Final = 64
 
 _HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
-
-
-#: Of all models of settings: strict, without unknown keys, and none of their errors shows a value.
-STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Address(NamedTuple):

@@ -19,12 +19,12 @@ import pytest
 
 from batchval.proxy import control as module
 from batchval.proxy.control import CONTROL, MOST_PEERS, SOCKETS_AT_ONCE, TRANSITIONS, Control, Event, Offer, State
-from batchval.proxy.faults import path_of
 from batchval.proxy.file_checks import file_faults
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.handover_messages import MOST_FROM_NEW, VERSION, HandOverError, Incoming, encoded
 from batchval.proxy.loading import settings_from
 from batchval.proxy.state_file import State as Brokers
+from batchval.yaml_settings.faults import path_of
 
 LOOPBACK = "127.0.0.1"
 HELLO = encoded("hello", version=VERSION, pid=1)

@@ -18,7 +18,6 @@ from batchval.proxy.assemble import RunningGate
 from batchval.proxy.checks import share_faults
 from batchval.proxy.clients_page import Asked
 from batchval.proxy.config import Settings
-from batchval.proxy.faults import Source, lines_of
 from batchval.proxy.file_limits import log_fewer, reserve_of
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.loading import ConfigError
@@ -50,6 +49,7 @@ from batchval.proxy.workers.preparing import PreparedWorkers, prepared_by
 from batchval.proxy.workers.processes import Processes
 from batchval.proxy.workers.shares import share_of, workers_of
 from batchval.proxy.workers.summing import Totals
+from batchval.yaml_settings.faults import Source, lines_of
 
 __all__ = ["ParentGate", "gate_of"]
 
