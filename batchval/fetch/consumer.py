@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Self
 
 from batchval.core.batch import DecodedRecord, batches
-from batchval.errors import BatchvalError
+from batchval.errors import ArgumentValueError, BatchvalError
 from batchval.fetch.errors import CommitFailedError, FetchError, NoOffsetForPartitionError
 from batchval.fetch.fetcher import Fetcher
 from batchval.fetch.group import Membership
@@ -30,7 +31,10 @@ __all__ = ["Consumer"]
 
 Rebalanced = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
+POLL_MS: Final = 500.0  # how long polls wait by default
 _LAST_COMMIT_MS: Final = 5_000  # before partitions are given up: others wait for them
+_NAP_S: Final = 1.0  # a poll that waits still tells the group that it polls
+_SLICE_S: Final = 0.001  # of ``async for``, before heartbeats and sockets have their turn
 
 log = logging.getLogger("batchval.fetch")
 
@@ -52,6 +56,9 @@ class Consumer:
         self._committing: asyncio.Task[None] | None = None
         self._next_commit_s = 0.0
         self._open: tuple[PartitionState, int, FetchedBatches, Iterator[DecodedRecord]] | None = None
+        self._slice_ends_s = 0.0
+        often_ms = options.auto_commit_interval_ms if options.enable_auto_commit else math.inf
+        self._nap_s = max(_NAP_S / 100, min(_NAP_S, often_ms / 1000, options.max_poll_interval_ms / 3000))
 
     async def __aenter__(self) -> Self:
         if self._thread is not None:
@@ -84,6 +91,7 @@ class Consumer:
         if self._closed:
             return
         self._closed = True
+        self._wake()
         for task in (self._looking, self._committing):
             if task is not None:
                 task.cancel()
@@ -128,7 +136,7 @@ class Consumer:
             raise RuntimeError("the consumer has subscribed: it is assigned what the group gives it")
         wanted = [TopicPartition(*one) for one in partitions]
         if any(number < 0 for _, number in wanted):
-            raise BatchvalError("partitions are 0 or above")
+            raise ArgumentValueError(f"invalid partition {min(wanted, key=lambda one: one[1])[1]}: expected 0 or above")
         self._assigned(wanted)
 
     def subscribe(
@@ -151,7 +159,7 @@ class Consumer:
         pattern = topics if isinstance(topics, re.Pattern) else None
         names = [] if isinstance(topics, re.Pattern) else [topics] if isinstance(topics, str) else sorted(set(topics))
         if pattern is None and not names:
-            raise BatchvalError("no topic is given")
+            raise ArgumentValueError("invalid topics []: expected at least one topic")
         self._group.pattern, self._group.topics = pattern, names
         self._subscribed = True
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
@@ -193,7 +201,7 @@ class Consumer:
         """The next poll goes on there. FetchError unless assigned."""
         state = self._state(partition)
         if offset < 0:
-            raise BatchvalError(f"offset {offset} is below 0")
+            raise ArgumentValueError(f"invalid offset {offset}: expected 0 or above")
         state.seek(offset)
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -260,25 +268,69 @@ class Consumer:
 
     # --- polling
 
-    async def poll_batches(self, timeout_ms: float = 0) -> list[FetchedBatches]:
-        """All that has come; waits for something no longer than ``timeout_ms``. [] where nothing came.
+    def __aiter__(self) -> Self:
+        return self
 
-        Raises what brokers refuse (AuthorizationError, AuthenticationError …), NotABatch, OffsetOutOfRangeError,
-        NoOffsetForPartitionError, and what the subscription's functions raise.
+    async def __anext__(self) -> ConsumerRecord:
+        """Return the next record; ends when the consumer is closed, also by another task.
+
+        A position moves with each record: ``commit`` in the loop's body commits what was yielded.
+        Raises as ``poll``; the loop can be begun again, also after a ``break`` or a cancellation.
+        """
+        self._guard(closing=True)
+        if self._closed:
+            raise StopAsyncIteration
+        if self._loop_has_time():
+            with self._alone():
+                records: list[ConsumerRecord] = []
+                self._read(records, 1)
+                if records:
+                    return records[0]
+        try:
+            records = await self._poll_slice()
+        except RuntimeError:
+            if self._closed:
+                raise StopAsyncIteration from None
+            raise
+        return records[0]
+
+    def _loop_has_time(self) -> bool:
+        """Return whether a record can be read without a look at group and sockets."""
+        now, group = self._loop.time(), self._group
+        if self._open is None or now >= self._slice_ends_s or self._fetcher.errors:
+            return False
+        if group is not None:
+            group.last_poll_s = now
+            return not group.needs_join and group.joining is None
+        return True
+
+    async def _poll_slice(self) -> list[ConsumerRecord]:
+        await asyncio.sleep(0)
+        records = await self.poll(None, 1)
+        self._slice_ends_s = self._loop.time() + _SLICE_S
+        return records
+
+    async def poll_batches(self, timeout_ms: float | None = POLL_MS) -> list[FetchedBatches]:
+        """Return all that has come; wait for something for at most ``timeout_ms``, else [].
+
+        None waits until something has come; 0 does not wait. Raises what brokers refuse
+        (AuthorizationError, AuthenticationError …), NotABatch, OffsetOutOfRangeError,
+        NoOffsetForPartitionError, what the subscription's functions raise, and RuntimeError when
+        another task closes the consumer.
         """
         with self._alone():
             self._shut()
-            taken = await self._poll(timeout_ms, None)
+            taken = await self._poll(math.inf if timeout_ms is None else timeout_ms, None)
             for one in taken:
                 self._fetcher.states[TopicPartition(one.topic, one.partition)].position = one.next_offset
             return taken
 
-    async def poll(self, timeout_ms: float = 0, max_records: int = 500) -> list[ConsumerRecord]:
-        """At most so many records, decompressed, in order of each partition. Otherwise as ``poll_batches``."""
+    async def poll(self, timeout_ms: float | None = POLL_MS, max_records: int = 500) -> list[ConsumerRecord]:
+        """Return at most so many records, in order of each partition. See ``poll_batches``."""
         if max_records < 1:
-            raise BatchvalError(f"max_records is {max_records}: at least 1 is needed")
+            raise ArgumentValueError(f"invalid max_records {max_records}: expected at least 1")
         with self._alone():
-            timer = Timer(timeout_ms)
+            timer = Timer(math.inf if timeout_ms is None else timeout_ms)
             records: list[ConsumerRecord] = []
             while len(records) < max_records:
                 if not records or self._open is None:  # first of all the group is seen to, whatever is left to read
@@ -343,6 +395,7 @@ class Consumer:
                 self._group.last_poll_s = self._loop.time()
                 if self._subscribed:
                     await self._rebalance(self._group, deadline)
+                self._go_on()
                 self._auto_commit(self._group)
             if self._fetcher.errors:
                 raise self._fetcher.errors.popleft()
@@ -352,11 +405,17 @@ class Consumer:
             if taken or self._open is not None or self._loop.time() >= deadline:
                 return taken
             await self._wait(deadline)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._closed:
+            raise RuntimeError("the consumer was closed during this poll")
 
     async def _wait(self, deadline: float) -> None:
-        """Until ``_wake``, or the time is over."""
+        """Wait until ``_wake``, the deadline, or the time to tell the group that this polls."""
         self._waiter = self._loop.create_future()
-        handle = self._loop.call_at(max(deadline, self._loop.time() + 0.001), self._wake)
+        now = self._loop.time()
+        handle = self._loop.call_at(max(min(deadline, now + self._nap_s), now + 0.001), self._wake)
         try:
             await self._waiter
         finally:
@@ -372,10 +431,13 @@ class Consumer:
             group.start_joining()
         if group.joining is None:
             return
-        left = max(0.0, deadline - self._loop.time())
-        done, _ = await asyncio.wait([group.joining], timeout=left)
-        if not done:
-            return
+        done = False
+        while not done:
+            left = max(0.0, min(deadline - self._loop.time(), self._nap_s))
+            done = bool((await asyncio.wait([group.joining], timeout=left))[0])
+            group.last_poll_s = self._loop.time()
+            if self._closed or (not done and group.last_poll_s >= deadline):
+                return
         joining, group.joining = group.joining, None
         try:
             given = joining.result()

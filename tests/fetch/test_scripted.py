@@ -152,7 +152,7 @@ async def test_polls_that_do_not_wait_bring_what_comes_all_the_same() -> None:
         taken: list[FetchedBatches] = []
         end = time.monotonic() + 30
         while consumer.position((TOPIC, 0)) != 40 and time.monotonic() < end:  # no timeout: nothing else might run
-            taken += await consumer.poll_batches()
+            taken += await consumer.poll_batches(0)
     assert b"".join(bytes(part.records) for part in taken) == b"".join(batches)
 
 
