@@ -1,9 +1,11 @@
 """A measured run of consumers, one a thread: when the clock starts, who counts what, and when each thread ends.
 
-Threads join one group with their partitions paused. When every partition is assigned the clock starts, and all threads
-fetch: else the member that comes first would read all before the others have a partition. The count is one for all
-threads, asked before each poll, so a run reads at most one poll a thread too much. A thread ends too when its last
-record is longer ago than the timeout.
+The run's clock starts before the consumers are made, as in KIP-628. Threads join one group with
+their partitions paused. When every partition is assigned the clock of fetching starts, and all
+threads fetch: else the member that comes first would read all before the others have a partition.
+What lies between the two clocks is rebalance time. The count is one for all threads, and exact: of
+a poll that brings more than is wanted, what is wanted counts, with its share of the bytes. A thread
+ends too when its last record is longer ago than the timeout.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to. ``summary`` is None where the clock never started."""
+    """What a run came to. ``summary`` is None where fetching never started."""
 
     summary: Summary | None
     num_records: int
@@ -113,6 +115,8 @@ class Outcome:
     interrupted: bool = False
     error: ConsumeError | None = None
     elapsed_ns: int = 0
+    #: by the wall clock: when every partition was assigned. Samples count from here.
+    assigned_ms: int = 0
     samples: list[Sample] = field(default_factory=list)
     metrics: list[Mapping[str, float | str]] = field(default_factory=list)
 
@@ -130,8 +134,9 @@ class _Shared:
         self.clock = clock
         self.stop = threading.Event()
         self.records = self.bytes = 0
-        self.start_ns: int | None = None
-        self.start_wall_ms = 0
+        self.start_ns = clock.monotonic_ns()
+        self.start_wall_ms = clock.wall_ms()
+        self.assigned_ns: int | None = None
         self.last_records_ns = 0
         self._partitions = frozenset(partitions)
         self._assigned: list[frozenset[TopicPartition] | None] = [None] * options.threads
@@ -141,17 +146,30 @@ class _Shared:
     def remaining(self) -> int:
         return self.options.num_records - self.records
 
-    def add(self, polled: Polled, now_ns: int) -> None:
+    def begin(self) -> None:
+        """Start the run's clock."""
+        self.start_wall_ms = self.clock.wall_ms()
+        self.start_ns = self.clock.monotonic_ns()
+
+    def ms(self, at_ns: int) -> int:
+        """Return whole milliseconds since the run began."""
+        return (at_ns - self.start_ns) // _NS
+
+    def add(self, polled: Polled, now_ns: int) -> Polled:
+        """Count what a poll brought, and return what counts of it: no more than is still wanted."""
         with self._lock:
-            self.records += polled.records
-            self.bytes += polled.bytes
-            self.last_records_ns = max(now_ns, self.last_records_ns)
+            counted = _no_more(polled, self.remaining())
+            if counted.records:
+                self.records += counted.records
+                self.bytes += counted.bytes
+                self.last_records_ns = max(now_ns, self.last_records_ns)
+            return counted
 
     def assigned(self, thread: int, partitions: Collection[TopicPartition] | None, now_ns: int) -> bool:
-        """Notes what a thread has; True once all have theirs. The last assignment starts the clock."""
+        """Note what a thread has; True once all have theirs. The last one starts fetching."""
         now_has = None if partitions is None else frozenset(partitions)
         with self._lock:
-            if self.start_ns is not None:
+            if self.assigned_ns is not None:
                 return True
             if now_has != self._assigned[thread]:
                 self._assigned[thread] = now_has
@@ -165,13 +183,20 @@ class _Shared:
             whole = self._partitions.issubset(held)
             if twice or not (whole or now_ns - self._moved_ns >= SETTLED_MS * _NS):
                 return False
-            self.start_wall_ms = self.clock.wall_ms()
-            self.start_ns = self.last_records_ns = self.clock.monotonic_ns()
+            self.assigned_ns = self.last_records_ns = self.clock.monotonic_ns()
             return True
 
     def totals(self) -> tuple[int, int]:
         with self._lock:
             return self.records, self.bytes
+
+
+def _no_more(polled: Polled, wanted: int) -> Polled:
+    """Return as many of the records as are wanted, with their share of the bytes."""
+    if polled.records <= wanted:
+        return polled
+    records = max(wanted, 0)
+    return Polled(records, polled.bytes * records // polled.records)
 
 
 class Worker:
@@ -188,16 +213,17 @@ class Worker:
         self.consumer = consumer
         self.records = self.bytes = 0
         self.timed_out = False
-        self.joined_ms = 0.0  # all rebalances, at the end
-        self.rebalanced_ms = 0.0  # those since the clock started
+        self.rebalanced_ms = 0.0  # rebalances since fetching began
         self._shared = shared
         self._on_interval = on_interval
         self._began_ns = shared.clock.monotonic_ns()
         self._fetching = False
         self._last_ns = 0
         self._before_ms = 0.0
+        #: from the run's start to fetching: the first row has it as its rebalance, as Kafka's
+        self._joining_ms = 0
         self._rows = 0
-        self._at_row = (0, 0, 0, 0.0)  # records, bytes, instant, rebalances
+        self._at_row = (0, 0, 0, 0.0)  # records, bytes, ms since the run began, rebalances in ms
 
     def subscribe(self) -> None:
         self._began_ns = self._shared.clock.monotonic_ns()
@@ -213,10 +239,11 @@ class Worker:
         self._count(self.consumer.poll(JOIN_POLL_MS, shared.remaining()))
         now = shared.clock.monotonic_ns()
         if shared.assigned(self.thread, self.consumer.assignment(), now):
-            assert shared.start_ns is not None
+            assert shared.assigned_ns is not None
             self._before_ms = self.consumer.rebalance_ms()
-            self._last_ns = shared.start_ns
-            self._at_row = (0, 0, shared.start_ns, self._before_ms)
+            self._last_ns = shared.assigned_ns
+            self._joining_ms = shared.ms(shared.assigned_ns)
+            self._at_row = (0, 0, 0, self._before_ms)
             self._fetching = True
             self.consumer.go()
         elif now - self._began_ns > shared.options.join_timeout_ms * _NS:
@@ -236,44 +263,44 @@ class Worker:
         if polled.records:
             self._last_ns = now
         self._count(polled)
-        if now - self._at_row[2] >= shared.options.reporting_interval_ms * _NS:
+        if shared.ms(now) - self._at_row[2] >= shared.options.reporting_interval_ms:
             self._row(now)
         return True
 
     def _count(self, polled: Polled) -> None:
         if polled.records:
-            self.records += polled.records
-            self.bytes += polled.bytes
-            self._shared.add(polled, self._shared.clock.monotonic_ns())
+            counted = self._shared.add(polled, self._shared.clock.monotonic_ns())
+            self.records += counted.records
+            self.bytes += counted.bytes
 
     def _row(self, now_ns: int) -> None:
         if self._on_interval is None:
             return
-        records, nbytes, since_ns, rebalanced = self._at_row
+        records, nbytes, since_ms, rebalanced = self._at_row
         shared, joined = self._shared, self.consumer.rebalance_ms()
-        assert shared.start_ns is not None
+        now_ms = shared.ms(now_ns)
         self._on_interval(
             Interval(
-                at_ms=shared.start_wall_ms + (now_ns - shared.start_ns) // _NS,
+                at_ms=shared.start_wall_ms + now_ms,
                 thread=self.thread,
                 bytes=self.bytes,
                 records=self.records,
                 new_bytes=self.bytes - nbytes,
                 new_records=self.records - records,
-                elapsed_ms=(now_ns - since_ns) // _NS,
-                rebalance_ms=int(joined - rebalanced),
+                elapsed_ms=now_ms - since_ms,
+                rebalance_ms=self._joining_ms + int(joined - rebalanced),
             )
         )
+        self._joining_ms = 0
         self._rows += 1
-        self._at_row = (self.records, self.bytes, now_ns, joined)
+        self._at_row = (self.records, self.bytes, now_ms, joined)
 
     def finish(self) -> None:
         """Takes the figures of the end. What came since the last row gets a row of its own: no record goes unseen."""
         if self._fetching:
             if not self._rows or self.records != self._at_row[0]:
                 self._row(self._shared.clock.monotonic_ns())
-            self.joined_ms = self.consumer.rebalance_ms()
-            self.rebalanced_ms = self.joined_ms - self._before_ms
+            self.rebalanced_ms = self.consumer.rebalance_ms() - self._before_ms
 
 
 class ConsumeRun:
@@ -314,6 +341,7 @@ class ConsumeRun:
         ]
         samples: list[Sample] = []
         interrupted = False
+        self._shared.begin()
         try:
             for thread in threads:
                 thread.start()
@@ -337,7 +365,7 @@ class ConsumeRun:
                         on_sample(sample)
 
     def _sample(self) -> Sample | None:
-        start = self._shared.start_ns
+        start = self._shared.assigned_ns
         if start is None:
             return None
         return Sample((self._clock.monotonic_ns() - start) / _NS, *self._shared.totals())
@@ -387,19 +415,26 @@ class ConsumeRun:
             samples=samples,
             metrics=self._metrics,
         )
-        if shared.start_ns is not None:
+        if shared.assigned_ns is not None:
             end_ns = shared.last_records_ns if shared.remaining() <= 0 else self._clock.monotonic_ns()
             outcome.elapsed_ns = end_ns - shared.start_ns
-            elapsed = outcome.elapsed_ns // _NS
-            count = self._options.threads
-            outcome.summary = Summary(
-                start_ms=shared.start_wall_ms,
-                end_ms=shared.start_wall_ms + elapsed,
-                elapsed_ms=elapsed,
-                bytes=shared.bytes,
-                records=shared.records,
-                rebalance_ms=int(sum(worker.joined_ms for worker in workers) / count),
-                fetch_ms=elapsed - int(sum(worker.rebalanced_ms for worker in workers) / count),
-            )
-            samples.append(Sample(outcome.elapsed_ns / _NS, shared.records, shared.bytes))
+            outcome.assigned_ms = shared.start_wall_ms + shared.ms(shared.assigned_ns)
+            outcome.summary = self._summary(end_ns, shared.assigned_ns)
+            samples.append(Sample((end_ns - shared.assigned_ns) / _NS, *shared.totals()))
         return outcome
+
+    def _summary(self, end_ns: int, assigned_ns: int) -> Summary:
+        """Return the row. Its times are whole ms, and rebalance and fetch time add up to it."""
+        shared = self._shared
+        rebalanced = sum(worker.rebalanced_ms for worker in self._workers if worker is not None)
+        elapsed = shared.ms(end_ns)
+        fetch = elapsed - shared.ms(assigned_ns) - int(rebalanced / self._options.threads)
+        return Summary(
+            start_ms=shared.start_wall_ms,
+            end_ms=shared.start_wall_ms + elapsed,
+            elapsed_ms=elapsed,
+            bytes=shared.bytes,
+            records=shared.records,
+            rebalance_ms=elapsed - fetch,
+            fetch_ms=fetch,
+        )

@@ -21,7 +21,7 @@ __all__ = ["merge"]
 _LONGEST = {"elapsed_ns", "highest_in_flight", "max_us", "t_ms", "throttle_time_ms"}
 #: Those of consumers: averages over threads, and dates in ms.
 _AVERAGED = {"rebalance_ms"}
-_FIRST = {"start_ms"}
+_FIRST = {"start_ms", "assigned_ms"}
 _LAST = {"end_ms"}
 #: Those of a histogram: they are not added, but read from the sum of the histograms.
 _LATENCIES = ("avg_us", "stddev_us", "max_us", "percentiles_us")

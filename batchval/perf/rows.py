@@ -49,7 +49,8 @@ def threads_warning(threads: int, partitions: int) -> str:
 def timeout_warning(timeout_ms: int) -> str:
     """Kafka's line for a run that ended short."""
     return (
-        f"WARNING: Exiting before consuming the expected number of messages: timeout ({timeout_ms} ms) exceeded. "
+        "WARNING: Exiting before consuming the expected number of records: "
+        f"timeout ({timeout_ms} ms) exceeded. "
         "You can use the --timeout option to increase the timeout."
     )
 
@@ -70,22 +71,26 @@ def rate(amount: float, ms: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A whole run. ``start_ms`` and ``end_ms`` are of the wall clock, ``elapsed_ms`` is of the monotonic one."""
+    """A whole run: ``rebalance_ms + fetch_ms == elapsed_ms == end_ms - start_ms``.
 
+    ``start_ms`` is of the wall clock, the differences are of the monotonic one.
+    """
+
+    #: before the consumers were made
     start_ms: int
     end_ms: int
-    elapsed_ms: float
+    elapsed_ms: int
     bytes: int
     records: int
-    #: joining, averaged over the threads
-    rebalance_ms: float
+    #: until every partition was assigned, and the average over the threads of later rebalances
+    rebalance_ms: int
     #: from the last assignment on, less the average of the rebalances in it
-    fetch_ms: float
+    fetch_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A thread's reporting interval: bytes and records since the clock started, and those of the interval."""
+    """A thread's reporting interval: totals of the thread, and what came in the interval."""
 
     at_ms: int
     thread: int
@@ -93,8 +98,8 @@ class Interval:
     records: int
     new_bytes: int
     new_records: int
-    elapsed_ms: float
-    rebalance_ms: float
+    elapsed_ms: int
+    rebalance_ms: int
 
 
 def _row(

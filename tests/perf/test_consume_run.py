@@ -103,19 +103,19 @@ class Bench:
         raise AssertionError("a thread without end")
 
 
-def test_the_clock_starts_at_the_last_assignment() -> None:
+def test_fetching_starts_at_the_last_assignment() -> None:
     bench = Bench(2, [[], []], 10)
     first, second = bench.consumers
     first.has = [("t", 0), ("t", 1)]  # alone in the group, it gets all
     bench.workers[0].step()
-    assert bench.shared.start_ns is None
+    assert bench.shared.assigned_ns is None
     assert not first.going
     second.has = [("t", 1)]  # the second has come, the first does not know yet: partition 1 is given twice
     bench.workers[1].step()
-    assert bench.shared.start_ns is None
+    assert bench.shared.assigned_ns is None
     first.has = [("t", 0)]
     bench.workers[0].step()
-    assert bench.shared.start_ns == bench.clock.now_ns
+    assert bench.shared.assigned_ns == bench.clock.now_ns
     assert first.going
     assert not second.going
     bench.workers[1].step()
@@ -130,17 +130,17 @@ def test_a_thread_that_thinks_again_holds_the_start() -> None:
     bench.workers[0].step()
     bench.consumers[1].has = [("t", 1)]
     bench.workers[1].step()
-    assert bench.shared.start_ns is None
+    assert bench.shared.assigned_ns is None
 
 
 def test_partitions_with_members_elsewhere_are_not_waited_for_without_end() -> None:
     bench = Bench(2, [[], []], 10)
     bench.consumers[0].has, bench.consumers[1].has = [("t", 0)], []
     began = bench.clock.now_ns
-    while bench.shared.start_ns is None:
+    while bench.shared.assigned_ns is None:
         for worker in bench.workers:
             worker.step()
-    assert 3_000 * MS <= bench.shared.start_ns - began < 3_100 * MS
+    assert 3_000 * MS <= bench.shared.assigned_ns - began < 3_100 * MS
 
 
 def test_a_group_without_end_is_an_error() -> None:
@@ -150,7 +150,8 @@ def test_a_group_without_end_is_an_error() -> None:
     assert bench.clock.now_ns - 5_000 * MS <= 60_100 * MS
 
 
-def test_the_number_is_the_total_over_all_threads_and_overshoots_by_one_poll_a_thread_at_most() -> None:
+def test_the_number_is_the_total_over_all_threads_and_is_exact() -> None:
+    """Both polls of the end were asked for more than is wanted when they come back."""
     bench = Bench(2, [[(10, 40, 400)] * 9, [(10, 40, 400)] * 9], 100)
     bench.start()
     running = [0, 1]
@@ -158,9 +159,20 @@ def test_the_number_is_the_total_over_all_threads_and_overshoots_by_one_poll_a_t
         for i in list(running):
             if not bench.workers[i].step():
                 running.remove(i)
-    assert bench.shared.records == 120
-    assert [w.records for w in bench.workers] == [80, 40]
+    assert bench.shared.totals() == (100, 1000)
+    assert [(w.records, w.bytes) for w in bench.workers] == [(60, 600), (40, 400)]
     assert [c.asked for c in bench.consumers] == [[100, 20], [60]]  # what is still wanted
+
+
+def test_of_a_poll_that_brings_too_much_what_is_wanted_counts() -> None:
+    bench = Bench(2, [[(10, 7_000, 70_001)], [(20, 9_000, 18_000)]], 10_000)
+    bench.start()
+    for worker in bench.workers:
+        worker._fetch()
+    assert [(w.records, w.bytes) for w in bench.workers] == [(7_000, 70_001), (3_000, 6_000)]
+    assert bench.shared.add(Polled(5, 50), 0) == Polled(0, 0)  # it was under way
+    assert bench.shared.totals() == (10_000, 76_001)
+    assert not any(worker.step() for worker in bench.workers)
 
 
 def test_a_thread_ends_by_its_own_timeout_and_the_others_go_on() -> None:
@@ -192,17 +204,18 @@ def test_rows_are_cumulative_and_their_rates_are_of_the_interval() -> None:
     bench.start()
     bench.to_the_end()
     assert [(p.records, p.new_records, p.bytes, p.new_bytes, p.elapsed_ms) for p in bench.parts] == [
-        (300, 300, 3000, 3000, 1200),
+        (300, 300, 3000, 3000, 1210),
         (600, 300, 6000, 3000, 1200),
     ]
-    assert [p.at_ms - WALL for p in bench.parts] == [1200, 2400]
+    assert [p.at_ms - WALL for p in bench.parts] == [1210, 2410]  # 10 ms of joining
+    assert [p.rebalance_ms for p in bench.parts] == [10, 0]
 
 
 def test_what_came_since_the_last_row_is_not_lost() -> None:
     bench = Bench(1, [[(400, 100, 1000)] * 4], 400, reporting_interval_ms=1_000)
     bench.start()
     bench.to_the_end()
-    assert [(p.records, p.new_records, p.elapsed_ms) for p in bench.parts] == [(300, 300, 1200), (400, 100, 400)]
+    assert [(p.records, p.new_records, p.elapsed_ms) for p in bench.parts] == [(300, 300, 1210), (400, 100, 400)]
 
 
 def test_a_rebalance_in_an_interval_is_a_duration() -> None:
@@ -212,8 +225,10 @@ def test_a_rebalance_in_an_interval_is_a_duration() -> None:
     bench.workers[0].step()
     bench.consumers[0].joined_ms = 950.0
     bench.to_the_end()
-    assert [p.rebalance_ms for p in bench.parts] == [250, 0]
-    assert (bench.workers[0].joined_ms, bench.workers[0].rebalanced_ms) == (950.0, 250.0)
+    assert [p.rebalance_ms for p in bench.parts] == [10 + 250, 0]  # joining, and the later one
+    assert bench.workers[0].rebalanced_ms == 250.0
+    elapsed = bench.clock.now_ns // MS - bench.shared.start_ns // MS
+    assert sum(part.elapsed_ms for part in bench.parts) == elapsed == 2010
 
 
 class Threaded(FakeConsumer):
@@ -223,6 +238,10 @@ class Threaded(FakeConsumer):
         super().__init__(clock, plan)
         self.has = [("t", i)]
         self.joined_ms = joined_ms
+        self.rebalances_in_fetch_ms = 0.0
+
+    def rebalance_ms(self) -> float:
+        return self.joined_ms + (self.rebalances_in_fetch_ms if self.asked else 0.0)
 
     def poll(self, timeout_ms: int, most: int) -> Polled:
         time.sleep(0.001)
@@ -239,14 +258,29 @@ def outcome_of(consumers: list[Threaded], clock: FakeClock, num_records: int, **
     return run.run()
 
 
-def test_the_time_of_joining_is_averaged_over_the_threads() -> None:
+def test_rebalance_and_fetch_time_are_the_run() -> None:
+    """KIP-628: the clock starts before the consumers are made. Exact, in whole milliseconds."""
     clock = FakeClock()
-    consumers = [Threaded(clock, 0, [(100, 50, 500)], 300.0), Threaded(clock, 1, [(100, 50, 500)], 500.0)]
-    outcome = outcome_of(consumers, clock, 100)
-    assert outcome.summary is not None
-    assert outcome.summary.rebalance_ms == 400
-    assert outcome.summary.fetch_ms == outcome.summary.elapsed_ms == outcome.summary.end_ms - outcome.summary.start_ms
-    assert (outcome.summary.records, outcome.summary.bytes) == (100, 1000)
+    consumers = [Threaded(clock, i, [(100.7, 50, 500)], 300.0) for i in range(2)]
+    consumers[1].rebalances_in_fetch_ms = 33.9
+    made: list[int] = []
+
+    def make(i: int) -> Threaded:
+        clock.pass_ms(400.9)  # what it takes to make one is part of the run
+        made.append(i)
+        return consumers[i]
+
+    outcome = ConsumeRun(RunOptions(100, 2), make, [("t", 0), ("t", 1)], clock=clock).run()
+    summary = outcome.summary
+    assert summary is not None
+    assert sorted(made) == [0, 1]
+    assert summary.rebalance_ms >= 400 + 16  # making them; 33.9 ms, averaged over the threads
+    assert summary.start_ms == WALL
+    assert summary.rebalance_ms + summary.fetch_ms == summary.end_ms - summary.start_ms == summary.elapsed_ms
+    assert all(isinstance(ms, int) for ms in (summary.rebalance_ms, summary.fetch_ms, summary.elapsed_ms))
+    assert outcome.assigned_ms - summary.start_ms == summary.rebalance_ms - 16
+    assert outcome.elapsed_ns // MS == summary.elapsed_ms
+    assert (summary.records, summary.bytes) == (100, 1000)
     assert not outcome.short
     assert outcome.metrics == [{"polls": len(c.asked)} for c in consumers]
     assert all(c.closed for c in consumers)
@@ -256,7 +290,7 @@ def test_the_end_is_the_last_record_not_the_last_thread() -> None:
     clock = FakeClock()
     outcome = outcome_of([Threaded(clock, 0, [(70, 10, 10)], 0.0)], clock, 10)
     assert outcome.summary is not None
-    assert outcome.summary.elapsed_ms == 70
+    assert outcome.summary.fetch_ms == 70
 
 
 def test_a_short_run_says_so_and_counts_right() -> None:
