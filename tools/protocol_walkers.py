@@ -175,7 +175,8 @@ class _Walker:
         if not self.walk.whole and first > valid.first:
             checks += [f"    if version < {first}:", "        return"]
         yield from self._body(self.definition.root, checks)
-        if self.walk.whole:
+        # bytes after the end of an answer are ignored
+        if self.walk.whole and self.walk.message.endswith("Request"):
             yield "    if c.at != c.end:"
             yield "        fail(c, BYTES_BEHIND)"
         yield ""

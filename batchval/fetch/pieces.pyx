@@ -19,7 +19,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from batchval.protocol.cursor cimport (
-    BYTES_BEHIND, COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, bswap32, fail, not_null, open_cursor, position,
+    COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, bswap32, fail, not_null, open_cursor, position,
     read_count, read_int16, read_int32, read_uvarint, skip, skip_tags, string_length, take,
 )
 from batchval.protocol.frames cimport TRUST, Block, FrameSplitter, large_for
@@ -132,11 +132,8 @@ cdef class FetchPieces:
             else:
                 self.step = NOTHING
             at += position(&c)
-        if at != end or not whole:
-            open_cursor(&c, data + at, end - at, False)
-            fail(&c, BYTES_BEHIND)
-            raise explained(&c)
-        return at
+        self.wanted = 1
+        return end  # bytes after the answer's end are ignored (Response.decode)
 
     cdef void partition_end(self, Cursor *c) noexcept:
         """Steps over a partition. Where its records are cut, it is known how much is wanted."""

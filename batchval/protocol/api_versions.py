@@ -6,6 +6,7 @@ rewrite it, and an API that a newer Kafka may add, stay unknown to clients.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -61,18 +62,7 @@ def intersect_api_versions(
     ``raised`` are added where the broker knows the version that they are raised to.
     Raises ProtocolError for bytes that are no such answer.
     """
-    try:
-        answer = ApiVersionsResponse.decode(frame, api_version)
-    except ProtocolError:
-        if api_version == 0:
-            raise
-        api_version = 0
-        try:
-            answer = ApiVersionsResponse.decode(frame, api_version)
-        except ProtocolError:
-            if bytes(memoryview(frame)[4:6]) != _UNSUPPORTED_VERSION:
-                raise
-            answer = ApiVersionsResponse(error_code=35)  # librdkafka's mock broker; a client then asks in version 0
+    answer, api_version = _read(frame, api_version)
     kept = []
     for api in answer.api_keys:
         if api.api_key in carried:
@@ -87,3 +77,17 @@ def intersect_api_versions(
     if correlation_id is None:
         correlation_id = int.from_bytes(memoryview(frame)[:4], "big", signed=True)
     return answer.encode(correlation_id, api_version)
+
+
+def _read(frame: Buffer, api_version: int) -> tuple[ApiVersionsResponse, int]:
+    """Return the answer and the version it is in. ProtocolError."""
+    if api_version > 0:
+        # the answer to a version that the broker does not know is in version 0 (KIP-511)
+        if bytes(memoryview(frame)[4:6]) == _UNSUPPORTED_VERSION:
+            try:
+                return ApiVersionsResponse.decode(frame, 0), 0
+            except ProtocolError:  # librdkafka's mock broker; a client then asks in version 0
+                return ApiVersionsResponse(error_code=35), 0
+        with contextlib.suppress(ProtocolError):
+            return ApiVersionsResponse.decode(frame, api_version), api_version
+    return ApiVersionsResponse.decode(frame, 0), 0

@@ -113,16 +113,21 @@ class Response(Message):
 
     @classmethod
     def decode(cls, frame: Buffer, api_version: int) -> Self:
-        """The response in a frame (its header first, without the length). Raises ProtocolError."""
+        """Return the response in a frame (its header first, without the length).
+
+        Bytes after its end are ignored, as Kafka's own clients ignore them: librdkafka's mock
+        cluster sends one after a flexible Metadata answer. In a request they are an error
+        (``Request.parse``).
+
+        Raises ProtocolError.
+        """
         cls.check_version(api_version)
         flexible = api_version >= cls.flexible_from
         r = Reader(frame, flexible)
         r.int32()
         if flexible and cls.api_key != ApiKey.API_VERSIONS:
             r.unknown_tags()
-        response = cls.read(r, api_version)
-        r.finish()
-        return response
+        return cls.read(r, api_version)
 
 
 ResponseT = TypeVar("ResponseT", bound=Response)

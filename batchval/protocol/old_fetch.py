@@ -152,7 +152,7 @@ class FetchedAnswer(NamedTuple):
 
 
 def read_answer(body: Buffer) -> FetchedAnswer:
-    """Read the body of an answer of version 10. ProtocolError."""
+    """Read the body of an answer of version 10. Bytes after its end are ignored. ProtocolError."""
     r = Reader(body)
     throttle_time_ms, error_code = r.int32(), r.int16()
     r.int32()  # session_id
@@ -168,7 +168,6 @@ def read_answer(body: Buffer) -> FetchedAnswer:
             aborted = [(r.int64(), r.int64()) for _ in range(max(r.nullable_count(), 0))]
             records = r.nullable_records()
             partitions.append(FetchedPartition(name, partition, code, high_watermark, aborted, records))
-    r.finish()
     return FetchedAnswer(throttle_time_ms, error_code, topics, partitions)
 
 

@@ -161,7 +161,10 @@ def _offsets(wanted: _Wanted, offset: int, end: int, start: int) -> list[int]:
 
 
 def _read(body: Buffer) -> list[tuple[str, list[tuple[int, int, int]]]]:
-    """Read an answer of version 1: partition, error code and offset."""
+    """Read an answer of version 1: partition, error code and offset.
+
+    Bytes after its end are ignored.
+    """
     r = Reader(body)
     found = []
     for _ in range(r.count()):
@@ -172,5 +175,4 @@ def _read(body: Buffer) -> list[tuple[str, list[tuple[int, int, int]]]]:
             r.int64()  # timestamp
             parts.append((partition, error_code, r.int64()))
         found.append((topic, parts))
-    r.finish()
     return found

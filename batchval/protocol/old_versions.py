@@ -309,20 +309,27 @@ def raise_request(raised: Raised, version: int, body: Buffer, *, max_elements: i
 
     ``max_elements``  of all its arrays together
     """
-    return _translated(raised.requests[version - raised.oldest], body, max_elements)
+    steps = raised.requests[version - raised.oldest]
+    if steps is None:
+        return bytes(body)
+    r = Reader(body)
+    translated = _translated(steps, r, max_elements)
+    r.finish()
+    return translated
 
 
 def lower_answer(raised: Raised, version: int, body: Buffer) -> bytes:
-    """Return the body of an answer to a raised request in the client's version. ProtocolError."""
-    return _translated(raised.answers[version - raised.oldest], body, UNBOUNDED)
+    """Return the body of an answer to a raised request in the client's version.
+
+    Bytes after the answer's end are ignored. Raises ProtocolError.
+    """
+    steps = raised.answers[version - raised.oldest]
+    return bytes(body) if steps is None else _translated(steps, Reader(body), UNBOUNDED)
 
 
-def _translated(steps: Steps | None, body: Buffer, max_elements: int) -> bytes:
-    if steps is None:
-        return bytes(body)
-    r, w = Reader(body), Writer()
+def _translated(steps: Steps, r: Reader, max_elements: int) -> bytes:
+    w = Writer()
     left = max_elements
     for step in steps:
         left = step(r, w, left)
-    r.finish()
     return w.getvalue()

@@ -253,8 +253,6 @@ cdef void walk_produce_response(Cursor *c, int version, Tables *t) noexcept nogi
             if c.wrong:
                 return
     row[PRODUCE_RESPONSE_ROOT_END] = <int32_t>position(c)
-    if c.at != c.end:
-        fail(c, BYTES_BEHIND)
 
 
 cdef void metadata_response_metadata_response_broker(Cursor *c, int version, Tables *t) noexcept nogil:

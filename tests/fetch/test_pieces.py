@@ -134,6 +134,24 @@ def test_as_the_general_way(version: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("size", [50, 90_000])
+@pytest.mark.parametrize("after", [1, 200_000])
+def test_bytes_after_an_answer_are_ignored(version: int, size: int, after: int) -> None:
+    r = random.Random(version)
+    answer = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[some_data(r, version, size)])])
+    answer.responses[0].partitions[0].records = r.randbytes(size)
+    body = b"".join(answer.encode(1, version))[4:] + bytes(after)
+    splitter = FetchSplitter(MAX_FRAME_BYTES)
+    cut, told = pieces(version)
+    splitter.expect(1, cut)
+    stream = struct.pack(">i", len(body)) + body + struct.pack(">i4s", 4, b"next")
+    frames = [bytes(frame) for some in feed(splitter, stream, reads(r, 5_000)) for frame in some]
+    assert [len(frames), frames[-1]] == [2, b"next"]
+    cut.read(frames[0])
+    assert plain(told) == plain(told_of(answer))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_what_the_general_way_refuses_is_refused_and_nothing_else(version: int) -> None:
     r = random.Random(version)
     refused = accepted = 0

@@ -239,8 +239,8 @@ async def test_a_group_that_is_refused_is_not_asked_for_again() -> None:
         known.close()
 
 
-async def test_a_mock_cluster_of_librdkafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.network.metadata._VERSIONS", (1, 8))  # its flexible answers are a byte too long
+async def test_a_mock_cluster_of_librdkafka() -> None:
+    """Its flexible Metadata answers end with a byte that no version has."""
     owner = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
     brokers = (await asyncio.to_thread(owner.list_topics, timeout=10)).brokers
     async with client() as c:

@@ -190,4 +190,4 @@ def test_a_broker_that_says_so_in_no_version_of_the_answer() -> None:
     answer = b"".join(intersect_api_versions(said, 3, carried_versions(), correlation_id=9))
     assert answer == frame(messages.ApiVersionsResponse(error_code=35), 0, 9)
     with pytest.raises(ProtocolError):
-        intersect_api_versions(said[:4] + b"\0\1" + said[6:], 3, carried_versions())
+        intersect_api_versions(said[:4] + b"\0\1" + said[6:9], 3, carried_versions())

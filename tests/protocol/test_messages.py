@@ -43,8 +43,17 @@ def test_a_frame_cut_at_any_byte_is_refused(kind: type[Message], version: int) -
         with pytest.raises(ProtocolError) as refused:
             read_frame(kind, version, data[:size])
         assert 0 <= refused.value.position <= size
-    with pytest.raises(ProtocolError, match="bytes behind the end"):
-        read_frame(kind, version, data + b"\0")
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS, ids=IDS)
+def test_bytes_after_a_request_are_refused_and_after_a_response_ignored(kind: type[Message], version: int) -> None:
+    message = invented(kind, version, 1)
+    data = frame(message, version)[4:] + b"\0\xff"
+    if issubclass(kind, Request):
+        with pytest.raises(ProtocolError, match="bytes behind the end"):
+            read_frame(kind, version, data)
+    else:
+        assert read_frame(kind, version, data) == message
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS, ids=IDS)

@@ -142,6 +142,21 @@ def test_damage_is_a_protocol_error(key: ApiKey, version: int) -> None:
                 translate(raised, version, turned)
 
 
+@pytest.mark.parametrize(("key", "version"), KNOWN)
+def test_bytes_after_a_request_are_refused_and_after_an_answer_ignored(key: ApiKey, version: int) -> None:
+    raised = CONSUMERS[key]
+    if raised.requests[version - raised.oldest] is not None:
+        w = Writer()
+        invent(definition(key, "Request"), version, Inventor(1), w)
+        with pytest.raises(ProtocolError, match="bytes behind the end"):
+            raise_request(raised, version, w.getvalue() + b"\0")
+    if raised.answers[version - raised.oldest] is not None:
+        w = Writer()
+        invent(definition(key, "Response"), raised.to, Inventor(1), w)
+        body = w.getvalue()
+        assert lower_answer(raised, version, body + b"\0\xff") == lower_answer(raised, version, body)
+
+
 def test_elements_are_bounded() -> None:
     """An array of a request may announce as many elements as it has bytes."""
     topics = struct.pack(">i", 3) + b"".join(struct.pack(">h1sii", 1, b"t", 1, n) for n in range(3))
@@ -229,10 +244,13 @@ def test_a_damaged_list_offsets_is_a_protocol_error() -> None:
             OldListOffsets(body[:end], max_partitions=3)
     with pytest.raises(ProtocolError, match="more topics or partitions than are allowed"):
         OldListOffsets(body, max_partitions=2)
+    with pytest.raises(ProtocolError, match="bytes behind the end"):
+        OldListOffsets(body + b"\0", max_partitions=100)
     answer = offsets_answer((0, 0, 3), (1, 0, 3))
     for end in range(len(answer)):
         with pytest.raises(ProtocolError):
             request.lowered(answer[:end])
+    assert request.lowered(answer + b"\0") == request.lowered(answer)
 
 
 # ---- Fetch ---------------------------------------------------------------------------------------
@@ -269,6 +287,8 @@ def test_a_raised_fetch_asks_for_other_offsets_and_less() -> None:
     for end in range(len(body)):
         with pytest.raises(ProtocolError):
             OldFetch(body[:end], 0, max_partitions=100)
+    with pytest.raises(ProtocolError, match="bytes behind the end"):
+        OldFetch(body + b"\0", 0, max_partitions=100)
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -277,7 +297,9 @@ def test_a_lowered_fetch_answer_says_the_same(version: int) -> None:
     for seed in SEEDS:
         w = Writer()
         asked = invent(fields, to, Inventor(seed), w)
-        answer = read_answer(w.getvalue())
+        body = w.getvalue()
+        answer = read_answer(body)
+        assert read_answer(body + b"\0") == answer
         assert answer.error_code == asked["ErrorCode"]
         writer = AnswerWriter(answer, version, 77)
         for n, fetched in enumerate(answer.partitions):

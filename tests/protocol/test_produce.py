@@ -76,6 +76,20 @@ def test_the_view_says_what_the_reader_says(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_bytes_after_a_request_are_refused_and_after_an_answer_kept(version: int) -> None:
+    request = request_of(version)
+    data = frame(request, version)[4:]
+    with pytest.raises(ProtocolError, match="bytes behind the end"):
+        ProduceRequestView(data + b"\0")
+    answer = frame(answer_to(request, [True] * len(parts_of(request)), version), version)[4:]
+    longer = ProduceResponseView(answer + b"\0\xff", version)
+    merged = joined(merge(ProduceRequestView(data), [None] * len(longer), longer))
+    assert merged == joined(
+        merge(ProduceRequestView(data), [None] * len(longer), ProduceResponseView(answer, version))
+    ) + (b"\0\xff")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_frame_is_sent_on_untouched_but_for_its_correlation_id(version: int) -> None:
     data = frame(request_of(version, 3), version)[4:]
     assert joined(ProduceRequestView(data).rewritten()) == data

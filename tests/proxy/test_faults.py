@@ -34,6 +34,14 @@ from tests.support.proxy import (
 QUICK = Limits(handshake_s=0.3, idle_s=0.4, linger_s=1.0)
 
 
+AFTER = b"\0\xff"  # bytes after the end of a message
+
+
+def longer(frame: bytes) -> bytes:
+    """The frame with bytes after the end of its message."""
+    return struct.pack(">i", len(frame) - 4 + len(AFTER)) + frame[4:] + AFTER
+
+
 def ended(sock: socket.socket) -> bytes:
     """What still comes before the end."""
     got = bytearray()
@@ -125,6 +133,9 @@ def test_an_answer_cut_at_every_byte_ends_the_connection():
         (other_frame(1, key=17, version=0), "request_malformed"),
         (other_frame(1, key=7, version=0), "request_version"),  # ControlledShutdown, a broker's
         (other_frame(1, key=0, version=9), "produce_malformed"),
+        (longer(other_frame(1, key=17, version=1, body=b"\0\5PLAIN")), "request_malformed"),
+        (longer(produce_frame(1, ("t", 0, GOOD))), "produce_malformed"),
+        (longer(produce_frame(1, ("t", 0, GOOD), ("t", 1, BAD))), "produce_malformed"),
         (
             produce_frame(1, ("t", 0, GOOD))[:-5].replace(b"", b"", 1)[:0]
             + b"\0\0\0\x20"
@@ -291,6 +302,25 @@ def test_an_answer_of_a_length_that_is_none(length):
             sock.sendall(other_frame(3))
             assert ended(sock) == struct.pack(">ii", 4, 3)
         assert proxy.counters.connections_closed == {"upstream_frame": 1}
+
+
+@pytest.mark.parametrize("refused", [(), (("t", 1, BAD),)])
+def test_bytes_after_an_answer_are_passed_on_as_they_came(refused):
+    request = produce_frame(1, ("t", 0, GOOD), *refused)
+    plain = answered(request[4:])
+    assert plain is not None
+
+    def answer(frame: bytes) -> bytes:
+        return longer(answered(frame) or b"")
+
+    with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        sock.sendall(request + other_frame(2))
+        got = read_frame(sock)
+        assert got[-len(AFTER) :] == AFTER
+        assert codes(got) == {("t", 0): 0} | ({("t", 1): 2} if refused else {})
+        if not refused:
+            assert got == longer(plain)[4:]
+        assert read_frame(sock) == struct.pack(">i", 2) + AFTER
 
 
 def test_an_answer_that_might_hide_an_address_is_not_passed_on():
