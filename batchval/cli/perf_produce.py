@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from batchval.cli.perf_options import FILE, INT, LONG
 
 if TYPE_CHECKING:
     from batchval.perf.lines import Window
-    from batchval.perf.produce import ProduceRun, Tally
+    from batchval.perf.produce import ProduceRun
+    from batchval.perf.tally import Tally
 
 _INSTEAD = {
     "--broker-list": "--bootstrap-server",
@@ -124,6 +125,11 @@ class _WithProps(Command):
     help="Milliseconds between lines.",
 )  # fmt: skip
 @perf_options.latency_unit_option
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Measure the tool itself afterwards, at a built-in broker of known delay, for at most 5 seconds.",
+)
 @perf_options.print_metrics_option
 @perf_options.output_option
 @perf_options.result_option
@@ -245,13 +251,14 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
 
     line = ProgressLine()
 
-    def interval(window: Window) -> None:
+    def interval(window: Window, _: Mapping[str, Any]) -> None:
         line.echo(interval_line(window, unit), err=given["as_json"])
 
     def far(acked: int, seconds: float) -> None:
         line.show(how_far(acked, given["num_records"], seconds, given["duration"]))
 
-    run = ProduceRun(settings, client.make, _payloads(given, found), interval, client.new_loop)
+    make_payloads = _payloads(given, found)
+    run = ProduceRun(settings, client.make, make_payloads, interval, client.new_loop)
     run.on_progress = far if line.watched else None
     begin = time.time()
     error = None
@@ -267,13 +274,33 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
     if unit == "us":
         for text in _details(run, total):
             click.echo(text, err=True)
+    calibration = None
+    if given["calibrate"] and error is None and not run.interrupted:
+        calibration = _calibrated(given, found, run, make_payloads)
     for text in _lines(run, total, unit):
         click.echo(text, err=given["as_json"])
     if given["print_metrics"]:
         for worker in run.workers:
             perf_options.print_metrics(worker.number, worker.client.metrics(), err=given["as_json"])
-    _files(given, found, client.version, run, total, begin)
+    _files(given, found, client.version, run, total, begin, calibration)
     return _verdict(run, total, error)
+
+
+def _calibrated(given: dict[str, Any], found: dict[str, str], run: ProduceRun, make_payloads: Any) -> dict[str, Any]:
+    """Run once more at a broker of known delay, print what that shows, and return it for the
+    result.
+    """
+    from batchval.perf import calibrate
+    from batchval.perf.clients import producers
+    from batchval.perf.details import calibration_lines
+
+    def open_at(bootstrap: str) -> Any:
+        return producers.open_client(given, calibrate.plain(found, bootstrap), lambda _: None)
+
+    measured = calibrate.calibrate(run, open_at, make_payloads, calibrate.delay_like(run))
+    for text in calibration_lines(measured):
+        click.echo(text, err=True)
+    return measured.as_json()
 
 
 def _lines(run: ProduceRun, total: Tally, unit: str) -> Iterator[str]:
@@ -281,9 +308,9 @@ def _lines(run: ProduceRun, total: Tally, unit: str) -> Iterator[str]:
     from batchval.perf.lines import total_line
 
     steady = run.steady()
-    yield total_line(total.latencies, total.value_bytes, total.elapsed_ns, unit)
+    yield total_line(total.headline, total.value_bytes, total.elapsed_ns, unit)
     if steady is not None:
-        yield total_line(steady.latencies, steady.value_bytes, steady.elapsed_ns, unit, steady_state=True)
+        yield total_line(steady.headline, steady.value_bytes, steady.elapsed_ns, unit, steady_state=True)
 
 
 def _details(run: ProduceRun, total: Tally) -> Iterator[str]:
@@ -291,19 +318,24 @@ def _details(run: ProduceRun, total: Tally) -> Iterator[str]:
 
     It goes to stderr before the totals, so that a total is the last line after ``2>&1`` too.
     """
-    from batchval.perf.lines import in_flight_line, intended_line, second_line
+    from batchval.perf.details import accuracy_lines
+    from batchval.perf.lines import in_flight_line, second_line
 
-    steady = run.steady()
+    seen = run.steady() or total
     each, over_all, sampled = run.in_flight()
-    seen = total if steady is None else steady
-    yield second_line(seen.latencies, seen.value_bytes, seen.wire_bytes, seen.elapsed_ns)
-    if seen.intended.count:
-        yield intended_line(seen.intended)
+    yield second_line(seen.headline, seen.value_bytes, seen.wire_bytes, seen.elapsed_ns)
+    yield from accuracy_lines(seen, run.round_trips())
     yield in_flight_line(each, over_all, sampled=sampled)
 
 
 def _files(
-    given: dict[str, Any], found: dict[str, str], version: str, run: ProduceRun, total: Tally, begin: float
+    given: dict[str, Any],
+    found: dict[str, str],
+    version: str,
+    run: ProduceRun,
+    total: Tally,
+    begin: float,
+    calibration: dict[str, Any] | None,
 ) -> None:
     from batchval.perf import hdr_log
     from batchval.perf.properties import shown
@@ -314,43 +346,42 @@ def _files(
         seen = total if steady is None else steady
         length = seen.elapsed_ns / 1e9
         start = (seen.begin_ns - total.begin_ns) / 1e9
-        parts: list[tuple[str | None, float, float, Any]] = [(None, start, length, seen.latencies)]
-        if seen.intended.count:
-            parts.append(("intended", start, length, seen.intended))
+        parts: list[tuple[str | None, float, float, Any]] = [(None, start, length, seen.headline)]
+        parts += [
+            (tag, start, length, histogram)
+            for tag, histogram in (("send", seen.latencies if seen.scheduled else None), ("wire", seen.wire))
+            if histogram is not None and histogram.count
+        ]
         given["histogram_file"].write_text(hdr_log.log(parts, begin), "utf-8")
     if given["output"] is None and given["report"] is None and not given["as_json"]:
         return
     flags = ["topic", "num_records", "duration", "record_size", "payload_monotonic", "throughput", "threads"]
     flags += ["warmup_records", "partition", "partitioner", "claims", "transaction_duration_ms", "seed"]
     each, over_all, sampled = run.in_flight()
-    totals = _totals(total) | {
+    totals = {
+        **total.as_json(),
         "highest_in_flight": {str(node): highest for node, highest in each.items()},
         "highest_in_flight_total": over_all,
         "highest_in_flight_sampled": sampled,
         "unanswered": run.unanswered,
         "interrupted": run.interrupted,
-        "steady_state": None if steady is None else _totals(steady),
+        "client_round_trips": None if (counted := run.round_trips()) is None else counted.as_json(),
+        "steady_state": None if steady is None else steady.as_json() | {"histogram": steady.headline.to_json()},
     }
     settings = {name: given[name] for name in flags} | {"properties": shown(found)}
-    intended = total.intended if total.intended.count else None
-    result = Result("produce", given["client"], settings, totals, run.intervals, total.latencies, intended)
-    if steady is not None:
-        totals["steady_state"]["histogram"] = steady.latencies.to_json()
+    result = Result(
+        "produce",
+        given["client"],
+        settings,
+        totals,
+        run.intervals,
+        total.latencies,
+        histogram_intended=total.intended if total.scheduled else None,
+        histogram_wire=total.wire if total.wire.count else None,
+        calibration=calibration,
+    )
     result.versions["client"] = version
     perf_options.keep(given, result)
-
-
-def _totals(tally: Tally) -> dict[str, Any]:
-    from batchval.perf.figures import latencies_us
-
-    return {
-        "records": tally.acked,
-        "failed": tally.failed,
-        "bytes": tally.value_bytes,
-        "wire_bytes": tally.wire_bytes,
-        "elapsed_ns": tally.elapsed_ns,
-        "errors": dict(tally.errors),
-    } | latencies_us(tally.latencies)
 
 
 def _verdict(run: ProduceRun, total: Tally, error: BaseException | None) -> int:

@@ -11,6 +11,7 @@ import inspect
 import logging
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from batchval.network.in_flight import Callback, InFlightRequest, InFlightReques
 from batchval.network.options import ConnectionMetrics, ConnectionOptions, connected
 from batchval.network.request import AnyRequest
 from batchval.network.throttle import throttle_time_ms
+from batchval.network.wire_times import FirstBytes
 
 __all__ = ["Connection"]
 
@@ -55,6 +57,12 @@ class Connection(asyncio.BufferedProtocol):
         self._thread = threading.get_ident()
         self._splitter = options.splitter()
         self.get_buffer = self._splitter.get_buffer  # type: ignore[method-assign]  # a call less
+        self._on_wire = options.on_wire
+        self._first_bytes: FirstBytes | None = None
+        self._arrivals: deque[int] = deque()  # of the first byte of each of _frames, for on_wire
+        self._partial_ns = 0  # of the first byte of a frame that is not whole yet
+        if self._on_wire is not None:
+            self.get_buffer = self._stamped_buffer  # type: ignore[method-assign]
         self._expect = getattr(self._splitter, "expect", None)
         self._transport: asyncio.Transport | None = None
         self._error: BaseException | None = None  # set: the connection is dead to its users
@@ -227,6 +235,9 @@ class Connection(asyncio.BufferedProtocol):
             self._arm(now + timeout_ms)
         if self._expect is not None and (pieces := getattr(request, "pieces", None)) is not None:
             self._expect(correlation_id, pieces)
+        if self._on_wire is not None:
+            # before the call: a peer on the same machine may answer before it returns
+            entry.written_ns = time.monotonic_ns()
         self._transport.writelines(chunks)
         if not self._write_paused and not self._transport.is_closing():  # closing: the write itself met the end
             self._written()
@@ -238,6 +249,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """It is now."""
         self._write_paused = False
+        if self._on_wire is not None and self.in_flight.writing is not None:
+            self.in_flight.writing.written_ns = time.monotonic_ns()
         if self._error is None:
             self._written()
             self._pump()
@@ -283,18 +296,39 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         # any unwritten byte pauses, none resumes; not high=0, with which asyncio's TLS would pause on nothing (its >=)
         transport.set_write_buffer_limits(high=1, low=0)
+        if self._on_wire is not None:
+            self._first_bytes = FirstBytes(transport)
+
+    def _stamped_buffer(self, sizehint: int) -> memoryview:
+        """Asyncio's get_buffer, which a transport calls just before it reads."""
+        if self._first_bytes is not None:
+            self._first_bytes.peek()
+        return self._splitter.get_buffer(sizehint)
+
+    def _stamp(self, first_ns: int, frames: int) -> None:
+        """Note when the first byte came of each frame of a read, whose own first byte came at
+        ``first_ns``.
+        """
+        for n in range(frames):
+            self._arrivals.append(self._partial_ns or (time.monotonic_ns() if n else first_ns))
+            self._partial_ns = 0
+        if not self._partial_ns and getattr(self._splitter, "buffered", False):
+            self._partial_ns = time.monotonic_ns() if frames else first_ns
 
     def buffer_updated(self, nbytes: int) -> None:
         """Asyncio's. Some bytes of some frames; uvloop calls it after ``pause_reading`` too."""
         if self._error is not None:
             return  # late bytes of a dead connection
         self.metrics.bytes_in += nbytes
+        first_ns = self._first_bytes.read() if self._first_bytes is not None else 0
         try:
             frames = self._splitter.buffer_updated(nbytes)
         except Exception as error:
             self._frames.extend(getattr(error, "frames", ()))  # those that were whole before it
             self._lost(DisconnectError(f"what came is no frame: {error}"), error)
             return
+        if first_ns:
+            self._stamp(first_ns, len(frames))
         if not frames:  # nearly always, where frames are large
             if self._expect is not None and self._splitter.told:  # type: ignore[attr-defined]
                 self._breathe()
@@ -339,6 +373,8 @@ class Connection(asyncio.BufferedProtocol):
             self._die(error)
             return
         self.metrics.responses += 1
+        if self._on_wire is not None and self._arrivals:
+            self._on_wire(entry.request.api_key, entry.written_ns, max(self._arrivals.popleft(), entry.written_ns))
         try:
             response = entry.request.decode(frame)
         except Exception as error:
@@ -500,6 +536,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._owned is not None:
             self._release(self._owned)
             self._owned = None
+        if self._first_bytes is not None:
+            self._first_bytes.close()
         if not self._gone.done():
             self._gone.set_result(None)
 

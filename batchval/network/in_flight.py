@@ -36,6 +36,7 @@ class InFlightRequest:
     excused_ms: float  # what the connection's count of excused time stood at when this was sent
     chunks: Sequence[bytes | memoryview] = ()
     on_written: Callable[[], None] | None = None
+    written_ns: int = 0  # monotonic; where the connection reports times on the wire
 
     def elapsed_ms(self, now_ms: float, excused_ms: float) -> float:
         """How long the broker has had, without the time it was not expected to answer in."""

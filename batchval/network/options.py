@@ -33,6 +33,9 @@ class ConnectionOptions:
     server_hostname: str | None = None  # for TLS; default: the host that was asked for
     send_buffer_bytes: int | None = None  # None leaves SO_SNDBUF, and so autotuning, alone
     receive_buffer_bytes: int | None = None  # the same of SO_RCVBUF
+    #: Called for each answer: API key, last byte written, first byte of the answer read (ns,
+    #: monotonic clock).
+    on_wire: Callable[[int, int, int], None] | None = None
 
 
 @dataclass(slots=True)

@@ -3,18 +3,22 @@
 With half a unit of the last printed place to either side, the change is at least (b - half - (a + half)) / a and at
 most (b + half - (a - half)) / a: 2 to 3 ms is 0 to 100 %, 1.001 to 1.002 about 0 to 0.2 %. That is the proposal's
 spread, with a as it is printed below the line. The exact bound, with the smallest a there, is b_hi / a_lo - 1.
+
+That is rounding alone. How much runs differ by themselves is seen where each side has several: the
+spread is then that of all pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from batchval.errors import BatchvalError
 
-__all__ = ["Change", "CompareError", "change", "percent", "rows", "spread"]
+__all__ = ["Change", "CompareError", "between", "change", "percent", "rows", "spread", "spread_of"]
 
 
 class CompareError(BatchvalError):
@@ -96,9 +100,51 @@ def percent(share: Decimal | None) -> str:
     ) + " %"
 
 
-def rows(a: Mapping[str, str], b: Mapping[str, str]) -> list[tuple[str, Change]]:
-    """Each figure that both have, in the order of ``a``."""
-    return [(name, change(a[name], b[name])) for name in a if name in b]
+def rows(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> list[tuple[str, Change]]:
+    """Return the change of each figure that all runs of both sides have."""
+    names = [name for name in a[0] if all(name in run for run in (*a, *b))]
+    return [(name, between([run[name] for run in a], [run[name] for run in b])) for name in names]
+
+
+def between(a: Sequence[str], b: Sequence[str]) -> Change:
+    """Return the change from the median of some runs to that of others, as they were printed.
+
+    Its spread is that of all pairs, one run of each side: from the least change that a pair allows
+    to the largest. Of one run a side it is what rounding leaves open, and says nothing of how runs
+    differ.
+    """
+    if len(a) == len(b) == 1:
+        return change(a[0], b[0])
+    pairs = [change(one, other) for one in a for other in b]
+    first, second = (_median([_figure(text) for text in side]) for side in (a, b))
+    return Change(
+        first,
+        second,
+        (second - first) / first if first else None,
+        _bound(min, [pair.low for pair in pairs]),
+        _bound(max, [pair.high for pair in pairs]),
+        _bound(min, [pair.exact_low for pair in pairs]),
+        _bound(max, [pair.exact_high for pair in pairs]),
+    )
+
+
+def _median(values: Sequence[Decimal]) -> Decimal:
+    """Return the value in the middle; of an even count half the sum of two, with the places of the
+    values.
+    """
+    exponent = min(values, key=lambda value: int(value.as_tuple().exponent)).as_tuple().exponent
+    assert isinstance(exponent, int)  # finite: see _figure
+    return statistics.median(values).quantize(Decimal(1).scaleb(exponent))
+
+
+def _bound(choose: Callable[[list[Decimal]], Decimal], shares: Sequence[Decimal | None]) -> Decimal | None:
+    known = [share for share in shares if share is not None]
+    return choose(known) if len(known) == len(shares) else None
+
+
+def spread_of(a: int, b: int) -> str:
+    """Return what the spread between so many runs and so many others shows."""
+    return "spread, rounding only" if a == b == 1 else f"spread, {a} by {b} runs"
 
 
 def spread(found: Change) -> str:

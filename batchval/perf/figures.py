@@ -11,7 +11,7 @@ from batchval.perf.histogram import Histogram
 from batchval.perf.results import Result
 from batchval.perf.rows import fixed4, rate
 
-__all__ = ["PERCENTILES", "figures", "is_better", "latencies_us", "throughput"]
+__all__ = ["PERCENTILES", "figures", "is_better", "latencies_us", "latency_from", "throughput"]
 
 PERCENTILES = (50.0, 75.0, 95.0, 99.0, 99.9)
 _MB = 1024 * 1024
@@ -49,7 +49,7 @@ def figures(result: Result) -> dict[str, str]:
         "records/sec": f"{rate(records, elapsed_ms):.1f}",
         "MB/sec": f"{rate(nbytes / _MB, elapsed_ms):.2f}",
     }
-    histogram = result.histogram
+    histogram = result.headline
     if histogram is not None and histogram.count:
         found["ms avg latency"] = _ms(round(histogram.mean))
         found["ms max latency"] = _ms(histogram.max)
@@ -78,3 +78,12 @@ def throughput(result: Result) -> list[tuple[float, float]]:
         (_, length, records), (end, rest, more) = parts[-2:]
         parts[-2:] = [(end, length + rest, records + more)]
     return [(end / 1000, records / took * 1000) for end, took, records in parts]
+
+
+def latency_from(result: Result) -> str:
+    """Return from which instant the latencies of the figures are: ``intended``, ``send``, or
+    nothing.
+    """
+    if result.headline is None:
+        return ""
+    return "send" if result.histogram_intended is None else "intended"

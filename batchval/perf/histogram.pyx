@@ -13,6 +13,8 @@ from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from batchval.errors import BatchvalError
+
 cdef extern from *:
     int __builtin_clzll(unsigned long long) noexcept nogil
 
@@ -41,6 +43,25 @@ cdef inline int64_t middle_of(int64_t counter) noexcept nogil:
     return (((counter & 1023) | 1024) << shift) + (<int64_t> 1 << (shift - 1))
 
 
+cdef inline int64_t first_of(int64_t counter) noexcept nogil:
+    """The smallest value that a counter counts."""
+    if counter < 2048:
+        return counter
+    return ((counter & 1023) | 1024) << ((counter >> 10) - 1)
+
+
+class SumOverflowError(BatchvalError, OverflowError):
+    """The sum of the latencies of a run, or of merged runs, does not fit."""
+
+
+def sum_overflow():
+    """Return what is raised where MAX_SUM would be passed."""
+    return SumOverflowError(
+        "the sum of the latencies would be above 2**63 - 1 µs (153 billion latencies of a minute): "
+        "measure fewer records in one run, or merge fewer results"
+    )
+
+
 def now_ns():
     """Nanoseconds of the monotonic clock: that of time.monotonic_ns."""
     return clock_ns()
@@ -62,6 +83,7 @@ cdef class Histogram:
         self.counters = <uint64_t *> calloc(COUNTERS, sizeof(uint64_t))  # pages nobody counts in are never touched
         if self.counters is NULL:
             raise MemoryError
+        self.reported = NULL  # until the first window
         self._count = 0
         self._sum = 0
         self._max = 0
@@ -72,13 +94,14 @@ cdef class Histogram:
 
     def __dealloc__(self):
         free(self.counters)
+        free(self.reported)
 
     cdef int _begin(self, int64_t smallest, int64_t largest, uint64_t total) except -1:
         """Raises unless latencies from smallest to largest, total in sum, can be counted."""
         if smallest < 0:
             raise ValueError("a latency below 0: the two instants are not of one clock")
         if total > <uint64_t> (INT64_MAX - self._sum):
-            raise OverflowError("the sum of the latencies is above 2**63 - 1 µs")
+            raise sum_overflow()
         if smallest < self._min:
             self._min = smallest
         if largest > self._max:
@@ -101,7 +124,7 @@ cdef class Histogram:
                 raise ValueError("a latency cannot have happened less than 0 times")
             return
         if us > 0 and us > (INT64_MAX - self._sum) // times:
-            raise OverflowError("the sum of the latencies is above 2**63 - 1 µs")
+            raise sum_overflow()
         self._begin(us, us, 0)
         self.counters[counter_of(us)] += <uint64_t> times
         self._count += times
@@ -136,7 +159,7 @@ cdef class Histogram:
             total += <uint64_t> value
             too_much |= total < before
         if too_much and smallest >= 0:
-            raise OverflowError("the sum of the latencies is above 2**63 - 1 µs")
+            raise sum_overflow()
         self._begin(smallest, largest, total)
         for i in range(n):
             value = values[i] if now_and_one == 0 else now_us - values[i] // 1000
@@ -159,12 +182,33 @@ cdef class Histogram:
         self._sum += other._sum
 
     def window(self):
-        """(count, sum in µs, max in µs) of what was recorded since the last call of this."""
-        found = self._count - self._window_count, self._sum - self._window_sum, self._window_max
+        """Return a Histogram of what was recorded since the last call of this.
+
+        Its smallest value is that of its lowest counter: within 0.1 %, exact below 2048 µs.
+        """
+        cdef Histogram made = Histogram()
+        cdef int64_t i, lowest = -1
+        cdef uint64_t since
+        if self.reported is NULL:
+            self.reported = <uint64_t *> calloc(COUNTERS, sizeof(uint64_t))
+            if self.reported is NULL:
+                raise MemoryError
+        if self._count > self._window_count:
+            for i in range(counter_of(self._min), counter_of(self._max) + 1):
+                since = self.counters[i] - self.reported[i]
+                if since:
+                    made.counters[i] = since
+                    self.reported[i] = self.counters[i]
+                    if lowest < 0:
+                        lowest = i
+            made._count = self._count - self._window_count
+            made._sum = self._sum - self._window_sum
+            made._max = self._window_max
+            made._min = max(first_of(lowest), self._min)
         self._window_count = self._count
         self._window_sum = self._sum
         self._window_max = 0
-        return found
+        return made
 
     def percentile(self, double percent):
         """The latency at place floor(percent / 100 × count) of all, sorted: Kafka's. Within 0.1 %; exact below 2048 µs.
@@ -276,5 +320,4 @@ cdef class Histogram:
                     raise ValueError("a histogram whose smallest or largest value is not in its counters")
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not a histogram: {type(error).__name__}: {error}") from None
-        made._window_count, made._window_sum = made._count, made._sum
         return made

@@ -23,8 +23,8 @@ __all__ = [
     "Window",
     "fixed",
     "in_flight_line",
-    "intended_line",
     "interval_line",
+    "latency_line",
     "second_line",
     "total_line",
 ]
@@ -111,14 +111,13 @@ def second_line(
     )
 
 
-def intended_line(histogram: Histogram) -> str:
-    """Return the latencies from the instants of the schedule.
-
-    In other words than Kafka's, for readers that search all output.
+def latency_line(of: str, histogram: Histogram) -> str:
+    """Return the latencies of a histogram, in other words than Kafka's, for readers that search all
+    output.
     """
     shares = [f"{percent:g} % {_ms(histogram.percentile(percent))}" for percent in PERCENTILES]
-    mean = fixed(histogram.mean / 1000, 3)
-    return f"latency from the intended time: average {mean}, {', '.join(shares)}, highest {_ms(histogram.max)} (ms)"
+    percentiles = ", ".join(shares)
+    return f"{of}: average {fixed(histogram.mean / 1000, 3)}, {percentiles}, highest {_ms(histogram.max)} (ms)"
 
 
 def in_flight_line(

@@ -52,6 +52,7 @@ def merge(results: Sequence[Result]) -> Result:
         intervals=_intervals(results),
         histogram=histogram,
         histogram_intended=_histogram([result.histogram_intended for result in results]),
+        histogram_wire=_histogram([result.histogram_wire for result in results]),
         machine=_common([result.machine for result in results]),
         versions=_common([result.versions for result in results]),
         date=min(result.date for result in results),

@@ -1,8 +1,9 @@
 """A run of producers: records sent at will or by a schedule, from threads with an event loop each, latencies counted.
 
-A record's latency goes from its stamp, taken just before it is given to the client, to the moment its answer is told.
-With --throughput there is a second one, from the instant at which the schedule *intended* it: what a late sender would
-hide is in it. Whoever waits for room in the client's buffer waits with a stamp: the wait is part of the latency.
+A record's latency goes from its stamp, taken just before the client gets it, to the report of its
+answer. With --throughput the latency that counts goes from the instant at which the schedule
+*intended* the record: what a late sender would hide is in it. A record that waits for the client's
+buffer waits with a stamp.
 
 The warm-up ends when all its answers have come; only then does the steady state begin, with a new schedule.
 """
@@ -14,9 +15,8 @@ import math
 import threading
 import time
 from array import array
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,17 +24,18 @@ import numpy as np
 from batchval.errors import BatchvalError
 from batchval.perf.histogram import Histogram, now_ns, stamp_many
 from batchval.perf.lines import Window
+from batchval.perf.pacing import Schedule, SendTimes
 from batchval.perf.payloads import Payloads
+from batchval.perf.tally import ClientRoundTrips, Tally
 
-__all__ = ["PerfProducer", "ProduceError", "ProduceRun", "ProduceSettings", "Tally"]
+__all__ = ["OnBatch", "OnWire", "PerfProducer", "ProduceError", "ProduceRun", "ProduceSettings"]
 
-_BLOCK = 4096  # records whose instants of sending are kept together
 _CHUNK_BYTES = 128 << 10  # what is stamped and given to the client at once
 _CHUNK = 256
 _PROGRESS_S = 0.2
 _DRAIN_S = 10.0  # how long an interrupted run waits for answers
-_SHORT_NS = 1_500_000  # a sleep of an event loop is at least this: below, the thread sleeps by itself in turns
-_TURN_S = 0.00005
+_LONGEST_WAIT_S = 0.05  # of a pause: the end of the run is looked for after each
+_INTERVAL_PERCENTILES = (50, 75, 95, 99, 99.9)
 
 
 class ProduceError(BatchvalError):
@@ -43,12 +44,17 @@ class ProduceError(BatchvalError):
 
 #: what a client tells of each batch: stamps, error or None, bytes of the values, bytes on the wire (None: not counted)
 OnBatch = Callable[[Any, str | None, int, int | None], None]
+#: what it tells of each answer to Produce: last byte written, first byte read (ns of the monotonic
+#: clock)
+OnWire = Callable[[int, int], None]
 
 
 class PerfProducer(Protocol):
     """A client, used by one thread. Whatever is refused for good comes as a batch with an error, too."""
 
-    async def open(self, on_batch: OnBatch) -> None:
+    partitions: int  # of the topic, once it is open
+
+    async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
         """Connects and looks for the topic. ProduceError."""
 
     def send(self, values: Any, stamps: Any) -> int:
@@ -58,7 +64,7 @@ class PerfProducer(Protocol):
         """Returns when a refused record may be tried again."""
 
     async def pause(self, seconds: float) -> None:
-        """Waits, and goes on telling of answers meanwhile."""
+        """Waits so long at most, and goes on telling of answers meanwhile."""
 
     async def flush(self) -> None:
         """Returns when every record has its answer."""
@@ -74,6 +80,12 @@ class PerfProducer(Protocol):
 
     def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
         """The highest number of requests in flight for each broker and over all; whether that is a sample only."""
+
+    def waiting(self) -> int:
+        """How many requests are in flight now, or were when it was seen last."""
+
+    def round_trips(self) -> ClientRoundTrips | None:
+        """What the client itself counts instead of telling ``on_wire``; None where it tells."""
 
     def metrics(self) -> Mapping[str, float | str]:
         """For --print-metrics."""
@@ -93,85 +105,6 @@ class ProduceSettings:
     measure: bool = True  # False: no latencies, to know what they cost
 
 
-class _SendTimes:
-    """The instant at which each record was sent, until it is answered."""
-
-    def __init__(self) -> None:
-        self._blocks: dict[int, list[Any]] = {}  # [instants, how many are not answered]
-
-    def put(self, first: int, count: int, now: int) -> None:
-        while count:
-            block, at = divmod(first, _BLOCK)
-            part = min(count, _BLOCK - at)
-            kept = self._blocks.setdefault(block, [np.zeros(_BLOCK, np.int64), _BLOCK])
-            kept[0][at : at + part] = now
-            first, count = first + part, count - part
-
-    def take(self, numbers: Any) -> Any:
-        blocks, at = np.divmod(numbers, _BLOCK)
-        found = np.empty(len(numbers), np.int64)
-        for block in np.unique(blocks).tolist():
-            chosen = blocks == block
-            kept = self._blocks[block]
-            found[chosen] = kept[0][at[chosen]]
-            kept[1] -= int(chosen.sum())
-            if kept[1] == 0:
-                del self._blocks[block]
-        return found
-
-
-class _Schedule:
-    """Record n, counted from ``first``, is intended at ``start_ns`` + (n - first) / rate."""
-
-    def __init__(self, rate: float, start_ns: int, first: int) -> None:
-        self.step_ns, self.start_ns, self.first = 1e9 / rate, start_ns, first
-
-    def instants(self, numbers: Any) -> Any:
-        return self.start_ns + ((numbers - self.first) * self.step_ns).astype(np.int64)
-
-    def due(self, now: int) -> int:
-        """The number before which every record should have been sent by now."""
-        return self.first + int((now - self.start_ns) / self.step_ns) + 1
-
-    def wait_ns(self, number: int, now: int) -> int:
-        return self.start_ns + int((number - self.first) * self.step_ns) - now
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a part of a thread's run has come to: the warm-up, or the steady state."""
-
-    measure: bool = True
-    latencies: Histogram = field(default_factory=Histogram)
-    intended: Histogram = field(default_factory=Histogram)
-    acked: int = 0
-    value_bytes: int = 0
-    wire_bytes: int | None = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    begin_ns: int = 0
-    end_ns: int = 0
-
-    def add(self, other: Tally) -> None:
-        """The sum, over the time from the first begin to the last end."""
-        self.latencies.merge(other.latencies)
-        self.intended.merge(other.intended)
-        self.acked += other.acked
-        self.value_bytes += other.value_bytes
-        self.wire_bytes = None if None in (self.wire_bytes, other.wire_bytes) else self.wire_bytes + other.wire_bytes  # type: ignore[operator]
-        self.errors.update(other.errors)
-        if other.begin_ns:
-            self.begin_ns = min(self.begin_ns or other.begin_ns, other.begin_ns)
-            self.end_ns = max(self.end_ns, other.end_ns)
-
-    @property
-    def failed(self) -> int:
-        return self.errors.total()
-
-    @property
-    def elapsed_ns(self) -> int:
-        return max(self.end_ns - self.begin_ns, 0)
-
-
 class _Worker:
     """A thread's part."""
 
@@ -183,14 +116,22 @@ class _Worker:
         self.quota = _share(settings.num_records, threads, number)
         self.warmup = _share(settings.warmup_records, threads, number) or 0
         self.rate = settings.throughput / threads if settings.throughput > 0 else None
-        self.parts = [Tally(settings.measure)]
-        self.times = _SendTimes()
-        self.schedule: _Schedule | None = None
+        self.parts = [self._tally()]
+        self.times = SendTimes()
+        self.schedule: Schedule | None = None
         self.sent = 0
         self.chunk = max(1, min(_CHUNK, _CHUNK_BYTES // max(self.payloads.largest, 1)))
         self.stamps = array("q", bytes(8 * self.chunk))
         self.transaction_end = math.inf  # without transactions
         self.opened = self.finished = False
+
+    def _tally(self) -> Tally:
+        return Tally(self.settings.measure, self.rate is not None)
+
+    def on_wire(self, written_ns: int, first_byte_ns: int) -> None:
+        """Count a request's time on the wire."""
+        if self.settings.measure:
+            self.parts[-1].wire.record(first_byte_ns // 1000 - written_ns // 1000)
 
     def on_batch(self, stamps: Any, error: str | None, value_bytes: int, wire_bytes: int | None) -> None:
         """The client's thread is the worker's: nothing here needs a lock."""
@@ -215,13 +156,13 @@ class _Worker:
 
     async def main(self) -> None:
         try:
-            await self.client.open(self.on_batch)
+            await self.client.open(self.on_batch, self.on_wire)
             self.opened = True
             await asyncio.to_thread(self.run.all_here, self.run.opened)
             if self.settings.warmup_records:
                 await self._phase(self.warmup)
                 await asyncio.to_thread(self.run.all_here, self.run.warm)
-                self.parts.append(Tally(self.settings.measure))
+                self.parts.append(self._tally())
             await self._phase(self.quota)
         finally:
             await self.client.close()
@@ -232,7 +173,7 @@ class _Worker:
         tally.begin_ns = tally.end_ns = now_ns()
         if self.rate is not None:
             lag = int(self.number * 1e9 / self.settings.throughput)
-            self.schedule = _Schedule(self.rate, tally.begin_ns + lag, self.sent)
+            self.schedule = Schedule(self.rate, tally.begin_ns + lag, self.sent)
         await self._begin()
         try:
             while not self.run.over() and (limit is None or self.sent < limit):
@@ -249,16 +190,12 @@ class _Worker:
             await self._drain()
         await self._commit()
 
-    async def _due(self, schedule: _Schedule, count: int) -> int:
+    async def _due(self, schedule: Schedule, count: int) -> int:
         """How many of them the schedule has now; after a wait none."""
         now = now_ns()
         wait = schedule.wait_ns(self.sent, now)
-        if wait > _SHORT_NS:
-            await self.client.pause(min((wait - _SHORT_NS // 2) / 1e9, 0.05))
-            return 0
         if wait > 0:
-            time.sleep(min(wait / 1e9, _TURN_S))  # an event loop counts in ms
-            await self.client.pause(0)
+            await self.client.pause(min(wait / 1e9, _LONGEST_WAIT_S))
             return 0
         return min(count, schedule.due(now) - self.sent)
 
@@ -266,28 +203,32 @@ class _Worker:
         values = self.payloads.values(self.sent, count)
         one = isinstance(values, bytes)
         stamps = memoryview(self.stamps)[:count]
-        if self.rate is None:
-            if self.settings.measure:
-                stamp_many(stamps)
-        else:
+        if self.rate is not None:
             stamps[:] = array("q", range(self.sent, self.sent + count))
-            self.times.put(self.sent, count, now_ns())
-        done = 0
+        now, done, tally = self._stamp(stamps, self.sent), 0, self.parts[-1]
         while True:
             taken = self.client.send(values if one else values[done:], stamps[done:])
             done += taken
             self.sent += taken
+            if taken:
+                tally.note_sent(taken, now)
+                tally.in_flight = max(tally.in_flight, self.client.waiting())
             if done == count:
                 return
             await self.client.room()
             if self.run.abandoned:
                 return
-            # the record that waited keeps its stamp; those behind it have not been tried yet
-            if done + 1 < count:
-                if self.rate is None:
-                    stamp_many(stamps[done + 1 :])
-                else:
-                    self.times.put(self.sent + 1, count - done - 1, now_ns())
+            # the record that waited keeps its stamp; those after it have not been tried yet
+            now = self._stamp(stamps[done + 1 :], self.sent + 1)
+
+    def _stamp(self, stamps: memoryview, first: int) -> int:
+        """Note that records from number ``first`` on are sent now; returns the instant."""
+        if self.rate is None and self.settings.measure:
+            return stamp_many(stamps)
+        now = now_ns()
+        if self.rate is not None:
+            self.times.put(first, len(stamps), now)
+        return now
 
     async def _begin(self) -> None:
         duration = self.settings.transaction_duration_ms
@@ -318,14 +259,14 @@ def _share(total: int | None, threads: int, number: int) -> int | None:
 
 
 class ProduceRun:
-    """All threads of a run. ``run()`` is called once; interval lines are told to ``on_interval``."""
+    """All threads of a run. ``run()`` is called once, ``on_interval`` at each interval."""
 
     def __init__(
         self,
         settings: ProduceSettings,
         make_client: Callable[[int], PerfProducer],
         make_payloads: Callable[[int], Payloads],
-        on_interval: Callable[[Window], None] | None = None,
+        on_interval: Callable[[Window, Mapping[str, Any]], None] | None = None,
         new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     ) -> None:
         self.settings, self.make_client, self.make_payloads = settings, make_client, make_payloads
@@ -413,15 +354,12 @@ class ProduceRun:
         now = now_ns()
         parts = [part for worker in self.workers for part in worker.parts]
         acked, size = self.total_acked(), sum(part.value_bytes for part in parts)
-        windows = [part.latencies.window() for part in parts]
+        latencies, in_flight = Histogram(), 0
+        for part in parts:
+            latencies.merge(part.headline.window())
+            in_flight, part.in_flight = in_flight + part.in_flight, 0
         before_ns, before, before_bytes = self._told
-        window = Window(
-            acked - before,
-            size - before_bytes,
-            now - before_ns,
-            sum(found[1] for found in windows),
-            max(found[2] for found in windows),
-        )
+        window = Window(acked - before, size - before_bytes, now - before_ns, latencies.sum, latencies.max)
         self._told = (now, acked, size)
         row = {
             "t_ms": (now - self.begin_ns) // 1_000_000,
@@ -431,12 +369,15 @@ class ProduceRun:
             "sum_us": window.sum_us,
             "max_us": window.max_us,
             "failed": sum(part.failed for part in parts),
+            "in_flight": in_flight,
+            "latency_us": {"stddev": latencies.stddev}
+            | {f"{percent:g}": latencies.percentile(percent) for percent in _INTERVAL_PERCENTILES},
         }
         if last and window.records == 0:
             return
         self.intervals.append(row)
         if self.on_interval is not None and not last:
-            self.on_interval(window)
+            self.on_interval(window, row)
 
     def total_acked(self) -> int:
         """Until now."""
@@ -453,7 +394,7 @@ class ProduceRun:
         return self._sum([part for worker in self.workers for part in worker.parts[1:]])
 
     def _sum(self, parts: list[Tally]) -> Tally:
-        total = Tally(self.settings.measure)
+        total = Tally(self.settings.measure, self.settings.throughput > 0)
         for part in parts:
             total.add(part)
         return total
@@ -463,6 +404,14 @@ class ProduceRun:
         """Records of an interrupted run whose answer was not waited for."""
         failed = sum(part.failed for worker in self.workers for part in worker.parts)
         return sum(worker.sent for worker in self.workers) - self.total_acked() - failed
+
+    def round_trips(self) -> ClientRoundTrips | None:
+        """What clients counted by themselves, over the whole run; None where they do not."""
+        total = ClientRoundTrips()
+        for worker in self.workers:
+            if worker.opened and (found := worker.client.round_trips()) is not None:
+                total.add(found.count, found.sum_us, found.min_us, found.max_us)
+        return total if total.count else None
 
     def in_flight(self) -> tuple[dict[int, int], int, bool]:
         """The highest in flight on a connection to each broker; the sum over brokers and threads; if sampled."""

@@ -25,8 +25,14 @@ class ReportError(BatchvalError):
     """The page cannot be made."""
 
 
-def page(runs: Sequence[tuple[str, Result]]) -> str:
-    """The page of these runs, by name; each but the first is compared with the first."""
+Named = tuple[str, Result]
+
+
+def page(runs: Sequence[Named], sides: tuple[Sequence[Named], Sequence[Named]] | None = None) -> str:
+    """The page of these runs, by name; each but the first is compared with the first, or one side
+    with the other.
+    """
+    pairs = [sides] if sides is not None else [(runs[:1], [other]) for other in runs[1:]]
     shown = [{"name": n, "figures": figures(r), "date": r.date, "about": _about(r)} for n, r in runs]
     charts = [
         percentile_chart([(n, r.histogram, r.histogram_intended) for n, r in runs]),
@@ -41,20 +47,22 @@ def page(runs: Sequence[tuple[str, Result]]) -> str:
             charts=[chart for chart in charts if chart is not None],
             runs=shown,
             figure_names=names,
-            compared=[_pair(runs[0], other) for other in runs[1:]],
+            compared=[_pair(*pair) for pair in pairs],
         )
     except ModuleNotFoundError as error:
         raise ReportError(f"a report needs {error.name}: pip install batchval[perf]") from None
 
 
-def write(path: Path | str, runs: Sequence[tuple[str, Result]]) -> None:
+def write(
+    path: Path | str, runs: Sequence[Named], sides: tuple[Sequence[Named], Sequence[Named]] | None = None
+) -> None:
     """Into a file. OSError, ReportError."""
-    Path(path).write_text(page(runs), "utf-8")
+    Path(path).write_text(page(runs, sides), "utf-8")
 
 
-def _pair(first: tuple[str, Result], second: tuple[str, Result]) -> dict[str, Any]:
+def _pair(first: Sequence[Named], second: Sequence[Named]) -> dict[str, Any]:
     rows = []
-    for name, change in compare.rows(figures(first[1]), figures(second[1])):
+    for name, change in compare.rows([figures(r) for _, r in first], [figures(r) for _, r in second]):
         mood = ""
         if change.low is not None and change.high is not None and (change.low > 0 or change.high < 0):
             mood = "better" if is_better(name, float(change.high)) else "worse"
@@ -68,7 +76,8 @@ def _pair(first: tuple[str, Result], second: tuple[str, Result]) -> dict[str, An
                 "mood": mood,
             }
         )
-    return {"a": first[0], "b": second[0], "rows": rows}
+    names = [", ".join(name for name, _ in side) for side in (first, second)]
+    return {"a": names[0], "b": names[1], "spread": compare.spread_of(len(first), len(second)), "rows": rows}
 
 
 def _about(result: Result) -> list[tuple[str, str]]:

@@ -3,10 +3,18 @@
     {"schema_version": 1, "batchval_perf": 1, "kind": "produce", "client": "batchval",
      "date": "2026-11-21T12:00:00+00:00",
      "settings": {…}, "totals": {…}, "intervals": [{"t_ms": …, "records": …, "bytes": …}, …], "histogram": {…},
-     "histogram_intended": {…} | null, "machine": {…}, "versions": {…}}
+     "histogram_intended": {…} | null, "histogram_wire": {…} | null, "calibration": {…} | null,
+     "machine": {…}, "versions": {…}}
 
-``totals`` of a producer: records, failed, bytes, wire_bytes (or null), elapsed_ns, highest_in_flight,
-highest_in_flight_total, errors {name: count}, and steady_state (the same figures after the warm-up, or null).
+``histogram`` counts from the send, ``histogram_intended`` from the instants of the schedule: where
+it is there, the latencies of ``totals`` and of the intervals are its own. ``histogram_wire`` counts
+requests, from the last byte written to the first byte of the answer.
+
+``totals`` of a producer: records, failed, bytes, wire_bytes (or null), elapsed_ns,
+highest_in_flight, highest_in_flight_total, errors {name: count}, latency_from ("intended" or
+"send") with avg_us, stddev_us, max_us and percentiles_us, from_send and on_the_wire (the same of
+the others), client_round_trips (what librdkafka counts), sent_records, sending_ns and
+sent_per_second (first to last send), and steady_state (the same after the warm-up, or null).
 """
 
 from __future__ import annotations
@@ -26,6 +34,7 @@ __all__ = ["VERSION", "Result", "ResultError", "machine", "versions"]
 
 VERSION = 1
 _KINDS = ("produce", "consume")
+_HISTOGRAMS = ("histogram", "histogram_intended", "histogram_wire")
 
 
 class ResultError(BatchvalError):
@@ -73,9 +82,16 @@ class Result:
     intervals: list[dict[str, Any]]
     histogram: Histogram | None
     histogram_intended: Histogram | None = None
+    histogram_wire: Histogram | None = None
+    calibration: dict[str, Any] | None = None
     machine: dict[str, Any] = field(default_factory=machine)
     versions: dict[str, str] = field(default_factory=versions)
     date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def headline(self) -> Histogram | None:
+        """The latencies that count: from the instants of the schedule, where there was one."""
+        return self.histogram if self.histogram_intended is None else self.histogram_intended
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for json.dumps."""
@@ -88,8 +104,8 @@ class Result:
             "settings": self.settings,
             "totals": self.totals,
             "intervals": self.intervals,
-            "histogram": None if self.histogram is None else self.histogram.to_json(),
-            "histogram_intended": None if self.histogram_intended is None else self.histogram_intended.to_json(),
+            **{name: None if (one := getattr(self, name)) is None else one.to_json() for name in _HISTOGRAMS},
+            "calibration": self.calibration,
             "machine": self.machine,
             "versions": self.versions,
         }
@@ -109,10 +125,7 @@ class Result:
         if data["kind"] not in _KINDS:
             raise ResultError(f"a result of {data['kind']!r}: neither produce nor consume")
         try:
-            found = [
-                None if data.get(name) is None else Histogram.from_json(data[name])
-                for name in ("histogram", "histogram_intended")
-            ]
+            found = {name: None if data.get(name) is None else Histogram.from_json(data[name]) for name in _HISTOGRAMS}
         except ValueError as error:
             raise ResultError(str(error)) from None
         return cls(
@@ -121,11 +134,11 @@ class Result:
             data["settings"],
             data["totals"],
             data["intervals"],
-            found[0],
-            found[1],
-            data["machine"],
-            data["versions"],
-            data["date"],
+            **found,
+            calibration=data.get("calibration"),
+            machine=data["machine"],
+            versions=data["versions"],
+            date=data["date"],
         )
 
     def write(self, path: Path | str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,6 +56,7 @@ class ProducerOptions:
     security: Security = field(default_factory=Security)
     send_buffer_bytes: int | None = None
     receive_buffer_bytes: int | None = None
+    on_wire: Callable[[int, int, int], None] | None = None  # see ConnectionOptions
 
     def __post_init__(self) -> None:
         if isinstance(self.bootstrap_servers, str):

@@ -55,6 +55,7 @@ class Producer:
             ssl=options.security.ssl_context,
             send_buffer_bytes=options.send_buffer_bytes,
             receive_buffer_bytes=options.receive_buffer_bytes,
+            on_wire=options.on_wire,
         )
         network = NetworkOptions(connection=connection, authenticate=options.security.authenticate)
         self._client = ConsumerNetworkClient(
@@ -112,6 +113,11 @@ class Producer:
     def buffer_used(self) -> int:
         """Bytes of buffer_memory that are taken; 0 once all records are settled."""
         return self._accumulator.used
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests of any API that await an answer now, over all nodes."""
+        return self._client.network.in_flight_count()
 
     @property
     def on_batch(self) -> Callable[[BatchDone], object] | None:

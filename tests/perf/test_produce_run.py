@@ -14,8 +14,10 @@ import pytest
 
 from batchval.perf.histogram import Histogram, now_ns
 from batchval.perf.lines import Window
+from batchval.perf.pacing import Pause, SendTimes
 from batchval.perf.payloads import FilePayloads, Letters, Monotonic, PayloadError, parts_of
-from batchval.perf.produce import OnBatch, ProduceError, ProduceRun, ProduceSettings, _SendTimes
+from batchval.perf.produce import OnBatch, OnWire, ProduceError, ProduceRun, ProduceSettings
+from batchval.perf.tally import ClientRoundTrips
 
 
 class Client:
@@ -25,16 +27,18 @@ class Client:
         self, *, room: int = 10_000, delay: float = 0.0, fail: int = 0, stall: tuple[int, float] = (-1, 0)
     ) -> None:
         self.most, self.delay, self.fail, self.stall = room, delay, fail, stall
-        self.waiting: list[tuple[float, array[int], int]] = []
+        self.waiting_batches: list[tuple[float, array[int], int]] = []
         self.values: list[bytes] = []
         self.events: list[str] = []
         self.closed = False
 
-    async def open(self, on_batch: OnBatch) -> None:
-        self.on_batch = on_batch
+    partitions = 1
+
+    async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
+        self.on_batch, self.on_wire = on_batch, on_wire
 
     def send(self, values: Any, stamps: Any) -> int:
-        free = self.most - sum(len(stamps) for _, stamps, _ in self.waiting)
+        free = self.most - sum(len(stamps) for _, stamps, _ in self.waiting_batches)
         taken = min(free, len(stamps))
         if taken:
             given = [values] * taken if isinstance(values, bytes) else list(values[:taken])
@@ -42,13 +46,15 @@ class Client:
             self.values += given
             if before <= self.stall[0] < len(self.values):
                 time.sleep(self.stall[1])
-            self.waiting.append((time.monotonic() + self.delay, array("q", stamps[:taken]), sum(map(len, given))))
+            self.waiting_batches.append(
+                (time.monotonic() + self.delay, array("q", stamps[:taken]), sum(map(len, given)))
+            )
             self.events.append("send")
         return taken
 
     def answer(self) -> None:
-        while self.waiting and self.waiting[0][0] <= time.monotonic():
-            _, stamps, size = self.waiting.pop(0)
+        while self.waiting_batches and self.waiting_batches[0][0] <= time.monotonic():
+            _, stamps, size = self.waiting_batches.pop(0)
             bad = stamps[: min(self.fail, len(stamps))]
             self.fail -= len(bad)
             if bad:
@@ -64,7 +70,7 @@ class Client:
         self.answer()
 
     async def flush(self) -> None:
-        while self.waiting:
+        while self.waiting_batches:
             await self.pause(0.001)
         self.events.append("drained")
 
@@ -80,6 +86,12 @@ class Client:
 
     def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
         return {1: 3, 2: 5}, 7, False
+
+    def waiting(self) -> int:
+        return len(self.waiting_batches)
+
+    def round_trips(self) -> ClientRoundTrips | None:
+        return None
 
     def metrics(self) -> Mapping[str, float | str]:
         return {}
@@ -133,6 +145,62 @@ def test_the_steady_state_begins_when_the_warm_up_is_answered() -> None:
     assert steady.begin_ns >= total.begin_ns + 200_000_000
     assert steady.elapsed_ns < total.elapsed_ns - 190_000_000
     assert total.latencies.count == 300
+
+
+def test_the_headline_is_the_latency_from_the_intended_time_where_there_is_a_schedule() -> None:
+    scheduled = go(Client(stall=(20, 0.1)), num_records=60, throughput=400).total()
+    assert scheduled.headline is scheduled.intended
+    found = scheduled.as_json()
+    assert (found["latency_from"], found["avg_us"]) == ("intended", scheduled.intended.mean)
+    assert found["from_send"]["avg_us"] == scheduled.latencies.mean < found["avg_us"]
+    at_will = go(Client()).total()
+    assert at_will.headline is at_will.latencies
+    assert at_will.as_json()["latency_from"] == "send"
+    assert "from_send" not in at_will.as_json()
+
+
+def test_times_on_the_wire_are_counted_by_part() -> None:
+    class Wired(Client):
+        def send(self, values: Any, stamps: Any) -> int:
+            self.on_wire(1_000_999, 1_151_000)
+            return super().send(values, stamps)
+
+    run = go(Wired(), num_records=40, warmup_records=10)
+    steady = run.steady()
+    assert steady is not None
+    assert (steady.wire.min, steady.wire.max) == (151, 151)
+    assert 0 < steady.wire.count < run.total().wire.count
+    assert run.total().as_json()["on_the_wire"]["requests"] == run.total().wire.count
+    assert "on_the_wire" not in go(Client()).total().as_json()
+
+
+def test_the_rate_from_the_first_send_to_the_last_leaves_out_the_wait_for_answers() -> None:
+    total = go(Client(delay=0.3), num_records=101, throughput=1000).total()
+    assert total.sent_per_second is not None
+    assert total.sent_per_second > 101 / (total.elapsed_ns / 1e9) * 1.5
+    assert total.sending_ns >= 99_000_000
+    assert go(Client(), num_records=1).total().sent_per_second is None
+
+
+@pytest.mark.alone
+def test_a_pause_ends_at_its_instant() -> None:
+    async def late() -> list[int]:
+        pause = Pause()
+        found = []
+        try:
+            for wait in (0, 30_000, 300_000, 1_700_000, 5_000_000):
+                instant = now_ns() + wait
+                await pause.until(instant)
+                found.append(now_ns() - instant)
+            await pause.until(0)
+        finally:
+            pause.close()
+        return found
+
+    found = [one for _ in range(5) for one in asyncio.run(late())]
+    assert min(found) >= 0
+    # a loop's own timer is late by 0.5 ms in the mean
+    assert sorted(found)[len(found) // 2] < 500_000
 
 
 def test_latency_from_the_intended_time_shows_what_a_late_sender_hides() -> None:
@@ -195,31 +263,43 @@ def test_a_transaction_begins_only_after_the_last_one_is_committed(
     client = Client(room=100_000)
     go(client, 1, num_records=50_000, transaction_duration_ms=10, measure=False)
     marks = [event for event in client.events if event in {"begin", "commit"}]
-    looks = -(-10_000 // step_us)  # that a transaction takes: one each time records were sent
+    looks = -(-10_000 // (2 * step_us))  # that a transaction takes: two each time records were sent
     assert marks == ["begin", "commit"] * (client.events.count("send") // looks + 1)
     assert client.events[-1] == "commit"
 
 
 def test_intervals_add_up_to_the_total() -> None:
     told: list[Window] = []
+    rows: list[Mapping[str, Any]] = []
+
+    def interval(window: Window, row: Mapping[str, Any]) -> None:
+        told.append(window)
+        rows.append(row)
+
     client = Client()
     run = ProduceRun(
         ProduceSettings(num_records=600, throughput=1000, reporting_interval_ms=100),
         lambda n: client,
         lambda n: Letters(10, many=False),
-        told.append,
+        interval,
     )
     run.run()
     assert len(told) >= 3
     assert sum(row["records"] for row in run.intervals) == 600
     assert sum(row["bytes"] for row in run.intervals) == 6000
-    assert sum(row["sum_us"] for row in run.intervals) == run.total().latencies.sum
-    assert max(row["max_us"] for row in run.intervals) == run.total().latencies.max
+    assert sum(row["sum_us"] for row in run.intervals) == run.total().headline.sum
+    assert max(row["max_us"] for row in run.intervals) == run.total().headline.max
+    assert rows == run.intervals[: len(rows)]
+    for row in rows:
+        latencies = row["latency_us"]
+        assert list(latencies) == ["stddev", "50", "75", "95", "99", "99.9"]
+        assert 0 <= latencies["50"] <= latencies["99"] <= latencies["99.9"] <= row["max_us"]
+        assert row["in_flight"] >= 1
 
 
 def test_what_a_client_cannot_open_ends_all_threads() -> None:
     class Closed(Client):
-        async def open(self, on_batch: OnBatch) -> None:
+        async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
             raise ProduceError("no broker answers")
 
     with pytest.raises(ProduceError, match="no broker"):
@@ -232,7 +312,7 @@ def test_without_measuring_nothing_is_measured_and_all_is_counted() -> None:
 
 
 def test_instants_of_sending_are_kept_until_they_are_asked_for() -> None:
-    times = _SendTimes()
+    times = SendTimes()
     times.put(0, 10_000, 5)
     times.put(4090, 10, 6)  # before they were sent they were stamped anew
     import numpy as np

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
@@ -10,9 +9,13 @@ from typing import Any
 
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.network.errors import BrokerError
-from batchval.perf.produce import OnBatch, ProduceError
+from batchval.perf.histogram import now_ns
+from batchval.perf.pacing import Pause
+from batchval.perf.produce import OnBatch, OnWire, ProduceError
+from batchval.perf.tally import ClientRoundTrips
 from batchval.producer import BatchDone, Producer, ProducerOptions
 from batchval.producer.errors import RecordTooLargeError
+from batchval.protocol.apis import ApiKey
 
 __all__ = ["OwnProducer"]
 
@@ -35,15 +38,24 @@ class OwnProducer:
     def __init__(self, options: ProducerOptions, topic: str, *, partition: int | None = None) -> None:
         self._options, self._topic, self._partition = options, topic, partition
         self._producer: Producer | None = None
+        self._pause: Pause | None = None
+        self.partitions = 0
         self._on_batch: OnBatch
 
-    async def open(self, on_batch: OnBatch) -> None:
+    async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
+        def answered(api_key: int, written_ns: int, first_byte_ns: int) -> None:
+            if api_key == ApiKey.PRODUCE:
+                on_wire(written_ns, first_byte_ns)
+
         self._on_batch = on_batch
+        self._pause = Pause()
         block = self._options.max_block_ms
-        self._producer = producer = Producer(dataclasses.replace(self._options, max_block_ms=min(block, METADATA_MS)))
+        self._producer = producer = Producer(
+            dataclasses.replace(self._options, max_block_ms=min(block, METADATA_MS), on_wire=answered)
+        )
         producer.on_batch = self._done
         try:
-            partitions = await producer.partitions_for(self._topic)
+            self.partitions = partitions = await producer.partitions_for(self._topic)
             if self._options.transactional_id is not None:
                 await producer.init_transactions()
         except (BatchvalError, OSError) as error:
@@ -76,7 +88,8 @@ class OwnProducer:
         await self._producer.room()
 
     async def pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        assert self._pause is not None
+        await self._pause.until(now_ns() + int(seconds * 1e9))
 
     async def flush(self) -> None:
         assert self._producer is not None
@@ -99,12 +112,21 @@ class OwnProducer:
     async def close(self) -> None:
         if self._producer is not None:
             await self._producer.close(0)
+        if self._pause is not None:
+            self._pause.close()
 
     def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
         if self._producer is None or self._options.acks == 0:  # nothing is waited for
             return Counter(), 0, False
         metrics = self._producer.metrics
         return dict(metrics.highest_in_flight), metrics.highest_in_flight_total, False
+
+    def waiting(self) -> int:
+        assert self._producer is not None
+        return self._producer.requests_in_flight
+
+    def round_trips(self) -> ClientRoundTrips | None:
+        return None
 
     def metrics(self) -> Mapping[str, float | str]:
         if self._producer is None:

@@ -14,7 +14,8 @@ from typing import Any
 
 from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
 from batchval.perf.clients.rdkafka_package import KafkaError, KafkaException, Producer
-from batchval.perf.produce import OnBatch, ProduceError
+from batchval.perf.produce import OnBatch, OnWire, ProduceError
+from batchval.perf.tally import ClientRoundTrips
 
 __all__ = ["RdkafkaProducer"]
 
@@ -24,6 +25,8 @@ _SILENT.propagate = False
 _SILENT.addHandler(logging.NullHandler())
 _QUIET = {"log_level": 0, "statistics.interval.ms": 200}
 _UNKNOWN_S = 5.0  # a topic that is made on demand is unknown at first
+_SHORT_S = 0.0015  # librdkafka waits whole milliseconds: below, the thread sleeps in turns
+_TURN_S = 0.00005
 _TOGETHER = 64  # answers whose instant is read together: within about 40 µs
 _FULL = KafkaError._QUEUE_FULL
 
@@ -46,10 +49,14 @@ class RdkafkaProducer:
         self._highest_total = 0
         self._stamps, self._bytes = array("q"), 0
         self._next = 0
-        self._partitions = 0
+        self.partitions = 0
+        self._waiting = 0
+        self._round_trips = ClientRoundTrips()
+        self._windows = -1  # of statistics, since the first record was sent
         self._transactional = bool(config.get("transactional.id"))
 
-    async def open(self, on_batch: OnBatch) -> None:
+    async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
+        """``on_wire`` is not called: librdkafka has no times of single requests."""
         self._on_batch = on_batch
         try:
             self._producer = Producer(
@@ -57,11 +64,9 @@ class RdkafkaProducer:
             )
         except (KafkaException, ValueError, TypeError) as error:
             raise ProduceError(f"librdkafka: {reason(error)}") from None
-        self._partitions = self._known()
-        if self._partition is not None and self._partition >= self._partitions:
-            raise ProduceError(
-                f"topic {self._topic} has no partition {self._partition}, but {self._partitions} of them"
-            )
+        self.partitions = self._known()
+        if self._partition is not None and self._partition >= self.partitions:
+            raise ProduceError(f"topic {self._topic} has no partition {self._partition}, but {self.partitions} of them")
         if self._transactional:
             try:
                 self._producer.init_transactions(30.0)
@@ -91,9 +96,14 @@ class RdkafkaProducer:
         total = 0
         for broker in found["brokers"].values():
             node, waiting = broker["nodeid"], broker["waitresp_cnt"]
+            rtt = broker["rtt"]  # of requests since the last statistics: written to answered, µs
+            if self._windows > 0:  # the first one has what was asked before the first record
+                self._round_trips.add(rtt["cnt"], rtt["sum"], rtt["min"], rtt["max"])
             if node >= 0:
                 total += waiting
                 self._highest[node] = max(self._highest.get(node, 0), waiting)
+        self._windows += self._windows >= 0
+        self._waiting = total
         self._highest_total = max(self._highest_total, total)
 
     def _done(self, stamp: int, error: KafkaError | None, message: Any) -> None:
@@ -122,9 +132,10 @@ class RdkafkaProducer:
         where = self._partition
         options: dict[str, Any] = {} if where is None else {"partition": where}
         taken = 0
+        self._windows = max(self._windows, 0)
         for stamp in stamps:
             if self._round_robin:
-                options["partition"] = self._next % self._partitions
+                options["partition"] = self._next % self.partitions
                 self._next += 1
             try:
                 produce(topic, values[taken] if one is None else one, on_delivery=partial(done, stamp), **options)
@@ -146,7 +157,11 @@ class RdkafkaProducer:
         self._poll(0.01)
 
     async def pause(self, seconds: float) -> None:
-        self._poll(seconds)
+        if seconds > _SHORT_S:
+            self._poll(seconds - _SHORT_S / 2)
+            return
+        time.sleep(min(seconds, _TURN_S))
+        self._poll(0)
 
     async def flush(self) -> None:
         while len(self._producer):
@@ -180,7 +195,7 @@ class RdkafkaProducer:
             return
         end = time.monotonic() + 0.3
         before = self._statistics.get("ts")
-        while self._partitions and self._statistics.get("ts") == before and time.monotonic() < end:
+        while self.partitions and self._statistics.get("ts") == before and time.monotonic() < end:
             self._poll(0.05)
         if len(self._producer):
             self._producer.purge()
@@ -190,6 +205,12 @@ class RdkafkaProducer:
 
     def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
         return self._highest, self._highest_total, True
+
+    def waiting(self) -> int:
+        return self._waiting
+
+    def round_trips(self) -> ClientRoundTrips | None:
+        return self._round_trips
 
     def metrics(self) -> Mapping[str, float | str]:
         return {
