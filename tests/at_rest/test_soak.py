@@ -1,4 +1,4 @@
-"""Two minutes next to a live broker. For longer ones: python -m tests.at_rest.soak."""
+"""Forty seconds next to a live broker. For longer ones: python -m tests.at_rest.soak."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.interop.kafka_broker import ToolMissing
 @pytest.mark.alone
 def test_a_healthy_live_broker_has_no_finding() -> None:
     try:
-        result = soak(110, spark=True)
+        result = soak(40, spark=True)
     except ToolMissing as missing:
         pytest.skip(str(missing))
     assert result.failures == []
     assert enough(result.seen), result.seen
-    assert {"audit local", "audit spark", "check"} <= result.runs.keys()
+    assert {"audit local", "audit spark", "audit --since", "check"} <= result.runs.keys()
