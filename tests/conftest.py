@@ -4,7 +4,7 @@ A skip is an error in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewh
 reasons. Where pytest-xdist runs the tests in several processes (``-n``), each takes whole files, the longest first.
 
 ``make test`` runs tests that have the marker ``alone`` in a second stage, in one process: they
-measure time or memory, or kill processes. It leaves out those with ``long``, which CI runs.
+measure time or memory. It leaves out those with ``long``, which CI runs.
 """
 
 from __future__ import annotations

@@ -307,7 +307,6 @@ def test_a_certificate_is_the_sender(live: Live) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.alone
 def test_batches_with_payload_claims_outlive_kills_and_restarts(live: Live) -> None:
     """The log recovers after kill -9, with the agent and without it; clients read every record."""
     topic, broker = make_topic(live.broker.bootstrap, "restarts", **NEVER), live.broker

@@ -387,7 +387,6 @@ def test_processes_find_what_one_does(run_apart: Run, faulty: Path, tmp_path: Pa
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in same)
 
 
-@pytest.mark.alone
 def test_a_killed_worker_is_one_line(large: Path) -> None:
     process, workers = _started(large, "--split-bytes", "4m", "--fail-on", "none")
     os.kill(workers[0], signal.SIGKILL)
@@ -397,7 +396,6 @@ def test_a_killed_worker_is_one_line(large: Path) -> None:
     assert "4 segments, 600,000 batches, 4,200,000 records" in out
 
 
-@pytest.mark.alone
 def test_an_interrupt_leaves_nothing_running(large: Path, tmp_path: Path) -> None:
     process, workers = _started(large, "--out", str(tmp_path / "out"))
     os.killpg(process.pid, signal.SIGINT)

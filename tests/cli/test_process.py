@@ -76,7 +76,6 @@ def await_open(pid: int, path: Path) -> None:
     raise AssertionError(f"process {pid} did not open {path}")
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("words", [["check", "--json"], ["check"], ["dump"]], ids=" ".join)
 def test_ctrl_c(large: Path, words: list[str]) -> None:
     with subprocess.Popen(

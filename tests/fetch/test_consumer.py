@@ -250,7 +250,6 @@ async def test_two_members_share_and_one_that_leaves_gives_back(kafka: KafkaBrok
     assert [what for _, what, _ in told] == ["assigned", "revoked"] * 2 + ["assigned"]
 
 
-@pytest.mark.alone
 async def test_a_member_that_is_killed_is_missed_and_a_late_commit_fails(kafka: KafkaBroker) -> None:
     topic = made(kafka, 2)
     filled(kafka, topic, values(10))
@@ -367,7 +366,6 @@ async def test_what_is_not_there(kafka: KafkaBroker) -> None:
             await consumer.partitions_for("t", 300)
 
 
-@pytest.mark.alone
 async def test_the_broker_restarts(kafka: KafkaBroker) -> None:
     """Last of this file: positions stay, nothing comes twice, the group comes together again."""
     topic = made(kafka, 2)

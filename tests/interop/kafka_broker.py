@@ -59,8 +59,9 @@ __all__ = [
 ]
 
 TOOLS_VERSION = "4.3.1"
-#: The controller refuses a broker that starts again until the session of a killed one has ended. The
-#: default is 9 s. A broker that was never killed has the longer one: a busy machine is not to fence it.
+#: The controller refuses a broker that starts again until the session of the killed one has ended;
+#: the default is 9 s. A broker that was never killed has the longer session, which a busy machine
+#: does not end.
 SESSION = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 SESSION_AFTER_KILL = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 250}
 

@@ -42,7 +42,6 @@ def consume(broker: KafkaBroker, count: int) -> list[bytes]:
         consumer.close()
 
 
-@pytest.mark.alone
 def test_a_record_goes_in_and_survives_kill(broker: KafkaBroker) -> None:
     assert produce(broker, b"before") == 0
     assert consume(broker, 1) == [b"before"]
@@ -55,7 +54,6 @@ def test_a_record_goes_in_and_survives_kill(broker: KafkaBroker) -> None:
     assert consume(broker, 2) == [b"before", b"after"]
 
 
-@pytest.mark.alone
 def test_a_paused_broker_answers_nothing(broker: KafkaBroker) -> None:
     broker.pause()
     assert not is_ready(broker.host, broker.port)
@@ -80,7 +78,6 @@ def test_an_old_or_absent_java_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
         kafka_broker.find_java.cache_clear()
 
 
-@pytest.mark.alone
 def test_from_the_shell(broker: KafkaBroker, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.interop.kafka_broker", "--dir", str(tmp_path)]
     root = Path(__file__).parents[2]

@@ -154,7 +154,6 @@ async def test_kafka_keeps_the_order_of_pipelined_idempotent_batches(
             await c.send(node, produce.Produce(topic, payload, 10, 4711, 3_000, api_version=99))
 
 
-@pytest.mark.alone
 @pytest.mark.jvm
 async def test_kafka_killed_with_requests_in_flight(kafka: KafkaBroker, produce: ModuleType, loop_kind: str) -> None:
     """All that was outstanding fails, once; an idempotent producer that sends it again ends with each batch once."""

@@ -224,7 +224,6 @@ def test_an_unknown_topic(broker: KafkaBroker, client: str) -> None:
     assert complaint(done) == "no topic matches 'nobody-.*'"
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("client", ONE_CLIENT)
 def test_no_broker(client: str) -> None:
     began = time.monotonic()
@@ -250,7 +249,6 @@ def test_permission_refused(broker: KafkaBroker, topic: str, client: str) -> Non
     assert "group authorization failed" in complaint(done).lower().replace("_", " ")
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("client", CLIENTS)
 def test_ctrl_c_prints_the_row_first(broker: KafkaBroker, topic: str, client: str) -> None:
     run = subprocess.Popen(
@@ -268,7 +266,6 @@ def test_ctrl_c_prints_the_row_first(broker: KafkaBroker, topic: str, client: st
     assert sum({row["threadId"]: row["data.consumed.in.nMsg"] for row in rows}.values()) == 20_000
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("client", ONE_CLIENT)
 def test_a_broker_killed_in_the_middle(tmp_path: Path, client: str) -> None:
     with KafkaBroker(tmp_path, config=AUTHORIZER, heap="256m") as own:

@@ -210,7 +210,6 @@ def test_a_topic_that_nobody_may_write(broker: KafkaBroker, where: Callable[...,
     assert len(warned) == (client == "batchval")  # once
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("client", CLIENTS)
 def test_interrupted_the_totals_are_printed(where: Callable[..., list[object]], client: str) -> None:
     with subprocess.Popen(
@@ -295,7 +294,6 @@ def test_a_broker_that_dies_leaves_right_totals(client: str, tmp_path: Path) -> 
     assert f"{totals['failed']} records failed: " in line
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("client", ONE_CLIENT)
 def test_a_broker_that_comes_back_amid_transactions(client: str, tmp_path: Path) -> None:
     """Killed, and started again: the run goes on, and all is committed, once, in order."""

@@ -189,7 +189,6 @@ def test_given_up_while_a_thread_has_it(gate: Gate) -> None:
     run(work())
 
 
-@pytest.mark.alone
 def test_closed_while_threads_compress(gate: Gate) -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker:

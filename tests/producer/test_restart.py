@@ -22,7 +22,6 @@ async def until(condition: Any, timeout_s: float = 60) -> None:
             await asyncio.sleep(0.002)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("codec", [pytest.param("none", marks=pytest.mark.slow), "lz4"])
 def test_killed_with_five_in_flight(broker: KafkaBroker, codec: str) -> None:
     topic, kills, size = f"killed-{codec}", 2, 700
@@ -73,7 +72,6 @@ def test_killed_with_five_in_flight(broker: KafkaBroker, codec: str) -> None:
     assert [int((value or b"")[:9]) for value in values] == list(range(sent))
 
 
-@pytest.mark.alone
 def test_killed_after_five_were_stored_and_not_answered(broker: KafkaBroker) -> None:
     """It knows the fifth alone when it is up again, and calls the four before it out of order."""
     topic = "stored-and-killed"

@@ -37,7 +37,6 @@ async def read_committed(broker: KafkaBroker, topic: str) -> list[tuple[int, int
 
 
 @pytest.mark.long
-@pytest.mark.alone
 def test_killed_amid_transactions(broker: KafkaBroker) -> None:
     topic = make_topic(broker.bootstrap, "killed-tx", PARTITIONS)
 
