@@ -15,6 +15,7 @@ class _Perf(Commands):
         "compare": ("perf_compare", "Compare results, with the spread of their printed digits."),
         "consume": ("perf_consume", "Measure consumers."),
         "merge": ("perf_merge", "Add results of runs side by side."),
+        "mock": ("perf_mock", "Run a command with a cluster in memory, without Kafka."),
     }
 
 

@@ -24,6 +24,7 @@ from batchval.fetch.assignor import (
     write_subscription,
 )
 from batchval.fetch.errors import CommitFailedError
+from batchval.fetch.join_requests import JOIN_VERSIONS, SYNC_VERSIONS, JoinRequest, SyncRequest
 from batchval.fetch.options import ConsumerOptions
 from batchval.fetch.state import ConsumerMetrics, TopicPartition
 from batchval.network.client import ConsumerNetworkClient, Timer
@@ -32,7 +33,7 @@ from batchval.network.errors import NetworkError, RequestTimeoutError, broker_er
 from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import AnyRequest, Build, Node
 from batchval.protocol.messages.heartbeat import HeartbeatRequest
-from batchval.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from batchval.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from batchval.protocol.messages.leave_group import LeaveGroupRequest
 from batchval.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -49,18 +50,14 @@ from batchval.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from batchval.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from batchval.protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
 
 __all__ = ["Membership"]
 
 _PROTOCOL: Final = "consumer"
 _RANGE: Final = "range"
 _JOIN_SLACK_MS: Final = 5_000  # a JoinGroup is answered when all have come: rebalance timeout, and this
-# newer ones have nothing that is used here, and librdkafka's mock cluster announces some that it
-# cannot read
-_JOIN_VERSIONS: Final = (0, 5)
-_SYNC_VERSIONS: Final = (0, 3)
-_HEARTBEAT_VERSIONS: Final = (0, 3)
+_HEARTBEAT_VERSIONS: Final = (0, 3)  # see join_requests
 _LEAVE_VERSIONS: Final = (0, 2)
 _LOST = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 _MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -170,7 +167,7 @@ class Membership:
         wanted = write_subscription(self.topics)
 
         def join(version: int) -> AnyRequest:
-            return JoinGroupRequest(
+            return JoinRequest(
                 self.group_id,
                 self.options.session_timeout_ms,
                 rebalance_ms if version >= 1 else -1,
@@ -181,7 +178,7 @@ class Membership:
             )
 
         wait_ms = max(self.options.request_timeout_ms, rebalance_ms + _JOIN_SLACK_MS)
-        joined: JoinGroupResponse = await self._ask(JoinGroupRequest.api_key, _JOIN_VERSIONS, join, timer, wait_ms)
+        joined: JoinGroupResponse = await self._ask(JoinRequest.api_key, JOIN_VERSIONS, join, timer, wait_ms)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
         self._check(joined.error_code, "joining")
@@ -192,11 +189,11 @@ class Membership:
             assignments = await self._assign(joined)
 
         def sync(version: int) -> AnyRequest:
-            return SyncGroupRequest(
+            return SyncRequest(
                 self.group_id, self.generation, self.member_id, assignments=assignments, api_version=version
             )
 
-        synced: SyncGroupResponse = await self._ask(SyncGroupRequest.api_key, _SYNC_VERSIONS, sync, timer, wait_ms)
+        synced: SyncGroupResponse = await self._ask(SyncRequest.api_key, SYNC_VERSIONS, sync, timer, wait_ms)
         self._check(synced.error_code, "joining")
         return read_assignment(synced.assignment)
 

@@ -1,0 +1,58 @@
+"""JoinGroup and SyncGroup for brokers of others.
+
+Versions end before the flexible ones, which have nothing that is used here: librdkafka's mock
+cluster announces some of them and reads them as the older ones. With an error it sends null for the
+protocol's name and for the assignment, which no version of these answers allows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from batchval.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["JOIN_VERSIONS", "SYNC_VERSIONS", "JoinRequest", "SyncRequest"]
+
+JOIN_VERSIONS: Final = (0, 5)
+SYNC_VERSIONS: Final = (0, 3)
+_AFTER_ID: Final = 4  # where the error code stands: after the correlation id
+_AFTER_THROTTLE: Final = 8  # or after the throttle time
+
+
+class JoinRequest(JoinGroupRequest):
+    """A JoinGroup request that reads an error code even if the rest cannot be read."""
+
+    __slots__ = ()
+
+    def decode(self, frame: Buffer) -> JoinGroupResponse:
+        try:
+            return super().decode(frame)
+        except ProtocolError:
+            code = _code(frame, _AFTER_THROTTLE if self.api_version >= 2 else _AFTER_ID)
+            if not code:
+                raise
+            return JoinGroupResponse(error_code=code)
+
+
+class SyncRequest(SyncGroupRequest):
+    """A SyncGroup request that reads an error code even if the rest cannot be read."""
+
+    __slots__ = ()
+
+    def decode(self, frame: Buffer) -> SyncGroupResponse:
+        try:
+            return super().decode(frame)
+        except ProtocolError:
+            code = _code(frame, _AFTER_THROTTLE if self.api_version >= 1 else _AFTER_ID)
+            if not code:
+                raise
+            return SyncGroupResponse(error_code=code)
+
+
+def _code(frame: Buffer, at: int) -> int:
+    return int.from_bytes(memoryview(frame)[at : at + 2], "big", signed=True)
