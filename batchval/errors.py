@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 80
+_WHOLE_FROM_MS = 100  # shorter times have decimals in messages
 
 
 class BatchvalError(Exception):
@@ -75,9 +76,9 @@ def shown_value(value: object) -> str:
 
 
 def shown_ms(milliseconds: float) -> str:
-    """Return a time for a message: "1500000 ms", "0.25 ms"; never with an exponent."""
-    text = f"{milliseconds:.3f}"
-    return f"{text.rstrip('0').rstrip('.')} ms"
+    """Return a time for a message: "1500000 ms", "2.5 ms"; never with an exponent."""
+    text = f"{milliseconds:.0f}" if milliseconds >= _WHOLE_FROM_MS else f"{milliseconds:.3f}".rstrip("0").rstrip(".")
+    return f"{text} ms"
 
 
 # generated from kafka-clients 4.4.0

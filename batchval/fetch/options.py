@@ -1,4 +1,4 @@
-"""What a consumer is told: Kafka's words, Kafka's defaults where nothing is said of another."""
+"""Options of a consumer: Kafka's consumer configurations and defaults, with underscores."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from batchval.errors import BatchvalError
 from batchval.fetch.pieces import FetchSplitter
-from batchval.network.client import ClientOptions
+from batchval.network.client import ClientOptions, check_heartbeat
 from batchval.network.metadata import bootstrap_nodes
 from batchval.network.network_client import NetworkOptions
+from batchval.network.option_checks import INT32, check_choice, check_numbers, check_text, refusal
 from batchval.network.options import ConnectionOptions
 from batchval.network.security import Security
 
@@ -24,7 +24,7 @@ _FRAME: Final = 100 << 20  # bytes: the splitter's own limit
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerOptions:
-    """Times in milliseconds, sizes in bytes. Raises BatchvalError or ValueError for what cannot be."""
+    """Times in milliseconds, sizes in bytes. Raises ArgumentValueError."""
 
     bootstrap_servers: Sequence[str] = ("localhost:9092",)
     group_id: str | None = None
@@ -56,22 +56,23 @@ class ConsumerOptions:
         if isinstance(self.bootstrap_servers, str):
             self.bootstrap_servers = [self.bootstrap_servers]
         bootstrap_nodes(self.bootstrap_servers)
-        if self.auto_offset_reset not in _RESETS:
-            raise BatchvalError(f"auto_offset_reset {self.auto_offset_reset!r} is none of {', '.join(_RESETS)}")
-        if self.isolation_level not in ISOLATION_LEVELS:
-            raise BatchvalError(f"isolation_level {self.isolation_level!r} is none of {', '.join(ISOLATION_LEVELS)}")
+        check_choice("auto_offset_reset", self.auto_offset_reset, _RESETS)
+        check_choice("isolation_level", self.isolation_level, ISOLATION_LEVELS)
+        check_text("group_id", self.group_id)
         if list(self.partition_assignment_strategy) != ["range"]:
-            raise BatchvalError("partition_assignment_strategy must be ['range']: no other assignor is here")
+            raise refusal("partition_assignment_strategy", self.partition_assignment_strategy, "['range']")
         if self.enable_auto_commit and self.group_id is None:
-            raise BatchvalError("enable_auto_commit needs a group_id")
-        if self.group_id == "":
-            raise BatchvalError("group_id is empty")
-        for name in ("fetch_min_bytes", "fetch_max_wait_ms"):
-            if not 0 <= getattr(self, name) < 2**31:
-                raise BatchvalError(f"{name} is {getattr(self, name)}: 0 to 2147483647 is possible")
-        for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "session_timeout_ms", "max_poll_interval_ms"):
-            if not 0 < getattr(self, name) < 2**31:
-                raise BatchvalError(f"{name} is {getattr(self, name)}: 1 to 2147483647 is possible")
+            raise refusal("enable_auto_commit", True, "a group_id")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        check_numbers(self, ("fetch_min_bytes", "fetch_max_wait_ms", "auto_commit_interval_ms"), 0, INT32)
+        sizes = ("fetch_max_bytes", "max_partition_fetch_bytes", "send_buffer_bytes", "receive_buffer_bytes")
+        check_numbers(self, sizes, 1, INT32)
+        times = ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms")
+        check_numbers(self, (*times, "request_timeout_ms"), 1, INT32)
+        check_numbers(self, ("retry_backoff_ms", "metadata_max_age_ms", "default_api_timeout_ms"), 0)
+        check_heartbeat(self.heartbeat_interval_ms, self.session_timeout_ms)
 
     def client_options(self) -> ClientOptions:
         """For the network client."""

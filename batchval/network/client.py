@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
+from batchval.errors import shown_ms
 from batchval.network.errors import (
     AuthenticationError,
     ClosedError,
@@ -30,6 +31,7 @@ from batchval.network.errors import (
 )
 from batchval.network.future import RequestFuture
 from batchval.network.network_client import NetworkClient, NetworkOptions
+from batchval.network.option_checks import check_numbers, refusal
 from batchval.network.request import AnyRequest, ClientRequest, ClientResponse, Node, RequestBuilder
 from batchval.network.unsent import UnsentRequests
 
@@ -83,17 +85,22 @@ class ClientOptions:
     request_timeout_ms: float = 30_000
 
     def __post_init__(self) -> None:
-        if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
-            raise ValueError(
-                f"heartbeat_interval_ms must be above 0 and below session_timeout_ms "
-                f"({self.heartbeat_interval_ms:g}, {self.session_timeout_ms:g})"
-            )
+        times = ("retry_backoff_ms", "heartbeat_interval_ms", "session_timeout_ms", "request_timeout_ms")
+        check_numbers(self, times, 0, whole=False)
+        check_heartbeat(self.heartbeat_interval_ms, self.session_timeout_ms)
         if self.heartbeat_interval_ms > self.session_timeout_ms / 3:
             log.warning(
-                "heartbeat_interval_ms %g is above a third of session_timeout_ms %g: few lost heartbeats end it",
-                self.heartbeat_interval_ms,
-                self.session_timeout_ms,
+                "heartbeat_interval_ms (%s) is above a third of session_timeout_ms (%s)",
+                shown_ms(self.heartbeat_interval_ms),
+                shown_ms(self.session_timeout_ms),
             )
+
+
+def check_heartbeat(interval_ms: float, session_timeout_ms: float) -> None:
+    """Check that heartbeats can keep a session alive. Raises ArgumentValueError."""
+    if not 0 < interval_ms < session_timeout_ms:
+        expected = f"above 0 and below session_timeout_ms, {shown_ms(session_timeout_ms)}"
+        raise refusal("heartbeat_interval_ms", interval_ms, expected)
 
 
 class ConsumerNetworkClient:
@@ -316,7 +323,7 @@ class ConsumerNetworkClient:
         """Fails what was not sent in its time."""
         self._guard()
         for request in self.unsent.remove_expired(now_ms):
-            error = RequestTimeoutError(f"Failed to send request after {request.request_timeout_ms:g} ms.")
+            error = RequestTimeoutError(f"Failed to send request after {shown_ms(request.request_timeout_ms)}.")
             self._pending_completion.append((request, None, None, error))
 
     def _handle_pending_disconnects(self) -> None:

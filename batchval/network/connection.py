@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
+from batchval.errors import shown_ms
 from batchval.network.errors import ClosedError, DisconnectError
 from batchval.network.in_flight import Callback, InFlightRequest, InFlightRequests
 from batchval.network.options import ConnectionMetrics, ConnectionOptions, connected
@@ -485,7 +486,9 @@ class Connection(asyncio.BufferedProtocol):
             rest = entry.timeout_ms - entry.elapsed_ms(now, excused)
             if rest < 0:
                 self.metrics.request_timeouts += 1
-                self._die(DisconnectError(f"another request had no answer in {entry.timeout_ms:g} ms"), expired=entry)
+                self._die(
+                    DisconnectError(f"another request had no answer in {shown_ms(entry.timeout_ms)}"), expired=entry
+                )
                 return
             left = rest if left is None else min(left, rest)
         if left is not None:
@@ -510,7 +513,7 @@ class Connection(asyncio.BufferedProtocol):
         for entry in outstanding:
             own = error
             if entry is expired:
-                own = DisconnectError(f"no answer in {entry.timeout_ms:g} ms", timed_out=True)
+                own = DisconnectError(f"no answer in {shown_ms(entry.timeout_ms)}", timed_out=True)
             self._finished.append((entry, None, own))
         self._finished.append((None, None, None))
         self._deliver()

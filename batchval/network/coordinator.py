@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from batchval.errors import shown_ms
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
 from batchval.network.metadata import ClusterMetadata
@@ -55,7 +56,7 @@ async def find_coordinator(
                 last = last or error
         await asyncio.sleep(min(metadata.retry_backoff_ms, timer.remaining_ms) / 1000)
     reason = f": {last}" if last is not None and str(last) else ""
-    raise RequestTimeoutError(f"no coordinator of {what} in {timeout_ms:.0f} ms{reason}") from last
+    raise RequestTimeoutError(f"no coordinator of {what} in {shown_ms(timeout_ms)}{reason}") from last
 
 
 async def _ask(client: ConsumerNetworkClient, node: Node, key: str, kind: int, what: str) -> Node:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchval.network.errors import CorrelationIdMismatchError
+from batchval.network.option_checks import refusal
 from batchval.network.request import AnyRequest
 
 __all__ = ["DEFAULT_MAX_IN_FLIGHT", "Callback", "InFlightRequest", "InFlightRequests"]
@@ -50,7 +51,7 @@ class InFlightRequests:
 
     def __init__(self, cap: int | None = DEFAULT_MAX_IN_FLIGHT) -> None:
         if cap is not None and cap < 1:
-            raise ValueError(f"max_in_flight must be at least 1, not {cap}")
+            raise refusal("max_in_flight", cap, "at least 1")
         self.cap = cap
         self.peak = 0
         self._awaiting: deque[InFlightRequest] = deque()

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from batchval.errors import ErrorCode
+from batchval.errors import ErrorCode, shown_ms
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
+from batchval.network.option_checks import refusal
 from batchval.network.request import Build, Node
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.metadata import (
@@ -43,7 +44,7 @@ log = logging.getLogger("batchval.network")
 def bootstrap_nodes(servers: Iterable[str]) -> list[Node]:
     """``host:port`` (also ``[::1]:port``, ``PROTOCOL://host:port``, several with commas) as nodes with ids below 0.
 
-    Raises ValueError for what is no address, or where there is none.
+    Raises ArgumentValueError.
     """
     nodes: list[Node] = []
     for text in (one.strip() for several in servers for one in several.split(",")):
@@ -51,10 +52,10 @@ def bootstrap_nodes(servers: Iterable[str]) -> list[Node]:
             continue
         match = _ADDRESS.fullmatch(text)
         if match is None or not 0 < int(match["port"]) <= 0xFFFF:
-            raise ValueError(f"{text!r} is no address: host:port")
+            raise refusal("server", text, "host:port")
         nodes.append(Node(-1 - len(nodes), match["six"] or match["host"], int(match["port"])))
     if not nodes:
-        raise ValueError("no bootstrap server is given")
+        raise refusal("bootstrap servers", list(servers), "at least one host:port")
     return nodes
 
 
@@ -193,7 +194,7 @@ class ClusterMetadata:
             await asyncio.sleep(min(self.retry_backoff_ms, timer.remaining_ms) / 1000)
         where = ", ".join(f"{node.host}:{node.port}" for node in self.nodes())
         reason = f": {last}" if last is not None and str(last) else ""
-        raise RequestTimeoutError(f"no metadata from {where} in {timeout_ms:.0f} ms{reason}") from last
+        raise RequestTimeoutError(f"no metadata from {where} in {shown_ms(timeout_ms)}{reason}") from last
 
     def _somebody(self) -> Node | None:
         """A broker that can be asked now; the bootstrap addresses again, where none of those known is reached."""

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from batchval.errors import ErrorCode
+from batchval.errors import ErrorCode, shown_ms
 from batchval.network.api_versions import ApiVersions
 from batchval.network.connection import Connection
 from batchval.network.errors import AuthenticationError, DisconnectError, UnsupportedVersionError
@@ -299,7 +299,7 @@ class NetworkClient:
     def _failed_to_connect(self, state: NodeState, error: Exception) -> None:
         connected = state.state is ConnectionState.CHECKING_API_VERSIONS
         if isinstance(error, TimeoutError) and not connected:
-            error = DisconnectError(f"no connection to {state.node} in {state.setup_timeout_ms:.0f} ms")
+            error = DisconnectError(f"no connection to {state.node} in {shown_ms(state.setup_timeout_ms)}")
         if isinstance(error, tls.SSLError):
             error = AuthenticationError(f"TLS with {state.node}: {error}")
         log.debug("connecting to %s: %s", state.node, error)

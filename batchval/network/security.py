@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from batchval.errors import BatchvalError
+from batchval.errors import ArgumentValueError
 from batchval.network.connection import Connection
 from batchval.network.sasl import authenticate
 
@@ -57,7 +57,7 @@ PROPERTIES: Final = frozenset(
 _JAAS_OPTION = re.compile(r"""([A-Za-z0-9_.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
 
 
-class SecurityError(BatchvalError, ValueError):
+class SecurityError(ArgumentValueError):
     """Settings that cannot be used; one line, without a word of any password."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, Given
+from batchval.errors import shown_ms
 from batchval.producer.batch import PartitionQueue, ProducerBatch
 from batchval.producer.delivery import Delivery
 from batchval.producer.errors import BufferExhaustedError, RecordTooLargeError
@@ -82,7 +83,7 @@ class Accumulator:
         except TimeoutError:
             raise BufferExhaustedError(
                 f"the buffer of {self.options.buffer_memory} bytes had no room for {size} in "
-                f"{self.options.max_block_ms:g} ms"
+                f"{shown_ms(self.options.max_block_ms)}"
             ) from None
         finally:
             if entry in self._waiters:

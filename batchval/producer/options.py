@@ -1,4 +1,4 @@
-"""What a producer can be told, in Kafka's words (producer configurations, with underscores), and how it is checked."""
+"""Options of a producer: Kafka's producer configurations, with underscores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from batchval.errors import shown_ms
+from batchval.network.metadata import bootstrap_nodes
+from batchval.network.option_checks import INT32, check_choice, check_numbers, check_text, refusal
 from batchval.network.security import Security
 from batchval.types import CompressionType
 
@@ -22,7 +25,7 @@ _SENT_WITHOUT_WAITING: Final = 5  # how many batches of a producer a broker reme
 
 @dataclass(slots=True, kw_only=True)
 class ProducerOptions:
-    """Kafka's defaults. Sizes in bytes, times in milliseconds. ValueError for what does not fit together.
+    """Kafka's defaults. Sizes in bytes, times in milliseconds. Raises ArgumentValueError.
 
     ``enable_idempotence`` None: wherever the other options allow it (acks -1, at most five in flight, retries).
     ``retries`` counts per batch; delivery_timeout_ms ends them in any case.
@@ -61,56 +64,50 @@ class ProducerOptions:
     def __post_init__(self) -> None:
         if isinstance(self.bootstrap_servers, str):
             self.bootstrap_servers = [self.bootstrap_servers]
+        bootstrap_nodes(self.bootstrap_servers)
         self._check_numbers()
-        names = [member.name.lower() for member in CompressionType]
-        if self.compression_type not in names:
-            raise ValueError(f"compression_type must be one of {', '.join(names)}, not {self.compression_type!r}")
-        if self.partitioner not in PARTITIONERS:
-            raise ValueError(f"partitioner must be one of {', '.join(PARTITIONERS)}, not {self.partitioner!r}")
-        if self.claims not in ("none", "tag", "payload"):
-            raise ValueError(f"claims must be none, tag or payload, not {self.claims!r}")
+        check_choice("compression_type", self.compression_type, [one.name.lower() for one in CompressionType])
+        check_choice("partitioner", self.partitioner, PARTITIONERS)
+        check_choice("claims", self.claims, ("none", "tag", "payload"))
         if self.claims_schema_ids and self.claims == "none":
-            raise ValueError("claims_schema_ids needs claims to be tag or payload, not 'none'")
+            raise refusal("claims_schema_ids", True, "claims to be tag or payload, not none")
         if self.compression_level is not None:
-            low, high = _LEVELS.get(self.codec, (0, -1))
-            if not low <= self.compression_level <= high:
-                allowed = f"{low} to {high}" if high >= low else "none"
-                raise ValueError(f"compression_level of {self.compression_type}: {allowed}")
+            if self.codec not in _LEVELS:
+                raise refusal("compression_level", self.compression_level, f"none with {self.compression_type}")
+            check_numbers(self, ("compression_level",), *_LEVELS[self.codec])
         self._check_idempotence()
 
     def _check_numbers(self) -> None:
         if self.acks not in (-1, 0, 1):
-            raise ValueError(f"acks must be -1 (all), 1 or 0, not {self.acks}")
-        for name in ("batch_size", "linger_ms", "retries", "retry_backoff_ms", "max_block_ms"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be below 0")
-        if not 0 <= self.compression_threads <= 64:
-            raise ValueError("compression_threads must be 0 to 64")
-        for name in ("buffer_memory", "max_request_size", "max_in_flight", "request_timeout_ms"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0")
-        for name in ("batch_size", "max_request_size", "max_in_flight", "transaction_timeout_ms"):
-            if getattr(self, name) > 0x7FFFFFFF:
-                raise ValueError(f"{name} must be below 2^31")
-        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
-            raise ValueError("delivery_timeout_ms must not be below linger_ms + request_timeout_ms")
+            raise refusal("acks", self.acks, "-1 (all), 1 or 0")
+        times = ("linger_ms", "retry_backoff_ms", "retry_backoff_max_ms", "max_block_ms", "metadata_max_age_ms")
+        check_numbers(self, times, 0, whole=False)
+        check_numbers(self, ("request_timeout_ms",), 1, INT32, whole=False)
+        check_numbers(self, ("batch_size", "retries"), 0, INT32)
+        check_numbers(self, ("max_request_size", "max_in_flight", "transaction_timeout_ms"), 1, INT32)
+        check_numbers(self, ("send_buffer_bytes", "receive_buffer_bytes"), 1, INT32)
+        check_numbers(self, ("buffer_memory",), 1)
+        check_numbers(self, ("compression_threads",), 0, 64)
+        least = self.linger_ms + self.request_timeout_ms
+        if not self.delivery_timeout_ms >= least:
+            expected = f"at least linger_ms + request_timeout_ms, {shown_ms(least)}"
+            raise refusal("delivery_timeout_ms", self.delivery_timeout_ms, expected)
 
     def _check_idempotence(self) -> None:
         obstacle = ""
         if self.acks != -1:
-            obstacle = "acks -1 (all)"
+            obstacle = f"acks -1 (all), not {self.acks}"
         elif self.max_in_flight > _SENT_WITHOUT_WAITING:
-            obstacle = f"max_in_flight of at most {_SENT_WITHOUT_WAITING}"
+            obstacle = f"max_in_flight of at most {_SENT_WITHOUT_WAITING}, not {self.max_in_flight}"
         elif self.retries == 0:
             obstacle = "retries above 0"
         if self.enable_idempotence is None:
             self.enable_idempotence = not obstacle
         if self.enable_idempotence and obstacle:
-            raise ValueError(f"enable_idempotence needs {obstacle}")
+            raise refusal("enable_idempotence", True, obstacle)
+        check_text("transactional_id", self.transactional_id)
         if self.transactional_id is not None and not self.enable_idempotence:
-            raise ValueError("transactional_id needs enable_idempotence")
-        if self.transactional_id == "":
-            raise ValueError("transactional_id must not be empty")
+            raise refusal("transactional_id", self.transactional_id, "enable_idempotence to be True")
 
     @property
     def codec(self) -> CompressionType:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from batchval.errors import ArgumentValueError
 from batchval.producer.murmur2 import partition_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Manual:
     """None of its own."""
 
     def partition(self, topic: str, key: Buffer | None, partitions: int) -> int:
-        raise ValueError("the manual partitioner needs a partition with every record")
+        raise ArgumentValueError("invalid partition None: the partitioner 'manual' expects one with each record")
 
     def on_new_batch(self, topic: str, partition: int) -> None:
         """Of no matter."""

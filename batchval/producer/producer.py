@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
-from batchval.errors import BatchvalError, shown_ms
+from batchval.errors import ArgumentValueError, BatchvalError, shown_ms
 from batchval.network.client import ClientOptions, ConsumerNetworkClient
 from batchval.network.errors import NetworkError, RequestTimeoutError
 from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
@@ -191,7 +191,7 @@ class Producer:
         elif 0 <= partition < partitions:
             chosen = partition
         else:
-            raise ValueError(f"{topic} has the partitions 0 to {partitions - 1}, not {partition}")
+            raise ArgumentValueError(f"invalid partition {partition} of {topic}: expected 0 to {partitions - 1}")
         queue = self._accumulator.queue_of(topic, chosen)
         now = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         first = not queue.queue
@@ -227,7 +227,7 @@ class Producer:
             self._wanted[topic] = None
             return 0
         if partition is not None and not 0 <= partition < partitions:
-            raise ValueError(f"{topic} has the partitions 0 to {partitions - 1}, not {partition}")
+            raise ArgumentValueError(f"invalid partition {partition} of {topic}: expected 0 to {partitions - 1}")
         given = Given(values, stamps)
         try:
             return self._send_many(topic, given, partition, partitions, timestamp_ms)
@@ -371,7 +371,7 @@ class Producer:
     def _transactional(self) -> Transactions:
         self._guard()
         if self._transactions is None or self.options.transactional_id is None:
-            raise ValueError("transactions need a transactional_id")
+            raise ArgumentValueError("invalid transactional_id None: transactions need one")
         return self._transactions
 
     async def init_transactions(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from batchval.errors import RETRIABLE, ErrorCode
+from batchval.errors import RETRIABLE, ErrorCode, shown_ms
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import DisconnectError, NetworkError, broker_error
 from batchval.network.metadata import ClusterMetadata
@@ -201,7 +201,7 @@ class Sender:
             if batch in queue.queue:
                 queue.queue.remove(batch)
             what = f"{batch.builder.count} records for {queue}"
-            self._fail(batch, DeliveryTimeoutError(f"{what} were not acknowledged in {limit:g} ms"), False)
+            self._fail(batch, DeliveryTimeoutError(f"{what} were not acknowledged in {shown_ms(limit)}"), False)
         return float("inf")
 
     # --- out

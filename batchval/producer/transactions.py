@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from batchval.errors import RETRIABLE, ErrorCode
+from batchval.errors import RETRIABLE, ErrorCode, shown_ms
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.coordinator import GROUP, TRANSACTION, find_coordinator
 from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
@@ -328,7 +328,7 @@ class Transactions:
                 if code in _COORDINATOR_MOVED:
                     self._coordinators.pop(self._whose(group_id), None)
             await asyncio.sleep(min(self.options.retry_backoff_ms, timer.remaining_ms) / 1000)
-        raise RequestTimeoutError(f"no answer in {timeout_ms:.0f} ms: {last}") from last
+        raise RequestTimeoutError(f"no answer in {shown_ms(timeout_ms)}: {last}") from last
 
     def _error(self, code: int) -> NetworkError:
         what = f"transactional id {self.options.transactional_id}" if self.options.transactional_id else "producer id"

@@ -159,10 +159,7 @@ class Cluster:
             starting=one_of(given, "startingOffsets", ("earliest", "latest")),
             timeout_ms=size(given, "timeoutMs", 60_000),
         )
-        try:
-            cluster.consumer()  # refuses settings that do not fit together, here and not on a worker
-        except ValueError as error:
-            raise BatchvalError(str(error)) from None
+        cluster.consumer()  # refuses settings that do not fit together, here and not on a worker
         return cluster
 
     def consumer(self) -> Consumer:

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from batchval.core.fetched import walk_fetched
-from batchval.errors import BatchvalError
+from batchval.errors import ArgumentValueError
 from batchval.fetch import (
     CommitFailedError,
     Consumer,
@@ -153,7 +153,7 @@ async def test_seek_pause_position_and_offsets_in_the_middle_of_a_batch(kafka: K
         for wrong in (consumer.position, consumer.pause, consumer.resume):
             with pytest.raises(FetchError, match="is not assigned"):
                 wrong((topic, 2))
-        with pytest.raises(BatchvalError, match="below 0"):
+        with pytest.raises(ArgumentValueError, match="invalid offset -1: expected 0 or above"):
             await consumer.seek((topic, 0), -1)
 
 

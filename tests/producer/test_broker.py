@@ -308,7 +308,7 @@ def test_without_idempotence_a_warning(broker: KafkaBroker, caplog: pytest.LogCa
         async with Producer(options(broker, enable_idempotence=False)) as producer:
             metadata = await acked(producer, "plain", b"value", b"key")
             assert metadata.offset >= 0
-            with pytest.raises(ValueError, match="partitions 0 to 2, not 3"):
+            with pytest.raises(ValueError, match="invalid partition 3 of plain: expected 0 to 2"):
                 await acked(producer, "plain", b"value", partition=3)
 
     run(work())

@@ -15,7 +15,7 @@ from batchval.compression.compressors import compress_in_one_piece
 from batchval.core.batch import RecordBatch
 from batchval.core.builder import BatchBuilder
 from batchval.core.claims import TAG, carrier_of, compute, from_tag, read, strip
-from batchval.errors import ErrorCode
+from batchval.errors import ArgumentValueError, ErrorCode
 from batchval.network.errors import BrokerError, RequestTimeoutError
 from batchval.producer import BatchDone, Producer, ProducerOptions
 from batchval.producer.errors import (
@@ -525,7 +525,7 @@ def test_claims_state_schema_ids_where_the_option_is_set(carrier: str) -> None:
                     assert found == compute(raw, schema_ids=True)
 
     run(work())
-    with pytest.raises(ValueError, match="claims_schema_ids needs claims to be tag or payload"):
+    with pytest.raises(ValueError, match="claims_schema_ids True: expected claims to be tag or payload"):
         ProducerOptions(bootstrap_servers=["localhost:9092"], claims_schema_ids=True)
 
 
@@ -637,18 +637,37 @@ def test_another_thread_is_refused() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"max_in_flight": 6}, "max_in_flight of at most 5"),
-        ({"acks": 1}, "acks -1"),
-        ({"acks": 2, "enable_idempotence": False}, "acks must be"),
-        ({"transactional_id": "t", "enable_idempotence": False}, "transactional_id needs"),
-        ({"compression_type": "brotli"}, "compression_type must be one of none, gzip, snappy, lz4, zstd"),
-        ({"compression_type": "snappy", "compression_level": 1}, "compression_level of snappy: none"),
-        ({"partitioner": "random"}, "partitioner must be"),
-        ({"delivery_timeout_ms": 1}, "delivery_timeout_ms must not be below"),
-        ({"buffer_memory": 0}, "buffer_memory must be above 0"),
-        ({"batch_size": 2**31}, "batch_size must be below"),
+        ({"max_in_flight": 6}, "enable_idempotence True: expected max_in_flight of at most 5, not 6"),
+        ({"acks": 1}, "enable_idempotence True: expected acks -1 (all), not 1"),
+        ({"acks": 2, "enable_idempotence": False}, "acks 2: expected -1 (all), 1 or 0"),
+        (
+            {"transactional_id": "t", "enable_idempotence": False},
+            "transactional_id 't': expected enable_idempotence to be True",
+        ),
+        ({"transactional_id": ""}, "transactional_id '': expected text that is not empty"),
+        ({"compression_type": "brotli"}, "compression_type 'brotli': expected one of none, gzip, snappy, lz4, zstd"),
+        (
+            {"compression_type": "snappy", "compression_level": 1},
+            "compression_level 1: expected none with snappy",
+        ),
+        (
+            {"compression_type": "gzip", "compression_level": 10},
+            "compression_level 10: expected an integer, -1 to 9",
+        ),
+        ({"partitioner": "random"}, "partitioner 'random': expected one of default, round_robin, manual, murmur2"),
+        (
+            {"delivery_timeout_ms": 1},
+            "delivery_timeout_ms 1: expected at least linger_ms + request_timeout_ms, 30005 ms",
+        ),
+        ({"buffer_memory": 0}, "buffer_memory 0: expected an integer, at least 1"),
+        ({"batch_size": 2**31}, "batch_size 2147483648: expected an integer, 0 to 2147483647"),
+        ({"batch_size": 1.5}, "batch_size 1.5: expected an integer, 0 to 2147483647"),
+        ({"linger_ms": "5"}, "linger_ms '5': expected a number, at least 0"),
+        ({"max_block_ms": float("nan")}, "max_block_ms nan: expected a number, at least 0"),
+        ({"bootstrap_servers": ["localhost"]}, "server 'localhost': expected host:port"),
     ],
 )
 def test_options_that_do_not_fit(more: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ArgumentValueError) as raised:
         ProducerOptions(**more)
+    assert str(raised.value) == f"invalid {message}"

@@ -209,7 +209,7 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
             ({"kafka.bootstrap.servers": "a:1", "assign": text}, f"option assign is {text!r}: expected topics")
             for text in ("orders", "[1]", "{}", '{"t": []}', '{"t": [-1]}', '{"t": ["0"]}', '{"t": 3}', '{"t": [true]}')
         ),
-        ({"kafka.bootstrap.servers": "a", "topics": "t"}, "'a' is no address: host:port"),
+        ({"kafka.bootstrap.servers": "a", "topics": "t"}, "invalid server 'a': expected host:port"),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "startingOffsets": "now"},
             "option startingOffsets is 'now'",
