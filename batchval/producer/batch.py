@@ -126,10 +126,14 @@ class PartitionQueue:
     doubted_at: int = 0  # how many metadata answers there had been
     known_by: Leader | None = None  # the leader that has shown that it knows the producer
     unresolved: bool = False  # it is not known whether the broker has one that was given up
-    rewind: bool = False  # sequences start anew when nothing is on the wire
+    rewind_at: tuple[int, ...] | None = None  # number of the first that gets another sequence
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    def is_rewound(self, batch: ProducerBatch) -> bool:
+        """Return whether the batch gets another sequence, because one failed that is not later."""
+        return self.rewind_at is not None and batch.number >= self.rewind_at
 
     def open_batch(self) -> ProducerBatch | None:
         """The one that takes records."""

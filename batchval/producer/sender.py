@@ -486,7 +486,7 @@ class Sender:
                 self._doubt(queue, Event.CONFIRMED)
             return
         while queue.queue and (first := queue.queue[0]).passed is not Passed.NO:
-            if not queue.rewind and (first.passed is Passed.PROVED or self.leaders.is_known(queue)):
+            if not queue.is_rewound(first) and (first.passed is Passed.PROVED or self.leaders.is_known(queue)):
                 return
             self._settle_passed(queue.queue.popleft())
 

@@ -37,11 +37,15 @@ class Sequences:
         """What InitProducerId answered."""
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
-    def bump(self, queue: PartitionQueue) -> None:
-        """Another epoch for this partition; others take it when they have nothing under way."""
-        if queue.rewind:
+    def bump(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Raise the epoch of this partition, from this batch on; others follow when all is settled.
+
+        Earlier batches are settled in the old epoch first: the log may hold them.
+        """
+        if queue.rewind_at is not None:
+            queue.rewind_at = min(queue.rewind_at, batch.number)
             return
-        queue.rewind = True
+        queue.rewind_at = batch.number
         if not self.has_id or queue.producer_epoch != self.producer_epoch or queue.producer_id != self.producer_id:
             return  # another partition has done it already
         if self.producer_epoch >= _LAST_EPOCH:
@@ -51,7 +55,7 @@ class Sequences:
 
     def _rewound(self, queue: PartitionQueue) -> None:
         queue.producer_id, queue.producer_epoch = self.producer_id, self.producer_epoch
-        queue.rewind = queue.unresolved = False
+        queue.rewind_at, queue.unresolved = None, False
         queue.next_sequence, queue.last_acked_sequence, queue.known_by = 0, -1, None
         for batch in queue.sequenced:
             batch.sequence, batch.sequence_was_reset = queue.next_sequence, True
@@ -67,10 +71,14 @@ class Sequences:
         queue = batch.partition
         if not self.has_id:
             return False
-        if queue.rewind:
-            if queue.on_the_wire or any(one.passed is not Passed.NO for one in queue.sequenced[:1]):
+        if queue.rewind_at is not None:
+            first = queue.sequenced[0] if queue.sequenced else batch
+            if queue.is_rewound(first):
+                if queue.on_the_wire or first.passed is not Passed.NO:
+                    return False
+                self._rewound(queue)
+            elif queue.is_rewound(batch):
                 return False
-            self._rewound(queue)
         if queue.doubt is Doubt.CONFIRMING or (batch.needs_known_leader and leader != queue.known_by):
             return False
         if batch.sequence >= 0:
@@ -81,7 +89,7 @@ class Sequences:
             if queue.sequenced or queue.on_the_wire:
                 return False
             if next_sequence(queue.last_acked_sequence, 1) != queue.next_sequence and not self.transactional:
-                self.bump(queue)
+                self.bump(queue, batch)
                 if not self.has_id:
                     return False
                 self._rewound(queue)
@@ -133,9 +141,9 @@ class Sequences:
         (Kafka's client raises the epoch and sends all again: they are in the log twice.)
         """
         queue, at = batch.partition, len(batch.partition.doubted)
-        if queue.rewind or queue.unresolved or batch.attempts < 2:
+        if queue.unresolved or batch.attempts < 2 or queue.sequenced[at : at + 1] != [batch]:
             return False
-        return queue.sequenced[at : at + 1] == [batch] and at + 1 < len(queue.sequenced)
+        return any(not queue.is_rewound(one) for one in queue.sequenced[at + 1 : at + 2])
 
     def passed(self, batch: ProducerBatch, base_offset: int, proved: bool) -> Passed:
         """Mark the earlier batches that are not settled when this one is acknowledged; return what
@@ -167,17 +175,18 @@ class Sequences:
             if log_start_offset == -1 or (batch.sequence_was_reset and queue.sequenced[:1] != [batch]):
                 return True
             if self.transactional and queue.last_acked_offset < log_start_offset and not batch.sequence_was_reset:
-                queue.rewind = True  # its records were deleted, and the state with them
+                # its records were deleted, and the state with them
+                queue.rewind_at = min(queue.rewind_at or batch.number, batch.number)
                 return True
             if not self.transactional:
-                self.bump(queue)
+                self.bump(queue, batch)
                 return True
             return False
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if not all_doubted and queue.sequenced[:1] != [batch]:
                 return True  # one before it failed, and is tried again first
             if not self.transactional:
-                self.bump(queue)
+                self.bump(queue, queue.sequenced[0] if queue.sequenced else batch)
                 return True
         return False
 
@@ -190,4 +199,4 @@ class Sequences:
         if not broker_has_it_not:
             queue.unresolved = True
         elif not self.transactional:
-            self.bump(queue)
+            self.bump(queue, batch)

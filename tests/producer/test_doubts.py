@@ -13,6 +13,7 @@ import pytest
 
 from batchval.core.batch import RecordBatch
 from batchval.errors import ErrorCode
+from batchval.network.errors import BrokerError
 from batchval.producer import Producer
 from batchval.producer.batch import PartitionQueue
 from batchval.producer.doubts import TRANSITIONS, Action, Doubt, Event, follow
@@ -243,6 +244,26 @@ def test_a_leader_that_may_know_nothing_gets_one_batch_first() -> None:
             await fill(case.producer, VALUES[7:], [])
             await case.producer.flush()
             assert case.broker.values(0) == VALUES
+
+    run(work())
+
+
+def test_a_stored_batch_before_one_that_fails_stays_in_its_epoch() -> None:
+    """Its answer was an error. With the epoch of those after the gap it would be stored twice."""
+
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+            case = Case(broker, producer)
+            await fill(producer, FIRST, [])
+            await producer.flush()
+            broker.after.append(lambda partition, batch: ErrorCode.REQUEST_TIMED_OUT)
+            broker.faults.extend([no_fault, lambda partition, batch: ErrorCode.INVALID_RECORD])
+            await fill(producer, FIVE, case.results)
+            await case.settled()
+            assert case.offsets == [1, BrokerError, 2, 3, 4]
+            assert broker.values(0) == FIRST + FIVE[:1] + FIVE[2:]
+            epochs = [RecordBatch(one).producer_epoch for one in broker.logs[0]]
+            assert epochs == [0, 0, 1, 1, 1]
 
     run(work())
 
