@@ -16,6 +16,7 @@ class _Perf(Commands):
         "consume": ("perf_consume", "Measure consumers."),
         "merge": ("perf_merge", "Add results of runs side by side."),
         "mock": ("perf_mock", "Run a command with a cluster in memory, without Kafka."),
+        "roundtrip": ("perf_roundtrip", "Measure end-to-end latency: produce and consume at once."),
     }
 
 

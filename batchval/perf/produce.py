@@ -302,6 +302,11 @@ class ProduceRun:
         self.opened.abort()
         self.warm.abort()
 
+    def interrupt(self) -> None:
+        """Send nothing more, and wait up to 10 s for answers. Called again: wait for none."""
+        self.abandoned, self.interrupted = self.interrupted, True
+        self._stop()
+
     def over(self) -> bool:
         """Nothing more is to be sent."""
         return self.stopping or (self._deadline is not None and now_ns() >= self._deadline)
@@ -330,8 +335,7 @@ class ProduceRun:
                     due += interval
                     self._interval()
             except KeyboardInterrupt:
-                self.abandoned, self.interrupted = self.interrupted, True
-                self._stop()
+                self.interrupt()
         if self.intervals:
             self._interval(last=True)
         if self._error is not None:

@@ -33,7 +33,7 @@ from batchval.perf.histogram import Histogram
 __all__ = ["VERSION", "Result", "ResultError", "machine", "versions"]
 
 VERSION = 1
-_KINDS = ("produce", "consume")
+_KINDS = ("produce", "consume", "roundtrip")
 _HISTOGRAMS = ("histogram", "histogram_intended", "histogram_wire")
 
 
@@ -123,7 +123,7 @@ class Result:
             if not isinstance(data.get(name), kind):
                 raise ResultError(f"a result without {name}")
         if data["kind"] not in _KINDS:
-            raise ResultError(f"a result of {data['kind']!r}: neither produce nor consume")
+            raise ResultError(f"a result of {data['kind']!r}: known are {', '.join(_KINDS)}")
         try:
             found = {name: None if data.get(name) is None else Histogram.from_json(data[name]) for name in _HISTOGRAMS}
         except ValueError as error:

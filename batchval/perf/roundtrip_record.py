@@ -14,16 +14,34 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["HEADER", "HEADER_BYTES", "headers_of", "with_headers"]
+from batchval.perf.payloads import Letters
+
+__all__ = ["HEADER", "HEADER_BYTES", "SizedLetters", "headers_of", "with_headers"]
 
 HEADER: Final = np.dtype([("run", "S8"), ("producer", "<u4"), ("number", "<i8"), ("intended", "<i8")])
 HEADER_BYTES: Final = HEADER.itemsize
 
 
+class SizedLetters:
+    """Values of several sizes by turns; see ``Letters``."""
+
+    def __init__(self, sizes: Sequence[int], *, many: bool, seed: int = 0) -> None:
+        self.largest = max(sizes)
+        self._by_size = {size: Letters(size, many=many, seed=seed) for size in sizes}
+        self._sizes = list(sizes)
+
+    def values(self, first: int, count: int) -> bytes | Sequence[bytes]:
+        """Return one value for all where they are the same, else one for each."""
+        if len(self._sizes) == 1:
+            return self._by_size[self._sizes[0]].values(first, count)
+        found = (self._by_size[self._sizes[n % len(self._sizes)]].values(n, 1) for n in range(first, first + count))
+        return [value if isinstance(value, bytes) else value[0] for value in found]
+
+
 def with_headers(
     run: bytes, producer: int, numbers: Any, intended: Any, bodies: bytes | Sequence[bytes]
 ) -> list[bytes]:
-    """Return values: for each number a header, and the rest of its body (one for all, or one for
+    """Return a value for each number: a header, then the rest of its body (one for all, or one for
     each).
     """
     heads = np.empty(len(numbers), HEADER)
@@ -36,8 +54,9 @@ def with_headers(
     return [raw[at : at + size] + body[size:] for at, body in zip(starts, bodies, strict=True)]
 
 
-def headers_of(run: bytes, values: Sequence[bytes | None]) -> Any:
-    """Return the headers of this run's values, in order; values of others are left out."""
+def headers_of(run: bytes, values: Sequence[bytes | None]) -> tuple[Any, Any]:
+    """Return the headers and the sizes of this run's values, in order, without values of others."""
     size = HEADER_BYTES
-    ours = [value[:size] for value in values if value is not None and len(value) >= size and value.startswith(run)]
-    return np.frombuffer(b"".join(ours), HEADER)
+    ours = [value for value in values if value is not None and len(value) >= size and value.startswith(run)]
+    headers = np.frombuffer(b"".join([value[:size] for value in ours]), HEADER)
+    return headers, np.fromiter(map(len, ours), np.int64, len(ours))

@@ -44,14 +44,14 @@ topics:
     producers: 2
     groups: 3
     consumers: 4
-    create: {partitions: 4, replication_factor: 3, config: {min.insync.replicas: 2, cleanup.policy: delete}}
+    create: {partitions: 4, replication_factor: 3, config: {min.insync.replicas: 2, a: b}}
 producer: {linger.ms: 0, enable.idempotence: true, compression.type: lz4}
 consumer: {fetch.min.bytes: 1}
 """,
     )
     (topic,) = workload.topics
     assert topic.create is not None
-    assert topic.create.config == {"min.insync.replicas": "2", "cleanup.policy": "delete"}
+    assert topic.create.config == {"min.insync.replicas": "2", "a": "b"}
     assert workload.producer == {"linger.ms": "0", "enable.idempotence": "true", "compression.type": "lz4"}
     assert (workload.records(topic), workload.warmup_records(topic)) == (750, 250)
 
