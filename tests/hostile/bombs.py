@@ -22,7 +22,7 @@ import zstandard
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.hostile.seeds import batch, record, varint
+from tests.hostile.seeds import batch, record, records_in_order, varint
 
 __all__ = ["BOMBS", "CLAIMS", "LIMIT_SMALL", "MIB", "bomb", "measure", "measure_each"]
 
@@ -48,7 +48,7 @@ def _pieces(size: int, many: bool) -> Iterator[bytes]:
         return
     each = size // _MANY
     for first in range(0, _MANY, 64):
-        yield b"".join(record(i, None, bytes(each)) for i in range(first, first + 64))
+        yield records_in_order(first, 64, bytes(each))
 
 
 def _gzip(pieces: Iterator[bytes]) -> bytes:

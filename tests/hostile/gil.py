@@ -20,7 +20,6 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy
@@ -37,7 +36,7 @@ from batchval.core.record_columns import record_columns
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from tests.hostile.bombs import BOMBS, bomb
-from tests.hostile.seeds import NOW, batch, compress, legacy, record, varint, wrapper
+from tests.hostile.seeds import NOW, batch, compress, legacy, record, records_in_order, varint, wrapper
 
 BOUND_NS = 1_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -75,10 +74,9 @@ def contents(size: int) -> Iterator[tuple[str, bytes, int, int]]:
     yield "not a record at the end", least * n + b"\x7f", n + 1, 0
 
 
-@cache  # the codecs share it: 500,000 records take a second
 def in_order(size: int) -> tuple[bytes, int]:
     n = max(1, size // 9)
-    return b"".join(record(i, None, b"") for i in range(n)), n
+    return records_in_order(0, n, b""), n
 
 
 def of_one_record(codec: int, payload: bytes) -> bytes:
@@ -263,14 +261,14 @@ def rebuilds(large: int) -> Iterator[Case]:
 
 
 def _watcher() -> ctypes.PyDLL:
-    folder = tempfile.mkdtemp(prefix="batchval-gil-")
-    library = Path(folder) / "gil_holds.so"
     include = sysconfig.get_paths()["include"]
     source = Path(__file__).with_suffix("").with_name("gil_holds.c")
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    command = [*compiler, "-O1", "-shared", "-fPIC", f"-I{include}", "-o", library, source]
-    subprocess.run(command, check=True, capture_output=True)
-    watcher = ctypes.PyDLL(str(library))  # it is called with the GIL
+    with tempfile.TemporaryDirectory(prefix="batchval-gil-") as folder:
+        library = Path(folder) / "gil_holds.so"
+        command = [*compiler, "-O1", "-shared", "-fPIC", f"-I{include}", "-o", library, source]
+        subprocess.run(command, check=True, capture_output=True)
+        watcher = ctypes.PyDLL(str(library))  # it is called with the GIL
     watcher.gil_worst.restype = ctypes.c_int64
     if watcher.gil_watch() < 10:
         raise RuntimeError("batchval's modules do not import the functions that release the GIL")
