@@ -46,6 +46,7 @@ def test_cpu_of_the_tree_counts_children() -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_dump_log_beside_an_audit() -> None:
     try:
         classpath("tools")

@@ -26,24 +26,48 @@ def built(codec, **settings):
     return builder.build()
 
 
-@pytest.mark.parametrize(
-    "sender",
-    [
-        {},
-        {"producer_id": 5, "producer_epoch": 1, "base_sequence": 7},
-        {"producer_id": 2**62, "producer_epoch": 0, "base_sequence": 2**31 - 1, "is_transactional": True},
-    ],
-    ids=["no sender", "idempotent", "transactional"],
-)
-def test_kafka_reads_the_same_records(kafka, sender):
+SENDERS = {
+    "no sender": {},
+    "idempotent": {"producer_id": 5, "producer_epoch": 1, "base_sequence": 7},
+    "transactional": {
+        "producer_id": 2**62,
+        "producer_epoch": 0,
+        "base_sequence": 2**31 - 1,
+        "is_transactional": True,
+    },
+}
+
+
+def of_sender(sender):
+    """Yield each codec's batch twice: to be kept as it is, and to be rebuilt."""
+    for codec in CompressionType:
+        for target in ("producer", "gzip" if codec is CompressionType.ZSTD else "zstd"):
+            data = built(codec, **SENDERS[sender])
+            yield {"id": sender, "batch_hex": data.hex(), "cfg": {"now": NOW, "target": target}}
+
+
+def of_leader(codec):
+    data = built(codec, base_offset=1000, partition_leader_epoch=4, log_append_time=NOW)
+    cfg = {"now": NOW, "origin": "REPLICATION", "first_offset": 1000, "leader_epoch": 4}
+    return {"id": f"leader {codec}", "batch_hex": data.hex(), "cfg": cfg}
+
+
+@pytest.fixture(scope="module")
+def answers(kafka):
+    """Kafka's answers to the cases of all tests, by their ids: one JVM."""
+    cases = [case for sender in SENDERS for case in of_sender(sender)]
+    found = {}
+    for answer in kafka.answer([*cases, *map(of_leader, CompressionType)]):
+        found.setdefault(answer["id"], []).append(answer)
+    return found
+
+
+@pytest.mark.parametrize("sender", SENDERS)
+def test_kafka_reads_the_same_records(answers, sender):
     """Once kept as they are, once rebuilt: then Kafka has read every field of every record."""
-    plain = logical_sha256(built("none", **sender))
-    cases = [
-        {"batch_hex": built(codec, **sender).hex(), "cfg": {"now": NOW, "target": target}}
-        for codec in CompressionType
-        for target in ("producer", "gzip" if codec is CompressionType.ZSTD else "zstd")
-    ]
-    for answer in kafka.answer(cases):
+    plain = logical_sha256(built("none", **SENDERS[sender]))
+    assert len(answers[sender]) == 2 * len(CompressionType)
+    for answer in answers[sender]:
         assert answer["expect"]["final"] == "ok"
         validated = answer["expect"]["validate"]
         assert validated["in_place"] == (answer["cfg"]["target"] == "producer")
@@ -52,11 +76,9 @@ def test_kafka_reads_the_same_records(kafka, sender):
 
 
 @pytest.mark.parametrize("codec", CompressionType)
-def test_kafka_keeps_a_leaders_batch(kafka, codec):
-    data = built(codec, base_offset=1000, partition_leader_epoch=4, log_append_time=NOW)
-    cfg = {"now": NOW, "origin": "REPLICATION", "first_offset": 1000, "leader_epoch": 4}
-    (answer,) = kafka.answer([{"batch_hex": data.hex(), "cfg": cfg}])
+def test_kafka_keeps_a_leaders_batch(answers, codec):
+    (answer,) = answers[f"leader {codec}"]
     stored = answer["expect"]["append"]
     assert stored["ok"], stored
     assert stored["next_offset"] == 1000 + len(ROWS)
-    assert stored["stored_sha256"] == hashlib.sha256(data).hexdigest()
+    assert stored["stored_sha256"] == hashlib.sha256(bytes.fromhex(answer["batch_hex"])).hexdigest()

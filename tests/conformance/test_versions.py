@@ -115,6 +115,7 @@ def test_an_unknown_version_has_no_oracle():
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 @pytest.mark.parametrize("version", OLDER)
 def test_fresh_cases_agree(kafka, tmp_path, version):
     file = tmp_path / "cases.jsonl.gz"

@@ -14,8 +14,7 @@ pytestmark = pytest.mark.jvm
 @pytest.mark.parametrize(
     ("version", "cases"),
     [
-        ("4.4", 400),
-        pytest.param("4.4", 2000, marks=pytest.mark.long),
+        pytest.param("4.4", 1000, marks=pytest.mark.long),
         *(pytest.param(v, 3000, marks=pytest.mark.slow) for v in ("4.1", "3.9")),
     ],
 )

@@ -68,19 +68,25 @@ def test_odd_and_mutated_batches_against_kafka(kafka):
     assert judge.findings == []
 
 
-@pytest.mark.jvm
-def test_markers_in_odd_streams_against_kafka_s_log(kafka, tmp_path, provider):
-    """What a follower, a Raft leader and a coordinator append: the log reads the first record."""
+@pytest.fixture(scope="module")
+def markers_answered(kafka, tmp_path_factory):
+    """Cases of markers with the answers of Kafka's log."""
     markers = [stream.batch for stream in odd_streams() if stream.what.endswith("a marker")][::50]
     asked = [
         {"id": f"{i} {origin}", "cfg": {"now": NOW, "origin": origin}, "batch_hex": data.hex()}
         for i, data in enumerate(markers)
         for origin in ("COORDINATOR", "REPLICATION", "RAFT_LEADER")
     ]
-    path = tmp_path / "cases.jsonl"
+    path = tmp_path_factory.mktemp("markers") / "cases.jsonl"
     path.write_text("".join(json.dumps(case) + "\n" for case in oracle.answer(asked)), "utf-8")
+    return list(cases.read_cases([path]))
+
+
+@pytest.mark.jvm
+def test_markers_in_odd_streams_against_kafka_s_log(markers_answered, provider):
+    """What a follower, a Raft leader and a coordinator append: the log reads the first record."""
     accepted = set()
-    for case in cases.read_cases([path]):
+    for case in markers_answered:
         assert cases.compare(case) == [], case["id"]
         strict = LogValidator().check(case["batch"], now_ms=NOW, origin=case["cfg"]["origin"])
         assert not (strict.ok and case["expect"]["append"].get("code")), case["id"]
