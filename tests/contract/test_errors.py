@@ -18,7 +18,7 @@ from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.network.errors import BrokerError, DisconnectError, broker_error
 from batchval.optional import MissingExtraError
-from batchval.producer.errors import ProducerFencedError
+from batchval.producer.errors import DeliveryError, DeliveryFailure, ProducerFencedError, RecordTooLargeError
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, FrameSplitter
 from batchval.proxy.handshakes import HandshakeError, NoHandshakeError
@@ -68,6 +68,7 @@ MADE: dict[type[BatchvalError], Callable[[], BatchvalError]] = {
     HandshakeError: lambda: HandshakeError("timeout", "no TLS handshake within 10 s"),
     NoHandshakeError: lambda: NoHandshakeError("client", "the client sent nothing"),
     MissingExtraError: lambda: MissingExtraError("batchval.audit", "pyarrow", "audit"),
+    DeliveryError: lambda: DeliveryError(3, (DeliveryFailure("t", 0, 3, RecordTooLargeError("too large")),)),
     ProducerFencedError: lambda: ProducerFencedError(90, "InitProducerId: PRODUCER_FENCED"),
 }
 CLASSES = all_errors()
